@@ -11,15 +11,16 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from math import inf
 from typing import Any, Literal, get_args
 
-from loadtests.harness.live.edges import edges_around, with_grid
+from loadtests.harness.live.edges import GAP_GROWTH, GROWTH, edges_around, with_grid
 from loadtests.harness.live.sketch import Sketch
-from loadtests.harness.live.tallies import Sum, of_answer, of_flow, of_request
+from loadtests.harness.live.tallies import Sum, of_flow, of_request
 from loadtests.harness.live.windows import SETTLED, Windows
-from records.formula import Reader, reader
-from records.metrics import ICL, REQUEST_METRICS, Metric
+from records.formula import NOTHING, Formula, readers
+from records.metrics import BY_NAME, ICL, REQUEST_METRICS, Metric
 from records.request import Outcome, RequestRecord
 from records.rules import attempted, censored, is_failure
 from records.slo import RunObjectives
@@ -35,22 +36,6 @@ GAUGES = ("client_cpu", "loop_lag", "run_delay")  # of a telemetry sample: the l
 AT_A_TIME = 8  # settled requests that are counted when one ends: they never pile up, and never hold up the loop
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """How one metric is read off a record: its value among the requests of its population, and whether it is only the
-    lower bound of a request that was cut off."""
-
-    metric: Metric
-    value: Reader
-    bound: Reader | None
-
-    @staticmethod
-    def of(metric: Metric) -> Counted:
-        if metric.population == "attempted":
-            return Counted(metric, reader(attempted(metric.formula)), reader(censored(metric.formula)))
-        return Counted(metric, metric.of, None)
-
-
 class Scales:
     """The buckets of each metric: those of the objectives that limit it among them."""
 
@@ -59,9 +44,20 @@ class Scales:
         given = (*objectives.of_all, *(one for each in objectives.of_class.values() for one in each))
         limits = {metric.name: [one.limit for one in given if one.column == metric.name] for metric in METRICS}
         self.exported = {name: edges_around(own) for name, own in limits.items()}
-        self.edges = {name: with_grid(exported) for name, exported in self.exported.items()}
-        self.of_requests = [(Counted.of(metric), self.edges[metric.name]) for metric in REQUEST_METRICS]
+        growths = {ICL.name: GAP_GROWTH}  # of which an answer has a hundred
+        self.edges = {name: with_grid(exported, growths.get(name, GROWTH)) for name, exported in self.exported.items()}
+        self.of_requests = [(metric.name, self.edges[metric.name]) for metric in REQUEST_METRICS]
+        self.values = readers(metric.formula for metric in REQUEST_METRICS)
+        # Of a request that did not end well: its value in the metric's population, and whether it is a lower bound.
+        self.others = readers(_of_others(metric) for metric in REQUEST_METRICS)
+        self.bounds = readers(censored(metric.formula) for metric in REQUEST_METRICS)
         self.nanoseconds = [round(edge * SECOND) for edge in self.edges[ICL.name]]
+
+
+def _of_others(metric: Metric) -> Formula:
+    if metric.population == "answered":
+        return NOTHING
+    return attempted(metric.formula) if metric.population == "attempted" else metric.formula
 
 
 @dataclass(slots=True)
@@ -74,7 +70,7 @@ class StageCounts:
 
     sketches: dict[str, Sketch] = field(default_factory=lambda: {metric.name: Sketch() for metric in METRICS})
     outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
-    sums: dict[str, tuple[int, float]] = field(default_factory=dict)
+    sums: dict[str, list[float]] = field(default_factory=dict)
     failures: Counter[str] = field(default_factory=Counter)
     gauges: dict[str, tuple[int, float, float]] = field(default_factory=dict)
     good: int = 0
@@ -96,8 +92,12 @@ class StageCounts:
     def tally(self, sums: Iterable[Sum]) -> None:
         for name, value in sums:
             if value is not None:
-                n, total = self.sums.get(name, (0, 0.0))
-                self.sums[name] = (n + 1, total + value)
+                known = self.sums.get(name)
+                if known is None:
+                    self.sums[name] = [1, value]
+                else:
+                    known[0] += 1
+                    known[1] += value
 
     def sampled(self, name: str, value: float) -> None:
         n, total, peak = self.gauges.get(name, (0, 0.0, 0.0))
@@ -108,9 +108,8 @@ class StageCounts:
             self.sketches[name].add(sketch)
         for outcome, count in other.outcomes.items():
             self.outcomes[outcome] += count
-        for name, (n, total) in other.sums.items():
-            mine = self.sums.get(name, (0, 0.0))
-            self.sums[name] = (mine[0] + n, mine[1] + total)
+        for name, sums in other.sums.items():
+            self.sums[name] = [a + b for a, b in zip(self.sums.get(name, (0, 0.0)), sums, strict=True)]
         self.failures.update(other.failures)
         for name, gauge in other.gauges.items():  # that of the process with the largest mean
             known = self.gauges.get(name)
@@ -138,7 +137,7 @@ class StageCounts:
         return cls(
             {metric.name: Sketch.taken(one) for metric, one in zip(METRICS, sketches, strict=True)},
             dict(zip(OUTCOMES, outcomes, strict=True)),
-            {name: (n, total) for name, (n, total) in sums.items()},
+            {name: list(both) for name, both in sums.items()},
             Counter(failures),
             {name: (n, total, peak) for name, (n, total, peak) in gauges.items()},
             *rest,
@@ -213,9 +212,7 @@ class Counts:
         stage.output_tokens += record.output_tokens or 0
         stage.prompt_tokens += record.prompt_tokens or 0
         stage.tally(of_request(record))
-        if record.outcome == "ok":
-            stage.tally(of_answer(record))
-        elif is_failure(record.outcome):
+        if is_failure(record.outcome):
             stage.failures[f"{record.outcome}: {record.detail}" if record.detail else record.outcome] += 1
         if (good := self._scales.objectives.met_by(record)) is not None:
             stage.judged += 1
@@ -228,18 +225,17 @@ class Counts:
         """Put each metric of a request into its bucket. A failure is infinitely late in what is judged over attempted
         requests; of a request that the run's end cut off, what is known counts, and else its lower bound."""
         ok = record.outcome == "ok"
-        for counted, edges in self._scales.of_requests:
-            if not ok and counted.metric.population == "answered":
-                continue
-            value = counted.value(record)
+        bounds: Iterable[float | None] = repeat(0.0) if ok else self._scales.bounds(record)
+        values = (self._scales.values if ok else self._scales.others)(record)
+        for (name, edges), value, is_bound in zip(self._scales.of_requests, values, bounds, strict=False):
             if value is None:
                 continue
-            sketch = stage.sketches[counted.metric.name]
+            sketch = stage.sketches[name]
             if value == inf:
                 sketch.failed += 1
                 continue
             bucket = bisect_left(edges, value)
-            if counted.bound is not None and not ok and counted.bound(record) == 1:
+            if is_bound and BY_NAME[name].population == "attempted":
                 sketch.bounds[bucket] = sketch.bounds.get(bucket, 0) + 1
                 continue
             sketch.known[bucket] = sketch.known.get(bucket, 0) + 1

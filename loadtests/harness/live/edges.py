@@ -10,8 +10,8 @@ LEAST, MOST = -4, 3  # powers of ten: 100 µs to 1000 s
 FINE = 1.08  # ratio of neighbours around an objective's limit: at most 10 % apart after rounding
 FINE_STEPS = 9  # to either side, so from half the limit to twice the limit
 GROWTH = 1.02  # of the buckets that percentiles are read from: the middle of one is within 1 % of everything in it
-SMALLEST, LARGEST = 1e-6, 1e7  # a microsecond to a million requests' worth of anything
-GRID = tuple(SMALLEST * GROWTH**step for step in range(int(log(LARGEST / SMALLEST) / log(GROWTH)) + 1))
+GAP_GROWTH = 1.08  # likewise of the gaps between chunks, which are a hundred times as many: within 4 %
+SMALLEST, LARGEST = 1e-6, 1e7  # from a microsecond on
 
 
 def edges_around(limits: Iterable[float]) -> tuple[float, ...]:
@@ -24,9 +24,10 @@ def edges_around(limits: Iterable[float]) -> tuple[float, ...]:
     return tuple(sorted({*far, *fine, *given}))
 
 
-def with_grid(exported: Iterable[float]) -> tuple[float, ...]:
+def with_grid(exported: Iterable[float], growth: float) -> tuple[float, ...]:
     """All edges, ascending: the exported ones among them, so that their counts are sums of whole buckets."""
-    return tuple(sorted({*GRID, *exported}))
+    steps = int(log(LARGEST / SMALLEST) / log(growth))
+    return tuple(sorted({*(SMALLEST * growth**step for step in range(steps + 1)), *exported}))
 
 
 def _rounded(edge: float) -> float:

@@ -1,67 +1,39 @@
 """What is summed of the requests of a window, besides their metrics: each sum with the number of values in it.
 
-A name in `QUANTITIES` (`live/view.py`) reads them. What is unusual about a request is 1 where it is so, and goes into
-the view's counts, which the rules of findings read.
+They become the quantities of a view, and its counts (`records/counts.py`), which the rules of findings read.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
-from records.formula import reader
-from records.metrics import BY_NAME, FIRST_TOKENS, SEEN_TOKENS
+from records.counts import OF_ANSWERS, OF_REQUESTS
+from records.formula import Field, Formula, Given, Positive, readers
+from records.metrics import FIRST_TOKENS, QUANTITIES, SEEN_TOKENS
 from records.request import RequestRecord
 from records.stage import SECOND, Nanoseconds
 
-STREAM_TOKENS = 8  # an answer of fewer tokens may come in one chunk
-AT_ONCE = 1e-4  # seconds per token: faster than any model decodes, so the chunks had been held back
-PROMPT_TOLERANCE = 1  # tokens by which a prompt may miss its planned length
-SHORT = 0.9  # share of the planned tokens below which an answer counts as cut short
-
 Sum = tuple[str, float | None]
-seen_tokens, first_tokens = reader(SEEN_TOKENS), reader(FIRST_TOKENS)
-tpot, ttft, ttft_user, delivery = (BY_NAME[name].of for name in ("tpot", "ttft", "ttft_user", "delivery"))
+tokens_of = readers((SEEN_TOKENS, FIRST_TOKENS))
+MEANS: Mapping[str, Formula] = {
+    **{quantity.name: quantity.mean for quantity in QUANTITIES if quantity.mean is not None},
+    "tokens_in_chunks": Given(SEEN_TOKENS, Positive(Field("chunks"))),
+    "chunks": Given(Positive(Field("chunks")), SEEN_TOKENS),
+}
+flags_of_request = readers(OF_REQUESTS.values())
+flags_of_answer, means_of_answer = readers(OF_ANSWERS.values()), readers(MEANS.values())
 
 
 def of_request(request: RequestRecord) -> Iterator[Sum]:
-    """Of one that was scheduled in the window."""
-    yield "retried", request.attempt > 0
-    yield "reconnected", request.t_connect is not None
-
-
-def of_answer(answer: RequestRecord) -> Iterator[Sum]:
-    """Of one that ended well."""
-    prompt, output, planned = answer.prompt_tokens, answer.output_tokens, answer.planned_output_tokens
-    yield "prompt_tokens", prompt
-    yield "cached_tokens", answer.cached_tokens
-    yield "output_tokens", output
-    yield "reasoning_tokens", answer.reasoning_tokens
-    yield "merged_first", answer.merged_first
-    yield "counted_by_tokenizer", answer.token_source == "tokenizer"
-    yield "uncounted", output is None
-    yield "empty", output == 0 or (answer.streamed and not answer.chunks)
-    if output is not None and planned is not None:
-        yield "planned_tokens", planned
-        yield "cut_short", output < SHORT * planned
-    if prompt is not None and answer.planned_prompt_tokens is not None:
-        yield "planned_prompts", True
-        yield "missed_prompts", abs(prompt - answer.planned_prompt_tokens) > PROMPT_TOLERANCE
-    seen = seen_tokens(answer)
-    if seen is not None and answer.chunks:
-        yield "tokens_in_chunks", seen
-        yield "chunks", answer.chunks
-        yield "fewer_tokens_than_chunks", seen < answer.chunks
-    if seen is not None and answer.streamed and seen >= STREAM_TOKENS:
-        yield "streams", True
-        per_token = tpot(answer)
-        yield "at_once", answer.chunks == 1 or (per_token is not None and per_token < AT_ONCE)
-    if (last := delivery(answer)) is not None:
-        yield "ttft_client", (ttft_user(answer) or 0.0) - (ttft(answer) or 0.0)
-        yield "ttft_queue", answer.server_queue
-        yield "ttft_prefill", answer.server_prefill
-        yield "ttft_delivery", last
+    """Of one that was scheduled in the window. Of flags, only those that are raised."""
+    if any(flags := flags_of_request(request)):
+        yield from zip(OF_REQUESTS, (flag or None for flag in flags), strict=True)
+    if request.outcome == "ok":
+        if any(flags := flags_of_answer(request)):
+            yield from zip(OF_ANSWERS, (flag or None for flag in flags), strict=True)
+        yield from zip(MEANS, means_of_answer(request), strict=True)
 
 
 def of_flow(request: RequestRecord, start: Nanoseconds, end: Nanoseconds) -> Iterator[Sum]:
@@ -76,7 +48,7 @@ def of_flow(request: RequestRecord, start: Nanoseconds, end: Nanoseconds) -> Ite
         yield "completed_uncounted", request.output_tokens is None
     if request.t_last is None:
         return
-    tokens = seen_tokens(request)
+    tokens, of_first = tokens_of(request)
     if request.t_first is None:  # it came as a whole
         if tokens is not None and start <= request.t_last < end:
             yield "tokens", tokens
@@ -85,7 +57,9 @@ def of_flow(request: RequestRecord, start: Nanoseconds, end: Nanoseconds) -> Ite
     if tokens is None:
         yield "uncounted_chunks", after - before
     else:
-        yield "tokens", _tokens(request, tokens, after) - _tokens(request, tokens, before)
+        later = len(request.icl)
+        first = min(of_first or 0.0, tokens) if later else tokens
+        yield "tokens", _tokens(first, tokens, later, after) - _tokens(first, tokens, later, before)
 
 
 def _came(request: RequestRecord, t: Nanoseconds) -> int:
@@ -100,10 +74,8 @@ def _came(request: RequestRecord, t: Nanoseconds) -> int:
     return bisect_left(list(accumulate(request.icl, initial=0)), elapsed)
 
 
-def _tokens(request: RequestRecord, tokens: float, came: int) -> float:
-    """The first chunk brings its own tokens, and the later ones share the rest evenly."""
+def _tokens(first: float, tokens: float, later: int, came: int) -> float:
+    """The first chunk brings its own tokens, and the `later` ones share the rest evenly."""
     if not came:
         return 0.0
-    later = len(request.icl)
-    first = min(first_tokens(request) or 0.0, tokens) if later else tokens
     return first + (tokens - first) * (came - 1) / later if later else first

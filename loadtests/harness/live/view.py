@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from loadtests.harness.live.counts import METRICS, Scales, StageCounts
+from records.counts import OF_ANSWERS, OF_REQUESTS
 from records.findings.table import findings_of_view
 from records.load import Rate
+from records.metrics import QUANTITIES as DECLARED
 from records.rules import is_failure
 from records.run import RunMeta
 from records.stage import SECOND, Nanoseconds, Stage
@@ -18,11 +20,6 @@ from records.view import Distribution, Estimate, Level, StageKey, StageView
 
 LITTLE_WINDOWS = 5  # Little's law compares only windows that are so many times longer than the mean request
 MOST_FAILURES = 5  # ways to fail that are listed
-OF_REQUESTS = ("retried", "reconnected")  # counts of a view
-OF_ANSWERS = (
-    *("merged_first", "fewer_tokens_than_chunks", "counted_by_tokenizer", "uncounted", "empty", "cut_short"),
-    *("missed_prompts", "planned_prompts", "at_once", "streams", "uncounted_chunks"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +67,7 @@ def view_of(
         complete=stage.steady_end is not None,
         outcomes={outcome: count for outcome, count in sorted(counts.outcomes.items()) if count},
         failures=dict(sorted(counts.failures.items(), key=lambda one: (-one[1], one[0]))[:MOST_FAILURES]),
-        counts={name: round(counts.sum(name)) for name in (*OF_REQUESTS, *OF_ANSWERS)}
+        counts={name: round(counts.sum(name)) for name in (*OF_REQUESTS, *OF_ANSWERS, "uncounted_chunks")}
         | {"unserved_users": stage.unserved_users, "unanswered": stage.unanswered},
         metrics=metrics,
         quantities={name: Estimate(value, n=counts.requests) for name, value in values.items() if value is not None},
@@ -84,7 +81,7 @@ def _per_second(name: str) -> Callable[[LiveStage], float | None]:
 
 
 def _mean(name: str) -> Callable[[LiveStage], float | None]:
-    return lambda stage: stage.counts.mean(name)
+    return lambda stage: None if (mean := stage.counts.mean(name)) is None else max(mean, 0.0)
 
 
 def _throughput(stage: LiveStage) -> float | None:
@@ -112,10 +109,6 @@ def _tokens_per_chunk(stage: LiveStage) -> float | None:
     return stage.counts.sum("tokens_in_chunks") / chunks if chunks else None
 
 
-def _part_of_ttft(name: str) -> Callable[[LiveStage], float | None]:
-    return lambda stage: None if (mean := stage.counts.mean(name)) is None else max(mean, 0.0)
-
-
 QUANTITIES: Mapping[str, Callable[[LiveStage], float | None]] = {
     "offered_rate": lambda stage: stage.counts.requests / stage.seconds if stage.over else None,
     "achieved_rate": _per_second("completed"),
@@ -127,15 +120,7 @@ QUANTITIES: Mapping[str, Callable[[LiveStage], float | None]] = {
     "failure_rate": lambda stage: stage.failed / stage.seconds,
     "concurrency": lambda stage: stage.counts.sum("request_seconds") / stage.seconds if stage.over else None,
     "littles_law": _littles_law,
-    "prompt_tokens": _mean("prompt_tokens"),
-    "cached_tokens": _mean("cached_tokens"),
-    "output_tokens": _mean("output_tokens"),
-    "planned_tokens": _mean("planned_tokens"),
-    "reasoning_tokens": _mean("reasoning_tokens"),
     "tokens_per_chunk": _tokens_per_chunk,
-    "ttft_client": _part_of_ttft("ttft_client"),
-    "ttft_queue": _part_of_ttft("ttft_queue"),
-    "ttft_prefill": _part_of_ttft("ttft_prefill"),
-    "ttft_delivery": _part_of_ttft("ttft_delivery"),
+    **{quantity.name: _mean(quantity.name) for quantity in DECLARED if quantity.mean is not None},
 }
 """Each is declared in records/metrics.py, and computed from the records by analysis/summary/quantities.py."""

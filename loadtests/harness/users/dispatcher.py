@@ -2,7 +2,8 @@
 
 The schedule is drawn ahead (`schedule/rates.py`) and requests are built before they are due. An alarm fires when the
 next one is due and hands it to an open connection. An arrival that cannot be sent because too many requests are in
-flight is recorded as `dropped`. Latency counts from the schedule, so lateness is recorded too.
+flight is recorded as `dropped`. Latency counts from the schedule, so that neither a slow server nor a late client makes
+it look shorter: there is no coordinated omission. How late each was sent is recorded, too.
 """
 
 from __future__ import annotations

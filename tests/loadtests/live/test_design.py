@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -121,7 +122,7 @@ def surfaces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_a_declared_metric_reaches_every_live_surface(surfaces: dict[str, str]) -> None:
-    assert "shine p90 2" in surfaces["progress line"], "about 20 ms"
+    assert re.search(r"shine p90 [\d.]+ m?s", surfaces["progress line"])
     assert surfaces["Locust's page"].count("shine p90") >= 2, "a column, and its value"
     assert "enginebench_load_shine_seconds_bucket" in surfaces["exporter"]
     stage = json.loads(surfaces["live.json"])["stages"][0]
