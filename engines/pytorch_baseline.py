@@ -23,7 +23,7 @@ from engines.contract.errors import EngineError
 from engines.contract.protocol import ChunkReady, Done, Failed, Generate, Load, decode_to_parent, encode
 from engines.models.fetch import context_length, fetch_model
 from engines.models.size import STACK, MemoryNeed, ModelSize
-from engines.pytorch.device import OnTorch, expected_device, limit_spinning
+from engines.pytorch.device import DEVICE, OnTorch, limit_spinning
 from engines.text.detokenize import tokenizer_of
 from engines.text.sampling import SampledAnswer
 from settings.schema import setting
@@ -38,7 +38,7 @@ PROGRAM_ITERATIONS = 50
 
 @dataclass(frozen=True, slots=True)
 class BaselineOptions:
-    device: str = setting("auto", "auto, cpu, cuda, cuda:1 …")
+    device: str = setting("auto", DEVICE)
     threads: int | None = setting(None, "CPU threads (none: torch decides)", least=1)
     cold: bool = setting(False, "start a new process, which loads the model again, for each request")
 
@@ -51,7 +51,7 @@ class PytorchBaselineEngine(OnTorch, BlockingEngine):
 
     @classmethod
     def memory_need(cls, options: BaselineOptions, size: ModelSize) -> MemoryNeed:
-        return size.need("float32", cache=0, device=expected_device(options.device))
+        return size.need("float32", cache=0, device=cls.device_of(options))
 
     def load(self) -> EngineInfo:
         limit_spinning()

@@ -204,6 +204,14 @@ class Engine(ABC):
         return Launch()
 
     @classmethod
+    def device_of(cls, options: Any) -> str:
+        """Where it will compute with these options: `cpu`, `cuda`, `cuda:1` …, as far as is known before it is loaded.
+
+        Replicas share the cores of a CPU, and have a GPU each.
+        """
+        return "cpu"
+
+    @classmethod
     def memory_need(cls, options: Any, size: ModelSize) -> MemoryNeed | None:
         """What it takes at least with a model of this size. More than is free is refused before the process starts;
         `None` is not known, and not checked."""

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from engines.contract.base import Chunk, FinishReason, GenerateRequest, Model, Usage
 from engines.contract.errors import BadRequest, EngineError, first_line
-from engines.libraries.library import Library, LibraryOptions, given
+from engines.libraries.library import AUTO_DTYPE, Library, LibraryOptions, given
 from engines.models.random_model import weights_of
 from engines.models.size import MemoryNeed, ModelSize
 from engines.process.installed import Environment, Packages
@@ -30,7 +30,7 @@ from settings.schema import setting
 @dataclass(frozen=True, slots=True)
 class SglangOptions(LibraryOptions):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
-        "auto", "number format of weights and cache. auto: SGLang's choice for the model"
+        "auto", f"number format of weights and cache. {AUTO_DTYPE}"
     )
     quantization: str | None = setting(None, "quantised weights, as SGLang names them: fp8, awq, gptq …")
     gpu_memory: float = setting(
@@ -58,7 +58,7 @@ class SglangEngine(Library):
         folder, dummy = weights_of(model)
         return given(
             model_path=str(folder),
-            dtype=options.dtype,
+            dtype=self.dtype_of(model),
             max_running_requests=options.concurrency,
             mem_fraction_static=options.gpu_memory,
             tp_size=options.tensor_parallel,

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from engines.contract.base import Chunk, FinishReason, GenerateRequest, Model
 from engines.contract.errors import BadRequest, EngineError, first_line
-from engines.libraries.library import Library, LibraryOptions, given
+from engines.libraries.library import AUTO_DTYPE, Library, LibraryOptions, given
 from engines.models.fetch import context_length
 from engines.models.random_model import weights_of
 from engines.process.installed import Environment, Packages
@@ -32,7 +32,7 @@ FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "cancelle
 @dataclass(frozen=True, slots=True)
 class TensorRtLlmOptions(LibraryOptions):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
-        "auto", "number format of the weights. auto: as in the model's files; quantised ones are recognised"
+        "auto", f"number format of the weights. {AUTO_DTYPE}"
     )
     gpu_memory: float = setting(
         0.9, "share of a GPU's memory, once the weights are loaded, for keys and values", least=0.01, most=1
@@ -59,7 +59,7 @@ class TensorRtLlmEngine(Library):
         folder, dummy = weights_of(model)
         arguments = given(
             model=str(folder),
-            dtype=options.dtype,
+            dtype=self.dtype_of(model),
             max_batch_size=options.concurrency,
             tensor_parallel_size=options.tensor_parallel,
             trust_remote_code=model.trust_remote_code,

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from engines.contract.base import Engine, Launch, Model
 from engines.contract.errors import EngineUnavailable
@@ -78,7 +78,13 @@ class Environment:
 
     @property
     def device(self) -> Device:
-        """What is installed on this machine."""
+        """What was installed, or would be."""
+        record = self.record()
+        return self._best if record is None else cast(Device, record["device"])
+
+    @property
+    def _best(self) -> Device:
+        """For this machine."""
         return "cuda" if self.cuda is not None and visible_gpus() else "cpu"
 
     def record(self) -> Mapping[str, Any] | None:
@@ -94,14 +100,14 @@ class Environment:
         if self.record() is not None:
             return None
         try:
-            self._packages(self.device)
+            self._packages(self._best)
         except EngineUnavailable as error:
             return str(error)
         return f"it is not installed; install it with: enginebench engines install {self.engine}"
 
     def install(self, device: Device | None, progress: Progress) -> Path:
         """The environment's folder. uv's own progress goes to standard error. Raises `EngineUnavailable`."""
-        wanted = self._packages(device or self.device)
+        wanted = self._packages(device or self._best)
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with locked(self.folder, progress):
             if (record := self.record()) is not None and record["identity"] == _identity(wanted):
@@ -117,7 +123,7 @@ class Environment:
                 _uv(*command, *wanted.packages, *OURS)
             record = {
                 "identity": _identity(wanted),
-                "device": device or self.device,
+                "device": device or self._best,
                 "versions": self._versions(wanted.names),
             }
             unfinished = self.folder / f"{RECORD}.unfinished"

@@ -4,6 +4,7 @@ The stand-ins have the signatures of the pinned versions' published source, as f
 """
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from engines.contract.errors import BadRequest, EngineError
 from engines.libraries.sglang import SglangEngine, SglangOptions
 from engines.libraries.tensorrt_llm import TensorRtLlmEngine, TensorRtLlmOptions
 from settings.schema import from_text
+from tests.support.engines.nvml_stand_in import Gpu, install
 
 PIECES = ((" one", 1), (" two", 1), (" three four", 2), (" five", 1))
 
@@ -221,6 +223,29 @@ def test_by_default_nothing_is_remembered_or_guessed(name: str, model: Model, as
         assert given["kv_cache_config"].enable_block_reuse is False
         assert given["max_seq_len"] == 4096
         assert not {"speculative_config", "cuda_graph_config"} & given.keys()
+
+
+@pytest.mark.parametrize(
+    ("config", "capability", "dtype"),
+    [
+        ({"torch_dtype": "float16"}, (9, 0), "bfloat16"),
+        ({"torch_dtype": "bfloat16"}, (7, 5), "float16"),
+        ({"torch_dtype": "float16", "quantization_config": {"quant_method": "awq"}}, (9, 0), "auto"),
+    ],
+)
+def test_the_number_format_is_that_of_all_engines(
+    name: str,
+    model: Model,
+    asked: Asked,
+    config: dict[str, Any],
+    capability: tuple[int, int],
+    dtype: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install(monkeypatch, [Gpu(capability)])
+    (model.folder / "config.json").write_text(json.dumps({"max_position_embeddings": 4096} | config))
+    asyncio.run(loaded(name, model))
+    assert asked.arguments["dtype"] == dtype
 
 
 @pytest.mark.parametrize("draft", [None, "/models/small"])
