@@ -73,6 +73,8 @@ class OnTorch(Engine):
         if self.options.threads is not None:
             torch.set_num_threads(self.options.threads)
         self._device = chosen_device(self.options.device)
+        if self._device.type == "cuda":  # for this thread: what names no device, as a stream or a graph, is on this one
+            torch.cuda.set_device(self._device)
         return self.model
 
     def open_tokenizer(self) -> None:

@@ -8,8 +8,9 @@ gets its weights and its part of the cache as inputs, so its compilation takes s
 of them unrolled. What is compiled is kept in the user's cache.
 
 CUDA graphs: an eager step launches hundreds of kernels, and on a fast GPU one user's decoding waits for the host that
-launches them. A step captured once per batch size is launched as a whole. It reads its inputs from fixed places, so
-each token's are copied there first. Chunks of prompts are large enough to keep the GPU busy, and run without capture.
+launches them. A step captured once per batch size is launched as a whole, with its inputs at fixed places. All graphs
+share one pool of memory: a step's logits are used before the next one runs. Chunks of prompts are large enough to keep
+the GPU busy, and run without capture.
 `compile-cuda-graph` captures the layers that Inductor compiled.
 
     enginebench serve --engine torch-jit -o batches=1,8
@@ -103,6 +104,7 @@ def compiled_step(step: Step, example: tuple[torch.Tensor, ...]) -> Step:
 
 class CudaGraphEngine(StaticEngine):
     name = "cuda-graph"
+    _pool: Any = None
 
     @classmethod
     def why_not_here(cls) -> str | None:
@@ -113,7 +115,13 @@ class CudaGraphEngine(StaticEngine):
             raise EngineUnavailable(f"{self.name} runs on a CUDA device, not on {device}.")
 
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
-        return step if shape.tokens > 1 else captured(step, example)
+        import torch
+
+        if shape.tokens > 1:
+            return step
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        return captured(step, example, self._pool)
 
 
 class CompileCudaGraphEngine(CudaGraphEngine):
@@ -130,26 +138,28 @@ class CompileCudaGraphEngine(CudaGraphEngine):
         return super().prepare(compiled_step(step, example), shape, example)
 
 
-def captured(step: RunStep, example: tuple[torch.Tensor, ...]) -> RunStep:
-    """The step as a CUDA graph. The cache in `example` is the one that every replay reads and writes."""
+def captured(step: RunStep, example: tuple[torch.Tensor, ...], pool: Any = None) -> RunStep:
+    """The step as a CUDA graph, on the device of its inputs. `example` are the very tensors, inputs and cache, that
+    every replay reads and writes."""
     import torch
 
-    ids, starts, last, *cache = example
-    inputs = ids.clone(), starts.clone(), last.clone()
-    new_stream: Any = torch.cuda.Stream  # untyped
-    beside = new_stream()  # neither warm-up nor capture may run on the default stream
-    beside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(beside):
-        for _ in range(WARM_UP_STEPS):
-            step(*inputs, *cache)
-    torch.cuda.current_stream().wait_stream(beside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        logits = step(*inputs, *cache)
+    # On another device than the current one a capture is empty, and replays whatever the memory holds
+    # (https://github.com/pytorch/pytorch/issues/87794).
+    with torch.cuda.device(example[0].device):
+        new_stream: Any = torch.cuda.Stream  # untyped
+        beside = new_stream()  # neither warm-up nor capture may run on the default stream
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            for _ in range(WARM_UP_STEPS):
+                step(*example)
+        torch.cuda.current_stream().wait_stream(beside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            logits = step(*example)
+    places = [tensor.data_ptr() for tensor in example[:3]]
 
-    def run(ids: torch.Tensor, starts: torch.Tensor, last: torch.Tensor, *cache: torch.Tensor) -> torch.Tensor:
-        for place, given in zip(inputs, (ids, starts, last), strict=True):
-            place.copy_(given)
+    def run(*inputs: torch.Tensor) -> torch.Tensor:
+        assert [tensor.data_ptr() for tensor in inputs[:3]] == places
         graph.replay()
         return logits
 
