@@ -20,6 +20,8 @@ from engines.contract import registry
 from engines.contract.base import EngineInfo, EngineStats, GenerateRequest, Launch, Model
 from engines.contract.errors import EngineError, EngineUnavailable
 from engines.contract.protocol import AskStats, Load
+from engines.machine.devices import visible_gpus
+from engines.process.device_memory import DeviceMemory
 from engines.process.environments import command_of, environment_of
 from engines.process.process import Process
 from engines.process.stream import Stream
@@ -78,6 +80,7 @@ class ChildEngine:
         self._ids = itertools.count(1)
         self._process: Process | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._device_memory: DeviceMemory | None = None  # of a machine with GPUs
         self._cpu_seconds: dict[int, float] = {}  # of each process that was started, by its id
 
     @property
@@ -143,7 +146,15 @@ class ChildEngine:
             if usage is not None:
                 self._cpu_seconds[tree.pid] = usage.cpu
                 stats = replace(process.stats, memory_bytes=usage.memory, memory_peak_bytes=usage.memory_peak)
+            if (held := self._counted_by_driver(process)) is not None:
+                now = await asyncio.to_thread(held.look, process.pid)
+                stats = replace(stats, device_memory_bytes=now, device_memory_peak_bytes=held.peak)
         return replace(stats, cpu_seconds=sum(self._cpu_seconds.values()) if self._cpu_seconds else None)
+
+    def _counted_by_driver(self, process: Process) -> DeviceMemory | None:
+        """`None` for an engine that computes elsewhere, or counts itself."""
+        on_gpu = self.info is not None and self.info.device.startswith("cuda")
+        return self._device_memory if on_gpu and process.stats.device_memory_bytes is None else None
 
     async def stop(self) -> None:
         """End the child: by ending its input, then by a kill. Running requests fail."""
@@ -162,6 +173,8 @@ class ChildEngine:
         command = command_of(self._launch, target)
         process = self._process = Process(self.name)
         process.on_exit = self._changed
+        gpus = visible_gpus(self._launch.environment) if self._load.model is not None else []
+        self._device_memory = await asyncio.to_thread(DeviceMemory, gpus) if gpus else None
         try:
             await process.start(command, environment_of(self._launch, target))
         except OSError as error:
@@ -243,6 +256,8 @@ class ChildEngine:
         assert process is not None
         while not process.exited.done():
             await asyncio.wait([process.exited], timeout=self._watch.heartbeat)
+            if (held := self._counted_by_driver(process)) is not None:
+                await asyncio.to_thread(held.look, process.pid)  # for its peak
             now = time.monotonic()
             if process.asked_at is None:
                 process.asked_at = now

@@ -109,6 +109,7 @@ class Replicas:
         usages = [one.kv_cache_usage for one in found if one.kv_cache_usage is not None]
         return EngineStats(
             device_memory_bytes=_sum(one.device_memory_bytes for one in found),
+            device_memory_peak_bytes=_sum(one.device_memory_peak_bytes for one in found),
             kv_cache_usage=sum(usages) / len(usages) if usages else None,
             memory_bytes=_sum(one.memory_bytes for one in found),
             memory_peak_bytes=_sum(one.memory_peak_bytes for one in found),

@@ -101,7 +101,12 @@ class OnTorch(Engine):
         )
 
     def stats(self) -> EngineStats:
-        return EngineStats(device_memory_bytes=device_memory(self._device))
+        import torch
+
+        if self._device.type != "cuda":
+            return EngineStats()
+        now, peak = torch.cuda.memory_allocated(self._device), torch.cuda.max_memory_allocated(self._device)
+        return EngineStats(device_memory_bytes=now, device_memory_peak_bytes=peak)
 
 
 def missing_packages() -> str | None:
@@ -194,13 +199,6 @@ def dtype_name(wanted: str, device: str, capability: tuple[int, int] | None = No
 
 def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def device_memory(device: torch.device) -> int | None:
-    """Bytes that torch has reserved on a GPU; `None` elsewhere."""
-    import torch
-
-    return torch.cuda.memory_reserved(device) if device.type == "cuda" else None
 
 
 def _cpu_computes_bf16() -> bool:
