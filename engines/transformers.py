@@ -20,7 +20,7 @@ from engines.models.fetch import context_length, fetch_model
 from engines.models.random_model import with_weights
 from engines.models.size import MemoryNeed, ModelSize
 from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
-from engines.pytorch.network import Quantised, bits_of, end_ids, loading_settings, read_network
+from engines.pytorch.network import Quantised, bits_of, end_ids, loading_settings, read_network, weights_format
 from engines.pytorch.speculation import DraftGuesser, Guesser, NgramGuesser, check_draft
 from engines.text.sampling import SampledAnswer
 from settings.schema import setting
@@ -77,12 +77,13 @@ class TransformersEngine(OnTorch, BlockingEngine):
         self._context_length = context_length(model.folder)
         takes = inspect.signature(self._net.forward).parameters
         self._kept = "logits_to_keep" if "logits_to_keep" in takes else None
-        return self.info(name_of(dtype), threads=torch.get_num_threads())
+        stored = weights_format(self._net, dtype, self.options.quantise)
+        return self.info(stored, threads=torch.get_num_threads(), activations=name_of(dtype))
 
     def _read(self, model: Model, dtype: torch.dtype) -> Any:
         attention = {"flex": "flex_attention"}.get(self.options.attention, self.options.attention)
         settings = {} if attention == "auto" else {"attn_implementation": attention}
-        quantised = loading_settings(self.options.quantise, self._device)
+        quantised = loading_settings(self.options.quantise, model, self._device, dtype)
         if quantised:
             model = with_weights(model)  # random weights are quantised from a file
         return read_network(model, self._device, dtype, **settings, **quantised)

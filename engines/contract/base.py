@@ -143,8 +143,8 @@ class EngineInfo:
 class EngineStats:
     """A snapshot of resource use; `None` where unknown.
 
-    An engine reports `kv_cache_usage` (0 to 1), and, where its library counts it, the bytes that it has allocated on its
-    GPUs, now and at its peak. The rest is that of its process and all processes under it, filled in by
+    An engine reports `kv_cache_usage` (0 to 1), and, where its library counts them, the bytes that it has allocated on
+    its GPUs, now and at its peak. The rest is that of its process and all processes under it, filled in by
     `engines.process.child`: memory now and at its peak in bytes (the sum of each process's own peak), CPU time in
     seconds, and device memory as the driver sees it, once a second, where the engine does not report its own.
     """

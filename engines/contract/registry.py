@@ -86,7 +86,7 @@ ENGINES: dict[str, EngineSpec] = {
     ),
     "sglang": EngineSpec("engines.libraries.sglang:SglangEngine", "SGLang's engine in process", "python", "continuous"),
     "tensorrt-llm": EngineSpec(
-        "engines.libraries.tensorrt_llm:TensorRtLlmEngine", "TensorRT-LLM's LLM in process", "c++", "continuous"
+        "engines.libraries.tensorrt_llm:TensorRtLlmEngine", "TensorRT-LLM, PyTorch back end", "python", "continuous"
     ),
     "vllm": EngineSpec("engines.libraries.vllm:VllmEngine", "vLLM's AsyncLLM in process", "python", "continuous"),
 }

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any, ClassVar
 
-from engines.contract.base import EngineInfo, Model
+from engines.contract.base import EngineInfo, Feature, Model
 from engines.contract.errors import EngineUnavailable, first_line
 from engines.machine.devices import automatic_dtype
 from engines.models.fetch import context_length
-from engines.models.size import MemoryNeed, ModelSize, quantised_format
+from engines.models.size import MemoryNeed, ModelSize, quantised_before, quantised_format
 from engines.models.stored import config_of
 from engines.process.installed import InstalledEngine
 from settings.schema import setting
@@ -42,6 +42,7 @@ class Library(InstalledEngine):
     loads_on = "main"
     title: ClassVar[str]
     language: ClassVar[str]
+    features: ClassVar[tuple[Feature, ...]] = ("stop", "ignore_eos", "min_tokens")
     library: Any  # what `start` returned
 
     @classmethod
@@ -60,7 +61,7 @@ class Library(InstalledEngine):
 
     def dtype_of(self, model: Model) -> str:
         """The number format that is asked of the library. Of weights that were quantised before, it knows best."""
-        quantised = getattr(self.options, "quantization", None) or "quantization_config" in config_of(model.folder)
+        quantised = getattr(self.options, "quantization", None) or quantised_before(config_of(model.folder))
         return str(self.options.dtype) if quantised else self.floats(self.options, self.device_of(self.options))
 
     @abstractmethod
@@ -94,12 +95,14 @@ class Library(InstalledEngine):
             version=version(self.package),
             language=self.language,
             model=self.model.name,
-            dtype=getattr(self.options, "quantization", None) or self.dtype_of(self.model),
+            dtype=getattr(self.options, "quantization", None)
+            or quantised_before(config_of(self.model.folder))
+            or self.dtype_of(self.model),
             device=self.device_of(self.options),
             batching="continuous",
             max_concurrency=self.options.concurrency,
             context_length=self.context_length,
-            features=("seed", "stop", "ignore_eos", "min_tokens"),
+            features=self.features,
             options=asdict(self.options),
             libraries={name: version(name) for name in (self.package, "torch", "transformers")},
         )

@@ -2,7 +2,8 @@
 
 Prompts go in as token ids and each step's text comes out (`incremental_streaming_output`). Its prefix cache is off
 unless asked for. Stop strings are cut here, because a streamed beginning of one could not be taken back; SGLang stops
-computing at them all the same. A server of SGLang that runs already is reached by the engine `remote`.
+computing at them all the same. A seed is not promised: SGLang heeds it in its deterministic mode alone, whose kernels
+are others. A server of SGLang that runs already is reached by the engine `remote`.
 
     enginebench engines install sglang
     enginebench serve --engine sglang -o tensor_parallel=2
@@ -42,7 +43,12 @@ class SglangEngine(Library):
     Options = SglangOptions
     options: SglangOptions
     title, language = "SGLang", "python"
-    environment = Environment("sglang", "sglang", cuda=Packages(("sglang==0.5.23",)))
+    environment = Environment(
+        "sglang",
+        "sglang",
+        # FlashInfer compiles kernels at their first use. Of flash-attn-4 there are only pre-releases.
+        cuda=Packages(("sglang==0.5.23",), pythons=("3.12", "3.11"), prereleases=True, system=("nvcc",)),
+    )
 
     @classmethod
     def memory_need(cls, options: SglangOptions, size: ModelSize) -> MemoryNeed:
@@ -96,7 +102,6 @@ class SglangEngine(Library):
             min_new_tokens=request.min_tokens,
             temperature=0.0 if request.greedy else request.temperature,
             top_p=1.0 if request.greedy else request.top_p,
-            sampling_seed=None if request.greedy else request.seed,
             stop=list(request.stop) or None,
             no_stop_trim=True,  # `StopStrings` cuts
             ignore_eos=request.ignore_eos,

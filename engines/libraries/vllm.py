@@ -64,6 +64,7 @@ class VllmEngine(Library):
     Options = VllmOptions
     options: VllmOptions
     title, language = "vLLM", "python"
+    features = ("seed", "stop", "logprobs", "ignore_eos", "min_tokens")
     environment = Environment(
         "vllm",
         "vllm",
@@ -104,9 +105,8 @@ class VllmEngine(Library):
         found = super().info()
         return replace(
             found,
-            dtype=self.options.quantization or str(config.model_config.dtype).removeprefix("torch."),
+            dtype=self.options.quantization or found.dtype,
             device=str(config.device_config.device_type),
-            features=(*found.features, "logprobs"),
             options={**found.options, "attention": _attention(config)},
         )
 

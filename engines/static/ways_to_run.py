@@ -21,11 +21,16 @@ the GPU busy, and run without capture.
 from __future__ import annotations
 
 import os
+import platform
 import shutil
+import sysconfig
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engines.contract.errors import EngineUnavailable
+from engines.machine.cuda import torch_in
+from engines.machine.devices import compute_capability
 from engines.models.cache import cache_folder
 from engines.pytorch.device import missing_gpu
 from engines.static.engine import StaticEngine
@@ -65,15 +70,27 @@ class TorchCompileEngine(StaticEngine):
         return StaticEngine.why_not_here() or missing_compiler()
 
     def before_torch(self) -> None:
-        keep_compilations()
+        keep_compilations(self.device_of(self.options))
 
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
         return compiled_step(step, example)
 
 
-def keep_compilations() -> None:
-    """In the user's cache. To be called before torch is imported."""
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
+def keep_compilations(device: str) -> None:
+    """In the user's cache, for this torch and kind of device. To be called before torch is imported."""
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(compilations_folder(device)))
+
+
+def compilations_folder(device: str) -> Path:
+    """Machine code of a GPU belongs to its architecture and to the CUDA that compiled it."""
+    build = torch_in(Path(sysconfig.get_path("purelib")))
+    parts = ["torch" if build is None else build.text.replace(" ", "-")]
+    if device.startswith("cuda"):
+        capability = compute_capability(device)
+        parts.append("gpu" if capability is None else f"sm{capability[0]}{capability[1]}")
+    else:
+        parts.append(f"{device}-{platform.machine()}")
+    return cache_folder() / "inductor" / "-".join(parts)
 
 
 def missing_compiler() -> str | None:
@@ -132,7 +149,7 @@ class CompileCudaGraphEngine(CudaGraphEngine):
         return TorchCompileEngine.why_not_here() or missing_gpu()
 
     def before_torch(self) -> None:
-        keep_compilations()
+        keep_compilations(self.device_of(self.options))
 
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
         return super().prepare(compiled_step(step, example), shape, example)

@@ -11,6 +11,7 @@ import pytest
 
 from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineUnavailable
+from engines.machine.cuda import Build
 from engines.static.batch import Batch
 from engines.static.engine import StaticEngine, StaticOptions
 from engines.static.ways_to_run import (
@@ -19,9 +20,11 @@ from engines.static.ways_to_run import (
     TorchCompileEngine,
     TorchJitEngine,
     captured,
+    compilations_folder,
     missing_compiler,
 )
 from engines.transformers import TransformersEngine, TransformersOptions
+from tests.support.engines.nvml_stand_in import Gpu, install
 from tests.support.engines.static_decoder import (
     ONE_BUCKET,
     Small,
@@ -147,6 +150,17 @@ def test_without_a_compiler_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch,
     assert reason is not None
     assert "Inductor needs a C++ compiler" in reason
     assert TorchCompileEngine.why_not_here() == reason
+
+
+def test_compiled_code_is_kept_by_architecture_and_cuda_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, [Gpu((9, 0)), Gpu((8, 6))])
+    build = Build("torch 2.11.0", (13, 0))
+    monkeypatch.setattr("engines.static.ways_to_run.torch_in", lambda packages: build)
+    names = [compilations_folder(device).name for device in ("cuda", "cuda:1", "cpu")]
+    assert names[:2] == ["torch-2.11.0-with-CUDA-13.0-sm90", "torch-2.11.0-with-CUDA-13.0-sm86"]
+    build = Build("torch 2.11.0", (12, 8))
+    assert compilations_folder("cuda").name == "torch-2.11.0-with-CUDA-12.8-sm90"
+    assert len({*names, compilations_folder("cpu").name}) == 4
 
 
 @pytest.mark.parametrize("text", [",", "1,x", "0,4"])
