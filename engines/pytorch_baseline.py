@@ -1,8 +1,9 @@
 """The intentionally unoptimised baseline: what caches, compilation and batching are worth is measured against it.
 
 32-bit floats, one operation at a time, no key/value cache (every token computes the whole sequence again), no batching,
-a device synchronisation after every layer, no warm-up. With `cold=yes` each request gets a process of its own, and pays
-for the interpreter, the imports, the weights and the CUDA context again.
+a device synchronisation after every layer, no warm-up, also when it is served. With `cold=yes` each request gets a
+process of its own, and pays for the interpreter, the imports, the weights and the CUDA context again. Eager PyTorch as
+people use it, with a cache and the library's own kernels, is the engine `transformers`.
 
     enginebench serve --engine pytorch-baseline --model random:llama-3.2-1b
     echo '{"prompt": "Hello", "iterations": 50}' | python -m engines.pytorch_baseline
@@ -48,6 +49,7 @@ class PytorchBaselineEngine(OnTorch, BlockingEngine):
     options: BaselineOptions
     name = NAME
     max_threads = 1
+    warms_up = False
 
     @classmethod
     def memory_need(cls, options: BaselineOptions, size: ModelSize) -> MemoryNeed:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -219,6 +219,9 @@ class Engine(ABC):
         `None` is not known, and not checked."""
         return None
 
+    # Whether a request is run before others when a process starts: with most engines the first one is slower.
+    warms_up: ClassVar[bool] = True
+
     # Where `load` is called: on a thread of its own, or, for libraries that need it, on the main thread. There it may
     # be asynchronous and use the running loop; heartbeats are not answered while it blocks.
     loads_on: ClassVar[Literal["thread", "main"]] = "thread"
@@ -251,6 +254,18 @@ class BlockingEngine(Engine):
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
         """Like `generate`, in a plain generator. It is closed from its own thread, between two chunks."""
 
+    def answer_blocking(self, request: GenerateRequest, put: Callable[[Chunk], bool]) -> None:
+        """Pass each chunk to `put`, which returns whether anybody still waits for the next one."""
+        chunks = self.generate_blocking(request)
+        try:
+            for chunk in chunks:
+                if not put(chunk):
+                    break
+        finally:
+            close = getattr(chunks, "close", None)
+            if close is not None:
+                close()
+
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[Chunk | BaseException | None] = asyncio.Queue()
@@ -260,19 +275,16 @@ class BlockingEngine(Engine):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(arrived.put_nowait, item)
 
+        def deliver(chunk: Chunk) -> bool:
+            put(chunk)
+            return not abandoned.is_set()
+
         def run() -> None:
-            chunks = self.generate_blocking(request)
             try:
-                for chunk in chunks:
-                    put(chunk)
-                    if abandoned.is_set():
-                        break
+                self.answer_blocking(request, deliver)
             except BaseException as error:  # raised again where the chunks are awaited
                 put(error)
             finally:
-                close = getattr(chunks, "close", None)
-                if close is not None:
-                    close()
                 put(None)
 
         finished = loop.run_in_executor(self._threads, run)

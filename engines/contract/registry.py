@@ -55,7 +55,7 @@ ENGINES: dict[str, EngineSpec] = {
         "engines.fake.engine:FakeEngine", "scripted delays, no model", "python", "continuous", needs_model=False
     ),
     "transformers": EngineSpec(
-        "engines.transformers:TransformersEngine", "Hugging Face Transformers, eager", "python", "none"
+        "engines.transformers:TransformersEngine", "Transformers, eager; our loop", "python", "none"
     ),
     "transformers-batching": EngineSpec(
         "engines.transformers_batching:TransformersBatchingEngine", "Transformers' own batching", "python", "continuous"

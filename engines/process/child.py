@@ -64,6 +64,7 @@ class ChildEngine:
         launch: Launch = DEFAULT_LAUNCH,
         watch: Watch = Watch(),
         target: str | None = None,
+        warms_up: bool = True,
     ) -> None:
         """`target` is the "module:Class" of an engine in Python; none: that of the engine registered as `name`."""
         self.name = name
@@ -74,7 +75,7 @@ class ChildEngine:
         self.warm_up: Callable[[EngineInfo], GenerateRequest] | None = None  # a request before every child is ready
         self._load = Load(name, model, dict(options))
         self._launch = launch
-        self._target = target
+        self._target, self._warms_up = target, warms_up
         self._guard: Guard | None = None
         self._watch = watch
         self._ids = itertools.count(1)
@@ -200,7 +201,7 @@ class ChildEngine:
 
     async def _warm(self, process: Process, info: EngineInfo) -> None:
         """Run a request before others do: with many engines the first one is slower than the rest."""
-        if self.warm_up is None:
+        if self.warm_up is None or not self._warms_up:
             return
         try:
             async for _ in process.open_stream(next(self._ids), self.warm_up(info)):
