@@ -15,7 +15,7 @@ mod sample;
 mod serve;
 mod stop;
 
-pub use batch::{BatchLimits, Loaded, Model, Piece, serve_model};
+pub use batch::{BatchLimits, Loaded, Model, Output, Piece, serve_model};
 pub use detokenize::{Vocabulary, end_of_text_ids};
 pub use failure::{ErrorKind, Failure};
 pub use memory::{cache_tokens, free_gpu_memory, free_memory, has_bfloat16};
