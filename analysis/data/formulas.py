@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import polars as pl
 
 from records.formula import (
@@ -25,6 +27,7 @@ from records.metrics import REQUEST_METRICS
 from records.stage import SECOND
 
 
+@cache  # metrics and objectives ask for the same ones for every window
 def expression(formula: Formula) -> pl.Expr:
     """What `records.formula.reader` gives for one request, for a whole column; null where a part is missing."""
     match formula:
