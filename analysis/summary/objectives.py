@@ -53,7 +53,7 @@ def _judged(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[J
 def _judged_by_one_metric(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> Iterator[Judgement]:
     """A cut-off request may have met an objective or not: the answer is one that it does not change."""
     goods = {f"good {index}": expression(each.within) for index, each in enumerate(objectives)}
-    requests = scheduled.select("user", latency=_latency(objectives[0]), **goods)
+    requests = scheduled.select("user", latency=_value(objectives[0]), **goods)
     uncertain = [name for name in goods if requests[name].null_count()]
     pessimistic = _shares(requests.with_columns(pl.col(uncertain).fill_null(0.0)), goods)
     optimistic = _shares(requests.with_columns(pl.col(uncertain).fill_null(1.0)), goods) if uncertain else pessimistic
@@ -67,7 +67,7 @@ def attainment(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> Esti
     """The share of attempted requests that met every objective; failures did not. `None` without requests."""
     if scheduled.is_empty() or not objectives:
         return None
-    return _shares(_together(scheduled, objectives), ["good"])[0]
+    return _share(_together(scheduled, objectives))
 
 
 def goodput(scheduled: pl.DataFrame, objectives: Sequence[Objective], window: tuple[int, int]) -> Estimate | None:
@@ -86,12 +86,16 @@ def _together(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> pl.Da
     unknown = pl.any_horizontal(expression(objective.within).is_null() for objective in objectives)
     # What missed one objective missed them all, whatever is unknown of the others.
     known = pl.when(good == 0).then(0.0).when(~unknown).then(good)
-    longest = pl.max_horizontal(_latency(objective) / (objective.limit or 1.0) for objective in objectives)
+    longest = pl.max_horizontal(_latency(objective) for objective in objectives)
     return scheduled.select("user", "t_sched", good=known, latency=longest).drop_nulls("good")
 
 
 def _latency(objective: Objective) -> pl.Expr:
-    """What decides whether a request met the objective; +∞ for what failed."""
+    """What decides whether a request met the objective, as a share of its limit; +∞ for what failed."""
+    return _value(objective) / (objective.limit or 1.0)
+
+
+def _value(objective: Objective) -> pl.Expr:
     if objective.judged is None:
         return pl.when(pl.col("outcome").is_in(NO_FAILURE)).then(0.0).otherwise(float("inf"))
     return expression(attempted(objective.judged.formula)).fill_null(0.0)
@@ -106,6 +110,10 @@ def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
             f"no request has a {objective.metric}, so {objective.name} cannot be judged: it needs streamed answers"
             " and their token counts."
         )
+
+
+def _share(judged: pl.DataFrame) -> Estimate:
+    return _shares(judged, ["good"])[0]
 
 
 def _shares(judged: pl.DataFrame, goods: Iterable[str]) -> list[Estimate]:
