@@ -1,4 +1,4 @@
-"""Run a scenario in a Locust process and follow it; serve engines for it one after the other.
+"""Run a scenario against one contender after the other, each in a Locust process, and follow it.
 
 Locust patches the process that imports it, so it runs in a separate process.
 """
@@ -7,109 +7,48 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TextIO
 
 from rich.console import Console
 
+from loadtests.harness.client.access import KEY_VARIABLE, Access, access_to, parse_headers
+from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.command.contenders import Contender
+from loadtests.harness.command.job import Job
 from loadtests.harness.command.progress import Tally, progress, where_it_stands
-from loadtests.harness.command.server_process import PYTHON, Guard, ServerProcess
+from loadtests.harness.command.server_process import PORTS, PYTHON, Guard, ServerProcess, listen
 from loadtests.harness.run.options import COMMAND, command_of_run, processes_options
 from loadtests.harness.run.run_id import new_run_id
-from loadtests.harness.scenario import Scenario, read
+from loadtests.harness.run.target import Target, label_of
 from loadtests.harness.settings.run import RunSettings
 from records.files import read_meta
 from records.run import RunMeta
 from records.slo import RunObjectives
 from records.stage import SECOND
-from settings.schema import UserMistake, from_environment, options_by_engine, settings_of
-
-T = TypeVar("T")
+from settings.schema import UserMistake, settings_of
 
 POLL = 0.5  # seconds between two reads of the records
-NO_SCENARIO = {"__init__", "cli"}
+MODEL_VARIABLE, HEADER_VARIABLE = (
+    next(one.variable for one in settings_of(RunSettings) if one.name == name) for name in ("model", "header")
+)
+# Of Locust's log: what our own modules say to the person who watches.
+SAID = re.compile(
+    r"\[[^]]*\] \S+/(?:WARNING/loadtests\.(?!harness\.users\.failures)|INFO/loadtests\.harness\.run\.)\S+: (.+)"
+)
 
 
 class RunFailed(Exception):
     """Locust ended without a run. A sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One scenario with what was given for it. `given` are texts by the settings' names, `locust` options of Locust."""
-
-    scenario: Path
-    given: Mapping[str, str]
-    settings: RunSettings
-    processes: int = 1
-    locust: tuple[str, ...] = ()
-
-    @staticmethod
-    def of(scenario: Path, given: Mapping[str, str], processes: int, locust: Sequence[str]) -> Job:
-        """Raises `UserMistake` for a value that no scenario takes, or not this one."""
-        asked = known(Scenario, given)
-        read(Scenario(), from_environment(Scenario) | asked)
-        settings = read(RunSettings(), from_environment(RunSettings) | known(RunSettings, given))
-        checked = [*PYTHON, "-m", "loadtests.harness.command.check", str(scenario), json.dumps(asked)]
-        done = subprocess.run(checked, capture_output=True, text=True)
-        if done.returncode == 2:  # other errors are in the file, and Locust reports them
-            raise UserMistake(done.stdout.strip())
-        return Job(scenario, given, settings, processes, tuple(locust))
-
-    @property
-    def words(self) -> list[str]:
-        """For Locust's command line. Secrets are not among them: others on this machine can read a command line."""
-        declared = (*settings_of(Scenario), *settings_of(RunSettings))
-        return [
-            one.flag if one.is_switch else f"{one.flag}={self.given[one.name]}"
-            for one in declared
-            if one.name in self.given and not one.secret
-        ]
-
-    @property
-    def secrets(self) -> dict[str, str]:
-        """Environment variables of Locust's process."""
-        return {
-            one.variable: self.given[one.name]
-            for one in settings_of(RunSettings)
-            if one.secret and one.name in self.given
-        }
-
-
-def known(declared: type[Any], given: Mapping[str, str]) -> dict[str, str]:
-    names = {one.name for one in settings_of(declared)}
-    return {name: text for name, text in given.items() if name in names}
-
-
-def find_scenario(name: str) -> Path:
-    """`concurrent`, or the path of another locustfile. Raises `UserMistake`."""
-    if name.endswith(".py"):
-        if Path(name).is_file():
-            return Path(name).absolute()
-        raise UserMistake(f"the file {name} does not exist.")
-    package = find_spec("loadtests")
-    assert package is not None
-    assert package.submodule_search_locations is not None
-    folder = Path(package.submodule_search_locations[0])
-    choices = sorted(path.stem for path in folder.glob("*.py") if path.stem not in NO_SCENARIO)
-    if name not in choices:
-        raise UserMistake(f"no scenario called `{name}`; choose from {', '.join(choices)}, or give a file of your own.")
-    return folder / f"{name}.py"
-
-
-def engine_options(given: Sequence[str], engines: Sequence[str]) -> dict[str, list[str]]:
-    """`["a=1", "fake.b=2"]` → what each engine gets. Raises `UserMistake`."""
-    options = options_by_engine(given, engines)
-    return {engine: [f"{name}={value}" for name, value in own.items()] for engine, own in options.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,31 +59,34 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """One round in which each engine is run once. All engines of a round get the same prompts."""
+    """One round in which each contender is run once. All contenders of a round get the same prompts."""
 
     index: int
     prompt_set: str
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What a run tests. `engine` is empty for a running server; `name` distinguishes models of one engine."""
+@dataclass
+class Terminal:
+    """Where a command says what happens; each sentence of Locust's log once, however many runs have it."""
 
-    engine: str
-    model: str | None = None
-    name: str | None = None
+    console: Console
+    _said: set[str] = field(default_factory=set)
 
+    def say(self, text: str, style: str | None = None) -> None:
+        self.console.print(text, style=style, soft_wrap=True)
 
-def subjects(engines: Sequence[str], models: Sequence[str]) -> list[Subject]:
-    """Each engine with each model. Raises `UserMistake` for a model named twice."""
-    if len(set(models)) < len(models):
-        raise UserMistake(f"each --model may be given only once, not as in {', '.join(models)}.")
-    if len(models) < 2:
-        return [Subject(engine, next(iter(models), None)) for engine in engines]
-    return [Subject(engine, model, f"{engine} {model}".strip()) for engine in engines for model in models]
+    def say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self.say(text)
 
 
-def rounds(tested: Sequence[T], repeats: int) -> Iterator[tuple[Repeat, list[T]]]:
+def model_of_environment() -> list[str]:
+    """What --model is, where it is not given."""
+    return [os.environ[MODEL_VARIABLE]] if os.environ.get(MODEL_VARIABLE) else []
+
+
+def rounds(tested: Sequence[Contender], repeats: int) -> Iterator[tuple[Repeat, list[Contender]]]:
     """The order of the runs: A B, B A, A B …, so that a drift of the machine favours neither."""
     series = secrets.token_hex(4)
     for index in range(repeats):
@@ -152,29 +94,68 @@ def rounds(tested: Sequence[T], repeats: int) -> Iterator[tuple[Repeat, list[T]]
         yield Repeat(index, f"{series}-{index}"), order
 
 
-def measure_engine(job: Job, subject: Subject, options: Sequence[str], repeat: Repeat, console: Console) -> Measured:
-    """Serve the engine, run the job against it, stop it. Raises `ServerFailed` and `RunFailed`."""
-    label = subject.name or job.settings.label or subject.engine
-    folder = _new_folder(job, label)
-    with ServerProcess(subject.engine, options, subject.model, folder / "server.log") as server:
-        with progress(console, label) as show:
-            server.wait_until_ready(lambda seconds: show(None, f"loading, {seconds:.0f} s"))
-        return _run(job, server.url, folder, label, repeat, console, server.variables)
+def prepared(job: Job, contenders: Sequence[Contender], repeats: int) -> list[Contender]:
+    """The contenders with their labels, once each server was asked for its models and its engine.
+
+    Raises `UserMistake` where one cannot be tested, or where a setting names a single run and there are several.
+    """
+    if (job.settings.label or job.settings.run_id) and len(contenders) > 1:
+        raise UserMistake(
+            "--label and --run-id name one run: name the contenders instead, such as --engine few=vllm, --url old=…"
+        )
+    if job.settings.run_id and repeats > 1:
+        raise UserMistake("--run-id names one run: leave it out, or --repeat.")
+    if job.settings.run_id and (job.settings.runs / job.settings.run_id / "meta.json").exists():
+        raise UserMistake(f"{job.settings.runs / job.settings.run_id} is a run already: choose another --run-id.")
+    found = []
+    for one in contenders:
+        name = job.settings.label or one.name
+        if one.url:
+            with Target(one.url, _access(job, one)) as target:
+                target.model(one.model, DIALECTS[_endpoint(job)])
+                name = name or label_of(None, target.engine(), one.url)
+        found.append(replace(one, name=name))
+    return found
 
 
-def measure_url(job: Job, url: str, subject: Subject, repeat: Repeat, console: Console) -> Measured:
-    """Run the job against a running server. Raises `RunFailed`."""
-    label = subject.name or job.settings.label or url.partition("://")[2].rstrip("/")
-    if subject.model is not None:
-        job = replace(job, given={**job.given, "model": subject.model})
-    return _run(job, url, _new_folder(job, label), label, repeat, console, {})
+def _endpoint(job: Job) -> Endpoint:
+    return job.planned.endpoint if job.planned is not None else "chat"
+
+
+def _access(job: Job, one: Contender) -> Access:
+    headers = parse_headers(one.headers) or job.settings.header
+    environment = {**os.environ, **_key(one)}
+    return access_to(one.url, _endpoint(job), headers, job.settings.insecure, environment)
+
+
+def _key(one: Contender) -> dict[str, str]:
+    return {KEY_VARIABLE: one.key} if one.key else {}
+
+
+def measure(job: Job, one: Contender, repeat: Repeat, port: int | None, terminal: Terminal) -> Measured:
+    """Run the job against a contender, whose engine is served for as long, at `port`.
+
+    Raises `ServerFailed`, `RunFailed` and `UserMistake`.
+    """
+    if one.url:
+        return _run(job, one, one.url, _new_folder(job, one.name), repeat, terminal, {})
+    listener = listen([port] if port is not None else [*PORTS, 0])
+    if port is None and (taken := listener.getsockname()[1]) != PORTS[0]:
+        known = "" if taken in PORTS else ", where the shipped Prometheus does not look for it"
+        terminal.say_once(f"Port {PORTS[0]} is taken: the engine is served on port {taken}{known}. --port chooses one.")
+    with listener:
+        folder = _new_folder(job, one.name)
+        with ServerProcess(one.engine, one.options, one.model, folder / "server.log", listener) as server:
+            with progress(terminal.console, one.name) as show:
+                server.wait_until_ready(lambda seconds: show(None, f"loading, {seconds:.0f} s"))
+            return _run(job, replace(one, model=None), server.url, folder, repeat, terminal, server.variables)
 
 
 def _new_folder(job: Job, label: str) -> Path:
     """Raises `UserMistake`."""
-    folder = (job.settings.runs / new_run_id(label, datetime.now(UTC))).absolute()
+    folder = (job.settings.runs / (job.settings.run_id or new_run_id(label, datetime.now(UTC)))).absolute()
     try:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=bool(job.settings.run_id))
     except OSError as error:
         said = f"{job.settings.runs} cannot be written ({error.strerror}): name another folder with --runs."
         raise UserMistake(said) from None
@@ -182,28 +163,34 @@ def _new_folder(job: Job, label: str) -> Path:
 
 
 def _run(
-    job: Job, url: str, folder: Path, label: str, repeat: Repeat, console: Console, variables: Mapping[str, str]
+    job: Job, one: Contender, url: str, folder: Path, repeat: Repeat, terminal: Terminal, variables: Mapping[str, str]
 ) -> Measured:
     """`variables` are added to those of this process for Locust."""
+    label = one.name
     command = [*PYTHON, "-m", "locust", "-f", str(job.scenario), "--host", url, "--headless", "--only-summary"]
     command += [*job.words, "--runs", str(folder.parent), "--run-id", folder.name, "--label", label]
+    command += ["--model", one.model] if one.model else []
     command += ["--repeat-index", str(repeat.index), "--prompt-set", repeat.prompt_set, "--exit-code-on-error", "0"]
     command += [*processes_options(job.processes), *job.locust]
+    environment = {**os.environ, COMMAND: json.dumps(command_of_run()), **variables, **_secrets(one)}
+    if not one.url:
+        environment.pop(MODEL_VARIABLE, None)  # the served engine has loaded it, under a name of its own
     log = folder / "locust.log"
     tally = Tally(folder)
-    with log.open("wb") as output, progress(console, label) as show:
+    with log.open("wb") as output, log.open(errors="replace") as said, progress(terminal.console, label) as show:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, COMMAND: json.dumps(command_of_run()), **variables, **job.secrets},
+            env=environment,
             start_new_session=True,  # a Ctrl-C in the terminal goes to this process only
         )
         guard = Guard(process.pid)
         try:
             while process.poll() is None:
                 time.sleep(POLL)
+                _repeat_what_is_said(said, terminal)
                 meta = _meta(folder)
                 if meta is None:
                     show(None, "starting")
@@ -217,19 +204,35 @@ def _run(
             raise
         finally:
             guard.close()
+        _repeat_what_is_said(said, terminal)
     if _meta(folder) is None:
         raise RunFailed(_reason(log))
     tally.update()
     if tally.requests + tally.cut_off == 0:
         raise RunFailed(f"{label}: no request was sent: {_reason(log)}")
-    console.print(f"{label}: {tally.total()}")
+    terminal.say(f"{label}: {tally.total()}")
     meta = _meta(folder)
     searched = meta is not None and meta.search is not None
     complete = process.returncode == 0 or (searched and process.returncode == 1)  # 1: no capacity was found
     if not complete:
-        said = f"{label}: Locust {_ending(process.returncode)}; the records until then are kept. Its output: {log}"
-        console.print(said, style="red", soft_wrap=True)
+        sentence = f"{label}: Locust {_ending(process.returncode)}; the records until then are kept. Its output: {log}"
+        terminal.say(sentence, style="red")
     return Measured(folder, complete)
+
+
+def _secrets(one: Contender) -> dict[str, str]:
+    """Environment variables of Locust's process: a command line could be read by others on this machine."""
+    return {**_key(one), **({HEADER_VARIABLE: one.headers} if one.headers else {})}
+
+
+def _repeat_what_is_said(log: TextIO, terminal: Terminal) -> None:
+    """The lines that were added to Locust's log and are for the person who watches."""
+    begins = log.tell()
+    while (line := log.readline()).endswith("\n"):
+        begins = log.tell()
+        if (match := SAID.match(line)) is not None:
+            terminal.say_once(match[1])
+    log.seek(begins)  # a line that is not complete yet
 
 
 def _ending(code: int) -> str:

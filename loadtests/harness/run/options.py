@@ -14,7 +14,10 @@ from loadtests.harness.settings.run import RunSettings
 from records.command import typed_command
 from settings.schema import Setting, settings_of
 
-COMMAND = "ENGINEBENCH_TYPED_COMMAND"  # environment variable: what was typed, where `enginebench run` starts Locust
+# Environment variables by which `enginebench run` tells the process that plans a run what was typed, which process is
+# the engine's, and when the server was started and ready, in monotonic nanoseconds.
+COMMAND, ENGINE_PID = "ENGINEBENCH_TYPED_COMMAND", "ENGINEBENCH_ENGINE_PID"
+SERVER_STARTED, SERVER_READY = "ENGINEBENCH_SERVER_STARTED", "ENGINEBENCH_SERVER_READY"
 DEFAULT_STOP_TIMEOUT = 60.0  # seconds that the last requests of a finished run get
 
 

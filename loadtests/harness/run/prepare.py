@@ -8,18 +8,16 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from loadtests.harness.calibration.result import of_this_host
 from loadtests.harness.client.access import access_to
-from loadtests.harness.client.address import Address
-from loadtests.harness.command.server_process import SERVER_READY, SERVER_STARTED
+from loadtests.harness.client.address import Address, with_scheme
 from loadtests.harness.run.fitting import look_at, within_context, workload_for
 from loadtests.harness.run.host import clock_id, host_facts, versions
-from loadtests.harness.run.options import command_of_run
+from loadtests.harness.run.options import SERVER_READY, SERVER_STARTED, command_of_run
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.run_id import new_run_id
-from loadtests.harness.run.target import Target
+from loadtests.harness.run.target import Target, label_of
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.stages import in_seconds
 from loadtests.harness.settings.run import RunSettings
@@ -39,15 +37,16 @@ def prepare(
     grace: float,
 ) -> RunPlan:
     """Raises `UserMistake` or `OSError`."""
+    url = with_scheme(url)
     Address.parse(url)
     access = access_to(url, scenario.endpoint, settings.header, settings.insecure)
     with Target(url, access) as target:
         served = look_at(target, scenario, settings)
     engine = served.engine
-    label = settings.label or (engine or {}).get("name") or urlsplit(url).netloc
+    label = label_of(settings.label, engine, url)
     at = datetime.now(UTC)
     stages = in_seconds(within_context(stages, scenario, served.context), scenario.seed)
-    folder = _new_folder(settings, str(label), at)
+    folder = _new_folder(settings, label, at)
     prompt_set = "" if scenario.same_prompts else settings.prompt_set or folder.name
     workload = workload_for(scenario, served, prompt_set)
     facts = {
@@ -70,7 +69,7 @@ def prepare(
         engine=engine,
         host=host_facts(),
         versions=versions("enginebench", "locust", "gevent"),
-        label=str(label),
+        label=label,
         command=command_of_run(),
         repeat=settings.repeat_index,
         commit=_commit(),

@@ -7,9 +7,11 @@ used where they exist and answer as they should.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from time import monotonic_ns
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
@@ -40,6 +42,11 @@ class Trial:
 def origin_of(url: str) -> str:
     """A base URL as OpenAI's clients take it, ending in `/v1`, is fine too."""
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def label_of(given: str | None, engine: Mapping[str, Any] | None, url: str) -> str:
+    """What reports call a server: as was said, by the engine that it names, or by its address."""
+    return given or str((engine or {}).get("name") or "") or urlsplit(url).netloc
 
 
 class Target:
