@@ -26,9 +26,17 @@ logger = logging.getLogger(__name__)
 TRIAL_TOKENS = 16  # the fewest that OpenAI's Responses API takes
 
 
+IGNORE_EOS = {"vllm", "sglang", "tensorrt_llm", "llamacpp"}
+"""Servers that take `ignore_eos`, by what they list as their models' owner."""
+WITH_IGNORE_EOS = {"chat", "completions"}
+
+
 @dataclass(frozen=True, slots=True)
-class Served:
-    """A server as it was found. `context` is the most tokens of prompt and answer together, where it says so."""
+class ServerFacts:
+    """What was found out about a server. `context` is the most tokens of prompt and answer together, where it says so.
+
+    `ignore_eos`: it takes that field, by its own word or as a trial request has shown.
+    """
 
     model: str
     engine: Mapping[str, Any] | None
@@ -36,14 +44,22 @@ class Served:
     material: Material
     max_tokens_field: str
     temperature: float | None
+    ignore_eos: bool
 
 
-def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> Served:
+def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> ServerFacts:
     """Raises `UserMistake`."""
     dialect = DIALECTS[scenario.endpoint]
     model = target.model(settings.model, dialect)
     engine = target.engine()
-    wanted = ModelRequest(model, (), TRIAL_TOKENS, temperature=scenario.temperature)
+    takes_it = engine is None and scenario.endpoint in WITH_IGNORE_EOS and target.owner(model) in IGNORE_EOS
+    wanted = ModelRequest(
+        model,
+        (),
+        TRIAL_TOKENS,
+        temperature=scenario.temperature,
+        ignore_eos=scenario.ignore_eos == "auto" and takes_it,
+    )
     trials: list[Trial] = []
 
     def tried(text: str) -> int | None:
@@ -58,8 +74,14 @@ def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> Served
         tried(START)
     material = material_for(target, model, scenario.endpoint, scenario.prompt_kind, settings.tokenizer, tried)
     accepted = trials[0].request if trials else wanted
-    return Served(
-        model, engine, _context(engine, target, model), material, accepted.max_tokens_field, accepted.temperature
+    return ServerFacts(
+        model,
+        engine,
+        _context(engine, target, model),
+        material,
+        accepted.max_tokens_field,
+        accepted.temperature,
+        accepted.ignore_eos or "ignore_eos" in ((engine or {}).get("features") or ()),
     )
 
 
@@ -70,30 +92,29 @@ def _context(engine: Mapping[str, Any] | None, target: Target, model: str) -> in
     return told if isinstance(told, int) and told > 0 else None
 
 
-def workload_for(scenario: Scenario, served: Served, prompt_set: str) -> Workload:
-    features = (served.engine or {}).get("features") or ()
-    ignores = scenario.ignore_eos == "yes" or (scenario.ignore_eos == "auto" and "ignore_eos" in features)
-    factor = _factor(scenario, served.context)
+def workload_for(scenario: Scenario, server: ServerFacts, prompt_set: str) -> Workload:
+    ignores = scenario.ignore_eos == "yes" or (scenario.ignore_eos == "auto" and server.ignore_eos)
+    factor = _factor(scenario, server.context)
     return Workload(
-        model=served.model,
+        model=server.model,
         endpoint=scenario.endpoint,
         streamed=not scenario.no_stream,
         prompt_tokens=scenario.prompt_tokens[0].scaled(factor),
         output_tokens=scenario.output_tokens[0].scaled(factor),
-        material=served.material,
+        material=server.material,
         seed=scenario.seed,
         prompt_set=prompt_set,
         shared_prefix_tokens=scenario.shared_prefix_tokens[0],
-        temperature=served.temperature,
+        temperature=server.temperature,
         ignore_eos=ignores,
-        max_tokens_field=served.max_tokens_field,
+        max_tokens_field=server.max_tokens_field,
         extra_body=scenario.extra_body,
         length_pairs=scenario.lengths_from,
         dataset=scenario.dataset,
         classes=scenario.classes,
         turns=scenario.turns,
         turn_tokens=scenario.turn_tokens.scaled(factor) if scenario.turn_tokens else None,
-        context=served.context,
+        context=server.context,
     )
 
 

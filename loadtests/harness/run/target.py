@@ -7,6 +7,7 @@ used where they exist and answer as they should.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from time import monotonic_ns
@@ -24,6 +25,7 @@ from settings.schema import UserMistake
 logger = logging.getLogger(__name__)
 
 TIMEOUT = 30.0  # seconds for what must be answered
+PLAIN_ANSWER = re.compile(r"WRONG_VERSION_NUMBER|UNKNOWN_PROTOCOL|RECORD_LAYER_FAILURE|record layer failure")
 OPTIONAL_TIMEOUT = 5.0  # seconds for what may be left unanswered
 
 
@@ -73,6 +75,11 @@ class Target:
         answer = self._ask("GET", "/v1/models")
         if wanted is not None:
             return wanted
+        if answer.is_success and answer.text.lstrip()[:1] == "<":
+            raise UnreachableServer(
+                f"{self.url}/v1/models is a web page: is there an OpenAI-compatible server at this address? If its API "
+                "lists no models, name one with --model."
+            )
         listed = _json(answer).get("data") if answer.is_success else None
         if answer.status_code in {401, 403}:
             raise self._no_entry(dialect)
@@ -82,7 +89,17 @@ class Target:
             raise UnreachableServer(
                 f"{self.url}/v1/models lists no model (HTTP {answer.status_code}): name one with --model."
             )
-        return str(listed[0]["id"])
+        model = str(listed[0]["id"])
+        if len(listed) > 1:
+            logger.info("%s lists %d models; %s is tested. --model names another.", self.url, len(listed), model)
+        return model
+
+    def owner(self, model: str) -> str:
+        """Who owns the model by the server's own list; servers put their own name there. Empty where none is said."""
+        listed = self._optional("GET", "/v1/models").get("data")
+        models = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        owners = [one.get("owned_by") for one in models if one.get("id") == model]
+        return str(next(iter(owners), None) or "")
 
     def engine(self) -> dict[str, Any] | None:
         """What `/v1/engine` says; `None` where there is no such page."""
@@ -95,9 +112,9 @@ class Target:
     def try_out(self, request: ModelRequest, dialect: Dialect, extra: dict[str, Any]) -> Trial:
         """Send one request before the run, and change it where the server says in a 400 what it does not take.
 
-        That is a `temperature`, and `max_tokens` where it requires `max_completion_tokens`. Raises `UnreachableServer`
-        when the server does not let this client in or has no such API; other failures are left to the run, which counts
-        them.
+        That is a `temperature`, `ignore_eos` (also where the answer is shorter all the same), and `max_tokens` where it
+        requires `max_completion_tokens`. Raises `UnreachableServer` when the server does not let this client in or has
+        no such API; other failures are left to the run, which counts them.
         """
         while True:
             answer = self._send(request, dialect, extra)
@@ -113,6 +130,9 @@ class Target:
             if answer.is_success:
                 read = dialect.answer()
                 read.whole(answer.content, (None, monotonic_ns()))
+                if request.ignore_eos and (read.output_tokens or 0) < request.max_tokens:
+                    logger.info("The server does not obey ignore_eos: answers may be shorter than planned.")
+                    request = replace(request, ignore_eos=False)
                 return Trial(request, read.prompt_tokens)
             changed = _without_what_is_refused(request, answer)
             if changed is None:
@@ -132,6 +152,11 @@ class Target:
             return None
 
     def _no_entry(self, dialect: Dialect) -> UnreachableServer:
+        if self._access.withheld is not None:
+            return UnreachableServer(
+                f"{self.url} requires an API key, and {self._access.withheld} is not sent over plain http to another "
+                f"machine: use https, set {KEY_VARIABLE}, or give --insecure-key."
+            )
         return UnreachableServer(f"{self.url} requires a valid API key: set {dialect.key_variable} or {KEY_VARIABLE}.")
 
     def _optional(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
@@ -147,6 +172,9 @@ class Target:
             return self._http.request(method, self.url + path)
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__
+            if PLAIN_ANSWER.search(reason):
+                plain = self.url.replace("https:", "http:", 1)
+                raise UnreachableServer(f"{self.url} speaks plain http, not https: give {plain}.") from error
             raise UnreachableServer(
                 f"cannot reach {self.url} ({reason}): start a server there (`enginebench serve`) or give another URL."
             ) from error
@@ -164,6 +192,8 @@ def _without_what_is_refused(request: ModelRequest, answer: httpx.Response) -> M
     if "max_completion_tokens" in reason and request.max_tokens_field == "max_tokens":
         logger.info("The model accepts max_completion_tokens instead of max_tokens.")
         return replace(request, max_tokens_field="max_completion_tokens")
+    if "ignore_eos" in reason and request.ignore_eos:
+        return replace(request, ignore_eos=False)
     if "temperature" in reason and request.temperature is not None:
         logger.warning("The model accepts no temperature (%s): its own default applies.", reason)
         return replace(request, temperature=None)

@@ -106,7 +106,9 @@ class RequestSettings:
         least=1,
     )
     ignore_eos: Literal["auto", "yes", "no"] = api_setting(
-        "auto", "Make answers run to full length; auto: where the server supports it."
+        "auto",
+        "Make answers run to full length; auto: where the server supports it (ours, vLLM, SGLang, TensorRT-LLM, "
+        "llama.cpp).",
     )
     endpoint: Endpoint = api_setting(
         "chat", "API to use: OpenAI's three, Anthropic's Messages, Amazon Bedrock's Converse."
