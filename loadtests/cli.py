@@ -180,9 +180,9 @@ def calibrate(
     from rich.console import Console
 
     from loadtests.harness.calibration.calibrate import calibrate, parse_grid
-    from loadtests.harness.calibration.result import Cell, path_here, save
     from loadtests.harness.calibration.table import WIDTH, sentence, table
     from loadtests.harness.command.drive import sigterm_is_ctrl_c
+    from loadtests.harness.run.calibration import Cell, path_here, save
 
     log = Console(stderr=True, highlight=False, markup=False)
 
