@@ -123,9 +123,10 @@ def _endpoint(job: Job) -> Endpoint:
 
 
 def _access(job: Job, one: Contender) -> Access:
-    headers = parse_headers(one.headers) or job.settings.header
+    settings = job.settings
+    headers = parse_headers(one.headers) or settings.header
     environment = {**os.environ, **_key(one)}
-    return access_to(one.url, _endpoint(job), headers, job.settings.insecure, environment)
+    return access_to(one.url, _endpoint(job), headers, settings.insecure, environment, settings.insecure_key)
 
 
 def _key(one: Contender) -> dict[str, str]:

@@ -113,11 +113,10 @@ class Exporter:
 def facts_of(plan: RunPlan) -> RunFacts:
     """The labels of a run: each has one value in it."""
     meta = plan.meta
-    engine = str((meta.engine or {}).get("name") or "unknown")
     return RunFacts(
         run=meta.run_id,
         server=meta.url,
-        common={"scenario": meta.scenario, "engine": engine, "model": meta.model or "unknown"},
+        common={"scenario": meta.scenario, "engine": meta.label, "model": meta.model or "unknown"},
         started=plan.start_wall / SECOND,
         objectives=RunObjectives.of(meta.workload),
     )

@@ -193,9 +193,10 @@ def test_settings_are_checked_with_the_scenarios_own_before_anything_is_started(
 def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path) -> None:
     with ScriptedServer(Script(statuses=[500] * 1000)) as server:
         command = [*RUN, "--url", server.url, "--json", "--stages", "1", "--stage-seconds", "2"]
-        command += ["--runs", str(tmp_path)]
+        command += ["--runs", str(tmp_path), "--run-id", "mine"]
         done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
     assert done.returncode == 2, done.stderr
+    assert read_meta(tmp_path / "mine").label == "scripted", "as the server calls its engine"
     document = json.loads(done.stdout)
     assert document["invalid"] is True
     assert [f["kind"] for f in document["runs"][0]["findings"] if f["severity"] == "invalid"] == ["failures"]
