@@ -75,7 +75,7 @@ def run(
 
       enginebench run concurrent --engine transformers --engine mistralrs --stages 10,20,40 --repeat 5
 
-      enginebench run concurrent --engine few=vllm -o few.max_num_seqs=16 --engine many=vllm --repeat 5
+      enginebench run concurrent --engine few=vllm -o few.concurrency=16 --engine many=vllm --repeat 5
 
       enginebench run single --url http://127.0.0.1:8000 --output-tokens 64
     """

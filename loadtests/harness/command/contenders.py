@@ -1,6 +1,6 @@
 """What a run compares: engines that are served for it and running servers, each under a name of its own.
 
-    --engine few=vllm -o few.max_num_seqs=16 --engine many=vllm -o many.max_num_seqs=64
+    --engine few=vllm -o few.concurrency=16 --engine many=vllm -o many.concurrency=64
     --url old=http://old:8000 --url new=http://new:8000 --model old=llama --header 'new.X-Tenant: a'
 
 `NAME=` stands before a whole value that is for one contender, `NAME.` before the name of an option or of a header; what
@@ -66,7 +66,7 @@ def contenders(
             one,
             options=tuple(f"{name}={value}" for name, value in own_options.get(one.name, {}).items()),
             headers="\n".join([*own_headers[""], *own_headers.get(one.name, [])]),
-            key=environment.get(key_variable(one.name)),
+            key=environment.get(key_variable(one.name)) if one.url else None,  # our own server knows no other
         )
         parse_headers(contender.headers)
         every += _with_models(contender, own_models.get(one.name) or own_models[""])

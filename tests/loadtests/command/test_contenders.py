@@ -20,13 +20,13 @@ def test_engines_and_servers_are_contenders_each_with_what_is_its_own() -> None:
     few, many, old, new = contenders(
         ["few=vllm", "many=vllm"],
         ["old=http://a:1", "new=b:2/v1"],
-        ["few.max_num_seqs=16", "many.max_num_seqs=64", "p=a.b=c"],
+        ["few.concurrency=16", "many.concurrency=64", "p=a.b=c"],
         ["small", "old=large"],
         ["X-Tenant: all", "new.X-Tenant: 7"],
         {"ENGINEBENCH_OLD_API_KEY": "secret"},
     )
-    assert few == Contender("few", "vllm", "", "small", ("max_num_seqs=16", "p=a.b=c"), "X-Tenant: all")
-    assert many == Contender("many", "vllm", "", "small", ("max_num_seqs=64", "p=a.b=c"), "X-Tenant: all")
+    assert few == Contender("few", "vllm", "", "small", ("concurrency=16", "p=a.b=c"), "X-Tenant: all")
+    assert many == Contender("many", "vllm", "", "small", ("concurrency=64", "p=a.b=c"), "X-Tenant: all")
     assert old == Contender("old", "", "http://a:1", "large", (), "X-Tenant: all", "secret")
     assert new == Contender("new", "", "http://b:2/v1", "small", (), "X-Tenant: all\nX-Tenant: 7")
     assert "secret" not in repr(old)

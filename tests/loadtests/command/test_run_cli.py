@@ -191,11 +191,12 @@ def test_settings_are_checked_with_the_scenarios_own_before_anything_is_started(
 
 
 def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path) -> None:
-    with ScriptedServer(Script(statuses=[500] * 1000)) as server:
+    with ScriptedServer(Script(statuses=[500] * 1000, models=("first", "second"))) as server:
         command = [*RUN, "--url", server.url, "--json", "--stages", "1", "--stage-seconds", "2"]
         command += ["--runs", str(tmp_path), "--run-id", "mine"]
         done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
     assert done.returncode == 2, done.stderr
+    assert f"{server.url} lists 2 models; first is tested. --model names another." in done.stderr
     assert read_meta(tmp_path / "mine").label == "scripted", "as the server calls its engine"
     document = json.loads(done.stdout)
     assert document["invalid"] is True
