@@ -18,8 +18,8 @@ from settings.schema import UserMistake
 
 if TYPE_CHECKING:
     from loadtests.harness.command.contenders import Contender
-    from loadtests.harness.command.drive import Terminal
     from loadtests.harness.command.job import Job
+    from loadtests.harness.command.terminal import Terminal
 
 app = typer.Typer()
 
@@ -81,28 +81,32 @@ def run(
     """
     from rich.console import Console
 
-    from loadtests.harness.command import drive
+    from loadtests.harness.command import rounds
     from loadtests.harness.command.contenders import contenders
     from loadtests.harness.command.engine_checks import checked
     from loadtests.harness.command.job import Job, find_scenario
+    from loadtests.harness.command.server_process import listen
+    from loadtests.harness.command.terminal import Terminal, sigterm_is_ctrl_c
 
-    terminal = drive.Terminal(Console(stderr=True, highlight=False, markup=False))
+    terminal = Terminal(Console(stderr=True, highlight=False, markup=False))
     path = find_scenario(scenario)
     headers = given.pop("header") or []
-    tested = contenders(engine or [], url or [], option or [], model or drive.model_of_environment(), headers)
+    tested = contenders(engine or [], url or [], option or [], model or [], headers)
     if port is not None and not engine:
         raise UserMistake("--port is for an engine that --engine serves, not for a running server.")
+    if port is not None:
+        listen([port]).close()
     texts = given_texts(Scenario, given) | given_texts(RunSettings, given)
     job = Job.of(path, texts, processes, context.args)
     tested, sentence = checked(tested)
-    tested = drive.prepared(job, tested, repeat)
+    tested = rounds.prepared(job, tested, repeat)
     if sentence is not None:
         terminal.say(sentence)
     if job.planned is not None:
         terminal.say(job.planned.duration.sentence(repeat * len(tested)))
     folders: list[Path] = []
     try:
-        with drive.sigterm_is_ctrl_c():
+        with sigterm_is_ctrl_c():
             complete = _measure(job, tested, repeat, port, terminal, folders)
             code = _report(folders, allow_invalid, as_json) if folders else 2
     except KeyboardInterrupt:
@@ -115,7 +119,8 @@ def _measure(
     job: Job, tested: list[Contender], repeats: int, port: int | None, terminal: Terminal, folders: list[Path]
 ) -> bool:
     """Add each run's folder to `folders`. False when one failed; the others go on and are reported."""
-    from loadtests.harness.command.drive import RunFailed, measure, rounds
+    from loadtests.harness.command.drive import RunFailed, measure
+    from loadtests.harness.command.rounds import rounds
     from loadtests.harness.command.server_process import ServerFailed
 
     complete = True
@@ -181,7 +186,7 @@ def calibrate(
 
     from loadtests.harness.calibration.calibrate import calibrate, parse_grid
     from loadtests.harness.calibration.table import WIDTH, sentence, table
-    from loadtests.harness.command.drive import sigterm_is_ctrl_c
+    from loadtests.harness.command.terminal import sigterm_is_ctrl_c
     from loadtests.harness.run.calibration import Cell, path_here, save
 
     log = Console(stderr=True, highlight=False, markup=False)

@@ -22,7 +22,7 @@ import pytest
 from typer.testing import CliRunner
 
 from enginebench import app
-from loadtests.harness.command import drive
+from loadtests.harness.command import rounds
 from settings.schema import UserMistake
 from tests.support.analysis import other_tools
 from tests.support.analysis.synthetic import Engine, simulate
@@ -123,7 +123,7 @@ def accepted(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def reached(*_: Any, **__: Any) -> NoReturn:
         raise UserMistake(REACHED)
 
-    monkeypatch.setattr(drive, "prepared", reached)  # it asks the servers
+    monkeypatch.setattr(rounds, "prepared", reached)  # it asks the servers
     monkeypatch.setattr("engines.bench.cli._measure", reached)
     monkeypatch.setattr("engines.bench.cli._models", lambda *_: {})
     monkeypatch.setattr("engines.process.replicas.load_replicas", reached)

@@ -16,8 +16,12 @@ from dataclasses import dataclass, field, replace
 
 from loadtests.harness.client.access import KEY_VARIABLE, parse_headers
 from loadtests.harness.client.address import Address, with_scheme
-from settings.schema import PREFIX, UserMistake, options_by_engine
+from loadtests.harness.settings.run import RunSettings
+from settings.schema import PREFIX, UserMistake, options_by_engine, settings_of
 
+MODEL_VARIABLE, HEADER_VARIABLE = (
+    next(one.variable for one in settings_of(RunSettings) if one.name == name) for name in ("model", "header")
+)
 NAME = r"([\w+-]+)"  # never the beginning of an address or of a header: those have a colon there
 
 
@@ -35,6 +39,12 @@ class Contender:
     options: tuple[str, ...] = ()
     headers: str = field(default="", repr=False)  # one a line
     key: str | None = field(default=None, repr=False)
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        """Environment variables of Locust's process: a command line could be read by others on this machine."""
+        given = {KEY_VARIABLE: self.key, HEADER_VARIABLE: self.headers}
+        return {name: text for name, text in given.items() if text}
 
 
 def contenders(
@@ -58,6 +68,7 @@ def contenders(
             example = f"--engine first={one.engine}" if one.engine else f"--url first={one.url}"
             raise UserMistake(f"there are several `{one.name}`: give each a name of its own, such as {example}.")
     own_options = options_by_engine(options, [one.name for one in named if one.engine])
+    models = models or list(filter(None, [environment.get(MODEL_VARIABLE)]))
     own_models = _split("--model", models, "=", names)
     own_headers = _split("--header", headers, ".", names)
     every = []

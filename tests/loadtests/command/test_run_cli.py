@@ -17,8 +17,9 @@ from enginebench import app
 from loadtests import cli
 from loadtests.harness.command import drive
 from loadtests.harness.command.contenders import Contender, contenders
-from loadtests.harness.command.drive import Terminal, rounds
 from loadtests.harness.command.job import Job, find_scenario
+from loadtests.harness.command.rounds import rounds
+from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests
 from records.metrics import BY_NAME
@@ -225,7 +226,7 @@ def test_what_goes_to_locust_has_no_secrets_in_it(tmp_path: Path) -> None:
     assert job.words == ["--stages=2", "--no-stream", "--insecure"]
     assert (job.settings.runs, job.processes, job.locust) == (tmp_path, 2, ("--loglevel", "DEBUG"))
     contender = Contender("old", url="http://x", headers="X-Tenant: a-secret", key="a-key")
-    assert drive._secrets(contender) == {"ENGINEBENCH_HEADER": "X-Tenant: a-secret", "ENGINEBENCH_API_KEY": "a-key"}
+    assert contender.secrets == {"ENGINEBENCH_HEADER": "X-Tenant: a-secret", "ENGINEBENCH_API_KEY": "a-key"}
 
 
 def test_several_processes_talk_on_a_port_of_their_own_and_on_loopback_only() -> None:

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from loadtests import cli
 from loadtests.harness.command.contenders import contenders
-from loadtests.harness.command.drive import Terminal
 from loadtests.harness.command.job import Job, find_scenario
+from loadtests.harness.command.terminal import Terminal
 from records.files import read_meta
 
 
