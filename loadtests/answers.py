@@ -8,16 +8,16 @@ how many questions got another answer under load, and of several engines how man
 """
 
 from loadtests.harness.scenario import Scenario, tokens, users
-from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
 from loadtests.harness.workload.datasets import QUESTIONS
 
-SCENARIO = Scenario(
-    load=users("1,16"),
-    stage_requests=128,
-    warm_up=(0.0, False),
-    dataset=str(QUESTIONS),
-    output_tokens=tokens("48"),
-    ignore_eos="no",
-)
 
-User, Stages = locust_classes(SCENARIO)
+class User(ModelUser):
+    scenario = Scenario(
+        load=users("1,16"),
+        stage_requests=128,
+        warm_up=(0.0, False),
+        dataset=str(QUESTIONS),
+        output_tokens=tokens("48"),
+        ignore_eos="no",
+    )

@@ -17,19 +17,19 @@ from pathlib import Path
 
 from loadtests.harness.command.contenders import MODEL_VARIABLE, Contender
 from loadtests.harness.command.job import Job
-from loadtests.harness.command.progress import Tally, progress, where_it_stands
+from loadtests.harness.command.progress import progress, where_it_stands
 from loadtests.harness.command.rounds import Repeat
 from loadtests.harness.command.server_process import PORTS, PYTHON, Guard, ServerFailed, ServerProcess, listen
 from loadtests.harness.command.terminal import Terminal
+from loadtests.harness.live.document import read_live
 from loadtests.harness.run.options import COMMAND, command_of_run, processes_options
 from loadtests.harness.run.run_id import new_run_id
 from records.files import read_meta
 from records.run import RunMeta
-from records.slo import RunObjectives
 from records.stage import SECOND
 from settings.schema import UserMistake
 
-POLL = 0.5  # seconds between two reads of the records
+POLL = 0.5  # seconds between two looks at how far the run is
 
 
 class RunFailed(Exception):
@@ -89,7 +89,6 @@ def _run(
     if not one.url:
         environment.pop(MODEL_VARIABLE, None)  # the served engine has loaded it, under a name of its own
     log = folder / "locust.log"
-    tally = Tally(folder)
     with log.open("wb") as output, log.open(errors="replace") as said, progress(terminal.console, label) as show:
         process = subprocess.Popen(
             command,
@@ -108,9 +107,7 @@ def _run(
                 if meta is None:
                     show(None, "starting")
                     continue
-                tally.objectives = RunObjectives.of(meta.workload)
-                tally.update()
-                show(*where_it_stands(meta, _age(meta), tally))
+                show(*where_it_stands(meta, _age(meta), read_live(folder)))
         except BaseException:
             process.send_signal(signal.SIGTERM)  # the run completes its files
             _wait(process)
@@ -120,10 +117,10 @@ def _run(
         terminal.repeat(said)
     if _meta(folder) is None:
         raise RunFailed(_reason(log))
-    tally.update()
-    if tally.requests + tally.cut_off == 0:
+    live = read_live(folder)
+    if not live.ended:
         raise RunFailed(f"{label}: no request was sent: {_reason(log)}")
-    terminal.say(f"{label}: {tally.total()}")
+    terminal.say(f"{label}: {live.total}")
     meta = _meta(folder)
     searched = meta is not None and meta.search is not None
     complete = process.returncode == 0 or (searched and process.returncode == 1)  # 1: no capacity was found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from loadtests.harness.run.counting import material_for
 from loadtests.harness.run.target import Target, Trial
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.sampling import Sampling
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
 from loadtests.harness.workload.material import Material
 from loadtests.harness.workload.words import START
@@ -33,18 +33,15 @@ WITH_IGNORE_EOS = {"chat", "completions"}
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What was found out about a server. `context` is the most tokens of prompt and answer together, where it says so.
-
-    `ignore_eos`: it takes that field, by its own word or as a trial request has shown.
-    """
+    """What was found out about a server. `context` is the most tokens of prompt and answer together, where it says so,
+    `sampling` what it takes of what the scenario asks for."""
 
     model: str
     engine: Mapping[str, Any] | None
     context: int | None
     material: Material
     max_tokens_field: str
-    temperature: float | None
-    ignore_eos: bool
+    sampling: Sampling
 
 
 def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> ServerFacts:
@@ -52,37 +49,30 @@ def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> Server
     dialect = DIALECTS[scenario.endpoint]
     model = target.model(settings.model, dialect)
     engine = target.engine()
-    takes_it = engine is None and scenario.endpoint in WITH_IGNORE_EOS and target.owner(model) in IGNORE_EOS
-    wanted = ModelRequest(
-        model,
-        (),
-        TRIAL_TOKENS,
-        temperature=scenario.temperature,
-        ignore_eos=scenario.ignore_eos == "auto" and takes_it,
-    )
+    known = engine is None and scenario.endpoint in WITH_IGNORE_EOS and target.owner(model) in IGNORE_EOS
+    takes_it = known or "ignore_eos" in ((engine or {}).get("features") or ())
+    sampling = scenario.sampling
+    if sampling.ignore_eos == "auto":
+        sampling = replace(sampling, ignore_eos="yes" if takes_it else "no")
+    wanted = ModelRequest(model, (), TRIAL_TOKENS, sampling=sampling)
     trials: list[Trial] = []
 
     def tried(text: str) -> int | None:
         """Every text is the same: what a prompt of our kind starts with."""
         if not trials:
             request = replace(wanted, prompt=(Message("user", text),))
-            extra = json.loads(scenario.extra_body or "{}")
-            trials.append(target.try_out(request, dialect, extra))
+            trials.append(target.try_out(request, dialect))
         return trials[0].prompt_tokens
 
     if engine is None:  # not one of our servers, all of which take the same fields
         tried(START)
     material = material_for(target, model, scenario.endpoint, scenario.prompt_kind, settings.tokenizer, tried)
     accepted = trials[0].request if trials else wanted
-    return ServerFacts(
-        model,
-        engine,
-        _context(engine, target, model),
-        material,
-        accepted.max_tokens_field,
-        accepted.temperature,
-        accepted.ignore_eos or "ignore_eos" in ((engine or {}).get("features") or ()),
-    )
+    sampling = accepted.sampling
+    if scenario.ignore_eos == "auto" and trials and trials[0].is_short:
+        logger.info("The server does not obey ignore_eos: answers may be shorter than planned.")
+        sampling = replace(sampling, ignore_eos="no")
+    return ServerFacts(model, engine, _context(engine, target, model), material, accepted.max_tokens_field, sampling)
 
 
 def _context(engine: Mapping[str, Any] | None, target: Target, model: str) -> int | None:
@@ -93,7 +83,6 @@ def _context(engine: Mapping[str, Any] | None, target: Target, model: str) -> in
 
 
 def workload_for(scenario: Scenario, server: ServerFacts, prompt_set: str) -> Workload:
-    ignores = scenario.ignore_eos == "yes" or (scenario.ignore_eos == "auto" and server.ignore_eos)
     factor = _factor(scenario, server.context)
     return Workload(
         model=server.model,
@@ -105,10 +94,8 @@ def workload_for(scenario: Scenario, server: ServerFacts, prompt_set: str) -> Wo
         seed=scenario.seed,
         prompt_set=prompt_set,
         shared_prefix_tokens=scenario.shared_prefix_tokens[0],
-        temperature=server.temperature,
-        ignore_eos=ignores,
+        sampling=server.sampling,
         max_tokens_field=server.max_tokens_field,
-        extra_body=scenario.extra_body,
         length_pairs=scenario.lengths_from,
         dataset=scenario.dataset,
         classes=scenario.classes,

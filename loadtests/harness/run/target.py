@@ -15,11 +15,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-import msgspec
 
 from loadtests.harness.client.access import KEY_VARIABLE, Access
 from loadtests.harness.client.answer import message_of
-from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, merged
+from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest
 from settings.schema import UserMistake
 
 logger = logging.getLogger(__name__)
@@ -39,6 +38,13 @@ class Trial:
 
     request: ModelRequest
     prompt_tokens: int | None = None
+    output_tokens: int | None = None
+
+    @property
+    def is_short(self) -> bool:
+        """It was to be of full length, and was not."""
+        full = self.request.sampling.to_full_length
+        return full and self.output_tokens is not None and self.output_tokens < self.request.max_tokens
 
 
 def origin_of(url: str) -> str:
@@ -109,15 +115,15 @@ class Target:
         """What `/tokenize` answers to `prompt` or `messages`, as vLLM has it; empty where there is no such page."""
         return self._optional("POST", "/tokenize", body)
 
-    def try_out(self, request: ModelRequest, dialect: Dialect, extra: dict[str, Any]) -> Trial:
+    def try_out(self, request: ModelRequest, dialect: Dialect) -> Trial:
         """Send one request before the run, and change it where the server says in a 400 what it does not take.
 
-        That is a `temperature`, `ignore_eos` (also where the answer is shorter all the same), and `max_tokens` where it
-        requires `max_completion_tokens`. Raises `UnreachableServer` when the server does not let this client in or has
-        no such API; other failures are left to the run, which counts them.
+        That is a sampling option, and `max_tokens` where it requires `max_completion_tokens`. Raises
+        `UnreachableServer` when the server does not let this client in or has no such API; other failures are left to
+        the run, which counts them.
         """
         while True:
-            answer = self._send(request, dialect, extra)
+            answer = self._send(request, dialect)
             if answer is None:
                 return Trial(request)
             if answer.status_code in {401, 403}:
@@ -130,18 +136,15 @@ class Target:
             if answer.is_success:
                 read = dialect.answer()
                 read.whole(answer.content, (None, monotonic_ns()))
-                if request.ignore_eos and (read.output_tokens or 0) < request.max_tokens:
-                    logger.info("The server does not obey ignore_eos: answers may be shorter than planned.")
-                    request = replace(request, ignore_eos=False)
-                return Trial(request, read.prompt_tokens)
+                return Trial(request, read.prompt_tokens, read.output_tokens)
             changed = _without_what_is_refused(request, answer)
             if changed is None:
                 return Trial(request)
             request = changed
 
-    def _send(self, request: ModelRequest, dialect: Dialect, extra: dict[str, Any]) -> httpx.Response | None:
+    def _send(self, request: ModelRequest, dialect: Dialect) -> httpx.Response | None:
         whole = replace(request, streamed=False)
-        path, body = dialect.path(whole), msgspec.json.encode(merged(dialect.body(whole), extra))
+        path, body = dialect.path(whole), dialect.written(whole)
         headers = {"Content-Type": "application/json"}
         url = httpx.URL(self.url)
         if self._access.signer is not None:
@@ -192,11 +195,10 @@ def _without_what_is_refused(request: ModelRequest, answer: httpx.Response) -> M
     if "max_completion_tokens" in reason and request.max_tokens_field == "max_tokens":
         logger.info("The model accepts max_completion_tokens instead of max_tokens.")
         return replace(request, max_tokens_field="max_completion_tokens")
-    if "ignore_eos" in reason and request.ignore_eos:
-        return replace(request, ignore_eos=False)
-    if "temperature" in reason and request.temperature is not None:
-        logger.warning("The model accepts no temperature (%s): its own default applies.", reason)
-        return replace(request, temperature=None)
+    for name in request.sampling.options:
+        if name in reason:
+            logger.warning("The model accepts no %s (%s): its own default applies.", name, reason)
+            return replace(request, sampling=request.sampling.without(name))
     return None
 
 

@@ -3,6 +3,7 @@
 import logging
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from loadtests.harness.run.fitting import look_at
 from loadtests.harness.run.target import Target, UnreachableServer, origin_of
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.sampling import Sampling
 from tests.support.servers.scripted import Script, ScriptedServer
 
 
@@ -120,7 +122,7 @@ def test_a_base_url_as_openais_clients_take_it_is_fine_too(url: str) -> None:
     assert origin_of(url) == "http://x:1"
 
 
-ASKED = ModelRequest("m", (Message("user", "the"),), 16, temperature=0.0)
+ASKED = ModelRequest("m", (Message("user", "the"),), 16)
 
 
 @pytest.mark.parametrize(
@@ -137,8 +139,8 @@ ASKED = ModelRequest("m", (Message("user", "the"),), 16, temperature=0.0)
 )  # fmt: skip
 def test_what_a_model_refuses_is_left_out(refuses: dict[str, str], becomes: tuple[str, float | None]) -> None:
     with ScriptedServer(Script(refuses=refuses)) as server, target(server.url) as asked:
-        trial = asked.try_out(ASKED, CHAT, {})
-    assert (trial.request.max_tokens_field, trial.request.temperature) == becomes
+        trial = asked.try_out(ASKED, CHAT)
+    assert (trial.request.max_tokens_field, trial.request.sampling.temperature) == becomes
     assert trial.prompt_tokens == 8
 
 
@@ -158,12 +160,12 @@ def test_what_stands_in_the_way_of_every_request_is_said_before_the_run(
         target(server.url) as asked,
         pytest.raises(UnreachableServer, match=sentence),
     ):
-        asked.try_out(ASKED, DIALECTS[endpoint], {})
+        asked.try_out(ASKED, DIALECTS[endpoint])
 
 
 def test_a_server_that_is_busy_is_left_to_the_run() -> None:
     with ScriptedServer(Script(statuses=[503])) as server, target(server.url) as asked:
-        assert asked.try_out(ASKED, CHAT, {"top_k": 1}).prompt_tokens is None
+        assert asked.try_out(replace(ASKED, sampling=Sampling(extra_body='{"top_k": 1}')), CHAT).prompt_tokens is None
         assert server.bodies[0]["top_k"] == 1
 
 
@@ -181,5 +183,5 @@ def test_who_takes_ignore_eos_is_recognised(script: Script, obeys: bool) -> None
     script.engine = None
     with ScriptedServer(script) as server, target(server.url) as asked:
         found = look_at(asked, Scenario(), RunSettings())
-        assert found.ignore_eos is obeys
+        assert found.sampling.to_full_length is obeys
         assert server.bodies[0].get("ignore_eos") is (None if script.owner == "openai" else True)
