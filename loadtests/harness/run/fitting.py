@@ -9,11 +9,11 @@ from typing import Any
 
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS
+from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.run.counting import material_for
 from loadtests.harness.run.target import Target, Trial
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
-from loadtests.harness.settings.sampling import Sampling
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
 from loadtests.harness.workload.material import Material
 from loadtests.harness.workload.words import START

@@ -10,12 +10,12 @@ import pytest
 from loadtests.harness.client.access import Access
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.run.counting import material_for
 from loadtests.harness.run.fitting import look_at
 from loadtests.harness.run.target import Target, UnreachableServer, origin_of
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
-from loadtests.harness.settings.sampling import Sampling
 from tests.support.servers.scripted import Script, ScriptedServer
 
 
