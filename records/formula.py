@@ -164,7 +164,8 @@ class OneUnless(Formula):
 
 @dataclass(frozen=True, slots=True)
 class ByOutcome(Formula):
-    """One formula for requests that ended `ok`, one for those that were `cut_off`, one for all failures."""
+    """One formula for requests that ended `ok`, one for those that were `cut_off`, one for all failures. One that was
+    `unsent` has no value."""
 
     ok: Formula
     cut_off: Formula
@@ -256,8 +257,14 @@ def _of_known(of: Reader, then: Callable[[float], float | None]) -> Reader:
 
 def _by_outcome(ok: Reader, cut_off: Reader, failed: Reader) -> Reader:
     def read(record: Any) -> float | None:
-        outcome = record.outcome
-        return ok(record) if outcome == "ok" else cut_off(record) if outcome == "cut_off" else failed(record)
+        match record.outcome:
+            case "ok":
+                return ok(record)
+            case "cut_off":
+                return cut_off(record)
+            case "unsent":
+                return None
+        return failed(record)
 
     return read
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import polars as pl
+
 from analysis.data.load import RunData
 from analysis.data.telemetry import PLANNER
-from records.formatting import format_count, format_error, format_seconds, format_share, in_words, significant
+from analysis.data.windows import windows_of
+from records.formatting import counted, format_count, format_error, format_seconds, format_share, in_words, significant
 from records.stage import SECOND
+from records.telemetry import COUNTERS, GAUGES
 from records.view import Evidence, Severity, StageView
 
 # How late the load generator may be: the larger of some milliseconds and a share of the median TTFT it measures.
@@ -16,6 +20,8 @@ ERROR = (0.001, 0.05)  # (seconds, share) likewise, of its calibrated error
 FEW_SAMPLES = 100  # requests: with fewer, a p99 is one of them
 MERGED = 0.01  # share of first tokens that were read late and with others: from here on it moves p99
 CPU_BOUND = 0.9  # cores of a process that has one thread
+CROWDED = 0.1  # share of the time in which it was ready to run and had no core
+SILENT = 10 * SECOND  # without a sample of the server at the end of a window
 USERS_RUNNING = (0.99, 0.90)  # share of the planned users: fewer is a warning, and then an invalid run
 
 # Of a stage.
@@ -91,6 +97,23 @@ def client_cpu_bound(view: StageView) -> Evidence | None:
     return Evidence("warn", words)
 
 
+def crowded(view: StageView) -> bool:
+    """Whether other programs had the cores that the load generator needed."""
+    delay = view.gauges.get("run_delay")
+    return delay is not None and delay.mean >= CROWDED
+
+
+def waited_for_cpu(view: StageView) -> Evidence | None:
+    delay = view.gauges.get("run_delay")
+    if delay is None or not crowded(view):
+        return None
+    words = f"the load generator was ready to run and waited for a CPU {format_share(delay.mean)} of the time"
+    if view.cpu_holder is not None:
+        name, cores = view.cpu_holder
+        words += f"; meanwhile `{name}` used {significant(cores)} cores, the most of all other processes"
+    return Evidence("warn", words)
+
+
 def _median_ttft(view: StageView) -> float | None:
     """Of the answered requests."""
     ttft = view.metrics.get("ttft")
@@ -112,6 +135,30 @@ def imported(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
     if (origin := run.meta.imported) is not None:
         lacks = in_words(origin.lacks)
         yield Evidence("note", f"the run was made by {origin.tool} and imported from {origin.file}; it has no {lacks}")
+
+
+def unsent(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    """The server is not judged by them, and the load was not what was planned."""
+    details = run.requests.filter(pl.col("outcome") == "unsent")["detail"]
+    if len(details):
+        why = details.drop_nulls().mode().sort()
+        said = f" ({why[0]})" if len(why) else ""
+        requests = counted(len(details), "request")
+        yield Evidence("invalid", f"{requests} could not be sent, for want of the load generator's own resources{said}")
+
+
+def telemetry_stopped(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    """What the server reported earlier in the run, and no longer in the last seconds of a window."""
+    sources = {**GAUGES, **COUNTERS}
+    for window in windows_of(run):
+        last = {name: run.telemetry.last_sample(name, window.end) for name in sources}
+        known = {name: instant for name, instant in last.items() if instant is not None}
+        silent = {name: instant for name, instant in known.items() if window.end - instant > SILENT}
+        if silent:
+            seconds = format_seconds((window.end - max(silent.values())) / SECOND)
+            titles = in_words([sources[name].title for name in silent])
+            what = "no longer answered" if silent == known else f"no longer had {titles}"
+            yield Evidence("warn", f"the server's /metrics {what} in the last {seconds} of the window", window.key)
 
 
 def several_hosts(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:

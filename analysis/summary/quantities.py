@@ -23,6 +23,7 @@ from analysis.summary.objectives import attainment, goodput
 from records.formula import Between, Field
 from records.load import Users
 from records.metrics import REQUEST_METRICS
+from records.rules import UNJUDGED
 from records.slo import Objective
 from records.view import Distribution, Estimate
 
@@ -59,7 +60,7 @@ class StageData:
     @cached_property
     def attempted(self) -> pl.DataFrame:
         """Ended, well or not."""
-        ended = self.scheduled.select("outcome", "detail", "user").filter(pl.col("outcome") != "cut_off")
+        ended = self.scheduled.select("outcome", "detail", "user").filter(~pl.col("outcome").is_in(UNJUDGED))
         return ended.with_columns(failed=pl.col("outcome") != "ok")
 
     @property

@@ -20,7 +20,7 @@ from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.connection import Connection, Read
 from loadtests.harness.client.gathering import UNHURRIED_NS, Gathering, gathering
 from loadtests.harness.client.kernel_stamps import kernel_stamp
-from loadtests.harness.client.outcome import Ended, Ending, outcome_of
+from loadtests.harness.client.outcome import EXHAUSTION, Ended, Ending, outcome_of
 from loadtests.harness.client.response import Response
 from records.request import Observation, Outcome
 
@@ -232,7 +232,8 @@ class Exchange:
     # The end.
 
     def _lost(self, error: OSError) -> None:
-        self._end("lost", f"connection lost: {error.strerror or error}")
+        ending: Ending = "exhausted" if error.errno in EXHAUSTION else "lost"
+        self._end(ending, f"connection lost: {error.strerror or error}")
 
     def _end(self, ending: Ending, detail: str | None) -> None:
         if self._ending is not None:

@@ -220,14 +220,17 @@ def _run(
     if _meta(folder) is None:
         raise RunFailed(_reason(log))
     tally.update()
-    if tally.requests + tally.cut_off == 0:
+    if tally.requests + tally.cut_off + tally.unsent == 0:
         raise RunFailed(f"{label}: no request was sent: {_reason(log)}")
     console.print(f"{label}: {tally.total()}")
     meta = _meta(folder)
     searched = meta is not None and meta.search is not None
     complete = process.returncode == 0 or (searched and process.returncode == 1)  # 1: no capacity was found
     if not complete:
-        said = f"{label}: Locust {_ending(process.returncode)}; the records until then are kept. Its output: {log}"
+        ending = (
+            _reason(log) if process.returncode == 2 else f"Locust {_ending(process.returncode)} (all output: {log})"
+        )
+        said = f"{label}: {ending}; the records until then are kept."
         console.print(said, style="red", soft_wrap=True)
     return Measured(folder, complete)
 

@@ -37,6 +37,7 @@ class Tally:
     requests: int = 0
     failures: int = 0
     cut_off: int = 0
+    unsent: int = 0
     _sketches: Sketches = field(default_factory=Sketches)
     _recent: deque[tuple[int, int, bool]] = field(default_factory=deque)  # t_end, tokens, whether it was a good one
 
@@ -56,6 +57,9 @@ class Tally:
         if ended.outcome == "cut_off":
             self.cut_off += 1  # neither a success nor a failure
             return
+        if ended.outcome == "unsent":
+            self.unsent += 1
+            return
         self.requests += 1
         self.failures += ended.outcome != "ok"
         good = self.objectives.met_by(ended)
@@ -74,7 +78,8 @@ class Tally:
 
     def total(self) -> str:
         cut_off = f", {self.cut_off:,} cut off by its end" if self.cut_off else ""
-        return f"{self.requests:,} requests, {self.failures:,} failed{cut_off}"
+        unsent = f", {self.unsent:,} could not be sent" if self.unsent else ""
+        return f"{self.requests:,} requests, {self.failures:,} failed{unsent}{cut_off}"
 
     def sentence(self, now: int) -> str:
         tokens, goodput = self.rates(now)

@@ -17,6 +17,7 @@ from loadtests.harness.command.server_process import SERVER_READY, SERVER_STARTE
 from loadtests.harness.run.fitting import look_at, within_context, workload_for
 from loadtests.harness.run.host import clock_id, host_facts, versions
 from loadtests.harness.run.options import command_of_run
+from loadtests.harness.run.own_limits import raise_priority
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.run_id import new_run_id
 from loadtests.harness.run.target import Target
@@ -68,7 +69,7 @@ def prepare(
         plan=stages,
         workload=scenario.facts() | facts,
         engine=engine,
-        host=host_facts(),
+        host=host_facts() | {"niceness": raise_priority()},
         versions=versions("enginebench", "locust", "gevent"),
         label=str(label),
         command=command_of_run(),

@@ -49,6 +49,9 @@ class RunSettings:
         write=write_address,
         on_page=False,
     )
+    keep_going: bool = api_setting(
+        False, "Go on although all of the first requests fail in a way that load does not explain."
+    )
     insecure: bool = api_setting(False, "Do not check the server's TLS certificate.")
     header: Headers = api_setting(
         (),
