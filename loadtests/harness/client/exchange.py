@@ -143,9 +143,13 @@ class Exchange:
 
     def _gather(self) -> None:
         """Read less often from now on: reads are late then, their kernel stamps are not."""
+        try:
+            reads = gathering()
+            reads.add(self._connection.fileno, self.on_readable)
+        except OSError:  # it takes a descriptor, or memory, of which there is none: each read is made at once
+            return
         self._readable.stop()
-        self._gathering = gathering()
-        self._gathering.add(self._connection.fileno, self.on_readable)
+        self._gathering = reads
 
     def on_writable(self) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.loadtests.asking import GOOD_END
-from tests.support.servers.wire_script import HEAD, WireServer, frame, token
+from loadtests.harness.client.gathering import Gathering
+from tests.support.loadtests.asking import GOOD_END, ask_scripted
+from tests.support.servers.wire_script import HEAD, Step, WireServer, frame, token
 
 resource = pytest.importorskip("resource", reason="limits on descriptors are POSIX")
 ROOT = Path(__file__).parents[3]
@@ -52,3 +54,15 @@ def test_a_client_without_descriptors_says_so_and_goes_on_when_there_are_some() 
         assert (outcome, was_not_sent) == ("unsent", True)
         assert "Too many open files" in detail
     assert [outcome for outcome, *_ in later] == ["ok", "ok"]
+
+
+def test_reads_go_on_where_there_is_no_descriptor_to_make_them_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first answer whose reads may wait opens one; an error there left its user waiting for ever."""
+
+    def refuse() -> Gathering:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("loadtests.harness.client.exchange.gathering", refuse)
+    slow: list[Step] = [HEAD, *(part for _ in range(6) for part in (frame(token()), 0.03)), GOOD_END]
+    seen = ask_scripted(*slow)
+    assert (seen.outcome, seen.chunks) == ("ok", 6)
