@@ -9,8 +9,8 @@ runs at once. Each run leaves a folder in `runs/` for `enginebench report`. All 
 """
 
 from loadtests.harness.scenario import Scenario, users
-from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
 
-SCENARIO = Scenario(load=users("10-100:10"))
 
-User, Stages = locust_classes(SCENARIO)
+class User(ModelUser):
+    scenario = Scenario(load=users("10-100:10"))

@@ -10,8 +10,8 @@ share prefixes where the trace says that the recorded ones did.
 """
 
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
 
-SCENARIO = Scenario(needs_trace=True, warm_up=(0.0, False))
 
-User, Stages = locust_classes(SCENARIO)
+class User(ModelUser):
+    scenario = Scenario(needs_trace=True, warm_up=(0.0, False))

@@ -94,30 +94,12 @@ def read_telemetry(path: Path) -> Iterator[TelemetrySample]:
         yield from _decoded(block, _samples)
 
 
-class Tail:
-    """The requests of a folder, read as its files grow."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._offsets: dict[Path, int] = {}
-
-    def read(self) -> list[Line]:
-        """What was written since the last call."""
-        found: list[Line] = []
-        for path in sorted(self._folder.glob("requests*.jsonl")):
-            for block in blocks_of(path, self._offsets.get(path, 0)):
-                found += decode_requests(block)
-                self._offsets[path] = self._offsets.get(path, 0) + len(block)
-        return found
-
-
-def blocks_of(path: Path, start: int = 0) -> Iterator[bytes]:
-    """Whole lines from byte `start` on, some megabytes at a time, so that memory is bounded.
+def blocks_of(path: Path) -> Iterator[bytes]:
+    """Whole lines, some megabytes at a time, so that memory is bounded.
 
     What follows the last newline is still being written, or never will be: its writer was killed.
     """
     with path.open("rb") as file:
-        file.seek(start)
         while block := file.read(BLOCK_BYTES):
             block += file.readline()
             whole = block[: block.rfind(b"\n") + 1]

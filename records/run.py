@@ -94,7 +94,7 @@ class RunMeta(RunFacts):
         return min(harder, default=None)
 
 
-class JournalLine(JsonLine, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+class JournalLine(JsonLine, kw_only=True, gc=False, omit_defaults=True):
     """Something that has changed: a stage has begun or one of its boundaries is known, something was done to the
     server, or a search has decided a probe.
 

@@ -18,7 +18,7 @@ from records.stage import Nanoseconds
 MEBIBYTE = 1024 * 1024
 
 
-class TelemetrySample(JsonLine, frozen=True, gc=False):
+class TelemetrySample(JsonLine, gc=False):
     """The server's gauges and counters by Prometheus name with labels, and the load generator's own state."""
 
     t: Nanoseconds

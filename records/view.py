@@ -7,14 +7,16 @@ an interval for every number or the reason why there is none. Tables, pages, fil
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from records.rules import Answer, is_failure
 from records.slo import Objective
+from records.stage import StagePlan
 
 BEYOND_OBSERVED = "the upper end lies beyond the largest value observed"
+DEPENDS_ON_CUT_OFF = "depends on cut-off requests"  # why it has none
 FAILED = "failed"  # why a percentile has no finite value
 Severity = Literal["note", "warn", "invalid"]
 SEVERITIES: tuple[Severity, ...] = ("invalid", "warn", "note")
@@ -137,6 +139,16 @@ class Finding:
     remedy: str
     stage: StageKey | None = None
     label: str | None = None
+
+
+def keys_of(plan: Sequence[StagePlan]) -> dict[int, StageKey]:
+    """Of all planned stages, by index. Where loads repeat, the later ones are numbered."""
+    labels = [stage.label for stage in plan]
+    earlier = [labels[:index].count(label) for index, label in enumerate(labels)]
+    return {
+        index: StageKey(index, f"{label} #{before + 1}" if before else label)
+        for index, (label, before) in enumerate(zip(labels, earlier, strict=True))
+    }
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

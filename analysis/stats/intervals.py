@@ -32,9 +32,8 @@ from analysis.stats.effective_size import (
 )
 from analysis.stats.estimate import TAIL, Floats, least_samples, t_quantile
 from records.rules import Answer, nearest_rank
-from records.view import BEYOND_OBSERVED, Estimate
+from records.view import BEYOND_OBSERVED, DEPENDS_ON_CUT_OFF, Estimate
 
-DEPENDS_ON_CUT_OFF = "depends on cut-off requests"
 IN_CYCLES = "requests repeat in cycles"
 NEGLIGIBLE = 0.01  # share by which cut-off requests may move a percentile that is still given
 TAIL_SHARE = 0.25  # a percentile at most so far from the end of the distribution is one of its tails

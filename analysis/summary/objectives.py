@@ -13,8 +13,8 @@ import polars as pl
 from analysis.data.formulas import expression
 from analysis.data.load import users_of
 from analysis.stats.intervals import bin_by_user, bin_events, objective_answer, rate_interval, share_interval
-from records.rules import NO_FAILURE, Answer, attempted
-from records.slo import CAPACITY_GRID, Objective
+from records.rules import NO_FAILURE, Answer, attempted, within
+from records.slo import CAPACITY_GRID, Objective, RunObjectives
 from records.stage import SECOND
 from records.view import Estimate, Judgement
 from settings.schema import UserMistake
@@ -50,14 +50,15 @@ def judge_grid(scheduled: pl.DataFrame) -> tuple[Judgement, ...]:
     return tuple(_judged(scheduled, objective) for objective in judged)
 
 
-def attainment(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> Estimate | None:
-    """The share of attempted requests that met every objective; failures did not. `None` without requests."""
+def attainment(scheduled: pl.DataFrame, objectives: RunObjectives) -> Estimate | None:
+    """The share of attempted requests that met every objective, their class's too; failures did not. `None` without
+    requests."""
     if scheduled.is_empty() or not objectives:
         return None
     return _share(_together(scheduled, objectives))
 
 
-def goodput(scheduled: pl.DataFrame, objectives: Sequence[Objective], window: tuple[int, int]) -> Estimate | None:
+def goodput(scheduled: pl.DataFrame, objectives: RunObjectives, window: tuple[int, int]) -> Estimate | None:
     """Requests that met every objective, per second of `window`, in which they were scheduled."""
     if scheduled.is_empty() or not objectives:
         return None
@@ -68,12 +69,23 @@ def goodput(scheduled: pl.DataFrame, objectives: Sequence[Objective], window: tu
     return rate_interval(bin_events(times, start, end), (end - start) / SECOND, by_user)
 
 
-def _together(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> pl.DataFrame:
-    good = pl.min_horizontal(expression(objective.within) for objective in objectives)
-    unknown = pl.any_horizontal(expression(objective.within).is_null() for objective in objectives)
+def _together(scheduled: pl.DataFrame, objectives: RunObjectives) -> pl.DataFrame:
+    """Each request judged by the objectives of all and by those of its class."""
+    judged = [(expression(one.within), _latency(one)) for one in objectives.of_all]
+    for name, own in objectives.of_class.items():
+        of_class = pl.col("request_class").eq_missing(name)
+        judged += [
+            (
+                pl.when(of_class).then(expression(one.within)).otherwise(expression(within(None, 0.0))),
+                pl.when(of_class).then(_latency(one)).otherwise(0.0),
+            )
+            for one in own
+        ]
+    good = pl.min_horizontal(met for met, _ in judged)
+    unknown = pl.any_horizontal(met.is_null() for met, _ in judged)
     # What missed one objective missed them all, whatever is unknown of the others.
     known = pl.when(good == 0).then(0.0).when(~unknown).then(good)
-    longest = pl.max_horizontal(_latency(objective) for objective in objectives)
+    longest = pl.max_horizontal(latency for _, latency in judged)
     return scheduled.select("user", "t_sched", good=known, latency=longest).drop_nulls("good")
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from records.files import (
     JOURNAL,
-    Tail,
     close_journal,
     read_meta,
     read_requests,
@@ -121,38 +120,6 @@ def test_a_meta_json_that_is_no_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text("{")
     with pytest.raises(ValueError, match=r"/meta\.json cannot be understood \(Input data was truncated"):
         read_meta(tmp_path)
-
-
-def test_a_line_that_is_written_while_it_is_read_is_read_the_next_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The file grows between two reads, in the middle of a line."""
-    path, line = tmp_path / "requests-0.jsonl", RECORD.to_line().encode()
-    path.write_bytes(line + line[:100])
-    tail, opened = Tail(tmp_path), Path.open
-
-    class Growing:
-        def __init__(self, file: Any) -> None:
-            self.file = file
-
-        def __enter__(self) -> Growing:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            self.file.close()
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.file, name)
-
-        def readline(self) -> bytes:
-            rest: bytes = self.file.readline()
-            if path.stat().st_size < 2 * len(line):
-                with opened(path, "ab") as more:
-                    more.write(line[100:] + line)
-            return rest
-
-    monkeypatch.setattr(Path, "open", lambda self, mode: Growing(opened(self, mode)))
-    assert [len(tail.read()), len(tail.read()), len(tail.read())] == [1, 2, 0]
 
 
 FIRST, SECOND_STAGE = META.stages[0], dataclasses.replace(META.stages[0], index=1, start=20, steady_start=25)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from loadtests.harness.client.answer import Answer, error_in, message_of
 from loadtests.harness.client.response import Response
-from records.request import Observation, Outcome
+from records.request import Outcome, RequestRecord
 
 Ending = Literal["complete", "closed", "lost", "silent", "too_long", "malformed", "exhausted", "cut_off"]
 OF_LOAD = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY}  # 429 and 503 are `rejected`
@@ -71,9 +71,9 @@ def outcome_of_opening(error: OSError) -> Outcome:
     return "timeout" if isinstance(error, TimeoutError) else "disconnected"
 
 
-def load_explains(observation: Observation) -> bool:
+def load_explains(record: RequestRecord) -> bool:
     """Whether a request may have ended so because of the load: a server under load answers late, refuses, breaks or
     closes connections. It has no other address, key or request format, and no other kind of answer."""
-    if observation.outcome == "http_error":
-        return observation.status is None or observation.status >= 500 or observation.status in OF_LOAD
-    return observation.outcome != "bad_stream" or observation.finish_reason in FAILED_REASONS
+    if record.outcome == "http_error":
+        return record.status is None or record.status >= 500 or record.status in OF_LOAD
+    return record.outcome != "bad_stream" or record.finish_reason in FAILED_REASONS

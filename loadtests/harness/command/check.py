@@ -9,26 +9,25 @@ import json
 import runpy
 import sys
 from types import ModuleType
-from typing import Any
 
 from loadtests.harness.scenario import Scenario, read
 from settings.schema import from_environment
 
 
 class NoLocust(ModuleType):
-    """In place of `loadtests.harness.users.locustfile`: what a file hands to Locust is not needed here, and importing
-    Locust takes a second."""
+    """In place of `loadtests.harness.users.user`: only a user's scenario is needed here, and importing Locust takes a
+    second."""
 
-    @staticmethod
-    def locust_classes(*given: Any, **settings: Any) -> tuple[type, type]:
-        return object, object
+    class ModelUser:
+        pass
 
 
 def main(path: str, given: str) -> None:
     """Exit code 2 and a sentence where nothing would be measured."""
-    name = "loadtests.harness.users.locustfile"
+    name = "loadtests.harness.users.user"
     sys.modules[name] = NoLocust(name)
-    scenario = runpy.run_path(path).get("SCENARIO") or Scenario()
+    found = (getattr(value, "scenario", None) for value in runpy.run_path(path).values())
+    scenario = next((one for one in found if isinstance(one, Scenario)), Scenario())
     try:
         read(scenario, from_environment(Scenario) | json.loads(given)).plan()
     except ValueError as error:

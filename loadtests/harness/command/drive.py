@@ -21,21 +21,21 @@ from typing import Any, NoReturn, TypeVar
 
 from rich.console import Console
 
-from loadtests.harness.command.progress import Tally, progress, where_it_stands
+from loadtests.harness.command.progress import progress, where_it_stands
 from loadtests.harness.command.server_process import PYTHON, Guard, ServerProcess
+from loadtests.harness.live.document import read_live
 from loadtests.harness.run.options import COMMAND, command_of_run, processes_options
 from loadtests.harness.run.run_id import new_run_id
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.settings.run import RunSettings
 from records.files import read_meta
 from records.run import RunMeta
-from records.slo import RunObjectives
 from records.stage import SECOND
 from settings.schema import UserMistake, from_environment, options_by_engine, settings_of
 
 T = TypeVar("T")
 
-POLL = 0.5  # seconds between two reads of the records
+POLL = 0.5  # seconds between two looks at how far the run is
 NO_SCENARIO = {"__init__", "cli"}
 
 
@@ -190,7 +190,6 @@ def _run(
     command += ["--repeat-index", str(repeat.index), "--prompt-set", repeat.prompt_set, "--exit-code-on-error", "0"]
     command += [*processes_options(job.processes), *job.locust]
     log = folder / "locust.log"
-    tally = Tally(folder)
     with log.open("wb") as output, progress(console, label) as show:
         process = subprocess.Popen(
             command,
@@ -208,9 +207,7 @@ def _run(
                 if meta is None:
                     show(None, "starting")
                     continue
-                tally.objectives = RunObjectives.of(meta.workload)
-                tally.update()
-                show(*where_it_stands(meta, _age(meta), tally))
+                show(*where_it_stands(meta, _age(meta), read_live(folder)))
         except BaseException:
             process.send_signal(signal.SIGTERM)  # the run completes its files
             _wait(process)
@@ -219,17 +216,16 @@ def _run(
             guard.close()
     if _meta(folder) is None:
         raise RunFailed(_reason(log))
-    tally.update()
-    if tally.requests + tally.cut_off + tally.unsent == 0:
+    live = read_live(folder)
+    if not live.ended:
         raise RunFailed(f"{label}: no request was sent: {_reason(log)}")
-    console.print(f"{label}: {tally.total()}")
+    console.print(f"{label}: {live.total}")
     meta = _meta(folder)
     searched = meta is not None and meta.search is not None
     complete = process.returncode == 0 or (searched and process.returncode == 1)  # 1: no capacity was found
     if not complete:
-        ending = (
-            _reason(log) if process.returncode == 2 else f"Locust {_ending(process.returncode)} (all output: {log})"
-        )
+        code = process.returncode
+        ending = _reason(log) if code == 2 else f"Locust {_ending(code)} (all output: {log})"
         said = f"{label}: {ending}; the records until then are kept."
         console.print(said, style="red", soft_wrap=True)
     return Measured(folder, complete)

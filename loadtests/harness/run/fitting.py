@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from loadtests.harness.run.counting import material_for
 from loadtests.harness.run.target import Target, Trial
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.sampling import Sampling
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
 from loadtests.harness.workload.material import Material
 from loadtests.harness.workload.words import START
@@ -35,7 +35,7 @@ class Served:
     context: int | None
     material: Material
     max_tokens_field: str
-    temperature: float | None
+    sampling: Sampling
 
 
 def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> Served:
@@ -43,15 +43,14 @@ def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> Served
     dialect = DIALECTS[scenario.endpoint]
     model = target.model(settings.model, dialect)
     engine = target.engine()
-    wanted = ModelRequest(model, (), TRIAL_TOKENS, temperature=scenario.temperature)
+    wanted = ModelRequest(model, (), TRIAL_TOKENS, sampling=scenario.sampling)
     trials: list[Trial] = []
 
     def tried(text: str) -> int | None:
         """Every text is the same: what a prompt of our kind starts with."""
         if not trials:
             request = replace(wanted, prompt=(Message("user", text),))
-            extra = json.loads(scenario.extra_body or "{}")
-            trials.append(target.try_out(request, dialect, extra))
+            trials.append(target.try_out(request, dialect))
         return trials[0].prompt_tokens
 
     if engine is None:  # not one of our servers, all of which take the same fields
@@ -59,7 +58,7 @@ def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> Served
     material = material_for(target, model, scenario.endpoint, scenario.prompt_kind, settings.tokenizer, tried)
     accepted = trials[0].request if trials else wanted
     return Served(
-        model, engine, _context(engine, target, model), material, accepted.max_tokens_field, accepted.temperature
+        model, engine, _context(engine, target, model), material, accepted.max_tokens_field, accepted.sampling
     )
 
 
@@ -84,10 +83,8 @@ def workload_for(scenario: Scenario, served: Served, prompt_set: str) -> Workloa
         seed=scenario.seed,
         prompt_set=prompt_set,
         shared_prefix_tokens=scenario.shared_prefix_tokens[0],
-        temperature=served.temperature,
-        ignore_eos=ignores,
+        sampling=replace(served.sampling, ignore_eos="yes" if ignores else "no"),
         max_tokens_field=served.max_tokens_field,
-        extra_body=scenario.extra_body,
         length_pairs=scenario.lengths_from,
         dataset=scenario.dataset,
         classes=scenario.classes,

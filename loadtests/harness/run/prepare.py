@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -52,11 +52,10 @@ def prepare(
     prompt_set = "" if scenario.same_prompts else settings.prompt_set or folder.name
     workload = workload_for(scenario, served, prompt_set)
     facts = {
-        "ignore_eos": workload.ignore_eos,
+        "ignore_eos": workload.sampling.to_full_length,
         "prompt_set": prompt_set,
         "prompt_length_measured": workload.material.exact,
         "max_tokens_field": workload.max_tokens_field,
-        "temperature": workload.temperature,
         "context": served.context,
         "class_objectives": {one.name: one.slo for one in scenario.classes if one.slo},
     }
@@ -67,7 +66,7 @@ def prepare(
         url=url,
         model=served.model,
         plan=stages,
-        workload=scenario.facts() | facts,
+        workload=replace(scenario, **asdict(workload.sampling)).facts() | facts,
         engine=engine,
         host=host_facts() | {"niceness": raise_priority()},
         versions=versions("enginebench", "locust", "gevent"),

@@ -12,11 +12,10 @@ from time import monotonic_ns
 from typing import Any
 
 import httpx
-import msgspec
 
 from loadtests.harness.client.access import KEY_VARIABLE, Access
 from loadtests.harness.client.answer import message_of
-from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, merged
+from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest
 from settings.schema import UserMistake
 
 logger = logging.getLogger(__name__)
@@ -85,15 +84,15 @@ class Target:
         """What `/tokenize` answers to `prompt` or `messages`, as vLLM has it; empty where there is no such page."""
         return self._optional("POST", "/tokenize", body)
 
-    def try_out(self, request: ModelRequest, dialect: Dialect, extra: dict[str, Any]) -> Trial:
+    def try_out(self, request: ModelRequest, dialect: Dialect) -> Trial:
         """Send one request before the run, and change it where the server says in a 400 what it does not take.
 
-        That is a `temperature`, and `max_tokens` where it requires `max_completion_tokens`. Raises `UnreachableServer`
-        when the server does not let this client in or has no such API; other failures are left to the run, which counts
-        them.
+        That is a sampling option, and `max_tokens` where it requires `max_completion_tokens`. Raises
+        `UnreachableServer` when the server does not let this client in or has no such API; other failures are left to
+        the run, which counts them.
         """
         while True:
-            answer = self._send(request, dialect, extra)
+            answer = self._send(request, dialect)
             if answer is None:
                 return Trial(request)
             if answer.status_code in {401, 403}:
@@ -112,9 +111,9 @@ class Target:
                 return Trial(request)
             request = changed
 
-    def _send(self, request: ModelRequest, dialect: Dialect, extra: dict[str, Any]) -> httpx.Response | None:
+    def _send(self, request: ModelRequest, dialect: Dialect) -> httpx.Response | None:
         whole = replace(request, streamed=False)
-        path, body = dialect.path(whole), msgspec.json.encode(merged(dialect.body(whole), extra))
+        path, body = dialect.path(whole), dialect.written(whole)
         headers = {"Content-Type": "application/json"}
         url = httpx.URL(self.url)
         if self._access.signer is not None:
@@ -157,9 +156,10 @@ def _without_what_is_refused(request: ModelRequest, answer: httpx.Response) -> M
     if "max_completion_tokens" in reason and request.max_tokens_field == "max_tokens":
         logger.info("The model accepts max_completion_tokens instead of max_tokens.")
         return replace(request, max_tokens_field="max_completion_tokens")
-    if "temperature" in reason and request.temperature is not None:
-        logger.warning("The model accepts no temperature (%s): its own default applies.", reason)
-        return replace(request, temperature=None)
+    for name in request.sampling.options:
+        if name in reason:
+            logger.warning("The model accepts no %s (%s): its own default applies.", name, reason)
+            return replace(request, sampling=request.sampling.without(name))
     return None
 
 

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from loadtests.harness.client.access import Headers, parse_headers, write_headers
-from loadtests.harness.settings.requests import api_setting, prompt_setting
+from loadtests.harness.settings.requests import prompt_setting
+from loadtests.harness.settings.sampling import api_setting
 from settings.schema import Address, read_address, setting, write_address
 
 RESULTS = "Results"  # a group of `--help`

@@ -2,14 +2,15 @@
 
 The schedule is drawn ahead (`schedule/rates.py`) and requests are built before they are due. An alarm fires when the
 next one is due and hands it to an open connection. An arrival that cannot be sent because too many requests are in
-flight is recorded as `dropped`. Latency counts from the schedule, so lateness is recorded too.
+flight is recorded as `dropped`. Latency counts from the schedule, so that neither a slow server nor a late client makes
+it look shorter: there is no coordinated omission. How late each was sent is recorded, too.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from math import ceil, inf
@@ -18,16 +19,17 @@ from time import monotonic_ns
 
 import gevent
 
+from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.schedule.control import UNDECIDED
 from loadtests.harness.schedule.rates import peak_rate, share_of
 from loadtests.harness.schedule.retries import pause_before_retry
-from loadtests.harness.users.active_run import ActiveRun
 from loadtests.harness.users.alarm import Alarm
+from loadtests.harness.users.run_process import RunProcess
 from loadtests.harness.users.senders import SenderPool
-from loadtests.harness.workload.workload import Ask
+from loadtests.harness.workload.workload import PlannedRequest
 from records.load import Load, Rate
-from records.request import Observation
+from records.request import RequestRecord
 from records.stage import SECOND, Nanoseconds, Stage
 
 AHEAD = SECOND  # how long before they are due requests are built
@@ -44,21 +46,21 @@ class Arrival:
 
     t_sched: Nanoseconds
     stage: Stage
-    ask: Ask
+    planned: PlannedRequest
 
 
 class Dispatcher:
-    """`next_ask(stage, number)` builds the request of an arrival; `show` is called with each that has ended, and with
-    the size of its answer in bytes."""
+    """`next_request(stage, number)` builds the request of an arrival; `show` is called with each that has ended,
+    and with the size of its answer in bytes."""
 
     def __init__(
         self,
-        run: ActiveRun,
+        run: RunProcess,
         new_client: Callable[[], Client],
-        next_ask: Callable[[Stage, int], Ask],
-        show: Callable[[Ask, Observation, int], None],
+        next_request: Callable[[Stage, int], PlannedRequest],
+        show: Callable[[Call, RequestRecord, int], None],
     ) -> None:
-        self._run, self._next_ask, self._show = run, next_ask, show
+        self._run, self._next_request, self._show = run, next_request, show
         _, self._workers = run.share
         self._pool = SenderPool(new_client, max(1, run.scenario.max_in_flight // self._workers))
         self._stage: Stage | None = None
@@ -124,7 +126,7 @@ class Dispatcher:
         begins, pause = self._run.start + stage.start, monotonic_ns() + BUILD_TIME
         while begins + (seconds := self._following[1]) * SECOND < monotonic_ns() + AHEAD:
             number = self._following[0]
-            arrival = Arrival(begins + round(seconds * SECOND), stage, self._next_ask(stage, number))
+            arrival = Arrival(begins + round(seconds * SECOND), stage, self._next_request(stage, number))
             self._queue.append(arrival)
             if len(self._queue) == 1:
                 self._set_alarm()
@@ -152,30 +154,30 @@ class Dispatcher:
         if (due := self._next_due()) < inf:
             self._alarm.set(int(due))
 
-    def _retry(self, arrival: Arrival, observation: Observation) -> None:
+    def _retry(self, ended: RequestRecord, again: PlannedRequest | None) -> None:
         """Schedule a retry, if the outcome and the scenario's limit allow one."""
-        limit, attempt = self._run.scenario.retries, arrival.ask.attempt
-        pause = pause_before_retry(observation, attempt, limit, self._jitter)
-        if pause is None or self._closing:
+        pause = pause_before_retry(ended, self._run.scenario.retries, self._jitter)
+        if pause is None or again is None or self._closing:
             return
         due = monotonic_ns() + round(pause * SECOND)
-        again = Arrival(due, self._run.stage, replace(arrival.ask, attempt=attempt + 1))
-        heappush(self._retries, (due, next(self._retried), again))
+        heappush(self._retries, (due, next(self._retried), Arrival(due, self._run.stage, again)))
         self._set_alarm()
 
     def _send(self, arrival: Arrival) -> None:
-        run, stage, ask = self._run, arrival.stage, arrival.ask
-        request = run.request_scheduled(arrival.t_sched)
+        run, (call, record) = self._run, arrival.planned
+        again = arrival.planned.again() if record.attempt < run.scenario.retries else None
+        number = run.request_scheduled(record, arrival.t_sched, arrival.stage, None)
 
-        def end(observation: Observation, answer_bytes: int) -> None:
-            run.request_ended(request, None, stage, ask, observation)
-            self._show(ask, observation, answer_bytes)
-            self._retry(arrival, observation)
+        def end(ended: RequestRecord, answer_bytes: int) -> None:
+            run.request_ended(number, ended)
+            self._show(call, ended, answer_bytes)
+            self._retry(ended, again)
 
         def send(client: Client) -> None:
-            run.announce(request, stage, arrival.t_sched)
-            client.request(ask.call, arrival.t_sched, lambda observation: end(observation, client.answer_bytes))
+            run.announce(record)
+            client.request(call, record, lambda ended: end(ended, client.answer_bytes))
 
         if not self._pool.send(send):
-            limit = f"{self._pool.in_flight} requests were in flight"
-            end(Observation(outcome="dropped", t_sched=arrival.t_sched, t_end=monotonic_ns(), detail=limit), 0)
+            record.outcome, record.detail = "dropped", f"{self._pool.in_flight} requests were in flight"
+            record.t_end = monotonic_ns() - run.start
+            end(record, 0)

@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -26,8 +27,9 @@ from locust.env import Environment
 from locust.exception import StopTest
 from locust.runners import STATE_INIT, MasterRunner, Runner, WorkerRunner
 
-from loadtests.harness.exporter.exporter import MESSAGE as COUNTS_MESSAGE
-from loadtests.harness.exporter.exporter import Exporter
+from loadtests.harness.live.exporter import Exporter
+from loadtests.harness.live.live_run import MESSAGE as COUNTS_MESSAGE
+from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.run import plan as plans
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT, add_options, read_options
 from loadtests.harness.run.own_limits import check_users_fit, raise_priority
@@ -36,10 +38,10 @@ from loadtests.harness.run.prepare import prepare
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.standard_names import restore_standard_names
-from loadtests.harness.users.active_run import ActiveRun
 from loadtests.harness.users.conductor import PROGRESS_MESSAGE, STAGE_MESSAGE
-from loadtests.harness.users.disturbance import complete
 from loadtests.harness.users.failures import describe, end_run, forget, refusal
+from loadtests.harness.users.run_process import RunProcess
+from loadtests.harness.users.timed_command import complete
 from records.load import Rate, Users
 from records.stage import Extent, Stage, StagePlan
 from settings.schema import UserMistake, write_address
@@ -59,7 +61,17 @@ argument_parser.default_args_dict = cache(argument_parser.default_args_dict)
 scenario: Scenario | None = None
 """The scenario of this process, once its file has been loaded."""
 
-_current: ActiveRun | None = None
+
+def take_scenario(given: Scenario | None) -> None:
+    """A user class with this scenario has been defined."""
+    global scenario
+    if scenario is not None:
+        sys.exit("one scenario at a time: give Locust a single file, with one user class that has a scenario.")
+    scenario = given
+
+
+_current: RunProcess | None = None
+_live: LiveRun | None = None
 _exporter: Exporter | None = None
 """Of the current run, or the last one: it is served until the next one begins or the process ends."""
 
@@ -68,7 +80,7 @@ _command: str | None = None
 """The shell command of the command line. Locust's page can change options, but must not change this one."""
 
 
-def current_run() -> ActiveRun | None:
+def current_run() -> RunProcess | None:
     """The current run in this process; `None` before the first and between two."""
     return _current
 
@@ -96,8 +108,8 @@ def _take_report(msg: Any, **_: Any) -> None:
 
 
 def _take_counts(msg: Any, **_: Any) -> None:
-    if _exporter is not None:
-        _exporter.take(msg.node_id, msg.data)
+    if _live is not None:
+        _live.take(msg.node_id, msg.data)
 
 
 def _enter_stage(msg: Any, **_: Any) -> None:
@@ -130,7 +142,7 @@ def _begin(environment: Environment, **_: Any) -> None:
             if trace is not None and trace.left_out:
                 logger.info("Rows of the trace without tokens in prompt or answer, left out: %d", trace.left_out)
             environment.stop_timeout = plan.grace or DEFAULT_STOP_TIMEOUT
-        _current = ActiveRun(environment, in_force, settings, plan)
+        _current = RunProcess(environment, in_force, settings, plan)
         _export(_current)
         _collect_rarely()
     except (ValueError, OSError) as error:
@@ -140,7 +152,7 @@ def _begin(environment: Environment, **_: Any) -> None:
         gevent.spawn(_expect_a_request, environment, _current)
 
 
-def _expect_a_request(environment: Environment, run: ActiveRun) -> None:
+def _expect_a_request(environment: Environment, run: RunProcess) -> None:
     """End a run in which users were started and none of them sends anything."""
     began, limit = time.monotonic(), run.first_request_due() + FIRST_REQUEST
     while run is _current and not (run.sending or run.over):
@@ -163,13 +175,13 @@ def _in_thread(read: Callable[[], Read]) -> Read:
     return gevent.get_hub().threadpool.apply(read)
 
 
-def _export(run: ActiveRun) -> None:
+def _export(run: RunProcess) -> None:
     """Raises `UserMistake` where a chosen address cannot be listened on; the default one may be in use."""
-    global _exporter
+    global _live, _exporter
     if _exporter is not None:
         _exporter.close()
-    _exporter, address = run.exporter, run.settings.exporter
-    if _exporter is None or address is None:  # even if not served, it counts for Locust's page
+    _live, _exporter, address = run.live, run.exporter, run.settings.exporter
+    if _exporter is None or address is None:
         return
     try:
         _exporter.serve(address)

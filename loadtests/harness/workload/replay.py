@@ -9,19 +9,19 @@ from random import Random
 
 from loadtests.harness.client.dialects.dialect import Message
 from loadtests.harness.schedule.trace import Trace, TraceRequest
-from loadtests.harness.workload.workload import Ask, Prompt, Workload, prompt_id
+from loadtests.harness.workload.workload import PlannedRequest, Prompt, Workload
 
 
-def trace_ask(workload: Workload, trace: Trace, stage: int, number: int) -> Ask:
+def trace_request(workload: Workload, trace: Trace, stage: int, number: int) -> PlannedRequest:
     """The request of arrival `number`; a trace that is asked for more than it has begins again with other words."""
     request = trace.requests[number % len(trace.requests)]
     rng = Random(f"trace {workload.seed}/{workload.prompt_set}/{stage}/{number}")
     prompt = _prompt(workload, trace, request, rng)
-    return Ask(
-        workload.call(prompt, request.output_tokens, rng.getrandbits(31)),
-        planned_prompt_tokens=request.prompt_tokens,
-        planned_output_tokens=request.output_tokens,
-        prompt_id=prompt_id(prompt),
+    return workload.request(
+        prompt,
+        request.output_tokens,
+        rng.getrandbits(31),
+        prompt_tokens=request.prompt_tokens,
         session=request.session,
     )
 

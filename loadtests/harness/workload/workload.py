@@ -7,24 +7,25 @@ so the same seed gives the same requests with one process as with eight.
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from random import Random
+from typing import Any, NamedTuple
 
 import msgspec
 
 from loadtests.harness.client.call import Call
-from loadtests.harness.client.dialects.dialect import Message, ModelRequest, merged
+from loadtests.harness.client.dialects.dialect import GREEDY, Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.settings.sampling import Sampling
 from loadtests.harness.workload.classes import RequestClass, class_of
 from loadtests.harness.workload.datasets import length_pairs, row_of
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
 from loadtests.harness.workload.material import Material
 from loadtests.harness.workload.session import Session
-from records.request import Observation
+from records.request import RequestRecord
 
 ID_BYTES = 8
 ONE_TURN = Lengths("fixed", 1)
@@ -42,23 +43,20 @@ def prompt_id(prompt: Prompt) -> str:
     return blake2b(data, digest_size=ID_BYTES).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One request to be sent, and what its record says of it beforehand."""
+class PlannedRequest(NamedTuple):
+    """What is sent, and the record of it, which the client completes."""
 
     call: Call
-    planned_prompt_tokens: int | None = None
-    planned_output_tokens: int | None = None
-    prompt_id: str | None = None
-    session: str | None = None
-    turn: int | None = None
-    request_class: str | None = None
-    attempt: int = 0
+    record: RequestRecord
+
+    def again(self) -> PlannedRequest:
+        """The next attempt. Ask for it before this one is sent."""
+        return PlannedRequest(self.call, msgspec.structs.replace(self.record, attempt=self.record.attempt + 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Everything that decides what is asked. `ignore_eos` makes answers run to their full length.
+    """Everything that decides what is asked.
 
     Lengths come from `seed`; the words of the prompts from `seed` and `prompt_set` together. `dataset` and
     `length_pairs` are paths. `context` is the maximum of prompt and answer tokens together, where the server gives it.
@@ -73,10 +71,8 @@ class Workload:
     seed: int
     prompt_set: str
     shared_prefix_tokens: int = 0
-    temperature: float | None = 0.0
-    ignore_eos: bool = False
+    sampling: Sampling = GREEDY
     max_tokens_field: str = "max_tokens"
-    extra_body: str = ""
     length_pairs: str = ""
     dataset: str = ""
     classes: tuple[RequestClass, ...] = ()
@@ -84,30 +80,36 @@ class Workload:
     turn_tokens: Lengths | None = None
     context: int | None = None
 
-    def asks_of(self, user: int) -> UserAsks:
+    def requests_of(self, user: int) -> UserRequests:
         """The requests of one user; `user` is its number in the whole run, over all workers."""
-        return UserAsks(self, user)
+        return UserRequests(self, user)
 
-    def call(self, prompt: Prompt, max_tokens: int, sampling_seed: int) -> Call:
-        """Raises `UserMistake` where the API does not take such a prompt."""
+    def request(
+        self, prompt: Prompt, output_tokens: int, seed: int, *, prompt_tokens: int | None = None, **known: Any
+    ) -> PlannedRequest:
+        """One that asks for so many tokens at most. `prompt_tokens` is the planned length of the prompt, `known` what
+        else the record says of it. Raises `UserMistake` where the API does not take such a prompt."""
         dialect = DIALECTS[self.endpoint]
         request = ModelRequest(
             model=self.model,
             prompt=(Message("user", prompt),) if isinstance(prompt, str) else prompt,
-            max_tokens=max_tokens,
+            max_tokens=output_tokens,
             streamed=self.streamed,
-            temperature=self.temperature,
-            sampling_seed=sampling_seed if self.temperature else None,
-            ignore_eos=self.ignore_eos,
+            sampling=self.sampling,
+            seed=seed,
             max_tokens_field=self.max_tokens_field,
         )
-        body = dialect.body(request)
-        if self.extra_body:
-            body = merged(body, json.loads(self.extra_body))
-        return Call(dialect.path(request), msgspec.json.encode(body), self.streamed, dialect)
+        record = RequestRecord.planned(
+            planned_prompt_tokens=prompt_tokens,
+            planned_output_tokens=output_tokens,
+            prompt_id=prompt_id(prompt),
+            streamed=self.streamed,
+            **known,
+        )
+        return PlannedRequest(Call(dialect.path(request), dialect.written(request), self.streamed, dialect), record)
 
 
-class UserAsks:
+class UserRequests:
     """Makes one user's requests, without end."""
 
     def __init__(self, workload: Workload, user: int) -> None:
@@ -119,7 +121,7 @@ class UserAsks:
         self._session: Session | None = None
         self._sessions = 0
 
-    def next(self, asks: Mapping[str, str]) -> Ask:
+    def next(self, asks: Mapping[str, str]) -> PlannedRequest:
         """`asks` are the settings specific to the stage, as in `StagePlan.asks`."""
         number, self._asked = self._asked, self._asked + 1
         if self._workload.dataset:
@@ -127,11 +129,11 @@ class UserAsks:
         if self._workload.turns.a > 1 or self._workload.turns.kind != "fixed":
             return self._of_session(asks)
         of_class, prompt_tokens, output_tokens = self._plan(asks)
-        return self._ask(self._prompt(prompt_tokens, asks), prompt_tokens, output_tokens, request_class=of_class)
+        return self._planned(self._prompt(prompt_tokens, asks), prompt_tokens, output_tokens, request_class=of_class)
 
-    def answered(self, observation: Observation, text: str) -> None:
+    def answered(self, ended: RequestRecord, text: str) -> None:
         """The last request has ended: its conversation continues with `text`, or ends."""
-        if self._session is not None and not self._session.answered(observation, text):
+        if self._session is not None and not self._session.answered(ended, text):
             self._session = None
 
     def _plan(self, asks: Mapping[str, str]) -> tuple[str | None, int, int]:
@@ -156,12 +158,12 @@ class UserAsks:
         shared = int(asks.get("shared_prefix_tokens", workload.shared_prefix_tokens))
         return workload.material.prompt(tokens, self._words, shared, self._set)
 
-    def _from_dataset(self, number: int) -> Ask:
+    def _from_dataset(self, number: int) -> PlannedRequest:
         row = row_of(self._workload.dataset, self._set, self._user, number)
         output_tokens = row.output_tokens or self._workload.output_tokens.draw(self._lengths)
-        return self._ask(row.messages, None, output_tokens)
+        return self._planned(row.messages, None, output_tokens)
 
-    def _of_session(self, asks: Mapping[str, str]) -> Ask:
+    def _of_session(self, asks: Mapping[str, str]) -> PlannedRequest:
         workload = self._workload
         of_class, prompt_tokens, output_tokens = self._plan(asks)
         if self._session is not None and self._session.is_waiting:  # a stage with other requests has begun
@@ -179,16 +181,9 @@ class UserAsks:
             self._session.ask(str(prompt))
             self._sessions += 1
         session = self._session
-        return self._ask(session.messages, tokens, output_tokens, session.name, session.turn, of_class)
+        known = {"session": session.name, "turn": session.turn, "request_class": of_class}
+        return self._planned(session.messages, tokens, output_tokens, **known)
 
-    def _ask(
-        self,
-        prompt: Prompt,
-        prompt_tokens: int | None,
-        output_tokens: int,
-        session: str | None = None,
-        turn: int | None = None,
-        request_class: str | None = None,
-    ) -> Ask:
-        call = self._workload.call(prompt, output_tokens, self._words.getrandbits(31))
-        return Ask(call, prompt_tokens, output_tokens, prompt_id(prompt), session, turn, request_class)
+    def _planned(self, prompt: Prompt, prompt_tokens: int | None, output_tokens: int, **known: Any) -> PlannedRequest:
+        seed = self._words.getrandbits(31)
+        return self._workload.request(prompt, output_tokens, seed, prompt_tokens=prompt_tokens, **known)

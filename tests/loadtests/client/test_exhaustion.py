@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.harness.client.gathering import Gathering
+from loadtests.harness.client.read_batcher import ReadBatcher
 from tests.support.loadtests.asking import GOOD_END, ask_scripted
 from tests.support.servers.wire_script import HEAD, Step, WireServer, frame, token
 
@@ -20,10 +20,10 @@ ROOT = Path(__file__).parents[3]
 ASK = """
 import json, os, resource, sys, time
 from loadtests.harness.client.client import Client
-from tests.support.loadtests.asking import CHAT
+from tests.support.loadtests.asking import CHAT, due
 clients = [Client(url, connect_timeout=1.0) for url in sys.argv[1:]]
 for client in clients:
-    client.request(CHAT, time.monotonic_ns(), lambda _: None)
+    client.request(CHAT, due(time.monotonic_ns()), lambda _: None)
     client.close()
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 8, hard))
@@ -33,10 +33,10 @@ try:
         full.append(os.open(os.devnull, os.O_RDONLY))
 except OSError:
     pass
-ended = [client.request(CHAT, time.monotonic_ns(), lambda _: None) for client in clients]
+ended = [client.request(CHAT, due(time.monotonic_ns()), lambda _: None) for client in clients]
 for one in full:
     os.close(one)
-ended += [client.request(CHAT, time.monotonic_ns(), lambda _: None) for client in clients]
+ended += [client.request(CHAT, due(time.monotonic_ns()), lambda _: None) for client in clients]
 print(json.dumps([(seen.outcome, seen.detail, seen.t_send is None) for seen in ended]))
 """
 
@@ -59,10 +59,10 @@ def test_a_client_without_descriptors_says_so_and_goes_on_when_there_are_some() 
 def test_reads_go_on_where_there_is_no_descriptor_to_make_them_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first answer whose reads may wait opens one; an error there left its user waiting for ever."""
 
-    def refuse() -> Gathering:
+    def refuse() -> ReadBatcher:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr("loadtests.harness.client.exchange.gathering", refuse)
+    monkeypatch.setattr("loadtests.harness.client.exchange.read_batcher", refuse)
     slow: list[Step] = [HEAD, *(part for _ in range(6) for part in (frame(token()), 0.03)), GOOD_END]
     seen = ask_scripted(*slow)
     assert (seen.outcome, seen.chunks) == ("ok", 6)

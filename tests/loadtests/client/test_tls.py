@@ -16,7 +16,7 @@ import trustme
 
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.connection import tls_context
-from tests.support.loadtests.asking import CHAT, GOOD_END, ask
+from tests.support.loadtests.asking import CHAT, GOOD_END, ask, due
 from tests.support.servers.wire_script import (
     HEAD,
     HEAD_UNTIL_CLOSE,
@@ -86,7 +86,7 @@ def test_session_tickets_after_the_handshake_close_no_connection(tls_server: ssl
         client = Client(server.url, insecure=True)
         client.connect()
         gevent.sleep(0.1)
-        seen = client.request(CHAT, 0, lambda _: None)
+        seen = client.request(CHAT, due(0), lambda _: None)
         client.close()
         assert (seen.outcome, seen.t_connect, server.connections) == ("ok", None, 1)
 
@@ -125,7 +125,7 @@ def test_a_tls_stream_has_ended_though_the_server_waits_for_the_client_to_close_
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         client = Client(f"https://127.0.0.1:{listener.getsockname()[1]}", insecure=True, silence_timeout=5)
-        seen = client.request(CHAT, 0, lambda _: None)
+        seen = client.request(CHAT, due(0), lambda _: None)
         client.close()
         thread.join(5)
     assert (seen.outcome, seen.chunks, seen.finish_reason) == ("ok", 1, "stop")

@@ -62,11 +62,11 @@ def test_all_requests_have_the_tokens_that_were_planned(bytes_server: Served, en
     made_of = material(bytes_server.url, "fake", endpoint, kind)
     assert made_of.exact
     for user in range(3):
-        asks = workload(made_of, "fake", endpoint).asks_of(user)
+        asks = workload(made_of, "fake", endpoint).requests_of(user)
         for _ in range(20):
             ask = asks.next({})
             answer = bytes_server.client.post(ask.call.path, json=json.loads(ask.call.body)).json()
-            assert answer["usage"]["prompt_tokens"] == ask.planned_prompt_tokens
+            assert answer["usage"]["prompt_tokens"] == ask.record.planned_prompt_tokens
 
 
 def test_a_byte_pair_tokenizer_is_met_exactly(tokenizer: Path) -> None:

@@ -2,6 +2,7 @@
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.run.counting import material_for
 from loadtests.harness.run.target import Target, UnreachableServer, origin_of
+from loadtests.harness.settings.sampling import Sampling
 from tests.support.servers.scripted import Script, ScriptedServer
 
 
@@ -85,7 +87,7 @@ def test_a_base_url_as_openais_clients_take_it_is_fine_too(url: str) -> None:
     assert origin_of(url) == "http://x:1"
 
 
-ASKED = ModelRequest("m", (Message("user", "the"),), 16, temperature=0.0)
+ASKED = ModelRequest("m", (Message("user", "the"),), 16)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +104,8 @@ ASKED = ModelRequest("m", (Message("user", "the"),), 16, temperature=0.0)
 )  # fmt: skip
 def test_what_a_model_refuses_is_left_out(refuses: dict[str, str], becomes: tuple[str, float | None]) -> None:
     with ScriptedServer(Script(refuses=refuses)) as server, target(server.url) as asked:
-        trial = asked.try_out(ASKED, CHAT, {})
-    assert (trial.request.max_tokens_field, trial.request.temperature) == becomes
+        trial = asked.try_out(ASKED, CHAT)
+    assert (trial.request.max_tokens_field, trial.request.sampling.temperature) == becomes
     assert trial.prompt_tokens == 8
 
 
@@ -123,10 +125,10 @@ def test_what_stands_in_the_way_of_every_request_is_said_before_the_run(
         target(server.url) as asked,
         pytest.raises(UnreachableServer, match=sentence),
     ):
-        asked.try_out(ASKED, DIALECTS[endpoint], {})
+        asked.try_out(ASKED, DIALECTS[endpoint])
 
 
 def test_a_server_that_is_busy_is_left_to_the_run() -> None:
     with ScriptedServer(Script(statuses=[503])) as server, target(server.url) as asked:
-        assert asked.try_out(ASKED, CHAT, {"top_k": 1}).prompt_tokens is None
+        assert asked.try_out(replace(ASKED, sampling=Sampling(extra_body='{"top_k": 1}')), CHAT).prompt_tokens is None
         assert server.bodies[0]["top_k"] == 1

@@ -60,7 +60,7 @@ def planned(user: int) -> Asked:
         model="scripted-model", endpoint="chat", streamed=True, prompt_tokens=lengths[0], output_tokens=lengths[1],
         seed=7, prompt_set="a-set", material=Material("words", 8, 8, tuple((word, 1) for word in WORDS)),
     )  # fmt: skip
-    asks = workload.asks_of(user)
+    asks = workload.requests_of(user)
     bodies = [json.loads(asks.next({}).call.body) for _ in range(200)]
     return [(body["messages"][0]["content"], body["max_tokens"]) for body in bodies]
 

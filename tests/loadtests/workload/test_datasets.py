@@ -101,9 +101,9 @@ def test_lengths_are_drawn_together(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [{"prompt_tokens": 100 * n, "output_tokens": n} for n in range(1, 6)]
     path = jsonl(tmp_path, [*rows, {"prompt_tokens": 9, "output_tokens": None}])
     assert length_pairs(path) == tuple((100 * n, n) for n in range(1, 6))
-    asks = dataclasses.replace(PLAIN, length_pairs=path).asks_of(0)
+    asks = dataclasses.replace(PLAIN, length_pairs=path).requests_of(0)
     drawn = [asks.next({}) for _ in range(300)]
-    pairs = Counter((one.planned_prompt_tokens, one.planned_output_tokens) for one in drawn)
+    pairs = Counter((one.record.planned_prompt_tokens, one.record.planned_output_tokens) for one in drawn)
     assert set(pairs) == {(100 * n, n) for n in range(1, 6)}
     assert min(pairs.values()) > 30
 

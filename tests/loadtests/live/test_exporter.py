@@ -16,10 +16,12 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtests.harness.exporter.counts import OUTCOMES
-from loadtests.harness.exporter.edges import edges_around
+from loadtests.harness.live.counts import OUTCOMES
+from loadtests.harness.live.edges import edges_around
+from loadtests.harness.live.prometheus import exported as shown_metrics
+from loadtests.harness.live.prometheus import name_of
 from loadtests.harness.run.host import free_port
-from records.metrics import BY_NAME
+from records.metrics import BY_NAME, ICL, Metric
 from records.request import RequestRecord
 from records.run import RunMeta
 from tests.support.loadtests.locust_process import Locust, start
@@ -41,7 +43,8 @@ class Exported:
 
     def ask(self, expr: str) -> dict[tuple[str, ...], float]:
         """Values of the last minutes' series by the values of their labels, in the labels' order."""
-        answer = self.api.get("/api/v1/query", params={"query": f"last_over_time({expr}[5m])"}).json()
+        query = f"sum without (phase) (last_over_time({expr}[5m]))"
+        answer = self.api.get("/api/v1/query", params={"query": query}).json()
         assert answer["status"] == "success", answer
         return {
             tuple(value for name, value in sorted(one["metric"].items()) if name in {"stage", "outcome", "le"}): float(
@@ -120,24 +123,22 @@ def meets(record: RequestRecord) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("name", "metric"),
-    [
-        ("ttft", "ttft_user"),
-        ("tpot", "tpot"),
-        ("e2e", "e2e_user"),
-        ("send_lag", "send_lag"),
-        ("client_lag", "client_lag"),
-    ],
+    "metric", [metric for metric in shown_metrics() if metric is not ICL], ids=lambda metric: metric.name
 )
-def test_every_bucket_has_the_records_in_it(exported: Exported, name: str, metric: str) -> None:
+@pytest.mark.parametrize("phase", ["", '{phase="window"}'])
+def test_every_bucket_has_the_records_in_it(exported: Exported, metric: Metric, phase: str) -> None:
     """Recomputed from the records: a failure is beyond every edge of what is judged over attempted requests."""
     labels = {stage.index: stage.label for stage in exported.meta.stages}
+    windows = {stage.index: (stage.steady_start or 0, stage.steady_end or 0) for stage in exported.meta.stages}
     expected = Counter[tuple[str, str]]()
-    buckets = exported.ask(f"{PREFIX}{name}_seconds_bucket")
+    buckets = exported.ask(f"{PREFIX}{name_of(metric)}_bucket{phase}")
     edges = sorted({float(le) for le, _ in buckets})
     for record in exported.records:
-        value = BY_NAME[metric].of(record)
-        if record.outcome not in {"ok", "cut_off"} and BY_NAME[metric].population == "attempted":
+        start, end = windows[record.stage]
+        if phase and not start <= record.t_sched < end:
+            continue
+        value = metric.of(record)
+        if record.outcome not in {"ok", "cut_off"} and metric.population == "attempted":
             value = math.inf
         if value is not None:
             for edge in edges[bisect_left(edges, value) :]:
@@ -194,7 +195,7 @@ def test_a_single_process_is_on_its_page_from_its_start_and_counts_from_zero_on(
     counts = [
         sample.value for sample in samples if sample.name in {f"{PREFIX}requests_total", f"{PREFIX}e2e_seconds_count"}
     ]
-    assert counts == [0.0] * (len(OUTCOMES) + 1)
+    assert counts == [0.0] * 2 * (len(OUTCOMES) + 1), "of the window, and outside of it"
 
 
 def test_a_stopped_run_is_counted_to_its_end(tmp_path: Path) -> None:

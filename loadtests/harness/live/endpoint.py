@@ -8,10 +8,10 @@ from typing import Any
 import gevent
 from gevent.pywsgi import WSGIServer
 
-from loadtests.harness.exporter.text import CONTENT_TYPE
+from loadtests.harness.live.prometheus import CONTENT_TYPE
 
 
-class Page:
+class Endpoint:
     """Serves what `families` gives, on `host`:`port`. Raises `OSError` where that cannot be listened on."""
 
     def __init__(self, host: str, port: int, families: Callable[[], Iterable[str]]) -> None:

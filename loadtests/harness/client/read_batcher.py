@@ -25,7 +25,7 @@ PAUSE = 0.002  # seconds between two looks while much is coming
 UNHURRIED_NS = 10_000_000  # an answer whose reads are this far apart is not delayed by the pause
 
 
-class Gathering:
+class ReadBatcher:
     """The connections of one event loop whose reads can be delayed. While there are few reads, each is made at once."""
 
     def __init__(self) -> None:
@@ -73,11 +73,11 @@ class Gathering:
         return len(ready)
 
 
-def gathering() -> Gathering:
+def read_batcher() -> ReadBatcher:
     """The one of the running event loop; a forked process has its own."""
-    return _gathering(get_hub(), os.getpid())
+    return _read_batcher(get_hub(), os.getpid())
 
 
 @cache
-def _gathering(hub: object, process: int) -> Gathering:
-    return Gathering()
+def _read_batcher(hub: object, process: int) -> ReadBatcher:
+    return ReadBatcher()

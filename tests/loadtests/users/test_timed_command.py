@@ -1,9 +1,9 @@
-"""A command that is run while the load goes on. Whole runs with one: tests/loadtests/scenarios/test_disturbances.py."""
+"""A command that is run while the load goes on. Whole runs: tests/loadtests/scenarios/test_timed_commands.py."""
 
 import pytest
 
 from loadtests.harness.command.server_process import ENGINE_PID
-from loadtests.harness.users.disturbance import complete
+from loadtests.harness.users.timed_command import complete
 
 
 def test_the_engines_process_is_filled_in_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,18 +7,19 @@ import statistics
 import sys
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from math import inf
+from pathlib import Path
 from time import monotonic_ns
-from typing import Any
 
 import gevent
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
 from loadtests.harness.client.access import access_to
-from loadtests.harness.exporter.counts import Buckets, Counts
-from loadtests.harness.exporter.exporter import INTERVAL, MESSAGE, Exporter
+from loadtests.harness.live.counts import Counts, Scales
+from loadtests.harness.live.exporter import Exporter
+from loadtests.harness.live.live_run import INTERVAL, MESSAGE, LiveRun
 from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.recording.telemetry import Scraper, TelemetrySampler
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT
@@ -29,27 +30,37 @@ from loadtests.harness.schedule.rates import arrival_times
 from loadtests.harness.schedule.tracker import StageTracker
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.users.conductor import POLL, PROGRESS_MESSAGE, Conductor
-from loadtests.harness.users.disturbance import Disturbance, complete
 from loadtests.harness.users.first_requests import FailureWatch
-from loadtests.harness.workload.workload import Ask
+from loadtests.harness.users.timed_command import TimedCommand, complete
 from records.files import JOURNAL, close_journal, write_meta
 from records.load import TRACE, Rate
 from records.metrics import BY_NAME
-from records.request import Observation, RequestRecord, SentRecord
+from records.request import RequestRecord, SentRecord
 from records.run import JournalLine, RunEvent
 from records.slo import RunObjectives
-from records.stage import Stage, changed
+from records.stage import SECOND, Stage, changed
+from records.telemetry import TelemetrySample
 
 logger = logging.getLogger(__name__)
 
-OBSERVED = Observation.__struct_fields__
-STAMPS = tuple(name for name in OBSERVED if name.startswith("t_") or name == "read_first")
-ASKED = tuple({field.name for field in fields(Ask)} & set(RequestRecord.__struct_fields__))
 RECENT_ANSWERS = 200
 LEAST_SPREAD, MOST_SPREAD = 1.0, 60.0  # seconds
 
 
-class ActiveRun:
+class SampleRecorder(Recorder):
+    """Telemetry of this process, which is counted as it is written."""
+
+    def __init__(self, path: Path, counts: Counts) -> None:
+        super().__init__(path)
+        self._counts = counts
+
+    def write(self, line: RequestRecord | SentRecord | TelemetrySample | JournalLine) -> None:
+        super().write(line)
+        if isinstance(line, TelemetrySample):
+            self._counts.sampled(line)
+
+
+class RunProcess:
     """Gives users their numbers, and records what they observed.
 
     The planning process has a `conductor`; a process with users has a `tracker`, a recorder, and reports to the master.
@@ -65,8 +76,8 @@ class ActiveRun:
         self.over = False
         self.folder = plan.folder_here(settings.runs)
         self._worker = getattr(runner, "worker_index", 0)  # a master has none and writes no records
-        buckets = Buckets(RunObjectives.of(plan.meta.workload), exported=settings.exporter is not None)
-        self._counts = Counts(buckets)
+        scales = Scales(RunObjectives.of(plan.meta.workload))
+        self._counts = Counts(scales)
         self._users = 0
         self._requests = 0
         self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)
@@ -83,29 +94,36 @@ class ActiveRun:
         self._recorder = Recorder(self.folder / f"requests-{self._worker}.jsonl") if makes_load else None
         self._journal = Recorder(self.folder / JOURNAL) if plans else None
         self._telemetry = TelemetrySampler(
-            Recorder(self.folder / ("telemetry.jsonl" if plans else f"telemetry-{self._worker}.jsonl")),
+            SampleRecorder(
+                self.folder / ("telemetry.jsonl" if plans else f"telemetry-{self._worker}.jsonl"), self._counts
+            ),
             self.start,
             Scraper(plan.meta.url, self.access) if plans else None,
             (lambda: int(runner.user_count)) if makes_load else None,
             self._recorder,
         )
+        self.live: LiveRun | None = None
         self.exporter: Exporter | None = None
         if plans:
             own = self._counts if makes_load else None
-            self.exporter = Exporter(plan, buckets, own, lambda: self.stages, lambda: int(runner.user_count))
+            self.live = LiveRun(
+                self.folder, self.start, scales, own, lambda: self._meta, lambda: int(runner.user_count)
+            )
+            self.exporter = Exporter(self.live, plan.start_wall / SECOND)
         self.conductor: Conductor | None = None
         self._reporters: list[gevent.Greenlet[..., None]] = []
         if plans:
             self.conductor = Conductor(runner, self.start, plan.meta.plan, self.tracker, self._stages_changed, search)
         elif self.tracker is not None:
-            self.tracker.enter(plan.meta.stages[-1] if plan.meta.stages else next_stage(0, plan.meta.plan[0], 0, False))
+            for stage in plan.meta.stages or (next_stage(0, plan.meta.plan[0], 0, False),):
+                self._enter(stage)
             assert isinstance(runner, WorkerRunner)
             self._reporters = [gevent.spawn(self._report, runner), gevent.spawn(self._report_counts, runner)]
         self._telemetry.start()
-        self._disturbance: Disturbance | None = None
+        self._timed_command: TimedCommand | None = None
         if self.conductor is not None and scenario.command is not None:
             control = self.conductor.control
-            self._disturbance = Disturbance(
+            self._timed_command = TimedCommand(
                 complete(scenario.command),
                 scenario.at,
                 self.start,
@@ -161,49 +179,42 @@ class ActiveRun:
             seconds = warm_up.amount if warm_up.unit == "seconds" else 0.0
         return min(max(seconds, LEAST_SPREAD), MOST_SPREAD)
 
-    def request_scheduled(self, t_sched: int) -> int:
-        """A number for a request that is about to be sent; `t_sched` is absolute."""
+    def request_scheduled(self, record: RequestRecord, t_sched: int, stage: Stage, user: int | None) -> int:
+        """A number for a request that is about to be sent; `t_sched` is absolute. Its record gets what was not known
+        when it was planned."""
         assert self.tracker is not None
         self._requests += 1
+        record.request_id, record.worker = f"{self._worker}-{self._requests}", str(self._worker)
+        record.scenario, record.stage, record.user = self.plan.meta.scenario, stage.index, user
+        record.t_sched = t_sched - self.start
         self._counts.request_scheduled()
-        self.tracker.request_scheduled(self._requests, t_sched - self.start)
+        self.tracker.request_scheduled(self._requests, record.t_sched)
         self._nudge()
         return self._requests
 
-    def announce(self, request: int, stage: Stage, t_sched: int) -> None:
+    def announce(self, record: RequestRecord) -> None:
         """Record that a request is about to be sent: if this process is killed, this line is its only trace."""
         assert self._recorder is not None
         self._recorder.write(
             SentRecord(
-                request_id=f"{self._worker}-{request}",
-                worker=str(self._worker),
-                stage=stage.index,
-                t_sched=t_sched - self.start,
+                request_id=record.request_id,
+                worker=record.worker,
+                stage=record.stage,
+                t_sched=record.t_sched,
                 t_send=monotonic_ns() - self.start,
             )
         )
 
-    def request_ended(self, request: int, user: int | None, stage: Stage, ask: Ask, observation: Observation) -> None:
-        """Record what was observed; `stage` is the one in which the request was scheduled."""
-        values: dict[str, Any] = {name: getattr(observation, name) for name in OBSERVED}
-        values |= {name: value - self.start for name in STAMPS if (value := values[name]) is not None}
+    def request_ended(self, number: int, record: RequestRecord) -> None:
+        """`record` is complete: write and count it. `number` is that of `request_scheduled`."""
         assert self._recorder is not None
         assert self.tracker is not None
-        record = RequestRecord(
-            request_id=f"{self._worker}-{request}",
-            worker=str(self._worker),
-            scenario=self.plan.meta.scenario,
-            stage=stage.index,
-            user=user,
-            **{name: getattr(ask, name) for name in ASKED},
-            **values,
-        )
         self._recorder.write(record)
-        self.tracker.request_ended(request, user, record)
+        self.tracker.request_ended(number, record.user, record)
         self._counts.request_ended(record)
         self._watch.request_ended(record)
-        seconds = BY_NAME["e2e"].of(observation)
-        if seconds is not None and observation.outcome == "ok":
+        seconds = BY_NAME["e2e"].of(record)
+        if seconds is not None and record.outcome == "ok":
             self._answer_seconds.append(seconds)
         self._nudge()
 
@@ -224,9 +235,13 @@ class ActiveRun:
 
     def enter(self, stage: Stage, over: bool) -> None:
         """Called when the master reports that a boundary was crossed."""
+        self._enter(stage)
+        self.over = over
+
+    def _enter(self, stage: Stage) -> None:
         assert self.tracker is not None
         self.tracker.enter(stage)
-        self.over = over
+        self._counts.enter(stage)
 
     def drain_limit(self) -> float:
         """Seconds that requests in flight get after the last stage."""
@@ -240,11 +255,14 @@ class ActiveRun:
         now = monotonic_ns() - self.start
         if self.conductor is not None:
             self.conductor.stop(now, self._ends_when_stopped)
-        if self._disturbance is not None:
-            self._disturbance.stop()
+        if self._timed_command is not None:
+            self._timed_command.stop()
         gevent.killall(self._reporters)
+        self._counts.close()
         if isinstance(self._runner, WorkerRunner):
             self._runner.send_message(MESSAGE, self._counts.message())
+        if self.live is not None:
+            self.live.finish()
         if self._recorder is not None:
             self._recorder.close()
         self._telemetry.stop()
@@ -259,6 +277,8 @@ class ActiveRun:
         search = self.conductor.search if self.conductor is not None else None
         if search != self._meta.search:
             self._note(JournalLine(search=search))
+        for stage in stages[-2:]:
+            self._counts.enter(stage)
         self.over = self.conductor is not None and self.conductor.control.over
 
     def _happened(self, event: RunEvent) -> None:
@@ -284,6 +304,8 @@ class ActiveRun:
 
     def _report_counts(self, runner: WorkerRunner) -> None:
         while True:
+            while self._counts.settle(monotonic_ns() - self.start, 16):
+                gevent.sleep(0)
             runner.send_message(MESSAGE, self._counts.message())
             gevent.sleep(INTERVAL)
 

@@ -36,7 +36,7 @@ def complete(command: str) -> str:
     return command.replace("{engine}", pid)
 
 
-class Disturbance:
+class TimedCommand:
     """Runs `command` so many seconds after the first stage began; what it prints goes to `command.log` in `folder`.
 
     `start` is the run's own. `happened` gets an event as the command begins.

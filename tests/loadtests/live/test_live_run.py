@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from random import Random
 
 import httpx
-import msgspec
 import pytest
 
-from loadtests.harness.exporter.counts import Buckets, Counts, together
-from loadtests.harness.exporter.sketches import Sketches
-from loadtests.harness.recording.live import COLUMNS, rows
+from loadtests.harness.live.counts import Counts, Scales
+from loadtests.harness.live.document import read_live
+from loadtests.harness.live.view import view_of
 from loadtests.harness.run.host import free_port
 from records.load import Users
 from records.request import Outcome, RequestRecord
 from records.slo import RunObjectives
 from records.stage import SECOND, Extent, Stage, StagePlan
+from records.view import StageKey, StageView
 from tests.support.loadtests.locust_process import start
-from tests.support.records import record
+from tests.support.records import META, record
 from tests.support.servers.scripted import Script, ScriptedServer
 
 
@@ -42,59 +41,50 @@ def ended(
     )
 
 
+WHOLE = Stage(0, StagePlan(Users(4), Extent(0), Extent(3600)), 0, 0)  # its window is open
+
+
+def stage_of(*records: RequestRecord, slo: str = "") -> tuple[Counts, StageView]:
+    scales = Scales(RunObjectives.of({"slo": slo}))
+    counts = Counts(scales)
+    counts.enter(WHOLE)
+    for one in records:
+        counts.request_ended(one)
+    counts.close()
+    view = view_of(WHOLE, StageKey(0, "4 users"), counts.stages[0, "window"], scales, META, 10 * SECOND)
+    return counts, view
+
+
 def test_percentiles_are_within_one_per_cent() -> None:
-    rng, sketches = Random(1), Sketches()
+    rng = Random(1)
     values = sorted(rng.lognormvariate(-2, 1) for _ in range(5000))
-    for value in values:
-        sketches.count(ended(ttft=value))
-    for q, exact in ((0.5, values[2499]), (0.99, values[4949])):
-        assert sketches.percentile("ttft_user", q) == pytest.approx(exact, rel=0.0101)
+    _, view = stage_of(*(ended(ttft=value) for value in values))
+    for name, exact in (("p50", values[2499]), ("p99", values[4949])):
+        assert view.value("ttft_user", name) == pytest.approx(exact, rel=0.0101)
 
 
 def test_failures_are_infinitely_long_and_what_was_cut_off_is_neither() -> None:
-    sketches = Sketches()
-    assert sketches.percentile("tpot", 0.5) is None
-    for outcome in ("ok",) * 90 + ("rejected",) * 10 + ("cut_off",) * 50:
-        sketches.count(ended(outcome=outcome))
-    assert sketches.failed == 10
-    assert sketches.percentile("ttft_user", 0.9) == pytest.approx(0.1, rel=0.01)
-    assert sketches.percentile("ttft_user", 0.91) == float("inf")
+    _, view = stage_of(*(ended(outcome=outcome) for outcome in ("ok",) * 90 + ("rejected",) * 10))
+    assert view.failed == 10
+    assert view.value("ttft_user", "p90") == pytest.approx(0.1, rel=0.01)
+    assert view.value("ttft_user", "p95") == float("inf")
+    assert view.metrics["ttft_user"].answered is not None
+    assert view.metrics["ttft_user"].answered["p99"] == pytest.approx(0.1, rel=0.01)
+    _, view = stage_of(*(ended(outcome=outcome) for outcome in ("ok",) * 90 + ("cut_off",) * 50))
+    assert view.value("ttft_user", "p99") == pytest.approx(0.1, rel=0.01), "they had their first token"
+    assert view.value("e2e_user", "p50") == pytest.approx(0.2, rel=0.01)
+    assert view.value("e2e_user", "p99") is None, "some of them might have taken longer"
 
 
-@pytest.mark.parametrize("exported", [True, False])
-def test_workers_send_what_changed_and_the_master_adds_them_up(exported: bool) -> None:
-    """Whether or not anything is served to Prometheus."""
-    buckets = Buckets(RunObjectives.of({"slo": "ttft_p95=0.15"}), exported)
-    workers, master = ([Counts(buckets), Counts(buckets)] for _ in range(2))
-    for turn in range(3):
-        for worker, (here, there) in enumerate(zip(workers, master, strict=True)):
-            for _ in range(10):
-                here.request_scheduled()
-                here.request_ended(msgspec.structs.replace(ended(ttft=0.1 * (1 + worker)), stage=turn))
-            there.take(json.loads(json.dumps(here.message())))
-    assert workers[0].message()["stages"] == []
-    total = together(master, buckets)
-    assert (total.scheduled, total.in_flight) == (60, 0)
-    assert [(index, one.outcomes["ok"], one.good, one.output_tokens) for index, one in total.stages.items()] == [
-        (0, 20, 10, 220), (1, 20, 10, 220), (2, 20, 10, 220),
-    ]  # fmt: skip
-    assert total.stages[2].sketches.percentile("ttft_user", 0.5) == pytest.approx(0.1, rel=0.01)
-    assert total.stages[2].sketches.percentile("ttft_user", 0.99) == pytest.approx(0.2, rel=0.01)
-
-
-def test_a_row_for_each_stage_the_newest_first() -> None:
-    plan = StagePlan(Users(4), Extent(2), Extent(8))
-    counts = Counts(Buckets(RunObjectives()))
-    for _ in range(4):
-        counts.request_scheduled()
-    counts.request_ended(msgspec.structs.replace(ended(ttft=0.25, tpot=0.02, tokens=51), stage=1))
-    newest, first = rows((Stage(0, plan, 0, end=10 * SECOND), Stage(1, plan, 10 * SECOND)), counts, 12 * SECOND)
-    assert set(newest) == set(COLUMNS)
-    assert (newest["stage"], newest["load"], newest["answered"], newest["in_flight"]) == ("2", "4 users", "1", "3")
-    assert float(newest["ttft_p99"]) == pytest.approx(250, rel=0.01)
-    assert float(newest["tpot_p50"]) == pytest.approx(20, rel=0.01)
-    assert (newest["tokens"], newest["goodput"]) == ("26", "0.5")  # 51 in two seconds, of one request
-    assert (first["stage"], first["answered"], first["ttft_p50"], first["in_flight"]) == ("1", "0", "", "")
+def test_the_quantities_of_a_window_that_is_open() -> None:
+    """Ten answers of eleven tokens in ten seconds, all of them in the first 200 ms."""
+    _, view = stage_of(*[ended()] * 10, ended(outcome="rejected"), slo="ttft_p95=0.15")
+    assert view.value("throughput") == pytest.approx(11 * 11 / 10)
+    assert (view.value("achieved_rate"), view.value("goodput")) == (1, 1)
+    assert (view.quantities["attainment"].value, view.quantities["failure_share"].value) == (10 / 11, 1 / 11)
+    assert view.value("output_tokens") == 11
+    assert view.value("user_throughput") == pytest.approx(100, rel=0.01)
+    assert view.value("littles_law") is None, "not before the window is over"
 
 
 OBJECTIVES = RunObjectives.of(
@@ -120,9 +110,11 @@ def test_a_good_request_meets_every_objective_of_the_run_and_of_its_class(
     assert OBJECTIVES
     assert OBJECTIVES.met_by(request_ended) == good
     assert not RunObjectives.of({"slo": "", "class_objectives": {"chat": ""}})
-    counts = Counts(Buckets(OBJECTIVES))
+    counts = Counts(Scales(OBJECTIVES))
+    counts.enter(WHOLE)
     counts.request_ended(request_ended)
-    assert counts.stages[0].good == good
+    counts.close()
+    assert counts.stages[0, "window"].good == good
 
 
 def test_locusts_page_has_the_tab_with_the_sums_of_all_processes(tmp_path: Path) -> None:
@@ -130,7 +122,7 @@ def test_locusts_page_has_the_tab_with_the_sums_of_all_processes(tmp_path: Path)
     port = free_port()
     with ScriptedServer(Script(ttft=0.1, tpot=0.01, tokens=9)) as server:
         locust = start(
-            server, tmp_path, "--stages", "4", "--stage-seconds", "6", "--slo", "ttft_p95=0.02",
+            server, tmp_path, "--stages", "4", "--stage-seconds", "8", "--warm-up", "1", "--slo", "ttft_p95=0.02",
             "--web-host", "127.0.0.1", "--web-port", str(port), "--autostart", "--autoquit", "4", headless=False,
             processes=2,
         )  # fmt: skip
@@ -140,13 +132,14 @@ def test_locusts_page_has_the_tab_with_the_sums_of_all_processes(tmp_path: Path)
             def counted() -> bool:
                 (table,) = page.get("/stats/requests").json()["extended_stats"]
                 found[:] = table["data"]
-                return bool(found) and int(found[0]["answered"]) >= 20
+                return bool(found) and int(found[0]["answered"] or 0) >= 20
 
             locust.wait_until(lambda: "Tokens" in page.get("/").text)
             locust.wait_until(counted)
         output = locust.wait()
     assert locust.process.returncode == 0, output
     assert found[0]["load"] == "4 users"
-    assert 99 < float(found[0]["ttft_p50"]) < 250, "100 ms, and what a busy machine adds"
+    assert 99 < float(found[0]["ttft_user p50"].removesuffix(" ms")) < 250, "100 ms, and what a busy machine adds"
     assert len(locust.records) >= int(found[0]["answered"])
-    assert found[0]["goodput"] == "0.0", "no first token comes within 20 ms"
+    assert found[0]["goodput"] == "0 req/s", "no first token comes within 20 ms"
+    assert read_live(locust.run).stages[0].ok >= int(found[0]["answered"])
