@@ -125,8 +125,9 @@ def _run(
     searched = meta is not None and meta.search is not None
     complete = process.returncode == 0 or (searched and process.returncode == 1)  # 1: no capacity was found
     if not complete:
-        sentence = f"{label}: Locust {_ending(process.returncode)}; the records until then are kept. Its output: {log}"
-        terminal.say(sentence, style="red")
+        code = process.returncode
+        ending = _reason(log) if code == 2 else f"Locust {_ending(code)} (all output: {log})"
+        terminal.say(f"{label}: {ending}; the records until then are kept.", style="red")
     return Measured(folder, complete)
 
 
