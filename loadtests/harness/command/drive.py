@@ -214,6 +214,8 @@ def _run(
         except BaseException:
             process.send_signal(signal.SIGTERM)  # the run completes its files
             _wait(process)
+            if (meta := _meta(folder)) is not None and meta.search is not None:
+                console.print(f"{label}: {meta.search.sentence}", soft_wrap=True)
             raise
         finally:
             guard.close()
