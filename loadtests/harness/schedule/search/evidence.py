@@ -20,7 +20,7 @@ Side = Literal["below", "above"]
 STAKES: dict[Side, tuple[float, ...]] = {"below": (0.3, 0.6, 0.95), "above": (0.05, 0.15, 0.4)}  # shares of the highest
 SMALLEST_BATCH, CORRELATION_TIMES = 10, 1.5  # requests; batches are at least so many correlation times long
 GROUPS = 20  # of requests, whose variance shows the correlation
-SIGNIFICANT, STRONGEST = 0.2, 0.8  # autocorrelation of groups: from where on it counts, and as how much at most
+SIGNIFICANT, STRONGEST = 0.6, 0.8  # autocorrelation of groups: from where on it counts, and as how much at most
 SLOW, SLOW_WEIGHT = 0.5, 0.5  # a request is slow beyond this share of a limit; slowness lasts longer than misses do
 Logs = tuple[float, ...]
 
