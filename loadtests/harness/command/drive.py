@@ -227,7 +227,7 @@ def _run(
     console.print(f"{label}: {tally.total()}")
     meta = _meta(folder)
     searched = meta is not None and meta.search is not None
-    complete = process.returncode == 0 or (searched and process.returncode == 1)  # 1: no capacity was found
+    complete = process.returncode == 0 or (searched and process.returncode == 1)  # 1: it is undecided
     if not complete:
         said = f"{label}: Locust {_ending(process.returncode)}; the records until then are kept. Its output: {log}"
         console.print(said, style="red", soft_wrap=True)

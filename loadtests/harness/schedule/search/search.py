@@ -21,6 +21,7 @@ CERTAIN = math.log(40)  # evidence of a certificate: on each side, at most 2.5 %
 LEAST_MET = 2900  # requests that a certificate of "met" rests on: what is rare may not have shown yet
 DOUBLING, BISECTING = (20, math.log(5), math.log(100)), (150, math.log(20), math.log(20))
 """Requests at least, and the evidence for "met" and for "missed" that ends such a probe."""
+BY_FAR = 0.25  # share of requests that miss an objective where doubling ends
 MOST: dict[Role, int] = {"locate": 600, "refine": 1000, "below": 3000, "above": 3000}  # requests, if 5 % may miss
 LONG = 120.0  # correlation times of a certifying probe, where that is more
 CLOSE = 1.25  # ratio of loads between which bisection stops
@@ -124,13 +125,23 @@ class Search:
     # One probe.
 
     def _located(self, probe: Probe) -> bool:
-        """By a likelihood ratio: as many miss an objective as half of those that may, or twice as many?"""
+        """By a likelihood ratio: as many miss an objective as half of those that may, or twice as many?
+
+        Twice the capacity is missed by far. So doubling goes on where it looks missed by little: a cold start or a
+        stall of the server would hold the search at a low load.
+        """
         least, met, missed = BISECTING if self._enclosed else DOUBLING
-        n, ratios = probe.counts.total, []
-        for alpha, row in zip(self.goal.shares, probe.counts.missed, strict=True):
-            few, many, bad = alpha / 2, min(2 * alpha, (1 + alpha) / 2), sum(row)
+        n, ratios, far = probe.counts.total, [], False
+        for k, alpha in enumerate(self.goal.shares):
+            few, many, bad = alpha / 2, min(2 * alpha, (1 + alpha) / 2), sum(probe.counts.missed[k])
             ratios.append(bad * math.log(few / many) + (n - bad) * math.log((1 - few) / (1 - many)))
-        probe.verdict = "undecided" if n == 0 else "met" if min(ratios) >= 0 else "missed"
+            far = far or bad >= n * min(max(BY_FAR, 2 * many), (1 + alpha) / 2)
+        conclusive = (
+            far or self._enclosed or probe.role == "refine" or probe.load in (self.goal.lowest, self.goal.highest)
+        )
+        probe.verdict = (
+            "undecided" if n == 0 else "met" if min(ratios) >= 0 else "missed" if conclusive else "undecided"
+        )
         return probe.role == "locate" and n >= least and not -missed < min(ratios) < met
 
     def _certified(self, probe: Probe, side: Side) -> bool:
@@ -174,18 +185,18 @@ class Search:
     # The next probe.
 
     def _begin(self, load: float, role: Role) -> None:
-        goal, short = self.goal, role == "locate"
-        correlation = self._correlation()
+        certifying, correlation = role in ("below", "above"), self._correlation()
         stay = max((p.counts.stay for p in self.probes if p.verdict == "met"), default=0.0)
+        most = MOST[role] * self.goal.scale
         self.probe = Probe(
             len(self.probes),
             load,
             role,
-            warm_up=max(goal.warm_up, STAYS * stay),
-            warm_up_requests=0 if short else round(max(WARM_UP, WARM_UP_TIMES * correlation)),
-            most_requests=round(max(MOST[role] * goal.scale, LONG * correlation * (role in ("below", "above")))),
+            warm_up=max(self.goal.warm_up, STAYS * stay),
+            warm_up_requests=0 if role == "locate" else round(max(WARM_UP, WARM_UP_TIMES * correlation)),
+            most_requests=round(max(most, LONG * correlation) if certifying else most),
         )
-        self.next_look = DOUBLING[0] if short else FIRST_LOOK
+        self.next_look = DOUBLING[0] if role == "locate" else FIRST_LOOK
 
     def _continue(self) -> None:
         if len(self.probes) >= MOST_PROBES:
@@ -213,12 +224,13 @@ class Search:
     def _locating(self) -> float | None:
         """The next load by doubling, halving or bisecting; `None` when capacity is located, or cannot be."""
         goal, lows, highs = self.goal, self._leaning("met"), self._leaning("missed")
-        if any(p.role != "locate" for p in self.probes) or not (lows or highs):
+        tried = [p.load for p in self.probes if p.role == "locate"]
+        if len(tried) < len(self.probes):
             return None
         if not highs:
-            return goal.rounded(2 * max(lows)) if max(lows) < goal.highest else None
+            return goal.rounded(2 * max(tried)) if max(tried) < goal.highest else None
         if not lows:
-            return goal.rounded(min(highs) / 2) if min(highs) > goal.lowest else None
+            return goal.rounded(min(tried) / 2) if min(tried) > goal.lowest else None
         low, high = max(lows), min(highs)
         if high <= low * CLOSE or (goal.whole and high - low <= 1):
             return None
@@ -265,8 +277,8 @@ class Search:
 
     @property
     def width(self) -> float:
-        """Half the certified bracket, as a share of its middle."""
-        if self.met is None or self.missed is None:
+        """Half the certified bracket, as a share of its middle; infinite without a bracket."""
+        if self.met is None or self.missed is None or self.met >= self.missed:
             return math.inf
         return (self.missed - self.met) / (self.missed + self.met)
 
@@ -282,17 +294,16 @@ class Search:
         if self.estimate is None:
             return None
         total = 0.0
-        for side, end in (("below", self.met), ("above", self.missed)):
-            ratio = math.inf if end is None else max(end / self.estimate, self.estimate / end)
-            if ratio <= self.goal.distance * SAME:
+        ends: dict[Side, float | None] = {"below": self.met, "above": self.missed}
+        for side, end in ends.items():
+            if end is not None and max(end / self.estimate, self.estimate / end) <= self.goal.distance * SAME:
                 continue
             probes = [p for p in (*self.probes, self.probe) if p is not None and p.role == side and p.counts.total]
             if not probes:
-                total += MOST[side] * self.goal.scale  # type: ignore[index]
+                total += MOST[side] * self.goal.scale
                 continue
-            last = probes[-1]
-            shown = self._evidence(side, [last])  # type: ignore[arg-type]
+            shown = self._evidence(side, probes[-1:])
             if shown <= 0:
                 return None
-            total += last.counts.total * max(0.5, CERTAIN / shown - 1)
+            total += probes[-1].counts.total * max(0.5, CERTAIN / shown - 1)
         return total
