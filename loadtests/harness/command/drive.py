@@ -111,6 +111,8 @@ def _run(
         except BaseException:
             process.send_signal(signal.SIGTERM)  # the run completes its files
             _wait(process)
+            if (meta := _meta(folder)) is not None and meta.search is not None:
+                console.print(f"{label}: {meta.search.sentence}", soft_wrap=True)
             raise
         finally:
             guard.close()
@@ -123,7 +125,7 @@ def _run(
     terminal.say(f"{label}: {live.total}")
     meta = _meta(folder)
     searched = meta is not None and meta.search is not None
-    complete = process.returncode == 0 or (searched and process.returncode == 1)  # 1: no capacity was found
+    complete = process.returncode == 0 or (searched and process.returncode == 1)  # 1: it is undecided
     if not complete:
         code = process.returncode
         ending = _reason(log) if code == 2 else f"Locust {_ending(code)} (all output: {log})"
