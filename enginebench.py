@@ -26,7 +26,6 @@ COMMANDS = {
     "serve": "servers.cli",
     "quick": "studies.cli",
     "run": "loadtests.cli",
-    "answers": "loadtests.cli",
     "calibrate": "loadtests.cli",
     "collect": "loadtests.cli",
     "report": "analysis.cli",

@@ -48,13 +48,28 @@ def _tokenizer_known(run: RunMeta) -> bool:
     return bool(run.workload.get("prompt_length_measured"))
 
 
+OWN_CORE = (
+    "give the load generator a core of its own (taskset, or fewer threads for the server) or another machine; more "
+    "--processes would wait for the same cores"
+)
+
+
+def _by_cause(kind: str, check: Callable[[StageView], Evidence | None], remedy: str) -> tuple[Rule, Rule]:
+    """A load generator is late because it has too much to do, which has a remedy, or because others have its cores."""
+    return (
+        Rule(kind, lambda view: None if load_generator.crowded(view) else check(view), remedy),
+        Rule(kind, lambda view: check(view) if load_generator.crowded(view) else None, OWN_CORE),
+    )
+
+
 STAGE_RULES: tuple[Rule, ...] = (
-    Rule(
+    Rule("waited_for_cpu", load_generator.waited_for_cpu, OWN_CORE),
+    *_by_cause(
         "users_missing",
         load_generator.users_missing,
         "make the warm-up longer than users take to start; if a worker process was lost, run again",
     ),
-    Rule(
+    *_by_cause(
         "client_late",
         load_generator.client_late,
         "give the load generator more processes (--processes) or a machine of its own",
@@ -69,7 +84,7 @@ STAGE_RULES: tuple[Rule, ...] = (
         load_generator.event_loop_late,
         "stop other programs on that machine, or use a separate machine for the load generator",
     ),
-    Rule(
+    *_by_cause(
         "read_together",
         load_generator.read_together,
         "give the load generator more processes (--processes) or a machine of its own",
@@ -88,7 +103,11 @@ STAGE_RULES: tuple[Rule, ...] = (
         load.gpu_throttled,
         "improve the cooling or the power supply, and measure again; compare engines only if none was throttled",
     ),
-    Rule("lock_step", load.lock_step, "vary the lengths of prompts and answers, or give users a random think time"),
+    Rule(
+        "lock_step",
+        load.lock_step,
+        "vary the lengths (--output-tokens uniform:32-96), or give users a random pause (--think-time exponential:0.5)",
+    ),
     Rule("littles_law_off", load.littles_law_off, "make the stages longer, and see whether a worker was lost"),
     Rule(
         "failures",

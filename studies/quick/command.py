@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +21,7 @@ from settings.schema import UserMistake
 
 app = typer.Typer()
 
+RUNS = RunSettings().runs
 AROUND = 7.0  # seconds of a minute that starting, the last answers and the report take
 SCRIPTED = Contender("scripted engine", engine="fake", options=("ttft=0.04", "tpot=0.005", "concurrency=16"))
 
@@ -38,7 +38,7 @@ def quick(
     seconds: Annotated[float, typer.Option(metavar="S", min=20, help="How long it takes, about.")] = 60.0,
     peak: Annotated[int, typer.Option(metavar="N", min=1, help="Users for which replicas are counted.")] = 80,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="Model to request. Default: the first.")] = None,
-    runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the run.")] = RunSettings().runs,
+    runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the run.")] = RUNS,
 ) -> None:
     """How many users does a server hold? One minute, then the answer.
 
@@ -53,22 +53,25 @@ def quick(
     """
     from rich.console import Console
 
-    from loadtests.harness.command import drive
+    from loadtests.harness.command.drive import RunFailed, measure
     from loadtests.harness.command.job import Job, find_scenario
+    from loadtests.harness.command.rounds import Repeat, prepared
+    from loadtests.harness.command.server_process import ServerFailed
+    from loadtests.harness.command.terminal import Terminal, sigterm_is_ctrl_c
 
-    terminal = drive.Terminal(Console(stderr=True, highlight=False, markup=False))
+    terminal = Terminal(Console(stderr=True, highlight=False, markup=False))
     contender, sentence = _chosen(url, model)
     terminal.say(sentence)
     folder = runs / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-quick-{secrets.token_hex(2)}"
     given = {"grow_seconds": f"{seconds - AROUND:g}", "runs": str(runs), "run_id": folder.name}
     job = Job.of(find_scenario("quick"), given | ({"slo": "\n".join(slo)} if slo else {}), 1, ())
-    (contender,) = drive.prepared(job, [contender], 1)
+    (contender,) = prepared(job, [contender], 1)
     try:
-        with drive.sigterm_is_ctrl_c():
-            drive.measure(job, contender, drive.Repeat(0, secrets.token_hex(4)), None, terminal)
+        with sigterm_is_ctrl_c():
+            measure(job, contender, Repeat(0, secrets.token_hex(4)), None, terminal)
     except KeyboardInterrupt:
         terminal.say("stopped: this is what there is so far")
-    except (drive.RunFailed, drive.ServerFailed) as failure:
+    except (RunFailed, ServerFailed) as failure:
         raise UserMistake(str(failure)) from None
     _tell(folder, contender, slo or (), peak)
 
