@@ -68,6 +68,11 @@ RUN_RULES: tuple[RunRule, ...] = (
         "make the stages longer than the longest response time, or ask for shorter answers",
     ),
     RunRule(
+        "answers_under_load",
+        answers.answers_under_load,
+        "see docs/answers.md: a few late differences are rounding, many early ones a bug in cache or masks",
+    ),
+    RunRule(
         "workers_missing",
         load_generator.workers_missing,
         "copy the files of every worker into the run's folder (enginebench collect)",

@@ -70,7 +70,13 @@ class RunProcess:
         runner = environment.runner
         assert runner is not None
         self.scenario, self.settings, self.plan, self._runner = scenario, settings, plan, runner
-        self.access = access_to(plan.meta.url, scenario.endpoint, settings.header, settings.insecure)
+        self.access = access_to(
+            plan.meta.url,
+            scenario.endpoint,
+            settings.header,
+            settings.insecure,
+            insecure_key=settings.insecure_key,
+        )
         self.start = plan.start_here()
         self.trace = scenario.played()
         self.over = False

@@ -11,7 +11,7 @@ from time import monotonic_ns
 
 import gevent
 
-from loadtests.harness.command.server_process import ENGINE_PID
+from loadtests.harness.run.options import ENGINE_PID
 from loadtests.harness.run.own_limits import normal_priority
 from loadtests.harness.schedule.control import UNDECIDED
 from records.run import RunEvent
