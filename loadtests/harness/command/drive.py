@@ -112,7 +112,7 @@ def _run(
             process.send_signal(signal.SIGTERM)  # the run completes its files
             _wait(process)
             if (meta := _meta(folder)) is not None and meta.search is not None:
-                console.print(f"{label}: {meta.search.sentence}", soft_wrap=True)
+                terminal.say(f"{label}: {meta.search.sentence}")
             raise
         finally:
             guard.close()
