@@ -17,7 +17,7 @@ from servers.gpu.nvml import NvmlDriver
 
 log = logging.getLogger("enginebench.gpu")
 
-STALE = 5  # periods after which a reading is no longer that of now
+STALE = 5.0  # seconds, or periods where those are longer, after which a reading is no longer that of now
 
 
 class GpuCollector(Collector):
@@ -68,7 +68,7 @@ class GpuCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         readings = self._readings
-        if not readings or time.monotonic() - self._read_at > STALE * self._period:
+        if not readings or time.monotonic() - self._read_at > STALE * max(1.0, self._period):
             return
         info = InfoMetricFamily(PREFIX.rstrip("_"), "The GPUs of this server.")
         for driver, gpu in self._gpus:

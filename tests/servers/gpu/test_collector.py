@@ -231,7 +231,8 @@ def test_a_driver_that_fails_is_asked_again_and_its_last_readings_vanish() -> No
         collector.stop()
 
 
-def test_readings_that_are_no_longer_renewed_vanish() -> None:
+def test_readings_that_are_no_longer_renewed_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("servers.gpu.collector.STALE", 0.05)
     collector = GpuCollector(0.01, [NvmlDriver(machine(BUSY), {})])
     collector.start()
     collector.stop()  # as if the driver hung
