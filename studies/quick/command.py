@@ -22,7 +22,7 @@ from settings.schema import UserMistake
 app = typer.Typer()
 
 RUNS = RunSettings().runs
-AROUND = 7.0  # seconds of a minute that starting, the last answers and the report take
+AROUND = 9.0  # seconds of a minute that starting, the last answers and the report take
 SCRIPTED = Contender("scripted engine", engine="fake", options=("ttft=0.04", "tpot=0.005", "concurrency=16"))
 
 

@@ -36,7 +36,8 @@ class QuickVerdict:
 def verdict_of(summary: RunSummary, peak: int, command: str) -> QuickVerdict:
     """`peak` users are answered for by replicas; `command` is what would decide what the run could not."""
     capacity = slo_capacity([summary])
-    sentences = [_one_user(summary)] if summary.at("1 user") is not None else []
+    alone = [stage for stage in summary.stages if stage.load == 1]
+    sentences = [_one_user(max(alone, key=lambda stage: stage.requests))] if alone else []
     if capacity is None:
         return QuickVerdict((*sentences, *_client(summary)), decided=False)
     sentences.append(_capacity(summary, capacity))
@@ -51,9 +52,7 @@ def verdict_of(summary: RunSummary, peak: int, command: str) -> QuickVerdict:
     return QuickVerdict((*sentences, *_client(summary)), capacity.met is not None and capacity.missed is not None)
 
 
-def _one_user(summary: RunSummary) -> str:
-    stage = summary.at("1 user")
-    assert stage is not None
+def _one_user(stage: StageView) -> str:
     first, speed = stage.estimate("ttft_user", "p50"), stage.estimate("user_throughput")
     if first.value is None or math.isinf(first.value):
         return "One user: no request was answered with a first token."

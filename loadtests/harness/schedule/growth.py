@@ -42,9 +42,11 @@ class Growth:
         if not stages:  # the window of the first one never began
             return None
         kept = {round(stage.load): keeps(stage, self.objectives) for stage in stages}  # of a load the last one counts
-        long = {round(stage.load) for index, stage in enumerate(stages) if _measured(stages[:index], stage.load)}
+        long = {round(stage.load) for stage in stages if stage.seconds >= LEAST}
         missed = min((users for users, met in kept.items() if not met), default=None)
         held = max((users for users in kept if missed is None or users < missed), default=None)
+        if len(stages) == 1 and missed is not None:  # the first requests of a server may be slower than all others
+            return self.first
         if missed is None and max(kept) < self.most and elapsed < GROWING * self.seconds:
             return self._stage(min(2 * max(kept), self.most), SHORT, long=False)
         apart = held is not None and missed is not None and missed > max(NARROW * held, held + 1)
@@ -72,10 +74,6 @@ def _keeps(stage: StageView, objective: Objective) -> bool:
     names = [name for name, q in PERCENTILES.items() if q <= objective.q and stage.requests * (1 - q) >= FEW]
     value = stage.estimate(objective.judged.name, names[-1] if names else LOWEST).value
     return value is None or value <= objective.limit  # none: answers of one token have no TPOT
-
-
-def _measured(stages: Sequence[StageView], load: float) -> bool:
-    return any(stage.load == load for stage in stages)
 
 
 def _answer(stages: Sequence[StageView]) -> float:
