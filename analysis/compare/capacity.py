@@ -19,7 +19,7 @@ from analysis.stats.intervals import clopper_pearson, objective_answer, requests
 from analysis.stats.repeats import REPEATS, repeats_interval
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_seconds, format_share, join_labels, significant
-from records.rules import MARGIN, Answer, Difference, opposite, overall
+from records.rules import MARGIN, Answer, Claim, opposite, overall
 from records.slo import CAPACITY_GRID, Objective, of_tier
 from records.view import Estimate, Judgement, StageView
 
@@ -265,11 +265,15 @@ def _with_need(judgement: Judgement) -> Judgement:
 
 
 def _certified(engine: EngineRuns, stages: Sequence[StageView], objectives: Sequence[Objective]) -> Answer | None:
-    """The verdict of a search on its own probe; `None` where several runs have the stage."""
+    """The verdict of a search on a load of its own, by its certified bracket; `None` where several runs have the
+    stage."""
     run = next((run for run in engine.runs if stages[0] in run.stages), None)
     if len(stages) != 1 or run is None or run.search is None or not _searched_for(run, objectives):
         return None
-    return next((OF_SEARCH[probe.verdict] for probe in run.search.probes if probe.stage == stages[0].index), None)
+    met, missed = run.search.met, run.search.missed
+    if met is not None and stages[0].load <= met:
+        return "met"
+    return "missed" if missed is not None and stages[0].load >= missed else "not enough evidence"
 
 
 def _limit(engine: EngineRuns, loads: Sequence[LoadJudgement], met: float | None, missed: float | None) -> Limit | None:
@@ -290,7 +294,7 @@ class CapacityComparison:
     engine: str
     over: str
     ratio: Estimate
-    verdict: Difference
+    verdict: Claim
     why: str | None = None
 
     @property
@@ -314,7 +318,7 @@ def compare_capacities(
     return CapacityComparison(ours.engine, theirs.engine, Estimate(value, low, high, why=unknown), verdict, why)
 
 
-def _claim(value: float | None, low: float, high: float, margin: float) -> tuple[Difference, str | None]:
+def _claim(value: float | None, low: float, high: float, margin: float) -> tuple[Claim, str | None]:
     """Over an engine that meets the objectives at no measured load no margin is asked."""
     if low >= 1 and (value is None or value >= margin):
         return "better", None
