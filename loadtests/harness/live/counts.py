@@ -19,8 +19,9 @@ from loadtests.harness.live.edges import GAP_GROWTH, GROWTH, edges_around, with_
 from loadtests.harness.live.sketch import Sketch
 from loadtests.harness.live.tallies import Sum, of_flow, of_request
 from loadtests.harness.live.windows import SETTLED, Windows
-from records.formula import NOTHING, Formula, readers
+from records.formula import NOTHING, Formula
 from records.metrics import BY_NAME, ICL, REQUEST_METRICS, Metric
+from records.readers import readers
 from records.request import Outcome, RequestRecord
 from records.rules import attempted, censored, is_failure
 from records.slo import RunObjectives
