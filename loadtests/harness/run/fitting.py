@@ -9,13 +9,13 @@ from typing import Any
 
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS
-from loadtests.harness.run.counting import material_for
+from loadtests.harness.run.counting import prompt_source_for
 from loadtests.harness.run.target import Target, Trial
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.settings.sampling import Sampling
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
-from loadtests.harness.workload.material import Material
+from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.words import START
 from loadtests.harness.workload.workload import Workload
 from records.stage import StagePlan
@@ -33,7 +33,7 @@ class Served:
     model: str
     engine: Mapping[str, Any] | None
     context: int | None
-    material: Material
+    source: PromptSource
     max_tokens_field: str
     sampling: Sampling
 
@@ -55,11 +55,9 @@ def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> Served
 
     if engine is None:  # not one of our servers, all of which take the same fields
         tried(START)
-    material = material_for(target, model, scenario.endpoint, scenario.prompt_kind, settings.tokenizer, tried)
+    source = prompt_source_for(target, model, scenario.endpoint, scenario.prompt_kind, settings.tokenizer, tried)
     accepted = trials[0].request if trials else wanted
-    return Served(
-        model, engine, _context(engine, target, model), material, accepted.max_tokens_field, accepted.sampling
-    )
+    return Served(model, engine, _context(engine, target, model), source, accepted.max_tokens_field, accepted.sampling)
 
 
 def _context(engine: Mapping[str, Any] | None, target: Target, model: str) -> int | None:
@@ -79,7 +77,7 @@ def workload_for(scenario: Scenario, served: Served, prompt_set: str) -> Workloa
         streamed=not scenario.no_stream,
         prompt_tokens=scenario.prompt_tokens[0].scaled(factor),
         output_tokens=scenario.output_tokens[0].scaled(factor),
-        material=served.material,
+        source=served.source,
         seed=scenario.seed,
         prompt_set=prompt_set,
         shared_prefix_tokens=scenario.shared_prefix_tokens[0],
