@@ -150,7 +150,7 @@ from loadtests.harness.run import host
 host.clock_id = lambda: f"clock-{ahead}"
 from loadtests.harness.run.plan import RunPlan
 RunPlan.folder_here = lambda plan, runs: pathlib.Path(os.environ["DISK"], plan.meta.run_id)
-from loadtests.concurrent import Stages, User
+from loadtests.concurrent import User
 """
 
 
