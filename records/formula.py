@@ -248,7 +248,8 @@ class OneUnless(Formula):
 
 @dataclass(frozen=True, slots=True)
 class ByOutcome(Formula):
-    """One formula for requests that ended `ok`, one for those that were `cut_off`, one for all failures."""
+    """One formula for requests that ended `ok`, one for those that were `cut_off`, one for all failures. One that was
+    `unsent` has no value."""
 
     ok: Formula
     cut_off: Formula

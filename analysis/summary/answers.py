@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import polars as pl
+
 from analysis.data.load import RunData
 from records.findings.load_generator import FEW_SAMPLES
 from records.formatting import counted
@@ -27,3 +29,29 @@ def all_failed(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
 def all_censored(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
     if stages and not any(view.ok or view.failed for view in stages):
         yield Evidence("invalid", "no request ended before the run did")
+
+
+def answers_under_load(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    """Greedy answers to the same questions alone and among others, by their digests: equal answers have equal ones."""
+    alone = next((view for view in stages if not view.is_open and view.load == 1), None)
+    if alone is None or run.meta.workload.get("temperature") or not run.meta.workload.get("dataset"):
+        return
+    known = pl.col("outcome").eq("ok") & pl.col("answer_digest").is_not_null()
+    question = ["prompt_id", "planned_output_tokens"]
+    answered = pl.scan_parquet(run.table).filter(known).select(*question, "stage", "answer_digest").unique().collect()
+    reference = answered.filter(stage=alone.index).group_by(question).agg(alone=pl.col("answer_digest").sort())
+    for view in stages:
+        if view.is_open or view.load <= 1:
+            continue
+        loaded = answered.filter(stage=view.index).group_by(question).agg(loaded=pl.col("answer_digest").sort())
+        both = loaded.join(reference, on=question, nulls_equal=True)
+        if not len(both):
+            continue
+        others = len(both.filter(pl.col("loaded") != pl.col("alone")))
+        yield Evidence(
+            "warn" if others else "note",
+            f"{others} of {len(both)} prompts got another answer at {view.label} than at {alone.label}"
+            if others
+            else f"all {len(both)} prompts got the same answer at {view.label} as at {alone.label}",
+            view.key,
+        )

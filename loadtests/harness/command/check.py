@@ -8,10 +8,21 @@ from __future__ import annotations
 import json
 import runpy
 import sys
+from dataclasses import asdict, dataclass
 from types import ModuleType
 
+from loadtests.harness.client.dialects.registry import Endpoint
+from loadtests.harness.run.duration import Duration, duration_of
 from loadtests.harness.scenario import Scenario, read
 from settings.schema import from_environment
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is known of a run before it starts."""
+
+    endpoint: Endpoint
+    duration: Duration
 
 
 class NoLocust(ModuleType):
@@ -23,16 +34,18 @@ class NoLocust(ModuleType):
 
 
 def main(path: str, given: str) -> None:
-    """Exit code 2 and a sentence where nothing would be measured."""
+    """Prints a `Planned`; exit code 2 and a sentence where nothing would be measured."""
     name = "loadtests.harness.users.user"
     sys.modules[name] = NoLocust(name)
     found = (getattr(value, "scenario", None) for value in runpy.run_path(path).values())
     scenario = next((one for one in found if isinstance(one, Scenario)), Scenario())
     try:
-        read(scenario, from_environment(Scenario) | json.loads(given)).plan()
+        scenario = read(scenario, from_environment(Scenario) | json.loads(given))
+        planned = Planned(scenario.endpoint, duration_of(scenario))
     except ValueError as error:
         print(error)
         sys.exit(2)
+    print(json.dumps(asdict(planned)))
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class Exporter:
             server=meta.url,
             common={
                 "scenario": meta.scenario,
-                "engine": str((meta.engine or {}).get("name") or "unknown"),
+                "engine": meta.label,
                 "model": meta.model or "unknown",
             },
             started=self._started,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 
 from loadtests.harness.client.dialects.registry import Endpoint
-from loadtests.harness.settings.sampling import Sampling, api_setting
+from loadtests.harness.client.sampling import Sampling, api_setting
 from loadtests.harness.workload.classes import GRAMMAR as CLASSES_GRAMMAR
 from loadtests.harness.workload.classes import RequestClass, parse_classes, write_classes
 from loadtests.harness.workload.datasets import checked_dataset, checked_pairs

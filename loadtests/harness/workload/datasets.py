@@ -18,6 +18,8 @@ from loadtests.harness.client.dialects.dialect import Message
 from settings.schema import UserMistake
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user"}
+QUESTIONS = Path(__file__).with_name("questions.jsonl")
+"""64 questions whose answers have several sentences."""
 
 
 @dataclass(frozen=True, slots=True)

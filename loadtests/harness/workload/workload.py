@@ -19,7 +19,7 @@ import msgspec
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.dialects.dialect import GREEDY, Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
-from loadtests.harness.settings.sampling import Sampling
+from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.workload.classes import RequestClass, class_of
 from loadtests.harness.workload.datasets import DatasetRows, Row, length_pairs
 from loadtests.harness.workload.lengths import Lengths, parse_lengths

@@ -16,7 +16,7 @@ from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest, merged
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
-from loadtests.harness.settings.sampling import Sampling
+from loadtests.harness.client.sampling import Sampling
 from records.request import RequestRecord
 from tests.support.loadtests.asking import due
 from tests.support.servers.dialect_answers import (

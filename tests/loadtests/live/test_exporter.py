@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import socket
 import time
@@ -24,7 +25,7 @@ from loadtests.harness.run.host import free_port
 from records.metrics import BY_NAME, ICL, Metric
 from records.request import RequestRecord
 from records.run import RunMeta
-from tests.support.loadtests.locust_process import Locust, start
+from tests.support.loadtests.locust_process import Locust, listens, start
 from tests.support.prometheus import prometheus, until
 from tests.support.servers.scripted import Script, ScriptedServer
 
@@ -85,7 +86,7 @@ def exported(program: Callable[[str], str], tmp_path_factory: pytest.TempPathFac
         ScriptedServer(Script(ttft=0.02, tpot=0.02, tokens=6, statuses=[500, 503])) as server,
     ):
         options = ["--stages", "8,4", "--stage-seconds", "3", "--warm-up", "0.5", "--slo", SLO]
-        options += ["--exporter", f"127.0.0.1:{port}"]
+        options += ["--exporter", f"127.0.0.1:{port}", "--label", "mine"]
         with on_its_page(server, folder, *options, processes=4) as (locust, page):
             locust.wait_until(lambda: stopped(page))
             over = time.time()
@@ -171,7 +172,7 @@ def test_a_scrape_after_the_run_sees_its_end(exported: Exported) -> None:
     answer = exported.api.get("/api/v1/query", params={"query": f"last_over_time({PREFIX}run_info[5m])"}).json()
     (series,) = answer["data"]["result"]
     metric = series["metric"]
-    assert (metric["run"], metric["scenario"], metric["engine"]) == (exported.meta.run_id, "concurrent", "scripted")
+    assert (metric["run"], metric["scenario"], metric["engine"]) == (exported.meta.run_id, "concurrent", "mine")
     assert exported.ask(f"{PREFIX}in_flight")["4 users",] == 0
     assert exported.ask(f"{PREFIX}users")["4 users",] == 0
     index = exported.ask(f"{PREFIX}stage_index")
@@ -228,3 +229,23 @@ def test_an_address_in_use_is_a_mistake_where_it_was_asked_for(tmp_path: Path) -
     assert locust.process.returncode == 2
     assert f"cannot be served on {address}" in said
     assert "Traceback" not in said
+
+
+def test_where_the_default_port_is_taken_the_next_one_is_used_and_said(tmp_path: Path) -> None:
+    with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", 9646)) as taken, ScriptedServer() as server:
+        assert taken.getsockname()[1] == 9646
+        locust = start(server, tmp_path, "--stages", "1", "--stage-seconds", "1")
+        said = locust.wait()
+        assert locust.process.returncode == 0
+        assert "Port 9646 is taken: this load test's metrics are on port 96" in said or "are taken" in said
+
+
+def test_a_page_that_stays_open_gives_the_port_back_after_its_run(tmp_path: Path) -> None:
+    port = free_port()
+    with ScriptedServer() as server:
+        options = ["--stages", "1", "--stage-seconds", "1", "--exporter", f"127.0.0.1:{port}"]
+        with on_its_page(server, tmp_path, *options, processes=1) as (locust, page):
+            locust.wait_until(lambda: stopped(page))
+            assert listens(port), "for one more scrape"
+            locust.wait_until(lambda: not listens(port))
+            assert stopped(page)

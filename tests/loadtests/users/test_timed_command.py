@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtests.harness.command.server_process import ENGINE_PID
+from loadtests.harness.run.options import ENGINE_PID
 from loadtests.harness.users.timed_command import complete
 
 

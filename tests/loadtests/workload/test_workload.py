@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loadtests.harness.settings.sampling import Sampling
+from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.workload.lengths import Lengths, parse_lengths, parse_several
 from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.words import INSTRUCTION, START, WORDS

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from loadtests.harness.client.answer import Answer
-from loadtests.harness.settings.sampling import Sampling
+from loadtests.harness.client.sampling import Sampling
 from settings.schema import UserMistake
 
 Role = Literal["system", "user", "assistant"]

@@ -2,8 +2,17 @@
 
 import pytest
 
-from loadtests.harness.command.formats import same_format
+from loadtests.harness.command.contenders import Contender
+from loadtests.harness.command.engine_checks import checked
 from settings.schema import UserMistake
+
+
+def served(options: dict[str, list[str]]) -> list[Contender]:
+    """By engine, or by NAME=ENGINE."""
+    return [
+        Contender(name.partition("=")[0], engine=name.rpartition("=")[2], options=tuple(own))
+        for name, own in options.items()
+    ]
 
 
 @pytest.mark.parametrize(
@@ -23,6 +32,12 @@ from settings.schema import UserMistake
         ),
         pytest.param({"transformers": []}, {"transformers": []}, None, id="one engine computes as it likes"),
         pytest.param(
+            {"a=transformers": [], "b=transformers": []},
+            {"a=transformers": [], "b=transformers": []},
+            None,
+            id="so it does when it is compared with itself",
+        ),
+        pytest.param(
             {"transformers": [], "fake": []},
             {"transformers": [], "fake": []},
             None,
@@ -33,8 +48,8 @@ from settings.schema import UserMistake
 def test_engines_are_served_in_one_format(
     options: dict[str, list[str]], chosen: dict[str, list[str]], says: str | None
 ) -> None:
-    got, sentence = same_format(options)
-    assert got == chosen
+    got, sentence = checked(served(options))
+    assert got == served(chosen)
     assert (sentence or "").startswith(says or "")
     assert (sentence is None) == (says is None)
 
@@ -43,6 +58,7 @@ def test_engines_are_served_in_one_format(
     ("options", "sentence"),
     [
         pytest.param({"fake": [], "vlm": []}, "no engine called `vlm`; choose from fake", id="an engine"),
+        pytest.param({"vlm": []}, "no engine called `vlm`; choose from fake", id="the only engine"),
         pytest.param(
             {"fake": [], "remote": ["url=http://x", "apii=chat"]},
             "remote: no option called `apii`; choose from api, concurrency",
@@ -60,8 +76,21 @@ def test_engines_are_served_in_one_format(
         ),
     ],
 )
-def test_what_does_not_exist_is_refused_before_the_first_engine_is_measured(
+def test_what_does_not_exist_is_refused_before_anything_is_measured(
     options: dict[str, list[str]], sentence: str
 ) -> None:
     with pytest.raises(UserMistake, match=sentence):
-        same_format(options)
+        checked(served(options))
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "sentence"),
+    [
+        pytest.param("fake", "nope", "fake: no model called `nope`; choose from smollm2-135m", id="a name"),
+        pytest.param("transformers", "llama-30b", "llama-30b does not fit", id="more than the memory holds"),
+        pytest.param("vllm", None, "vllm cannot run here: .*engines install vllm", id="no such engine here"),
+    ],
+)
+def test_a_model_that_cannot_be_served_is_refused(engine: str, model: str | None, sentence: str) -> None:
+    with pytest.raises(UserMistake, match=sentence):
+        checked([Contender(engine, engine=engine, model=model)])

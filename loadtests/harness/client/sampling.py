@@ -32,7 +32,9 @@ class Sampling:
     """`None` leaves an option to the server."""
 
     ignore_eos: Literal["auto", "yes", "no"] = api_setting(
-        "auto", "Make answers run to full length; auto: where the server supports it."
+        "auto",
+        "Make answers run to full length; auto: where the server supports it (ours, vLLM, SGLang, TensorRT-LLM, "
+        "llama.cpp).",
     )
     extra_body: str = api_setting(
         "",
