@@ -14,8 +14,9 @@ from functools import cache
 from typing import Any
 
 from records.formatting import format_seconds, format_share, significant
-from records.formula import Formula, Reader, reader
+from records.formula import Formula
 from records.metrics import OBJECTIVES, Metric
+from records.readers import Reader, reader
 from records.rules import within
 
 FAILURES = "failures"

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from loadtests.harness.live.cells import findings_text, in_words
+from loadtests.harness.live.cells import findings_text, in_words, phase_of
 from loadtests.harness.live.document import LiveDocument
 from records.run import RunMeta
 from records.stage import SECOND, Stage, stage_at
@@ -41,12 +41,7 @@ def where_it_stands(meta: RunMeta, now: int, live: LiveDocument) -> tuple[float 
     stage = stage_at(meta.stages, now)
     if stage is None:
         return 1.0, f"last answers, {sentence(live, meta.stages[-1] if meta.stages else None)}"
-    if stage.steady_start is None:
-        phase = "warming up"
-    elif stage.steady_end is None:
-        phase = "measuring"
-    else:
-        phase = "waiting for answers"
+    phase = phase_of(stage)
     planned = stage.plan.seconds
     inside = min(1.0, (now - stage.start) / SECOND / planned) if planned else 0.5
     if meta.search is not None:

@@ -14,8 +14,10 @@ from typing import Any
 
 import gevent
 
-from loadtests.harness.live.counts import Counts, Key, Scales, StageCounts
+from loadtests.harness.live.counts import Counts, Key
 from loadtests.harness.live.document import LiveDocument, write_live
+from loadtests.harness.live.scales import Scales
+from loadtests.harness.live.stage_counts import StageCounts
 from loadtests.harness.live.view import view_of
 from records.load import Rate
 from records.run import RunMeta

@@ -17,9 +17,10 @@ from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
 from loadtests.harness.client.access import access_to
-from loadtests.harness.live.counts import Counts, Scales
+from loadtests.harness.live.counts import Counts
 from loadtests.harness.live.exporter import Exporter
 from loadtests.harness.live.live_run import INTERVAL, MESSAGE, LiveRun
+from loadtests.harness.live.scales import Scales
 from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.recording.telemetry import Scraper, TelemetrySampler
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT
