@@ -25,7 +25,6 @@ COMMANDS = {
     "bench": "engines.bench.cli",
     "serve": "servers.cli",
     "run": "loadtests.cli",
-    "answers": "loadtests.cli",
     "calibrate": "loadtests.cli",
     "collect": "loadtests.cli",
     "report": "analysis.cli",

@@ -77,11 +77,14 @@ def show(
     option: Annotated[
         list[str] | None, typer.Option("-o", "--option", metavar="NAME=VALUE", help="Check this option's value.")
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Check that there is such a model, and memory for it.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the options of one engine."""
     rows = _rows(name)
-    _check(name, option or [])  # what `run` asks, which does not import engines
+    _check(name, option or [], model)  # what `run` asks, which does not import engines
     if as_json or (context.parent is not None and context.parent.params.get("as_json")):
         _print_json(list(rows.values()))
         return
@@ -158,12 +161,15 @@ def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
     }
 
 
-def _check(name: str, given: list[str]) -> None:
-    from engines.contract.registry import check_options
+def _check(name: str, given: list[str], model: str | None) -> None:
+    from engines.models.fetch import check_name
+    from engines.process.loading import check_before_download
     from settings.schema import options_by_engine
 
     try:
-        check_options(name, options_by_engine(given, [name])[name])
+        if model is not None:
+            check_name(model)
+        check_before_download(name, options_by_engine(given, [name])[name], model)
     except UserMistake as mistake:
         raise UserMistake(f"{name}: {mistake}") from None
 

@@ -9,17 +9,17 @@ Lengths are scaled down for a server with a shorter context. Judge the stages by
 """
 
 from loadtests.harness.scenario import Scenario, length, pause, tokens, users
-from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
 
-SCENARIO = Scenario(
-    load=users("1,2,4,8,16,32"),
-    stage_seconds=300,
-    prompt_tokens=tokens("5000"),
-    turn_tokens=length("lognormal:60,1.1"),
-    output_tokens=tokens("lognormal:150,1.575,8000"),
-    turns=length("lognormal:31,0.8,200"),  # so that the mean prompt has 27 000 tokens
-    think_time=pause("lognormal:2,1,60"),
-    for_context=131_072,
-)
 
-User, Stages = locust_classes(SCENARIO)
+class User(ModelUser):
+    scenario = Scenario(
+        load=users("1,2,4,8,16,32"),
+        stage_seconds=300,
+        prompt_tokens=tokens("5000"),
+        turn_tokens=length("lognormal:60,1.1"),
+        output_tokens=tokens("lognormal:150,1.575,8000"),
+        turns=length("lognormal:31,0.8,200"),  # so that the mean prompt has 27 000 tokens
+        think_time=pause("lognormal:2,1,60"),
+        for_context=131_072,
+    )

@@ -10,8 +10,8 @@ precision was certified, 1 if not, 2 a usage error.
 """
 
 from loadtests.harness.scenario import Scenario, slo
-from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
 
-SCENARIO = Scenario(by="rate", slo=slo("ttft_p95=0.5,failures=0.01"))
 
-User, Stages = locust_classes(SCENARIO)
+class User(ModelUser):
+    scenario = Scenario(by="rate", slo=slo("ttft_p95=0.5,failures=0.01"))

@@ -11,29 +11,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadtests.harness.answers.command import answers
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RESULTS, RunSettings
 from settings.flags import AsJson, EngineSettings, given_texts, with_flags
 from settings.schema import UserMistake
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from loadtests.harness.command.drive import Job, Subject
+    from loadtests.harness.command.contenders import Contender
+    from loadtests.harness.command.job import Job
+    from loadtests.harness.command.terminal import Terminal
 
 app = typer.Typer()
-app.command()(answers)
 
-ENGINE = typer.Option(metavar="NAME", help="Serve this engine and test it; may be repeated, to compare.")
-URL = typer.Option(metavar="URL", help="Test the OpenAI-compatible server at this URL.")
+NAMED = "may be repeated, each as NAME=…, to compare."
+ENGINE = typer.Option(metavar="[NAME=]ENGINE", help=f"Serve this engine and test it; {NAMED}")
+URL = typer.Option(metavar="[NAME=]URL", help=f"Test the OpenAI-compatible server at this address; {NAMED}")
 MODEL = typer.Option(
-    metavar="NAME",
+    metavar="[NAME=]MODEL",
     help="Model that the engines load, or to request from --url; may be repeated, to compare models.",
 )
-REPEAT = typer.Option(metavar="N", min=1, help="Runs of each engine, interleaved; a winner needs several.")
+PORT = typer.Option(
+    metavar="PORT",
+    min=0,
+    max=65535,
+    help="Port of the served engine, 0 for any. Default: 8000, or another where that is taken.",
+)
+REPEAT = typer.Option(metavar="N", min=1, help="Runs of each contender, interleaved; a winner needs several.")
 Processes = Annotated[int, typer.Option(metavar="N", min=1, help="Client processes that share the load.")]
-NOT_OFFERED = {"model", "run_id", "repeat_index", "prompt_set"}  # `run` sets them itself
+NOT_OFFERED = {"model", "repeat_index", "prompt_set"}  # `run` sets them itself
 
 
 @app.command(context_settings={"allow_extra_args": True})
@@ -42,9 +47,10 @@ def run(
     context: typer.Context,
     scenario: Annotated[str, typer.Argument(help="Name of a scenario, such as concurrent, or a locustfile.")],
     engine: Annotated[list[str] | None, ENGINE] = None,
-    url: Annotated[str | None, URL] = None,
+    url: Annotated[list[str] | None, URL] = None,
     option: EngineSettings = None,
     model: Annotated[list[str] | None, MODEL] = None,
+    port: Annotated[int | None, PORT] = None,
     repeat: Annotated[int, REPEAT] = 1,
     processes: Processes = 1,
     allow_invalid: Annotated[
@@ -56,10 +62,11 @@ def run(
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
-    """Test engines or a server under load, and report.
+    """Test engines or servers under load, and report.
 
-    Each engine is served behind the identical server, tested, and stopped. Arguments after -- are passed to Locust.
-    The defaults shown are those of `concurrent`; other scenarios have their own.
+    Each engine is served behind the identical server, tested, and stopped. Contenders may be named: NAME= before an
+    engine, URL or model, NAME. before an option or header that is for one of them. Arguments after -- are passed to
+    Locust. The defaults shown are those of `concurrent`; other scenarios have their own.
 
     Exit code: 0 good, 1 an objective (--slo) was missed or not shown to be met, 2 a usage error, a run that failed, or
     one that a finding makes invalid.
@@ -68,64 +75,65 @@ def run(
 
       enginebench run concurrent --engine transformers --engine mistralrs --stages 10,20,40 --repeat 5
 
+      enginebench run concurrent --engine few=vllm -o few.concurrency=16 --engine many=vllm --repeat 5
+
       enginebench run single --url http://127.0.0.1:8000 --output-tokens 64
     """
     from rich.console import Console
 
-    from loadtests.harness.client.address import Address
-    from loadtests.harness.command import drive
-    from loadtests.harness.command.formats import same_format
+    from loadtests.harness.command import rounds
+    from loadtests.harness.command.contenders import contenders
+    from loadtests.harness.command.engine_checks import checked
+    from loadtests.harness.command.job import Job, find_scenario
+    from loadtests.harness.command.server_process import listen
+    from loadtests.harness.command.terminal import Terminal, sigterm_is_ctrl_c
 
-    console = Console(stderr=True, highlight=False, markup=False)
-    if bool(engine) == bool(url):
-        raise UserMistake("say what to test: --engine NAME to serve an engine, or --url URL of a running server.")
-    options = drive.engine_options(option or [], engine or [])
+    terminal = Terminal(Console(stderr=True, highlight=False, markup=False))
+    path = find_scenario(scenario)
+    headers = given.pop("header") or []
+    tested = contenders(engine or [], url or [], option or [], model or [], headers)
+    if port is not None and not engine:
+        raise UserMistake("--port is for an engine that --engine serves, not for a running server.")
+    if port is not None:
+        listen([port]).close()
     texts = given_texts(Scenario, given) | given_texts(RunSettings, given)
-    tested = drive.subjects(engine or [""], model or [])
-    job = drive.Job.of(drive.find_scenario(scenario), texts, processes, context.args)
-    options, said = same_format(options)
-    if url:
-        Address.parse(url)
-    if said is not None:
-        console.print(said, soft_wrap=True)
+    job = Job.of(path, texts, processes, context.args)
+    tested, sentence = checked(tested)
+    tested = rounds.prepared(job, tested, repeat)
+    if sentence is not None:
+        terminal.say(sentence)
+    if job.planned is not None:
+        terminal.say(job.planned.duration.sentence(repeat * len(tested)))
     folders: list[Path] = []
     try:
-        with drive.sigterm_is_ctrl_c():
-            complete = _measure(job, options, tested, url, repeat, console, folders)
+        with sigterm_is_ctrl_c():
+            complete = _measure(job, tested, repeat, port, terminal, folders)
             code = _report(folders, allow_invalid, as_json) if folders else 2
     except KeyboardInterrupt:
-        console.print(f"stopped; what was recorded is in {job.settings.runs}", soft_wrap=True)
+        terminal.say(f"stopped; what was recorded is in {job.settings.runs}")
         raise typer.Exit(2) from None
     raise typer.Exit(code if complete else 2)
 
 
 def _measure(
-    job: Job,
-    options: dict[str, list[str]],
-    tested: list[Subject],
-    url: str | None,
-    repeats: int,
-    console: Console,
-    folders: list[Path],
+    job: Job, tested: list[Contender], repeats: int, port: int | None, terminal: Terminal, folders: list[Path]
 ) -> bool:
     """Add each run's folder to `folders`. False when one failed; the others go on and are reported."""
-    from loadtests.harness.command.drive import RunFailed, measure_engine, measure_url, rounds
+    from loadtests.harness.command.drive import RunFailed, measure
+    from loadtests.harness.command.rounds import rounds
     from loadtests.harness.command.server_process import ServerFailed
 
     complete = True
     for this_round, order in rounds(tested, repeats):
         if repeats > 1:
-            console.print(f"round {this_round.index + 1} of {repeats}")
-        for subject in order:
+            terminal.say(f"round {this_round.index + 1} of {repeats}")
+        for contender in order:
             try:
-                if url is not None:
-                    done = measure_url(job, url, subject, this_round, console)
-                else:
-                    done = measure_engine(job, subject, options[subject.engine], this_round, console)
+                done = measure(job, contender, this_round, port, terminal)
                 folders.append(done.folder)
                 complete = complete and done.complete
             except (ServerFailed, RunFailed) as failure:
-                console.print(str(failure), style="red", soft_wrap=True)
+                terminal.say(str(failure), style="red")
                 complete = False
     return complete
 
@@ -177,9 +185,9 @@ def calibrate(
     from rich.console import Console
 
     from loadtests.harness.calibration.calibrate import calibrate, parse_grid
-    from loadtests.harness.calibration.result import Cell, path_here, save
     from loadtests.harness.calibration.table import WIDTH, sentence, table
-    from loadtests.harness.command.drive import sigterm_is_ctrl_c
+    from loadtests.harness.command.terminal import sigterm_is_ctrl_c
+    from loadtests.harness.run.calibration import Cell, path_here, save
 
     log = Console(stderr=True, highlight=False, markup=False)
 

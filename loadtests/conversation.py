@@ -8,16 +8,16 @@ turn to turn (`turn` in the records): with an effective prefix cache it hardly d
 """
 
 from loadtests.harness.scenario import Scenario, length, pause, tokens, users
-from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
 
-SCENARIO = Scenario(
-    load=users("10,20,40"),
-    stage_seconds=180,
-    prompt_tokens=tokens("uniform:64-256"),
-    output_tokens=tokens("uniform:64-256"),
-    turns=length("uniform:2-12"),
-    turn_tokens=length("uniform:16-128"),
-    think_time=pause("lognormal:4,0.7"),
-)
 
-User, Stages = locust_classes(SCENARIO)
+class User(ModelUser):
+    scenario = Scenario(
+        load=users("10,20,40"),
+        stage_seconds=180,
+        prompt_tokens=tokens("uniform:64-256"),
+        output_tokens=tokens("uniform:64-256"),
+        turns=length("uniform:2-12"),
+        turn_tokens=length("uniform:16-128"),
+        think_time=pause("lognormal:4,0.7"),
+    )

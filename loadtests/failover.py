@@ -9,8 +9,8 @@ latency was back at its earlier 95th percentile.
 """
 
 from loadtests.harness.scenario import Scenario, rates
-from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
 
-SCENARIO = Scenario(rate=rates("4"), stage_seconds=180, warm_up=(10.0, False), at=60, command="kill -KILL {engine}")
 
-User, Stages = locust_classes(SCENARIO)
+class User(ModelUser):
+    scenario = Scenario(rate=rates("4"), stage_seconds=180, warm_up=(10.0, False), at=60, command="kill -KILL {engine}")

@@ -8,14 +8,14 @@ shows what a long KV cache costs each further token. Lengths beyond the server's
 """
 
 from loadtests.harness.scenario import Scenario, tokens, users
-from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
 
-SCENARIO = Scenario(
-    load=users("1"),
-    stage_requests=20,
-    warm_up=(1, False),
-    prompt_tokens=tokens("1000,4000,8000,16000,32000,64000,128000"),
-    output_tokens=tokens("64"),
-)
 
-User, Stages = locust_classes(SCENARIO)
+class User(ModelUser):
+    scenario = Scenario(
+        load=users("1"),
+        stage_requests=20,
+        warm_up=(1, False),
+        prompt_tokens=tokens("1000,4000,8000,16000,32000,64000,128000"),
+        output_tokens=tokens("64"),
+    )

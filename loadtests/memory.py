@@ -8,8 +8,8 @@ and from which stage on requests wait or are refused. Repeat `--model` to compar
 """
 
 from loadtests.harness.scenario import Scenario, tokens, users
-from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
 
-SCENARIO = Scenario(load=users("1,8,32"), prompt_tokens=tokens("128,1024,4096"), output_tokens=tokens("128"))
 
-User, Stages = locust_classes(SCENARIO)
+class User(ModelUser):
+    scenario = Scenario(load=users("1,8,32"), prompt_tokens=tokens("128,1024,4096"), output_tokens=tokens("128"))

@@ -8,16 +8,16 @@ requests, the TPOT of chat is higher in the mix. Each class may have its own obj
 """
 
 from loadtests.harness.scenario import Scenario, request_classes, users
-from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
 
-SCENARIO = Scenario(
-    load=users("20"),
-    stage_seconds=60,
-    classes=request_classes(
-        "chat: weight=3 prompt=lognormal:200,0.6 output=uniform:64-192 slo=ttft_p95=0.5,tpot_p95=0.05; "
-        "documents: weight=1 prompt=uniform:2000-4000 output=uniform:32-96 slo=ttft_p95=5"
-    ),
-    isolate=True,
-)
 
-User, Stages = locust_classes(SCENARIO)
+class User(ModelUser):
+    scenario = Scenario(
+        load=users("20"),
+        stage_seconds=60,
+        classes=request_classes(
+            "chat: weight=3 prompt=lognormal:200,0.6 output=uniform:64-192 slo=ttft_p95=0.5,tpot_p95=0.05; "
+            "documents: weight=1 prompt=uniform:2000-4000 output=uniform:32-96 slo=ttft_p95=5"
+        ),
+        isolate=True,
+    )

@@ -8,14 +8,14 @@ the two stages is the benefit of the prefix cache; without one, there is no diff
 """
 
 from loadtests.harness.scenario import Scenario, tokens, users
-from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
 
-SCENARIO = Scenario(
-    load=users("16"),
-    stage_seconds=60,
-    shared_prefix_tokens=(0, 1024),
-    prompt_tokens=tokens("uniform:1152-1408"),
-    output_tokens=tokens("uniform:32-96"),
-)
 
-User, Stages = locust_classes(SCENARIO)
+class User(ModelUser):
+    scenario = Scenario(
+        load=users("16"),
+        stage_seconds=60,
+        shared_prefix_tokens=(0, 1024),
+        prompt_tokens=tokens("uniform:1152-1408"),
+        output_tokens=tokens("uniform:32-96"),
+    )

@@ -8,15 +8,15 @@ output token. Prompts go to the text-completion API, because a chat template wou
 """
 
 from loadtests.harness.scenario import Scenario, tokens, users
-from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
 
-SCENARIO = Scenario(
-    load=users("1"),
-    stage_requests=100,
-    warm_up=(0.1, True),
-    prompt_tokens=tokens("10,50-400:50"),
-    output_tokens=tokens("1"),
-    endpoint="completions",
-)
 
-User, Stages = locust_classes(SCENARIO)
+class User(ModelUser):
+    scenario = Scenario(
+        load=users("1"),
+        stage_requests=100,
+        warm_up=(0.1, True),
+        prompt_tokens=tokens("10,50-400:50"),
+        output_tokens=tokens("1"),
+        endpoint="completions",
+    )

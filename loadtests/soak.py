@@ -8,8 +8,8 @@ last tenth of the time, and lists failures. Choose a load well below saturation:
 """
 
 from loadtests.harness.scenario import Scenario, users
-from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
 
-SCENARIO = Scenario(load=users("16"), stage_seconds=4 * 3600, warm_up=(300.0, False))
 
-User, Stages = locust_classes(SCENARIO)
+class User(ModelUser):
+    scenario = Scenario(load=users("16"), stage_seconds=4 * 3600, warm_up=(300.0, False))

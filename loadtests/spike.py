@@ -9,8 +9,8 @@ expect some delay even if the server could handle the mean rate.
 """
 
 from loadtests.harness.scenario import Scenario, rates
-from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
 
-SCENARIO = Scenario(rate=rates("2x60+20x15+2x105"), stage_seconds=180, warm_up=(10.0, False))
 
-User, Stages = locust_classes(SCENARIO)
+class User(ModelUser):
+    scenario = Scenario(rate=rates("2x60+20x15+2x105"), stage_seconds=180, warm_up=(10.0, False))

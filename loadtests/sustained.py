@@ -8,8 +8,8 @@ utilisation, power and temperature. A report calls a stage steady only if these 
 """
 
 from loadtests.harness.scenario import Scenario, users
-from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
 
-SCENARIO = Scenario(load=users("32,64"), stage_seconds=300)
 
-User, Stages = locust_classes(SCENARIO)
+class User(ModelUser):
+    scenario = Scenario(load=users("32,64"), stage_seconds=300)

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Literal
 
-from records.formula import Between, Field, FirstOf, Formula, Longest, Positive, Reader, Where, reader
+from records.formula import Between, Field, FirstOf, Formula, Given, Longest, Positive, Reader, Where, reader
 
 Unit = Literal["s", "tokens/s", "req/s", "chunks/s", "requests", "tokens", "users", "cores", "share", "J", "B", ""]
 Better = Literal["higher", "lower"]
@@ -28,9 +28,9 @@ class Shown:
     table: tuple[str, ...] = ()  # columns of the table of stages: terminal, page, Markdown
     compared: tuple[str, ...] = ()  # engines are compared by it, and versions gated
     chart: tuple[str, ...] = ()  # drawn over the loads
-    live: tuple[str, ...] = ()  # progress line, Locust's page, live.json
+    live: tuple[str, ...] = ()  # progress line, Locust's page; live.json has every metric
     curve: bool = False  # its distribution is drawn
-    exported: bool = False  # a histogram of the load generator's exporter
+    exported: bool = False  # by the load generator's exporter: a metric as a histogram, a quantity as a gauge
 
 
 NOWHERE = Shown()
@@ -41,9 +41,9 @@ VALUE = ("value",)
 class Metric:
     """A value of one request. `objective` is the name under which an SLO may set a limit to it.
 
-    `since_due` names the same metric measured from the instant at which the request was due: it is shown in this one's
-    place in an open loop, and wherever the two differ. An answered request without a value keeps any limit if its field
-    `absent_is_good` was observed.
+    `since_due` names the same metric measured from the instant at which the request was due, without coordinated
+    omission: it is shown in this one's place in an open loop, and wherever the two differ. An answered request without
+    a value keeps any limit if its field `absent_is_good` was observed.
     """
 
     name: str
@@ -66,7 +66,9 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A value of a whole stage, over its steady window. The formula is in words; analysis/summary computes it.
+    """A value of a whole stage, over its steady window. The formula is in words; where it is a mean over the answered
+    requests that have a value, `mean` is that value. The others are computed by analysis/summary/quantities.py from the
+    records, and by loadtests/harness/live/view.py while the run goes on.
 
     `better` says which values are better when engines are compared; `None` where neither is. Of shares, which may be 0,
     the difference is compared, and of other quantities the ratio.
@@ -79,6 +81,7 @@ class Quantity:
     meaning: str
     better: Better | None = None
     shown: Shown = NOWHERE
+    mean: Formula | None = None
 
 
 SEEN_TOKENS = Field("output_tokens") - Field("unseen_tokens")
@@ -87,6 +90,8 @@ FIRST_TOKENS = FirstOf(Field("first_chunk_tokens"), SEEN_TOKENS / Positive(Field
 
 T_SCHED, T_CONNECT, T_SEND, T_END = Field("t_sched"), Field("t_connect"), Field("t_send"), Field("t_end")
 T_FIRST, T_FIRST_OUT, T_LAST = Field("t_first"), Field("t_first_out"), Field("t_last")
+DELIVERY = Between(T_SEND, T_FIRST) - Field("server_queue") - Field("server_prefill")
+PROMPT, OUTPUT, PLANNED = Field("prompt_tokens"), Field("output_tokens"), Field("planned_output_tokens")
 TAILS, TWO = ("p50", "p95", "p99"), ("p50", "p99")
 
 REQUEST_METRICS: tuple[Metric, ...] = (
@@ -187,7 +192,7 @@ REQUEST_METRICS: tuple[Metric, ...] = (
     Metric(
         "delivery",
         "delivery",
-        Between(T_SEND, T_FIRST) - Field("server_queue") - Field("server_prefill"),
+        DELIVERY,
         "answered",
         "TTFT minus the server's own durations: HTTP layer, network and kernels",
     ),
@@ -198,10 +203,16 @@ ICL = Metric(
     Field("icl"),
     "chunks",
     "inter-chunk latency: every gap between successive chunks of every answer counts once",
+    shown=Shown(exported=True),
 )
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 BY_NAME = {metric.name: metric for metric in REQUEST_METRICS}
 OBJECTIVES = {metric.objective: metric for metric in REQUEST_METRICS if metric.objective}
+
+
+def _mean(name: str, title: str, unit: Unit, mean: Formula, meaning: str) -> Quantity:
+    return Quantity(name, title, unit, "mean over answered requests", meaning, mean=mean)
+
 
 QUANTITIES: tuple[Quantity, ...] = (
     Quantity("offered_rate", "offered", "req/s", "requests scheduled ÷ window", "the load that was planned"),
@@ -247,7 +258,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         "failed",
         "share",
         "failed ÷ attempted",
-        "every outcome but ok and cut_off",
+        "every outcome but ok, cut_off and unsent",
         "lower",
         Shown(compared=VALUE),
     ),
@@ -260,16 +271,22 @@ QUANTITIES: tuple[Quantity, ...] = (
         "dispersion", "dispersion", "", "variance ÷ mean of arrivals in tenths of a cycle", "1 for independent users"
     ),
     Quantity("users_running", "users running", "users", "time-average", "of the planned users"),
-    Quantity("prompt_tokens", "prompt", "tokens", "mean over answered requests", "length of the prompts"),
-    Quantity("cached_tokens", "cached", "tokens", "mean over answered requests", "of the prompt, from a prefix cache"),
-    Quantity("output_tokens", "answer", "tokens", "mean over answered requests", "length of the answers"),
-    Quantity("planned_tokens", "planned", "tokens", "mean over answered requests", "length that was asked for"),
-    Quantity("reasoning_tokens", "reasoning", "tokens", "mean over answered requests", "of the answer"),
+    _mean("prompt_tokens", "prompt", "tokens", PROMPT, "length of the prompts"),
+    _mean("cached_tokens", "cached", "tokens", Field("cached_tokens"), "of the prompt, from a prefix cache"),
+    _mean("output_tokens", "answer", "tokens", OUTPUT, "length of the answers"),
+    _mean("planned_tokens", "planned", "tokens", Given(PLANNED, OUTPUT), "length that was asked for"),
+    _mean("reasoning_tokens", "reasoning", "tokens", Field("reasoning_tokens"), "of the answer"),
     Quantity("tokens_per_chunk", "per chunk", "tokens", "tokens ÷ chunks", "of streamed answers"),
-    Quantity("ttft_client", "TTFT: client", "s", "mean over answered requests", "until the request was sent"),
-    Quantity("ttft_queue", "TTFT: queue", "s", "mean over answered requests", "waiting for admission"),
-    Quantity("ttft_prefill", "TTFT: prefill", "s", "mean over answered requests", "from admission to the first token"),
-    Quantity("ttft_delivery", "TTFT: delivery", "s", "mean over answered requests", "from the server to the client"),
+    _mean("ttft_client", "TTFT: client", "s", Given(Between(T_SCHED, T_SEND), DELIVERY), "until the request was sent"),
+    _mean("ttft_queue", "TTFT: queue", "s", Given(Field("server_queue"), DELIVERY), "waiting for admission"),
+    _mean(
+        "ttft_prefill",
+        "TTFT: prefill",
+        "s",
+        Given(Field("server_prefill"), DELIVERY),
+        "from admission to the first token",
+    ),
+    _mean("ttft_delivery", "TTFT: delivery", "s", DELIVERY, "from the server to the client"),
     Quantity(
         "energy_per_token",
         "energy",

@@ -1,4 +1,4 @@
-"""What one request left behind: one line of `requests*.jsonl`.
+"""A request: planned, sent, answered, and one line of `requests*.jsonl`.
 
 Time stamps are whole monotonic nanoseconds since the run's start on the worker's own clock. What was not observed is
 `None`, never 0. A field that is added here needs no other line: the lines on disk, the JSON Schema, `requests.parquet`
@@ -7,22 +7,26 @@ and the table that metrics are computed on derive from these structs.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from records.stage import Nanoseconds
 
-Outcome = Literal["ok", "http_error", "rejected", "timeout", "disconnected", "bad_stream", "dropped", "cut_off"]
+Outcome = Literal[
+    "ok", "http_error", "rejected", "timeout", "disconnected", "bad_stream", "dropped", "unsent", "cut_off"
+]
 """How a request ended. `rejected` is a 429 or 503; `disconnected` a stream that ended early; `bad_stream` a malformed
 one, an error inside it or a finish reason that is a failure; `dropped` an open-loop arrival that the limit on requests
-in flight kept back; `cut_off` was stopped by the run's own end: censored, neither a success nor a failure."""
+in flight kept back; `unsent` could not be sent for want of the load generator's own descriptors, ports, buffers or
+memory: not the server's failure, and the run is invalid; `cut_off` was stopped by the run's own end: censored, neither
+a success nor a failure."""
 
 TokenSource = Literal["usage", "tokenizer"]
 Stamps = Literal["kernel", "user"]
 
 
-class JsonLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class JsonLine(msgspec.Struct, kw_only=True, gc=False):
     """What is written as one line. It holds no reference to another such object, so the garbage collector need not
     look at it."""
 
@@ -34,8 +38,9 @@ class JsonLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 _encoder = msgspec.json.Encoder()
 
 
-class Observation(JsonLine, frozen=True, kw_only=True, gc=False):
-    """One request as the client saw it on the wire.
+class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="ended"):
+    """One request, from its plan to its end: built once when it is planned (`planned`), completed by the client as it
+    ends, and then written and counted; from then on nobody changes it.
 
     Without streaming, the moment of the first token cannot be seen: `t_first`, `t_first_out` and `read_first` are
     `None`, `chunks` is 0 and `icl` empty. All content comes at once then, so `t_last` is when the answer was complete.
@@ -72,11 +77,6 @@ class Observation(JsonLine, frozen=True, kw_only=True, gc=False):
     server_queue: float | None = None  # seconds on the server's clock, where it sends them
     server_prefill: float | None = None
     server_decode: float | None = None
-
-
-class RequestRecord(Observation, frozen=True, kw_only=True, gc=False, tag_field="event", tag="ended"):
-    """What was observed, and which request it was."""
-
     request_id: str
     worker: str
     scenario: str
@@ -90,8 +90,13 @@ class RequestRecord(Observation, frozen=True, kw_only=True, gc=False, tag_field=
     prompt_id: str | None = None  # equal prompts have equal ids, in all runs
     attempt: int = 0  # how often the same was asked before and failed
 
+    @classmethod
+    def planned(cls, **asked: Any) -> RequestRecord:
+        """Of a request that has not been sent: who sends it, when and in which stage is not known yet."""
+        return cls(request_id="", worker="", scenario="", stage=0, outcome="cut_off", t_sched=0, t_end=0, **asked)
 
-class SentRecord(JsonLine, frozen=True, kw_only=True, gc=False, tag_field="event", tag="sent"):
+
+class SentRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="sent"):
     """The short line written just before a request is sent, so that a killed process leaves none of them out.
 
     `t_send` is the instant of writing. A reader drops it where a `RequestRecord` of the same `request_id` follows.

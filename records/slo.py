@@ -80,6 +80,8 @@ def _reader(objective: Objective) -> Reader:
     return reader(objective.within)
 
 
+_not_failed = reader(within(None, 0.0))
+
 CAPACITY_GRID: tuple[Objective, ...] = (
     *(Objective("ttft", 0.95, limit) for limit in (0.2, 0.5, 1.0, 2.0)),
     *(Objective("tpot", 0.95, limit) for limit in (0.02, 0.05, 0.1)),
@@ -106,10 +108,19 @@ class RunObjectives:
     def __bool__(self) -> bool:
         return bool(self.of_all) or any(self.of_class.values())
 
-    def met_by(self, request: Any) -> bool:
-        """Whether a request that has ended was answered and met every objective."""
+    @property
+    def first_tier(self) -> RunObjectives:
+        """Those that goodput counts by."""
+        return replace(self, of_all=of_tier(self.of_all))
+
+    def met_by(self, request: Any) -> bool | None:
+        """Whether a request that has ended met every objective, those of its class too; `None` where it was cut off
+        before that was known, and where there is no objective at all."""
         objectives = (*self.of_all, *self.of_class.get(request.request_class, ()))
-        return request.outcome == "ok" and all(objective.judge(request)[0] for objective in objectives)
+        if not self:
+            return None
+        known = [_reader(objective)(request) for objective in objectives] or [_not_failed(request)]
+        return False if 0 in known else None if None in known else True
 
 
 def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:

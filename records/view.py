@@ -7,14 +7,17 @@ an interval for every number or the reason why there is none. Tables, pages, fil
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from records.rules import Answer, is_failure
 from records.slo import Objective
+from records.stage import StagePlan
 
 BEYOND_OBSERVED = "the upper end lies beyond the largest value observed"
+DEPENDS_ON_CUT_OFF = "depends on cut-off requests"  # why it has none
+IN_CYCLES = "requests repeat in cycles"  # why there is no interval: one pattern does not show how it would vary
 FAILED = "failed"  # why a percentile has no finite value
 Severity = Literal["note", "warn", "invalid"]
 SEVERITIES: tuple[Severity, ...] = ("invalid", "warn", "note")
@@ -139,6 +142,16 @@ class Finding:
     label: str | None = None
 
 
+def keys_of(plan: Sequence[StagePlan]) -> dict[int, StageKey]:
+    """Of all planned stages, by index. Where loads repeat, the later ones are numbered."""
+    labels = [stage.label for stage in plan]
+    earlier = [labels[:index].count(label) for index, label in enumerate(labels)]
+    return {
+        index: StageKey(index, f"{label} #{before + 1}" if before else label)
+        for index, (label, before) in enumerate(zip(labels, earlier, strict=True))
+    }
+
+
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The gravest first."""
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
@@ -204,6 +217,7 @@ class StageView:
     metrics: Mapping[str, Distribution]
     quantities: Mapping[str, Estimate]
     gauges: Mapping[str, Level] = field(default_factory=dict)
+    cpu_holder: tuple[str, float] | None = None  # that other process, and its cores, while the load generator had none
     judgements: tuple[Judgement, ...] = ()
     grid: tuple[Judgement, ...] = ()  # by each of `CAPACITY_GRID`
     findings: tuple[Finding, ...] = ()
@@ -243,6 +257,12 @@ class StageView:
         if name in self.metrics:
             return self.metrics[name].percentile(statistic)
         return self.quantities.get(name, Estimate(None))
+
+    def without(self, why: str) -> list[str]:
+        """The metrics and quantities of which a number lacks its value or interval for this reason."""
+        numbers = {name: tuple(each.percentiles.values()) for name, each in self.metrics.items()}
+        numbers |= {name: (quantity,) for name, quantity in self.quantities.items()}
+        return [name for name, estimates in numbers.items() if any(one.why == why for one in estimates)]
 
     def value(self, name: str, statistic: str = "value") -> float | None:
         return self.estimate(name, statistic).value

@@ -1,7 +1,8 @@
 """Admission control: a bounded number of slots and a bounded first-come, first-served queue.
 
 A request holds its slot from admission until the engine has really stopped working on it, which may be later than the
-moment the client disconnected. Everything runs on one event loop, so there are no locks.
+moment the client disconnected. A request is refused before its prompt is prepared, so that a refusal costs nothing.
+Everything runs on one event loop, so there are no locks.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import asyncio
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 RETRY_AFTER_MOST = 120  # seconds; a longer estimate would be too uncertain
 SMOOTHING = 0.1  # weight of the newest request in the mean service time
@@ -47,20 +49,35 @@ class Admission:
         self.queue_size = queue_size
         self.running = 0
         self._clock = clock
+        self._preparing = 0  # requests whose prompts are being read and tokenised
         self._queue: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self._service_time: float | None = None  # smoothed seconds that a request holds its slot
 
     @property
     def waiting(self) -> int:
-        return len(self._queue)
+        return self._preparing + len(self._queue)
+
+    def refuse_if_full(self) -> None:
+        """Raises `QueueFull`."""
+        if self.waiting >= self.queue_size + max(0, self.capacity - self.running):
+            raise QueueFull(self.waiting, self.retry_after())
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Counts as waiting meanwhile: no more are prepared than may wait. Raises `QueueFull`."""
+        self.refuse_if_full()
+        self._preparing += 1
+        try:
+            yield
+        finally:
+            self._preparing -= 1
 
     async def enter(self) -> Slot:
         """Wait for a slot. Raises `QueueFull` at once where the queue is full. May be cancelled."""
         if self.running < self.capacity and not self._queue:
             self.running += 1
             return Slot(self, self._clock())
-        if len(self._queue) >= self.queue_size:
-            raise QueueFull(len(self._queue), self.retry_after())
+        self.refuse_if_full()
         granted = asyncio.get_running_loop().create_future()
         self._queue[granted] = None
         try:

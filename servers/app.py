@@ -17,7 +17,7 @@ from engines.process.replicas import ServedEngine
 from servers.exposition import exposition
 from servers.gpu.collector import GpuCollector
 from servers.http import errors
-from servers.http.access import check_key, read_body
+from servers.http.access import check_headers, check_key, read_body
 from servers.http.errors import ApiError
 from servers.lifecycle import Lifecycle
 from servers.metrics import Metrics, Snapshot, registry_of
@@ -25,6 +25,8 @@ from servers.openai.completions import PATHS, Context
 from servers.openai.intake import Intake
 from servers.openai.prompts import Tokenizer
 from servers.settings import ServerSettings
+
+READING = ["GET", "HEAD"]
 
 
 def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: ServerSettings) -> FastAPI:
@@ -79,11 +81,15 @@ def _add_completions(app: FastAPI) -> None:
 
 
 def _add_tokens(app: FastAPI, context: Context) -> None:
+    async def body_of(request: Request) -> bytes:
+        check_headers(request.scope["headers"], context.settings)
+        return await read_body(request.receive, context.settings.max_body_bytes)
+
     @app.post("/tokenize")
     async def tokenize(request: Request) -> Response:
         """Token ids of a prompt, or of a chat as the model's template renders it."""
         info = context.lifecycle.info()
-        content = await read_body(request.scope, request.receive, context.settings)
+        content = await body_of(request)
         ids = await context.intake.tokens(content, info)
         return _json({"count": len(ids), "max_model_len": info.context_length, "tokens": ids})
 
@@ -91,7 +97,7 @@ def _add_tokens(app: FastAPI, context: Context) -> None:
     async def detokenize(request: Request) -> Response:
         """The text of token ids."""
         info = context.lifecycle.info()
-        content = await read_body(request.scope, request.receive, context.settings)
+        content = await body_of(request)
         return _json({"prompt": await context.intake.text(content, info)})
 
 
@@ -108,13 +114,13 @@ def _add_description(app: FastAPI, context: Context) -> None:
             "max_model_len": info.context_length,
         }
 
-    @app.get("/v1/models")
+    @app.api_route("/v1/models", methods=READING)
     async def list_models(request: Request) -> dict[str, Any]:
         """The model that this server serves."""
         check_key(request.scope["headers"], context.settings)
         return {"object": "list", "data": [card()]}
 
-    @app.get("/v1/models/{name:path}")
+    @app.api_route("/v1/models/{name:path}", methods=READING)
     async def get_model(request: Request, name: str) -> dict[str, Any]:
         """A model by its name."""
         check_key(request.scope["headers"], context.settings)
@@ -124,7 +130,7 @@ def _add_description(app: FastAPI, context: Context) -> None:
             )
         return found
 
-    @app.get("/v1/engine")
+    @app.api_route("/v1/engine", methods=READING)
     async def describe_engine(request: Request) -> dict[str, Any]:
         """The engine: versions, model, number format, device, batching and options."""
         check_key(request.scope["headers"], context.settings)
@@ -132,18 +138,18 @@ def _add_description(app: FastAPI, context: Context) -> None:
 
 
 def _add_observation(app: FastAPI, lifecycle: Lifecycle, metrics: Metrics, registry: CollectorRegistry) -> None:
-    @app.get("/health")
+    @app.api_route("/health", methods=READING)
     async def health() -> dict[str, str]:
         """200 while the server process runs, in every state of its engine."""
         return {"status": "ok", "engine": lifecycle.engine.name, "state": lifecycle.state}
 
-    @app.get("/ready")
+    @app.api_route("/ready", methods=READING)
     async def ready() -> dict[str, str]:
         """200 while requests are accepted, 503 with the reason otherwise."""
         lifecycle.info()
         return {"status": "ready", "engine": lifecycle.engine.name}
 
-    @app.get("/metrics")
+    @app.api_route("/metrics", methods=READING)
     async def scrape(request: Request) -> Response:
         """Metrics in Prometheus' text format."""
         metrics.engine_stats = await lifecycle.engine.stats()

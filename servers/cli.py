@@ -71,4 +71,4 @@ def _serve(
     from servers.serve import configure_logging, run
 
     configure_logging(settings.log_level)
-    return run(create_app(loaded, load_tokenizer(prepared), settings), listener, settings)
+    return run(create_app(loaded, load_tokenizer(prepared), settings), listener)

@@ -15,15 +15,14 @@ import uvicorn
 from fastapi import FastAPI
 
 from servers.http.address import url_of
-from servers.http.connections import limited
 from servers.lifecycle import Lifecycle
 from servers.openai.completions import CompletionPaths
-from servers.settings import ServerSettings
 
 # New objects before the youngest generation is collected, and how often that happens before the next ones are. A full
 # collection delays a thousand streams by 60 ms; garbage that only it finds is rare.
 GC_THRESHOLDS = (20_000, 10, 100)
 SWITCH_INTERVAL = 0.001  # seconds for which a thread that reads a large body may delay the event loop; Python: 0.005
+KEEP_ALIVE = 120  # seconds after which an idle connection is closed: users of a load test think in between
 FLUSH_TIMEOUT = 5  # seconds to send the last bytes after the engine has stopped
 
 
@@ -70,21 +69,21 @@ class Server(uvicorn.Server):
             self.should_exit = True
 
 
-def run(app: FastAPI, listener: socket.socket, settings: ServerSettings) -> str | None:
+def run(app: FastAPI, listener: socket.socket) -> str | None:
     """Serve until a signal arrives. Returns why the engine could not be loaded, or `None`."""
     lifecycle: Lifecycle = app.state.lifecycle
     address = url_of(listener)
     config = uvicorn.Config(
         CompletionPaths(app, app.state.context),
         loop="uvloop" if sys.platform != "win32" else "asyncio",
-        http=limited(settings),
+        http="httptools",
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=int(settings.keep_alive),
+        timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=FLUSH_TIMEOUT,
     )
     _say(f"loading {lifecycle.engine.name}; it will be served at {address}")

@@ -80,6 +80,17 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert len(order) == len(modules) > 300
 
 
+def test_no_folders_of_the_load_tests_import_each_other_in_a_circle() -> None:
+    harness = ROOT / "loadtests" / "harness"
+    inside = {folder.name for folder in harness.iterdir() if folder.is_dir()} - {"__pycache__"}
+    imports: dict[str, set[str]] = {name: set() for name in inside}
+    for path in harness.glob("*/**/*.py"):
+        folder = path.relative_to(harness).parts[0]
+        parts = [module.split(".") for module in imported(path) if module.startswith("loadtests.harness.")]
+        imports[folder] |= {part[2] for part in parts if part[2] in inside - {folder}}
+    list(TopologicalSorter(imports).static_order())  # raises where there is a circle, and names it
+
+
 def test_only_the_load_tests_import_what_patches_the_process() -> None:
     for path in [ROOT / "enginebench.py", *(p for room in ROOMS if room != "loadtests" for p in files(room))]:
         tops = {module.partition(".")[0] for module in imported(path)}

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import cache
+
 import polars as pl
 
 from records.formula import (
+    Above,
     AtMost,
+    Below,
     Between,
+    Both,
     ByOutcome,
     Constant,
     Difference,
+    Either,
     Field,
     FirstOf,
     Formula,
+    Given,
+    Is,
+    Known,
     Longest,
+    Magnitude,
     Missing,
     OneUnless,
     Positive,
@@ -25,6 +36,7 @@ from records.metrics import REQUEST_METRICS
 from records.stage import SECOND
 
 
+@cache  # metrics and objectives ask for the same ones for every window
 def expression(formula: Formula) -> pl.Expr:
     """What `records.formula.reader` gives for one request, for a whole column; null where a part is missing."""
     match formula:
@@ -48,6 +60,22 @@ def expression(formula: Formula) -> pl.Expr:
             return pl.col(field).list.max() / SECOND
         case Missing(field):
             return pl.col(field).is_null().cast(pl.Float64)
+        case Given(of, other):
+            return pl.when(expression(other).is_not_null()).then(expression(of))
+        case Magnitude(of):
+            return expression(of).abs()
+        case Is(field, wanted):
+            return pl.col(field).eq_missing(wanted).cast(pl.Float64)
+        case Known(of):
+            return expression(of).is_not_null().cast(pl.Float64)
+        case Below(of, limit):
+            return (expression(of) < limit).fill_null(False).cast(pl.Float64)
+        case Above(of, limit):
+            return (expression(of) > limit).fill_null(False).cast(pl.Float64)
+        case Both(one, other):
+            return pl.min_horizontal(expression(one), expression(other))
+        case Either(one, other):
+            return pl.max_horizontal(expression(one), expression(other))
         case AtMost(of, limit):
             return (expression(of) <= limit).cast(pl.Float64)
         case ZeroAbove(of, limit):
@@ -56,9 +84,15 @@ def expression(formula: Formula) -> pl.Expr:
             return pl.when(expression(flag) == 0).then(1.0)
         case ByOutcome(ok, cut_off, failed):
             of_cut_off, of_failed = expression(cut_off), expression(failed)
-            known = pl.when(pl.col("outcome") == "cut_off").then(of_cut_off).otherwise(of_failed)
+            judged = pl.when(pl.col("outcome") != "unsent").then(of_failed)
+            known = pl.when(pl.col("outcome") == "cut_off").then(of_cut_off).otherwise(judged)
             return pl.when(pl.col("outcome") == "ok").then(expression(ok)).otherwise(known)
     raise AssertionError(f"not a formula: {formula!r}")
+
+
+def columns_of(formulas: Iterable[Formula]) -> set[str]:
+    """The names of the columns that they are computed from."""
+    return {name for formula in formulas for name in expression(formula).meta.root_names()}
 
 
 def metric_columns() -> dict[str, pl.Expr]:

@@ -20,7 +20,7 @@ from analysis.stats.intervals import BINS
 from records.load import Load
 from records.metrics import PERCENTILES
 from records.stage import SECOND, Stage
-from records.view import StageKey
+from records.view import StageKey, keys_of
 
 PARTS = 80  # of a window, in which its flows are averaged to see whether they were steady
 LEAST = (0.1, 5.0)  # share of a window, and seconds: with less than the smaller of them, a stage was not measured
@@ -73,19 +73,9 @@ class Window:
         return with_metrics(requests[first:last])
 
 
-def keys_of(run: RunData) -> dict[int, StageKey]:
-    """The keys of all planned stages, by index."""
-    labels = [plan.label for plan in run.meta.plan]
-    keys = {}
-    for index, label in enumerate(labels):
-        earlier = labels[:index].count(label)
-        keys[index] = StageKey(index, f"{label} #{earlier + 1}" if earlier else label)
-    return keys
-
-
 def windows_of(run: RunData) -> list[Window]:
     """The windows that the run reached. One that was barely begun is not measured."""
-    keys = keys_of(run)
+    keys = keys_of(run.meta.plan)
     reached = [_reached(run, stage, keys[stage.index]) for stage in run.meta.stages]
     return [window for window in reached if window is not None]
 

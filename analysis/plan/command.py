@@ -47,13 +47,19 @@ def plan(names: Annotated[list[str] | None, RUNS] = None, as_json: AsJson = Fals
     from analysis.plan.page import write_page
     from analysis.plan.requests import check_objectives
     from analysis.summary.loading import summaries_of
+    from records.load import Users
     from records.slo import of_tier
+    from settings.schema import from_environment
 
     log = stderr()
     where: RunsSettings = read_settings(RunsSettings, given)
     settings: PlanSettings = read_settings(PlanSettings, given)
     if settings.peak is None or not settings.slo:
         raise UserMistake("a plan needs a load and an objective: --peak 40req/s --slo ttft_p99=1.")
+    if isinstance(settings.peak, Users) and (given["balancer"] or "balancer" in from_environment(PlanSettings)):
+        raise UserMistake(
+            "--balancer is for a rate: users are shared out evenly. Leave it out, or give --peak 40req/s."
+        )
     check_objectives(of_tier(settings.slo))
     with log.status("Reading …") as status:
         summaries = summaries_of(

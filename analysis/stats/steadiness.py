@@ -16,7 +16,6 @@ COSINES = 5  # symmetric ones, whose power a linear trend leaves alone
 SIGNIFICANT = 0.01  # chance, of each of two tests, that a steady series is called unsteady
 MATERIAL = 0.05  # share of the mean by which a series must have changed to matter
 BEGINNING = 0.1  # of the window, compared with the rest
-LOCK_STEP = 2.0  # index of dispersion: three standard deviations above Poisson arrivals counted over two cycles
 
 
 def steadiness(series: npt.ArrayLike) -> bool | None:
@@ -101,8 +100,8 @@ def lock_step(arrival_times: npt.ArrayLike, window: tuple[float, float], users: 
     """Index of dispersion of the arrivals of a closed loop: variance over mean of their number in tenths of a cycle.
 
     A cycle is how long a user takes from one request to the next on average, users / arrival rate. 1 for Poisson
-    arrivals, below 1 for users evenly spread, up to 0.9 × users when all send at once. Compare with `LOCK_STEP`.
-    `None` when the window holds fewer than two cycles.
+    arrivals, below 1 for users evenly spread, up to 0.9 × users when all send at once. The limit is `LOCK_STEP` in
+    records/findings/load.py. `None` when the window holds fewer than two cycles.
     """
     start, end = window
     times = np.asarray(arrival_times, dtype=np.float64)

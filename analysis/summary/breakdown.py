@@ -13,7 +13,7 @@ from analysis.summary.distributions import distribution_of, distributions
 from analysis.summary.objectives import goodput, judge
 from records.metrics import BY_NAME
 from records.rules import is_failure
-from records.slo import Objective
+from records.slo import Objective, RunObjectives
 from records.view import ClassView, TurnView
 
 FEWEST = 6  # requests of a turn: as many as the interval of a median needs
@@ -31,7 +31,7 @@ def classes_of(
         requests = scheduled.filter(pl.col("request_class") == name)
         own = objectives.get(name, ())
         failed = sum(is_failure(outcome) for outcome in requests["outcome"])
-        good = goodput(requests, own, (window.start, window.end))
+        good = goodput(requests, RunObjectives(own), (window.start, window.end))
         classes.append(ClassView(name, len(requests), failed, distributions(requests), good, judge(requests, own)))
     return tuple(classes)
 

@@ -6,15 +6,15 @@ chance. A load is judged over all repeats together: `analysis/compare/capacity.p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import polars as pl
 
 from analysis.data.formulas import expression
 from analysis.data.load import users_of
-from analysis.stats.intervals import bin_by_user, bin_events, objective_answer, rate_interval, share_interval
-from records.rules import NO_FAILURE, Answer, attempted
-from records.slo import CAPACITY_GRID, Objective
+from analysis.stats.intervals import bin_by_user, bin_events, objective_answer, rate_interval, share_intervals
+from records.rules import NO_FAILURE, Answer, attempted, within
+from records.slo import CAPACITY_GRID, Objective, RunObjectives
 from records.stage import SECOND
 from records.view import Estimate, Judgement
 from settings.schema import UserMistake
@@ -29,35 +29,49 @@ def judge(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[Jud
         return ()
     for objective in objectives:
         _check_measured(scheduled.filter(outcome="ok"), objective)
-    return tuple(_judged(scheduled, objective) for objective in objectives)
-
-
-def _judged(scheduled: pl.DataFrame, objective: Objective) -> Judgement:
-    """A cut-off request may have met the objective or not: the answer is one that it does not change."""
-    requests = scheduled.select("user", good=expression(objective.within), latency=_latency(objective))
-    if not requests["good"].null_count():
-        share = _share(requests)
-        return Judgement(objective, share, objective_answer(share, objective.q))
-    pessimistic, optimistic = (_share(requests.with_columns(pl.col("good").fill_null(value))) for value in (0.0, 1.0))
-    answers: set[Answer] = {objective_answer(share, objective.q) for share in (pessimistic, optimistic)}
-    answer = answers.pop() if len(answers) == 1 else "not enough evidence"
-    return Judgement(objective, _share(requests.drop_nulls("good")), answer)
+    return _judged(scheduled, objectives)
 
 
 def judge_grid(scheduled: pl.DataFrame) -> tuple[Judgement, ...]:
     """By each of `CAPACITY_GRID`, as far as its metric was measured."""
-    judged = [objective for objective in CAPACITY_GRID if objective.column and scheduled[objective.column].count()]
-    return tuple(_judged(scheduled, objective) for objective in judged)
+    return _judged(scheduled, [each for each in CAPACITY_GRID if each.column and scheduled[each.column].count()])
 
 
-def attainment(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> Estimate | None:
-    """The share of attempted requests that met every objective; failures did not. `None` without requests."""
+def _judged(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[Judgement, ...]:
+    """In the order of the objectives; those on one metric are judged together."""
+    by_metric: dict[str, list[Objective]] = {}
+    for objective in objectives:
+        by_metric.setdefault(objective.metric, []).append(objective)
+    judgements = {
+        judgement.objective: judgement
+        for of_metric in by_metric.values()
+        for judgement in _judged_by_one_metric(scheduled, of_metric)
+    }
+    return tuple(judgements[objective] for objective in objectives)
+
+
+def _judged_by_one_metric(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> Iterator[Judgement]:
+    """A cut-off request may have met an objective or not: the answer is one that it does not change."""
+    goods = {f"good {index}": expression(each.within) for index, each in enumerate(objectives)}
+    requests = scheduled.select("user", latency=_value(objectives[0]), **goods)
+    uncertain = [name for name in goods if requests[name].null_count()]
+    pessimistic = _shares(requests.with_columns(pl.col(uncertain).fill_null(0.0)), goods)
+    optimistic = _shares(requests.with_columns(pl.col(uncertain).fill_null(1.0)), goods) if uncertain else pessimistic
+    for name, objective, *shares in zip(goods, objectives, pessimistic, optimistic, strict=True):
+        answers: set[Answer] = {objective_answer(share, objective.q) for share in shares}
+        share = _shares(requests.drop_nulls(name), [name])[0] if name in uncertain else shares[0]
+        yield Judgement(objective, share, answers.pop() if len(answers) == 1 else "not enough evidence")
+
+
+def attainment(scheduled: pl.DataFrame, objectives: RunObjectives) -> Estimate | None:
+    """The share of attempted requests that met every objective, their class's too; failures did not. `None` without
+    requests."""
     if scheduled.is_empty() or not objectives:
         return None
     return _share(_together(scheduled, objectives))
 
 
-def goodput(scheduled: pl.DataFrame, objectives: Sequence[Objective], window: tuple[int, int]) -> Estimate | None:
+def goodput(scheduled: pl.DataFrame, objectives: RunObjectives, window: tuple[int, int]) -> Estimate | None:
     """Requests that met every objective, per second of `window`, in which they were scheduled."""
     if scheduled.is_empty() or not objectives:
         return None
@@ -68,20 +82,35 @@ def goodput(scheduled: pl.DataFrame, objectives: Sequence[Objective], window: tu
     return rate_interval(bin_events(times, start, end), (end - start) / SECOND, by_user)
 
 
-def _together(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> pl.DataFrame:
-    good = pl.min_horizontal(expression(objective.within) for objective in objectives)
-    unknown = pl.any_horizontal(expression(objective.within).is_null() for objective in objectives)
+def _together(scheduled: pl.DataFrame, objectives: RunObjectives) -> pl.DataFrame:
+    """Each request judged by the objectives of all and by those of its class."""
+    judged = [(expression(one.within), _latency(one)) for one in objectives.of_all]
+    for name, own in objectives.of_class.items():
+        of_class = pl.col("request_class").eq_missing(name)
+        judged += [
+            (
+                pl.when(of_class).then(expression(one.within)).otherwise(expression(within(None, 0.0))),
+                pl.when(of_class).then(_latency(one)).otherwise(0.0),
+            )
+            for one in own
+        ]
+    good = pl.min_horizontal(met for met, _ in judged)
+    unknown = pl.any_horizontal(met.is_null() for met, _ in judged)
     # What missed one objective missed them all, whatever is unknown of the others.
     known = pl.when(good == 0).then(0.0).when(~unknown).then(good)
-    longest = pl.max_horizontal(_latency(objective) for objective in objectives)
+    longest = pl.max_horizontal(latency for _, latency in judged)
     return scheduled.select("user", "t_sched", good=known, latency=longest).drop_nulls("good")
 
 
 def _latency(objective: Objective) -> pl.Expr:
     """What decides whether a request met the objective, as a share of its limit; +∞ for what failed."""
+    return _value(objective) / (objective.limit or 1.0)
+
+
+def _value(objective: Objective) -> pl.Expr:
     if objective.judged is None:
         return pl.when(pl.col("outcome").is_in(NO_FAILURE)).then(0.0).otherwise(float("inf"))
-    return expression(attempted(objective.judged.formula)).fill_null(0.0) / objective.limit
+    return expression(attempted(objective.judged.formula)).fill_null(0.0)
 
 
 def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
@@ -96,4 +125,9 @@ def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
 
 
 def _share(judged: pl.DataFrame) -> Estimate:
-    return share_interval((judged["good"] == 1).to_numpy(), users_of(judged), judged["latency"].to_numpy())
+    return _shares(judged, ["good"])[0]
+
+
+def _shares(judged: pl.DataFrame, goods: Iterable[str]) -> list[Estimate]:
+    hits = [(judged[name] == 1).to_numpy() for name in goods]
+    return share_intervals(hits, users_of(judged), judged["latency"].to_numpy())

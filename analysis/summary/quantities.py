@@ -13,31 +13,27 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from analysis.data.formulas import expression
+from analysis.data.formulas import columns_of, expression
 from analysis.data.load import RunData, mean_of, rows_where, users_of
 from analysis.data.telemetry import Increase
 from analysis.data.windows import Flows, Window
 from analysis.stats.intervals import bin_by_user, rate_interval, share_interval
 from analysis.stats.steadiness import lock_step
 from analysis.summary.objectives import attainment, goodput
-from records.formula import Between, Field
+from records.counts import OF_ANSWERS, OF_REQUESTS
+from records.formula import Between, Field, Formula
 from records.load import Users
-from records.metrics import REQUEST_METRICS
-from records.slo import Objective
+from records.metrics import QUANTITIES, REQUEST_METRICS
+from records.rules import UNJUDGED
+from records.slo import RunObjectives
 from records.view import Distribution, Estimate
 
 STAY = Between(Field("t_send"), Field("t_end"))  # seconds in flight
 LITTLE_WINDOWS = 5  # Little's law compares only windows that are so many times longer than the mean request
-STREAM_TOKENS = 8  # an answer of fewer tokens may come in one chunk
-AT_ONCE = 1e-4  # seconds per token: faster than any model decodes, so the chunks had been held back
-PROMPT_TOLERANCE = 1  # tokens by which a prompt may miss its planned length
-SHORT = 0.9  # share of the planned tokens below which an answer counts as cut short
 CURVES = {metric.name for metric in REQUEST_METRICS if metric.shown.curve}
-ANSWERED = (  # what is asked of the requests that ended well, which are copied where others did not
-    *sorted(CURVES | {"ttft", "ttft_user", "tpot", "delivery"}),
-    *("t_sched", "server_queue", "server_prefill"),
-    *("merged_first", "streamed", "chunks", "prompt_tokens", "cached_tokens", "output_tokens", "unseen_tokens"),
-    *("reasoning_tokens", "planned_prompt_tokens", "planned_output_tokens", "token_source"),
+MEANS = {quantity.name: quantity.mean for quantity in QUANTITIES if quantity.mean is not None}
+ANSWERED = sorted(  # what is asked of the requests that ended well, which are copied where others did not
+    columns_of((*OF_ANSWERS.values(), *MEANS.values())) | CURVES | {"ttft", "ttft_user", "tpot", "t_sched"}
 )
 
 
@@ -50,7 +46,7 @@ class StageData:
     flows: Flows
     scheduled: pl.DataFrame
     metrics: Mapping[str, Distribution]
-    objectives: tuple[Objective, ...]
+    objectives: RunObjectives  # that goodput counts by
 
     @cached_property
     def ok(self) -> pl.DataFrame:
@@ -59,7 +55,7 @@ class StageData:
     @cached_property
     def attempted(self) -> pl.DataFrame:
         """Ended, well or not."""
-        ended = self.scheduled.select("outcome", "detail", "user").filter(pl.col("outcome") != "cut_off")
+        ended = self.scheduled.select("outcome", "detail", "user").filter(~pl.col("outcome").is_in(UNJUDGED))
         return ended.with_columns(failed=pl.col("outcome") != "ok")
 
     @property
@@ -146,20 +142,15 @@ def _users_running(stage: StageData) -> float | None:
     return stage.run.telemetry.users(stage.window.start, stage.window.end, stage.users)
 
 
-def _mean(column: str) -> Callable[[StageData], Estimate | None]:
+def _mean(formula: Formula) -> Callable[[StageData], Estimate | None]:
+    """Over the answered requests that have a value. Means of the parts of TTFT add up to the mean of the whole."""
+
     def of(stage: StageData) -> Estimate | None:
-        mean = mean_of(stage.ok[column])
-        return None if mean is None else Estimate(mean, n=len(stage.ok))
+        known = stage.ok.select(value=expression(formula).cast(pl.Float64))["value"].drop_nulls()
+        mean = mean_of(known)
+        return None if mean is None else Estimate(max(mean, 0.0), n=len(known))
 
     return of
-
-
-def _planned_tokens(stage: StageData) -> float | None:
-    return mean_of(_with_planned_length(stage)["planned_output_tokens"])
-
-
-def _with_planned_length(stage: StageData) -> pl.DataFrame:
-    return stage.ok.filter(pl.col("planned_output_tokens").is_not_null() & pl.col("output_tokens").is_not_null())
 
 
 def _tokens_per_chunk(stage: StageData) -> float | None:
@@ -170,17 +161,6 @@ def _tokens_per_chunk(stage: StageData) -> float | None:
 
 def _streamed(stage: StageData) -> pl.DataFrame:
     return stage.ok.filter((pl.col("chunks") > 0) & pl.col("output_tokens").is_not_null())
-
-
-def _ttft_part(part: pl.Expr) -> Callable[[StageData], Estimate | None]:
-    """Means, because only means of parts add up to the mean of the whole. `None` where the server sent no durations."""
-
-    def of(stage: StageData) -> Estimate | None:
-        known = stage.ok.select("delivery", part=part).drop_nulls("delivery")["part"]
-        mean = mean_of(known)
-        return None if mean is None else Estimate(max(mean, 0.0), n=len(known))
-
-    return of
 
 
 def _energy_per_token(stage: StageData) -> float | None:
@@ -215,16 +195,8 @@ FORMULAS: Mapping[str, Callable[[StageData], Estimate | float | None]] = {
     "littles_law": _littles_law,
     "dispersion": _dispersion,
     "users_running": _users_running,
-    "prompt_tokens": _mean("prompt_tokens"),
-    "cached_tokens": _mean("cached_tokens"),
-    "output_tokens": _mean("output_tokens"),
-    "planned_tokens": _planned_tokens,
-    "reasoning_tokens": _mean("reasoning_tokens"),
     "tokens_per_chunk": _tokens_per_chunk,
-    "ttft_client": _ttft_part(pl.col("ttft_user") - pl.col("ttft")),
-    "ttft_queue": _ttft_part(pl.col("server_queue")),
-    "ttft_prefill": _ttft_part(pl.col("server_prefill")),
-    "ttft_delivery": _ttft_part(pl.col("delivery")),
+    **{name: _mean(mean) for name, mean in MEANS.items()},
     "energy_per_token": _energy_per_token,
     "chunk_rate": _chunk_rate,
     "client_error": _client_error,
@@ -233,30 +205,15 @@ FORMULAS: Mapping[str, Callable[[StageData], Estimate | float | None]] = {
 
 def counts_of(stage: StageData) -> dict[str, int]:
     """Of requests, answers and chunks, by what is unusual about them."""
-    scheduled, ok, window = stage.scheduled, stage.ok, stage.window
-    streamed, planned = _streamed(stage), _with_planned_length(stage)
-    seen = streamed["output_tokens"] - streamed["unseen_tokens"]
-    long = ok.filter(pl.col("streamed") & (pl.col("output_tokens") - pl.col("unseen_tokens") >= STREAM_TOKENS))
-    counted = ok.filter(pl.col("planned_prompt_tokens").is_not_null() & pl.col("prompt_tokens").is_not_null())
-    off = (counted["prompt_tokens"] - counted["planned_prompt_tokens"]).abs()
-    empty = (pl.col("output_tokens") == 0) | (pl.col("streamed") & (pl.col("chunks") == 0))
+    window = stage.window
     counts = {
-        "retried": int((scheduled["attempt"] > 0).sum()),
-        "reconnected": scheduled["t_connect"].count(),
-        "merged_first": int(ok["merged_first"].sum()),
         "unserved_users": window.stage.unserved_users,  # no answer when the warm-up reached its bound
         "unanswered": window.stage.unanswered,  # requests without an answer when the hold reached its bound
-        "fewer_tokens_than_chunks": int((seen < streamed["chunks"]).sum()),  # which cannot be
-        "counted_by_tokenizer": int((ok["token_source"] == "tokenizer").sum()),  # because the server did not count
-        "uncounted": ok["output_tokens"].null_count(),
         "uncounted_chunks": stage.flows.uncounted(window.start, window.end),  # missing from the throughput
-        "empty": len(ok.filter(empty)),
-        "cut_short": len(planned.filter(pl.col("output_tokens") < SHORT * pl.col("planned_output_tokens"))),
-        "missed_prompts": int((off > PROMPT_TOLERANCE).sum()),  # whose tokens are not those planned …
-        "planned_prompts": len(counted),  # … of those with a plan and a count
-        "at_once": len(long.filter((pl.col("chunks") == 1) | (pl.col("tpot") < AT_ONCE))),  # all tokens together …
-        "streams": len(long),  # … of the streamed answers long enough to tell
     }
+    for requests, flags in ((stage.scheduled, OF_REQUESTS), (stage.ok, OF_ANSWERS)):
+        sums = requests.select(**{name: expression(flag).sum() for name, flag in flags.items()}).row(0, named=True)
+        counts |= {name: round(count) for name, count in sums.items()}
     if window.generated is not None:  # between two scrapes inside the window
         counts["server_tokens"] = round(window.generated.amount)
         counts["client_tokens"] = round(_received(stage, window.generated))

@@ -23,7 +23,7 @@ from analysis.summary.quantities import StageData
 from analysis.summary.stage import view_of
 from records.files import write_atomically
 from records.run import RunFacts
-from records.slo import Objective, RunObjectives, of_tier
+from records.slo import Objective, RunObjectives
 from records.stage import SECOND
 from records.telemetry import GAUGES
 from records.view import FAILED, Finding, StageView
@@ -78,7 +78,9 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
 
     Raises `NotARun` when nothing was measured, `ValueError` for an objective that cannot be judged.
     """
-    objectives = objectives or RunObjectives.of(run.meta.workload).of_all
+    own = RunObjectives.of(run.meta.workload)
+    objectives = objectives or own.of_all
+    good = RunObjectives(objectives, own.of_class).first_tier
     windows = windows_of(run)
     if not windows:
         raise NotARun(f"{run.folder} was stopped before its first steady window: there is nothing to report.")
@@ -87,7 +89,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
     def view(window: Window) -> StageView:
         requests = window.scheduled(run.requests)  # with every metric: the larger half of a window, and so made once
         metrics = distributions(requests)
-        return view_of(StageData(run, window, flows.result(), requests, metrics, of_tier(objectives)), objectives)
+        return view_of(StageData(run, window, flows.result(), requests, metrics, good), objectives)
 
     with ThreadPoolExecutor(2) as pool:  # NumPy and Polars release the interpreter's lock; two windows are in memory
         flows = pool.submit(Flows, run, windows, edges)

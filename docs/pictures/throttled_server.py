@@ -99,7 +99,7 @@ def main() -> None:
     collector = partial(GpuCollector, drivers=[NvmlDriver(ThrottledGpu(hot_at), {})])
     with patch.object(servers.app, "GpuCollector", collector):
         app = servers.app.create_app(engine, ByteTokenizer(), settings)
-    run(app, listen(settings), settings)
+    run(app, listen(settings))
 
 
 if __name__ == "__main__":

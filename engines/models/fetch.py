@@ -42,27 +42,43 @@ def fetch_model(spec: str = DEFAULT, *, trust_remote_code: bool = False, progres
     Raises `UserMistake` for an unknown name and `EngineUnavailable` where the model cannot be downloaded or is
     incomplete.
     """
+    check_name(spec)
     if spec.startswith(RANDOM):
-        return _random(spec, progress)
+        return _random(spec.removeprefix(RANDOM), progress)
     if preset := PRESETS.get(spec):
-        if spec == DEFAULT:
-            return _embedded(progress)
-        if preset.hub_id is None:
-            raise UserMistake(f"{spec} has no trained weights; name {RANDOM}{spec}.")
-        return _from_hub(preset.hub_id, spec, trust_remote_code, progress)
+        return (
+            _embedded(progress)
+            if spec == DEFAULT
+            else _from_hub(preset.hub_id or "", spec, trust_remote_code, progress)
+        )
     path = Path(spec).expanduser()
     if path.is_dir():
         return _checked(Model(path.name or spec, path.resolve(), trust_remote_code=trust_remote_code))
     if path.is_file() and path.suffix == ".gguf":
         return _from_gguf(path.resolve(), progress)
+    return _from_hub(spec, spec, trust_remote_code, progress)
+
+
+def check_name(spec: str) -> None:
+    """Raises `UserMistake` where `spec` can name no model; nothing is downloaded."""
+    if spec.startswith(RANDOM):
+        if (name := spec.removeprefix(RANDOM)) not in PRESETS:
+            raise UserMistake(f"no preset called `{name}` for random weights; choose from {', '.join(PRESETS)}.")
+        return
+    if preset := PRESETS.get(spec):
+        if spec != DEFAULT and preset.hub_id is None:
+            raise UserMistake(f"{spec} has no trained weights; name {RANDOM}{spec}.")
+        return
+    path = Path(spec).expanduser()
+    if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
+        return
     if path.suffix == ".gguf" or spec.startswith(("/", "./", "../", "~")):
         raise UserMistake(f"there is no model at {spec}; a model is a folder with config.json, or a .gguf file.")
-    if HUB_ID.fullmatch(spec):
-        return _from_hub(spec, spec, trust_remote_code, progress)
-    raise UserMistake(
-        f"no model called `{spec}`; choose from {', '.join(PRESETS)}, random:<one of these>, a folder, a .gguf file, "
-        "or owner/name on the Hugging Face hub."
-    )
+    if not HUB_ID.fullmatch(spec):
+        raise UserMistake(
+            f"no model called `{spec}`; choose from {', '.join(PRESETS)}, random:<one of these>, a folder, a .gguf "
+            "file, or owner/name on the Hugging Face hub."
+        )
 
 
 def fetch_and_show(spec: str | None, trust_remote_code: bool) -> Model:
@@ -94,18 +110,15 @@ def _converted(gguf: Path, folder: Path, progress: Progress) -> Path:
     return built_once(folder, build, needs_bytes=F32_PER_Q4 * gguf.stat().st_size, progress=progress)
 
 
-def _random(spec: str, progress: Progress) -> Model:
-    name = spec.removeprefix(RANDOM)
-    if name not in PRESETS:
-        raise UserMistake(f"no preset called `{name}` for random weights; choose from {', '.join(PRESETS)}.")
+def _random(name: str, progress: Progress) -> Model:
     preset: Preset = PRESETS[name]
     folder = cache_folder() / "models" / f"random-{name}-{random_model.identity_of(preset)}"
     if preset.config["model_type"] == STACK:
         build = partial(random_model.write_bytewise_model, preset)
     else:
-        build = partial(random_model.write_model, preset, _embedded(progress).folder)
+        build = partial(random_model.write_model, preset)
     built_once(folder, build, progress=progress)
-    return Model(spec, folder, random_weights=True)
+    return Model(RANDOM + name, folder, random_weights=True)
 
 
 def _from_gguf(path: Path, progress: Progress) -> Model:

@@ -1,12 +1,11 @@
-"""API keys, and reading a request's body within limits of size and time."""
+"""What a request's headers tell, and reading its body within the limit of size."""
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 from collections.abc import Iterable
 
-from starlette.types import Receive, Scope
+from starlette.types import Receive
 
 from servers.http.errors import ApiError, ClientGone
 from servers.settings import ServerSettings
@@ -15,56 +14,40 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 def check_key(headers: Headers, settings: ServerSettings) -> None:
-    """Raises `ApiError` 401. All keys are compared, each in constant time, so that timing reveals nothing."""
-    if not settings.api_keys:
+    """Raises `ApiError` 401."""
+    if settings.api_key is None:
         return
     given = _header(headers, b"authorization")
-    scheme, _, token = given.partition(b" ")
-    known = False
-    for key in settings.api_keys:
-        known |= hmac.compare_digest(key.encode(), token.strip())
-    if scheme.lower() != b"bearer" or not known:
-        raise ApiError(
-            401,
-            "This server requires an API key: send `Authorization: Bearer <key>`."
-            if not given
-            else "The API key is not valid.",
-            code="invalid_api_key",
-            headers={"www-authenticate": "Bearer"},
-        )
+    scheme, _, key = given.partition(b" ")
+    if scheme.lower() != b"bearer" or not hmac.compare_digest(settings.api_key.encode(), key.strip()):
+        message = "The API key is not valid." if given else "Send this server's key: `Authorization: Bearer <key>`."
+        raise ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
 
 
-async def read_body(scope: Scope, receive: Receive, settings: ServerSettings) -> bytes:
-    """The whole body, after checking key and content type.
-
-    Raises `ApiError` 401, 408, 413 or 415, and `ClientGone`. The rest of a refused body is discarded.
-    """
-    headers = scope["headers"]
+def check_headers(headers: Headers, settings: ServerSettings) -> None:
+    """Of a request with a JSON body, before it is read. Raises `ApiError` 401, 413 or 415."""
     check_key(headers, settings)
-    kind = _header(headers, b"content-type").partition(b";")[0].strip().lower()
-    if kind != b"application/json":
+    if _header(headers, b"content-type").partition(b";")[0].strip().lower() != b"application/json":
         raise ApiError(415, "Send the body as `Content-Type: application/json`.")
     if _header(headers, b"content-encoding") not in (b"", b"identity"):
         raise ApiError(415, "Send the body without a content encoding.")
     announced = _header(headers, b"content-length")
     if announced.isdigit() and int(announced) > settings.max_body_bytes:
         raise _too_large(settings.max_body_bytes)
+
+
+async def read_body(receive: Receive, most: int) -> bytes:
+    """The whole body. Raises `ApiError` 413 above `most` bytes, and `ClientGone`. uvicorn discards what is not read."""
     parts, size, more = [], 0, True
-    try:
-        async with asyncio.timeout(settings.body_timeout):
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientGone
-                parts.append(message["body"])
-                size += len(parts[-1])
-                if size > settings.max_body_bytes:
-                    raise _too_large(settings.max_body_bytes)
-                more = message["more_body"]
-    except TimeoutError:
-        raise ApiError(
-            408, f"The body did not arrive within {settings.body_timeout:g} s.", headers={"connection": "close"}
-        ) from None
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        parts.append(message["body"])
+        size += len(parts[-1])
+        if size > most:
+            raise _too_large(most)
+        more = message["more_body"]
     return b"".join(parts)
 
 

@@ -1,6 +1,6 @@
 """The responses of `/v1/chat/completions` and `/v1/completions`, from reading the body to the last byte.
 
-    body → checked and tokenised → admitted, or refused → engine → chunks → written as they come
+    headers → refused, or body → checked and tokenised → a slot → engine → chunks → written as they come
 
 The response speaks ASGI directly, so that no framework code runs between an engine's chunk and its write. Every request
 ends in exactly one outcome, and is counted once.
@@ -20,8 +20,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from engines.contract.errors import EngineError
 from engines.process.stream import ReceivedChunk, Stream
 from servers.admission import QueueFull
-from servers.http.access import read_body
-from servers.http.errors import ApiError, ClientGone, Outcome, from_engine, unexpected
+from servers.http.access import check_headers, read_body
+from servers.http.errors import ApiError, ClientGone, Outcome, bad_request, from_engine, unexpected
 from servers.lifecycle import Lifecycle
 from servers.metrics import Metrics
 from servers.openai.intake import AcceptedRequest, Intake
@@ -81,6 +81,10 @@ class CompletionResponse:
             outcome = "ok"
         except ClientGone:
             pass
+        except QueueFull as full:
+            outcome = "rejected"
+            refusal = ApiError(429, str(full), code="queue_full", retry_after=full.retry_after)
+            await self._refuse(refusal, scope, receive)
         except ApiError as error:
             outcome = error.outcome
             await self._refuse(error, scope, receive)
@@ -97,9 +101,15 @@ class CompletionResponse:
     async def _answer(self, scope: Scope, receive: Receive) -> None:
         context = self._context
         info = context.lifecycle.info()
-        content = await read_body(scope, receive, context.settings)
+        admission = context.lifecycle.admission
+        check_headers(scope["headers"], context.settings)
+        admission.refuse_if_full()  # without reading the body
+        content = await read_body(receive, context.settings.max_body_bytes)
         received = clock()
-        accepted = await context.intake.accept(content, self._endpoint, info)
+        with admission.preparing():
+            accepted = await context.intake.accept(content, self._endpoint, info)
+        if accepted.streamed and scope["http_version"] == "1.0":
+            raise bad_request("A stream needs HTTP/1.1 (behind nginx: `proxy_http_version 1.1`).", "stream")
         times = RequestTimes(context.metrics, received, len(accepted.request.prompt_token_ids))
         try:
             async with asyncio.timeout(accepted.timeout - (clock() - received)) as deadline:
@@ -130,10 +140,7 @@ class CompletionResponse:
     async def _admitted(self, accepted: AcceptedRequest, times: RequestTimes) -> AsyncIterator[Stream]:
         """Wait for a slot and start the request. The slot is released when the engine has really stopped."""
         lifecycle = self._context.lifecycle
-        try:
-            slot = await lifecycle.admission.enter()
-        except QueueFull as full:
-            raise ApiError(429, str(full), code="queue_full", retry_after=full.retry_after) from None
+        slot = await lifecycle.admission.enter()
         try:
             await lifecycle.until_ready()  # a request that waited when the engine crashed keeps its turn
             times.admit(clock())

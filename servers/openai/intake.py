@@ -1,4 +1,4 @@
-"""From a request's body to a request for the engine. All validation happens here, before the queue."""
+"""From a request's body to a request for the engine: all validation, the chat template, the tokenizer."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import asyncio
 import hashlib
 import json
 import os
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from typing import TypedDict, TypeVar
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any, TypedDict, TypeVar
 
 from msgspec import UNSET
 
 from engines.contract.base import GREEDY_BELOW, EngineInfo, Feature, GenerateRequest
 from servers.http.errors import ApiError, bad_request
-from servers.openai.arrays import read_ids
+from servers.openai.decoding import TOO_LONG
 from servers.openai.prompts import Tokenizer
 from servers.openai.requests import (
     Body,
@@ -26,6 +25,7 @@ from servers.openai.requests import (
     Sampling,
     TokenizeRequest,
     read,
+    read_ids,
     read_messages,
     read_prompt,
     read_stop,
@@ -36,6 +36,7 @@ from servers.settings import ServerSettings
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions; that of a chat is the rest of the context
 LARGE = 16 * 1024  # bytes; a larger body is processed in a thread, so that it delays no stream
 LONGEST_NAME = 100  # characters of a client's text in an error
+SHAPES: dict[Endpoint, type[Sampling]] = {"chat": ChatRequest, "completions": CompletionRequest}
 
 B = TypeVar("B", bound=Body)
 T = TypeVar("T")
@@ -51,6 +52,15 @@ class AcceptedRequest:
     timeout: float
 
 
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Text, or token ids. `special`: tokenising adds the model's special tokens, as chat templates write themselves."""
+
+    given: str | list[int]
+    special: bool
+    messages: tuple[dict[str, str], ...] = ()
+
+
 class UsageOptions(TypedDict, total=False):
     """Keyword arguments of `Wire` that come from `stream_options`."""
 
@@ -59,106 +69,91 @@ class UsageOptions(TypedDict, total=False):
 
 
 class Intake:
-    """Reads bodies for one engine."""
+    """Reads bodies for one engine.
+
+    Reading JSON and rendering templates hold the interpreter lock, so large bodies are read one at a time; tokenising
+    releases it. The event loop waits for neither.
+    """
 
     def __init__(self, tokenizer: Tokenizer, settings: ServerSettings) -> None:
         self._tokenizer = tokenizer
         self._settings = settings
         self._fingerprint: tuple[EngineInfo, str] | None = None
-        self._threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="large-body")
-        # Tokenising releases the interpreter lock, reading JSON and rendering templates do not: one thread at a time.
-        self._reading = threading.Lock()
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="read")
+        self._tokenisers = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="tokenise")
 
     async def accept(self, content: bytes, endpoint: Endpoint, info: EngineInfo) -> AcceptedRequest:
         """Raises `ApiError`."""
-        return await self._run(self._chat if endpoint == "chat" else self._completion, content, info)
+        body, prompt, text, ids = await self._prepared(content, SHAPES[endpoint], info)
+        request = self._request(body, prompt, text, ids, info)
+        options = _usage_options(body)
+        wire: Wire
+        if endpoint == "chat":
+            wire = ChatWire(self.model_name(info), self._fingerprint_of(info), len(ids), **options)
+        else:
+            echo = text if isinstance(body, CompletionRequest) and body.echo else ""
+            wire = TextWire(self.model_name(info), self._fingerprint_of(info), len(ids), echo=echo, **options)
+        most = self._settings.request_timeout
+        return AcceptedRequest(request, wire, bool(body.stream), min(body.timeout or most, most))
 
     async def tokens(self, content: bytes, info: EngineInfo) -> list[int]:
         """Token ids of a `TokenizeRequest`. Raises `ApiError`."""
-        return await self._run(self._tokens, content, info)
+        _, _, _, ids = await self._prepared(content, TokenizeRequest, info)
+        return ids
 
     async def text(self, content: bytes, info: EngineInfo) -> str:
         """Text of a `DetokenizeRequest`. Raises `ApiError`."""
-        return await self._run(self._text, content, info)
+        _, _, text, _ = await self._prepared(content, DetokenizeRequest, info)
+        return text
 
     def model_name(self, info: EngineInfo) -> str:
         return self._settings.served_model or info.model
 
-    async def _run(self, work: Callable[[bytes, EngineInfo], T], content: bytes, info: EngineInfo) -> T:
-        if len(content) <= LARGE:
-            return work(content, info)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, content, info)
+    async def _prepared(self, content: bytes, shape: type[B], info: EngineInfo) -> tuple[B, Prompt, str, list[int]]:
+        """The body, its prompt, and the prompt's text and token ids."""
+        large = len(content) > LARGE
+        body, prompt = await _run(self._reader if large else None, self._read, content, shape, info)
+        text, ids = await _run(self._tokenisers if large else None, self._tokenise, prompt, info.context_length)
+        return body, prompt, text, ids
 
-    def _read(self, content: bytes, shape: type[B], info: EngineInfo) -> B:
+    def _read(self, content: bytes, shape: type[B], info: EngineInfo) -> tuple[B, Prompt]:
         body = read(content, shape, info.context_length)
         if body.model is not None and body.model != (served := self.model_name(info)):
             wanted = body.model[:LONGEST_NAME]
             message = f"This server has no model `{wanted}`; it serves `{served}`."
             raise ApiError(404, message, code="model_not_found")
-        return body
+        return body, self._prompt(body, info.context_length)
 
-    def _chat(self, content: bytes, info: EngineInfo) -> AcceptedRequest:
-        with self._reading:
-            body = self._read(content, ChatRequest, info)
-            if body.max_tokens is not None and body.max_completion_tokens is not None:
-                raise bad_request("Give `max_completion_tokens` or `max_tokens`, not both.", "max_tokens")
-            if body.top_logprobs is not None and not body.logprobs:
-                raise bad_request("`top_logprobs` needs `logprobs` to be true.", "top_logprobs")
-            messages = read_messages(body.messages, info.context_length)
-            prompt = self._tokenizer.render(messages)
-        # Templates write the special tokens themselves.
-        ids = self._tokenizer.encode(prompt, special=False, limit=info.context_length)
-        max_tokens = self._max_tokens(body.max_completion_tokens or body.max_tokens, None, len(ids), info)
-        logprobs = (body.top_logprobs or 0) if body.logprobs else None
-        request = self._request(body, prompt, ids, max_tokens, logprobs, info)
-        if "messages" in info.features:
-            request = replace(request, messages=tuple(messages))
-        wire = ChatWire(self.model_name(info), self._fingerprint_of(info), len(ids), **_usage_options(body))
-        return AcceptedRequest(request, wire, bool(body.stream), self._timeout(body))
+    def _prompt(self, body: Body, limit: int) -> Prompt:
+        match body:
+            case ChatRequest():
+                if body.top_logprobs is not None and not body.logprobs:
+                    raise bad_request("`top_logprobs` needs `logprobs` to be true.", "top_logprobs")
+                messages = read_messages(body.messages)
+                return Prompt(self._tokenizer.render(messages), False, tuple(messages))
+            case CompletionRequest():
+                if body.echo and body.logprobs is not None:
+                    raise bad_request("`echo` with `logprobs` is not supported: prompts have none.", "echo")
+                return Prompt(read_prompt(body.prompt, limit), True)
+            case TokenizeRequest():
+                if body.prompt is not None and body.messages is UNSET:
+                    return Prompt(body.prompt, body.add_special_tokens is not False)
+                if body.prompt is not None or body.messages is UNSET:
+                    raise bad_request("Give either `prompt` or `messages`.", "prompt")
+                text = self._tokenizer.render(read_messages(body.messages), body.add_generation_prompt)
+                return Prompt(text, bool(body.add_special_tokens))
+            case _:
+                assert isinstance(body, DetokenizeRequest)
+                return Prompt(read_ids(bytes(body.tokens), limit, "tokens"), False)
 
-    def _completion(self, content: bytes, info: EngineInfo) -> AcceptedRequest:
-        with self._reading:
-            body = self._read(content, CompletionRequest, info)
-            if body.echo and body.logprobs is not None:
-                raise bad_request("`echo` with `logprobs` is not supported: prompts get no log probabilities.", "echo")
-            given = read_prompt(body.prompt, info.context_length)
-        if isinstance(given, str):
-            prompt, ids = given, self._tokenizer.encode(given, special=True, limit=info.context_length)
-        else:
-            prompt, ids = self._decode(given), given
-        max_tokens = self._max_tokens(body.max_tokens, DEFAULT_COMPLETION_TOKENS, len(ids), info)
-        request = self._request(body, prompt, ids, max_tokens, body.logprobs, info)
-        echo = prompt if body.echo else ""
-        wire = TextWire(self.model_name(info), self._fingerprint_of(info), len(ids), echo=echo, **_usage_options(body))
-        return AcceptedRequest(request, wire, bool(body.stream), self._timeout(body))
-
-    def _tokens(self, content: bytes, info: EngineInfo) -> list[int]:
-        with self._reading:
-            body = self._read(content, TokenizeRequest, info)
-            limit = info.context_length
-            if (body.prompt is None) == (body.messages is UNSET):
-                raise bad_request("Give either `prompt` or `messages`.", "prompt")
-            if body.prompt is not None:
-                text, special = body.prompt, body.add_special_tokens is not False
-            else:
-                messages = read_messages(body.messages, limit)
-                text, special = (
-                    self._tokenizer.render(messages, body.add_generation_prompt),
-                    bool(body.add_special_tokens),
-                )
-        return self._tokenizer.encode(text, special, limit)
-
-    def _text(self, content: bytes, info: EngineInfo) -> str:
-        with self._reading:
-            ids = read_ids(bytes(self._read(content, DetokenizeRequest, info).tokens), info.context_length, "tokens")
-        return self._decode(ids)
-
-    def _decode(self, ids: list[int]) -> str:
-        """The text of token ids. Raises `ApiError` for an id outside the vocabulary."""
-        size = self._tokenizer.vocab_size
+    def _tokenise(self, prompt: Prompt, limit: int) -> tuple[str, list[int]]:
+        """Text and token ids. Raises `ApiError` for an id outside the vocabulary."""
+        if isinstance(prompt.given, str):
+            return prompt.given, self._tokenizer.encode(prompt.given, prompt.special, limit)
+        ids, size = prompt.given, self._tokenizer.vocab_size
         if ids and max(ids) >= size:
             raise bad_request(f"Token id {max(ids)} is outside the vocabulary of {size} tokens.", "prompt")
-        return self._tokenizer.decode(ids)
+        return self._tokenizer.decode(ids), ids
 
     def _fingerprint_of(self, info: EngineInfo) -> str:
         """Changes with anything that may change an answer: engine, versions, model, number format, options."""
@@ -167,34 +162,15 @@ class Intake:
             self._fingerprint = info, "fp_" + hashlib.sha256(facts.encode()).hexdigest()[:12]
         return self._fingerprint[1]
 
-    def _max_tokens(self, asked: int | None, default: int | None, prompt_tokens: int, info: EngineInfo) -> int:
-        if not prompt_tokens:
-            raise bad_request("The prompt is empty: it has no tokens.", "prompt")
-        limit = self._settings.max_output_tokens
-        if asked is not None and limit is not None and asked > limit:
-            raise bad_request(f"This server limits answers to {limit} tokens; the request asks for {asked}.")
-        left = info.context_length - prompt_tokens
-        wanted = asked if asked is not None else min(default or left, limit or left)
-        if left < 1 or wanted > left:
-            raise bad_request(
-                f"This model's context length is {info.context_length} tokens; the request needs "
-                f"{prompt_tokens + max(1, wanted)} ({prompt_tokens} in the prompt, {max(1, wanted)} for the answer).",
-                "messages" if default is None else "prompt",
-                "context_length_exceeded",
-            )
-        return wanted
-
-    def _request(
-        self, body: Sampling, prompt: str, ids: list[int], max_tokens: int, logprobs: int | None, info: EngineInfo
-    ) -> GenerateRequest:
+    def _request(self, body: Sampling, prompt: Prompt, text: str, ids: list[int], info: EngineInfo) -> GenerateRequest:
         temperature = 1.0 if body.temperature is None else body.temperature
         greedy = temperature < GREEDY_BELOW or body.top_p == 0
-        stop = read_stop(body.stop)
-        min_tokens = body.min_tokens or 0
+        max_tokens, min_tokens = _max_tokens(body, len(ids), info), body.min_tokens or 0
         if min_tokens > max_tokens:
             raise bad_request(
                 f"`min_tokens` is {min_tokens}, more than the limit of {max_tokens} tokens.", "min_tokens"
             )
+        stop, logprobs = read_stop(body.stop), body.alternatives()
         asked: dict[Feature, object] = {
             "seed": body.seed is not None and not greedy,  # greedy decoding uses no random numbers
             "stop": stop,
@@ -206,7 +182,7 @@ class Intake:
             if wanted and feature not in info.features:
                 raise bad_request(f"The engine {info.name} does not support `{feature}`; leave it out.", feature)
         return GenerateRequest(
-            prompt=prompt,
+            prompt=text,
             prompt_token_ids=tuple(ids),
             max_tokens=max_tokens,
             temperature=0.0 if greedy else temperature,
@@ -216,10 +192,31 @@ class Intake:
             ignore_eos=bool(body.ignore_eos),
             min_tokens=min_tokens,
             logprobs=logprobs,
+            messages=prompt.messages if "messages" in info.features and prompt.messages else None,
         )
 
-    def _timeout(self, body: Sampling) -> float:
-        return min(body.timeout or self._settings.request_timeout, self._settings.request_timeout)
+
+async def _run(pool: Executor | None, work: Callable[..., T], *arguments: Any) -> T:
+    """In a thread of the pool; without one, here and now."""
+    if pool is None:
+        return work(*arguments)
+    return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
+
+
+def _max_tokens(body: Sampling, prompt_tokens: int, info: EngineInfo) -> int:
+    if not prompt_tokens:
+        raise bad_request("The prompt is empty: it has no tokens.", "prompt")
+    chat = isinstance(body, ChatRequest)
+    left = info.context_length - prompt_tokens
+    wanted = body.token_limit() or (left if chat else min(DEFAULT_COMPLETION_TOKENS, left))
+    if left < 1 or wanted > left:
+        raise bad_request(
+            f"This model's context length is {info.context_length} tokens; the request needs "
+            f"{prompt_tokens + max(1, wanted)} ({prompt_tokens} in the prompt, {max(1, wanted)} for the answer).",
+            "messages" if chat else "prompt",
+            TOO_LONG,
+        )
+    return wanted
 
 
 def _usage_options(body: Sampling) -> UsageOptions:

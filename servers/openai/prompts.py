@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable
 from servers.http.errors import bad_request
-from servers.openai.arrays import too_long
+from servers.openai.decoding import too_long
 
 if TYPE_CHECKING:
     import jinja2

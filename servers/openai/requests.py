@@ -3,8 +3,7 @@
 Types are strict: `"5"` is no number. A field that would change the answer in an unsupported way is refused, never
 ignored, because a benchmark that silently drops a setting measures something else than it reports.
 
-Prompts, messages and other parts that may be large are kept as raw JSON at first; `servers.openai.arrays` reads them
-without delaying the server's streams.
+Prompts, messages and other parts that may be large are kept as raw JSON at first; `servers.openai.decoding` says why.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from servers.http.errors import bad_request
-from servers.openai.arrays import decoded, read_array, read_ids, refuse_more_values_than
+from servers.openai.decoding import decoded, decoded_array, refuse_too_many_values, too_long
 
 # Fields that are accepted at a value that means "not used", or null, and refused at any other.
 UNUSED: dict[str, tuple[Any, ...]] = {
@@ -67,10 +66,10 @@ UNUSED_IN_MESSAGES: dict[str, tuple[Any, ...]] = {
     "reasoning_content": (),
 }
 MAX_STOP_STRINGS = 4
-OTHER_VALUES = 1000  # commas of a body in addition to those of its prompt
 LONGEST_UNUSED = 64  # bytes of JSON; longer values are not among those above
 
 B = TypeVar("B", bound="Body")
+TokenId = Annotated[int, Meta(ge=0)]
 
 
 if TYPE_CHECKING:
@@ -120,6 +119,14 @@ class Sampling(Body, kw_only=True):
     min_tokens: Annotated[int, Meta(ge=0)] | None = None
     timeout: Annotated[float, Meta(gt=0)] | None = None  # seconds for the whole answer
 
+    def token_limit(self) -> int | None:
+        """Of the answer. Raises `ApiError`."""
+        return self.max_tokens
+
+    def alternatives(self) -> int | None:
+        """To each token, with log-probabilities; `None` where none are asked for."""
+        raise NotImplementedError
+
 
 class ChatRequest(Sampling, kw_only=True):
     messages: Raw
@@ -127,11 +134,23 @@ class ChatRequest(Sampling, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
 
+    def token_limit(self) -> int | None:
+        old, new = self.max_tokens, self.max_completion_tokens
+        if old is not None and new is not None and old != new:
+            raise bad_request(f"`max_tokens` ({old}) and `max_completion_tokens` ({new}) differ.", "max_tokens")
+        return old or new
+
+    def alternatives(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None
+
 
 class CompletionRequest(Sampling, kw_only=True):
     prompt: Raw
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+
+    def alternatives(self) -> int | None:
+        return self.logprobs
 
 
 class TokenizeRequest(Body, kw_only=True):
@@ -149,24 +168,22 @@ class DetokenizeRequest(Body, kw_only=True):
 
 def read(content: bytes, shape: type[B], context_length: int) -> B:
     """Raises `ApiError`: for malformed JSON, unknown fields, wrong types and unsupported features."""
-    refuse_more_values_than(2 * context_length + OTHER_VALUES, content)
+    refuse_too_many_values(content, context_length)
     body = decoded(content, shape)
     for name, accepted in UNUSED.items():
         _refuse_if_used(getattr(body, name), accepted, name)
     return body
 
 
-def read_messages(raw: Raw | UnsetType, limit: int) -> list[dict[str, str]]:
+def read_messages(raw: Raw) -> list[dict[str, str]]:
     """Role and text of each message, as chat templates expect them. Raises `ApiError`."""
-    if raw is UNSET:
-        raise bad_request("`messages` is required.", "messages")
-    messages = read_array(bytes(raw), Message, limit, "messages")
+    messages = decoded_array(bytes(raw), Message, "messages")
     if not messages:
         raise bad_request("`messages` needs at least 1 message.", "messages")
-    return [_plain(message, f"messages.{number}", limit) for number, message in enumerate(messages)]
+    return [_plain(message, f"messages.{number}") for number, message in enumerate(messages)]
 
 
-def _plain(message: Message, where: str, limit: int) -> dict[str, str]:
+def _plain(message: Message, where: str) -> dict[str, str]:
     for name, accepted in UNUSED_IN_MESSAGES.items():
         if (value := getattr(message, name)) is not UNSET:
             _refuse_if_used(value, accepted, f"{where}.{name}")
@@ -175,7 +192,7 @@ def _plain(message: Message, where: str, limit: int) -> dict[str, str]:
     if content.startswith(b'"'):
         text = decoded(content, str, where)
     elif content.startswith(b"["):
-        text = "".join(part.text for part in read_array(content, TextPart, limit, where))
+        text = "".join(part.text for part in decoded_array(content, TextPart, where))
     elif content != b"null":
         raise bad_request(f"`{where}` is a string or an array of text parts.", where)
     elif message.role == "assistant":
@@ -189,8 +206,10 @@ def read_prompt(raw: Raw, limit: int) -> str | list[int]:
     """Text or token ids, also where they are the only element of an array. Raises `ApiError`."""
     content = bytes(raw)
     if re.match(rb"\[\s*[\[\"]", content):
-        several = bad_request("`prompt` holds several prompts; send one in each request.", "prompt")
-        content = bytes(read_array(content, Raw, 1, "prompt", several)[0])
+        prompts = decoded(content, list[Raw], "prompt")
+        if len(prompts) > 1:
+            raise bad_request("`prompt` holds several prompts; send one in each request.", "prompt")
+        content = bytes(prompts[0])
     if content.startswith(b'"'):
         return decoded(content, str, "prompt")
     if content.startswith(b"["):
@@ -198,16 +217,22 @@ def read_prompt(raw: Raw, limit: int) -> str | list[int]:
     raise bad_request("`prompt` is a string or an array of token ids.", "prompt")
 
 
+def read_ids(array: bytes, limit: int, where: str) -> list[int]:
+    """Raises `ApiError`."""
+    if len(ids := decoded(array, list[TokenId], where)) > limit:
+        raise too_long(limit, where)
+    return ids
+
+
 def read_stop(raw: Raw | UnsetType) -> tuple[str, ...]:
     """Raises `ApiError`."""
     content = b"null" if raw is UNSET else bytes(raw)
     if content == b"null":
         return ()
-    if content.startswith(b"["):
-        most = bad_request(f"`stop` holds at most {MAX_STOP_STRINGS} strings.", "stop")
-        stop = tuple(read_array(content, str, MAX_STOP_STRINGS, "stop", most))
-    else:
-        stop = (decoded(content, str, "stop"),)
+    stop = decoded(content, list[str] if content.startswith(b"[") else str, "stop")
+    stop = (stop,) if isinstance(stop, str) else tuple(stop)
+    if len(stop) > MAX_STOP_STRINGS:
+        raise bad_request(f"`stop` holds at most {MAX_STOP_STRINGS} strings.", "stop")
     if "" in stop:
         raise bad_request("A stop string needs at least one character.", "stop")
     return stop

@@ -134,7 +134,7 @@ def test_it_is_compared_gated_and_an_objective(with_metric: Path, runs: Path, tm
 
 def test_a_finding_in_the_table_reaches_every_surface(tmp_path: Path, runs: Path) -> None:
     program = copy_of_the_program(tmp_path / "program")
-    path = program / "analysis" / "summary" / "findings.py"
+    path = program / "records" / "findings" / "table.py"
     path.write_text(path.read_text() + RULE)
     surfaces = report(program, runs)
     for name, text in surfaces.items():

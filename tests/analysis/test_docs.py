@@ -8,7 +8,8 @@ from pathlib import Path
 import polars as pl
 
 from analysis.data.load import load_run
-from analysis.summary.findings import RUN_RULES, STAGE_RULES
+from analysis.summary.findings import RUN_RULES, STATISTICAL_RULES
+from records.findings.table import STAGE_RULES
 from records.metrics import tables
 from tests.support.analysis.synthetic import Engine, simulate
 
@@ -26,7 +27,7 @@ def test_every_kind_of_finding_is_explained() -> None:
     """Those of the table, and those that a comparison of runs adds."""
     documented = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", FINDINGS, re.MULTILINE))))
     of_comparisons = [path.read_text() for path in (ROOT / "analysis" / "compare").glob("*.py")]
-    kinds = {rule.kind for rule in STAGE_RULES} | {rule.kind for rule in RUN_RULES}
+    kinds = {rule.kind for rule in (*STAGE_RULES, *STATISTICAL_RULES)} | {rule.kind for rule in RUN_RULES}
     kinds |= {kind for source in of_comparisons for kind in re.findall(r'Finding\(\s*"(\w+)"', source)}
     assert documented == kinds
 

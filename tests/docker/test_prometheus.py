@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from loadtests.harness.command.server_process import PORTS
+from loadtests.harness.settings.run import EXPORTER_PORTS, RunSettings
+
 FOLDER = Path(__file__).parents[2] / "docker" / "prometheus"
 RULES = sorted(FOLDER.glob("rules/**/*.yml"))
 TESTS = sorted(FOLDER.glob("tests/**/*.yml"))
 ALERTS = [alert for file in RULES for alert in re.findall(r"- alert: (\w+)", file.read_text())]
 RECORDS = {record for file in RULES for record in re.findall(r"- record: ([\w:]+)", file.read_text())}
 
+PORT = re.compile(r"- 127\.0\.0\.1:(\d+)")
 Program = Callable[[str], str]
 
 
@@ -49,3 +53,14 @@ def test_every_record_is_tested() -> None:
 def test_the_guide_explains_every_alert() -> None:
     guide = (FOLDER.parents[1] / "docs" / "observability.md").read_text()
     assert [alert for alert in ALERTS if f"`{alert}`" not in guide] == []
+
+
+def test_the_targets_are_the_ports_that_runs_take() -> None:
+    servers, load = (
+        [int(port) for port in PORT.findall((FOLDER / f"targets/{name}.yml").read_text())]
+        for name in ("servers", "load")
+    )
+    assert servers == list(PORTS)
+    exporter = RunSettings().exporter
+    assert exporter is not None
+    assert load == list(range(exporter[1], exporter[1] + EXPORTER_PORTS))

@@ -18,11 +18,11 @@ with concurrent.futures.ThreadPoolExecutor() as pool:
     assert pool.submit(sum, (1, 2)).result() == 3
 import concurrent
 import loadtests.concurrent
-from loadtests.concurrent import SCENARIO, User
+from loadtests.concurrent import User
 
 assert concurrent.__file__ != loadtests.concurrent.__file__
-assert not hasattr(concurrent, "SCENARIO")
-print(f"concurrent.futures works, beside {SCENARIO.load[0].label} from {loadtests.concurrent.__file__}")
+assert not hasattr(concurrent, "User")
+print(f"concurrent.futures works, beside {User.scenario.load[0].label} from {loadtests.concurrent.__file__}")
 """
 
 ROOMS = ("enginebench.py", "loadtests", "records", "settings")
@@ -71,7 +71,7 @@ NEIGHBOUR = """
 import concurrent
 import queue
 
-assert not hasattr(concurrent, "SCENARIO") and not hasattr(queue, "SCENARIO")
+assert not hasattr(concurrent, "User") and not hasattr(queue, "User")
 print("the standard library is found")
 """
 
@@ -88,13 +88,15 @@ def test_a_scenario_beside_one_that_is_called_so_is_not_taken_in(tmp_path: Path)
 OWN = '''"""Somebody's own scenario, named as they like."""
 
 from loadtests.harness.scenario import Scenario, users
-from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
 
 import queue
 
-SCENARIO = Scenario(load=users("2"), stage_seconds=1.0)
 
-User, Stages = locust_classes(SCENARIO)
+class User(ModelUser):
+    scenario = Scenario(load=users("2"), stage_seconds=1.0)
+
+
 assert queue.Queue(maxsize=1).empty()
 '''
 

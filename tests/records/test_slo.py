@@ -73,5 +73,8 @@ def test_a_request_of_a_class_is_judged_by_the_objectives_of_its_class_too() -> 
     objectives = RunObjectives.of({"slo": "ttft_p50=1", "class_objectives": {"chat": "e2e_p50=0.5"}})
     assert objectives.met_by(record(request_class="batch"))
     assert not objectives.met_by(record(request_class="chat"))  # E2E of 501 ms
-    assert not objectives.met_by(record(outcome="cut_off"))
+    assert objectives.met_by(record(outcome="cut_off")), "its first token had come in time"
+    assert objectives.met_by(record(outcome="cut_off", t_first=None)) is None
+    assert objectives.met_by(record(outcome="timeout", request_class="other")) is False
+    assert RunObjectives().met_by(record()) is None, "without objectives nothing is good or bad"
     assert not RunObjectives.of({})

@@ -67,6 +67,27 @@ def test_without_a_queue_one_runs_and_the_next_is_refused() -> None:
     run(work())
 
 
+def test_requests_that_are_being_prepared_count_as_waiting() -> None:
+    """Otherwise all of a burst would be tokenised, only for most of them to be refused."""
+
+    async def work() -> None:
+        admission = Admission(capacity=1, queue_size=1)
+        with admission.preparing():
+            assert admission.waiting == 1
+            with admission.preparing():
+                for refused in (admission.refuse_if_full, admission.preparing().__enter__):
+                    with pytest.raises(QueueFull, match="2 waiting"):
+                        refused()
+            first = await admission.enter()  # out of its preparation, into a slot
+            with pytest.raises(QueueFull):
+                admission.refuse_if_full()
+        assert (admission.running, admission.waiting) == (1, 0)
+        admission.refuse_if_full()
+        first.release()
+
+    run(work())
+
+
 def test_leaving_the_queue_makes_room_for_others() -> None:
     async def work() -> None:
         admission = Admission(capacity=1, queue_size=2)

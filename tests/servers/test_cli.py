@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import subprocess
-from pathlib import Path
 
 import psutil
 import pytest
@@ -30,11 +29,6 @@ from tests.support.servers.served import COMMAND, ROOT, body, served, until
         pytest.param(("--engine", "fake", "-o", "ttft=-1"), "0 or more", id="an option out of range"),
         pytest.param(("--engine", "fake", "--port", "70000"), "--port is 65535 or less, not 70000", id="a high port"),
         pytest.param(("--engine", "fake", "--hung-after", "0"), "--hung-after is 1 or more, not 0", id="no patience"),
-        pytest.param(
-            ("--engine", "fake", "--api-key-file", "/nowhere"),
-            "the API keys in /nowhere: No such file",
-            id="no key file",
-        ),
         pytest.param(("--engine", "fake", "--host", "192.0.2.1"), "choose another --host", id="an address of others"),
         pytest.param(
             ("--engine", "transformers", "--model", "./nowhere"),
@@ -113,20 +107,16 @@ def test_ipv6() -> None:
         assert server.client.post("/v1/chat/completions", json=body()).status_code == 200
 
 
-def test_keys_from_file_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "keys"
-    given = {"api_key_file": str(file)}
-    monkeypatch.setenv("ENGINEBENCH_API_KEY", " from-environment ")
-    file.write_text("# for the team\n key-1 \n\nkey-2\n")
-    settings = server_settings(given)
-    assert settings.api_keys == ("key-1", "key-2", "from-environment")
+def test_the_key_comes_from_the_environment_and_is_removed_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINEBENCH_API_KEY", " the-key ")
+    settings = server_settings({})
+    assert settings.api_key == "the-key"
     assert "ENGINEBENCH_API_KEY" not in os.environ
-    assert "key-1" not in repr(settings)
-    assert server_settings({}).api_keys == ()
-    for content, sentence in (("# nothing\n", "holds no API key"), ("two words\n", "without spaces")):
-        file.write_text(content)
-        with pytest.raises(ValueError, match=sentence):
-            server_settings(given)
+    assert "the-key" not in repr(settings)
+    assert server_settings({}).api_key is None
+    monkeypatch.setenv("ENGINEBENCH_API_KEY", "two words")
+    with pytest.raises(ValueError, match="without spaces"):
+        server_settings({})
 
 
 def test_flags_count_before_variables_and_those_before_defaults(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,11 +120,16 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(narrow: Served) -> None
         assert refused.status_code == 429
         assert refused.json()["error"]["code"] == "queue_full"
         assert int(refused.headers["retry-after"]) >= 1
+        with narrow.connect() as connection:  # refused by its headers: no byte of the body is waited for or parsed
+            connection.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode())
+            connection.sendall(b"Content-Length: 100000\r\n\r\n")
+            assert connection.recv(65536).startswith(b"HTTP/1.1 429 ")
+        assert narrow.client.post(CHAT, content=b"{}", headers={"content-type": "text/plain"}).status_code == 415
         assert not any(one.done() for one in waiting)
     # Those who ran have left, so those who waited were served.
     assert [one.result().status_code for one in waiting] == [200, 200]
     until(lambda: idle(narrow), "all requests have ended")
-    assert gained(before, outcomes(narrow)) == {"ok": 2, "cancelled": 2, "rejected": 1}
+    assert gained(before, outcomes(narrow)) == {"ok": 2, "cancelled": 2, "rejected": 2, "bad_request": 1}
 
 
 def test_a_disconnect_frees_the_slot_within_a_few_tokens(narrow: Served) -> None:

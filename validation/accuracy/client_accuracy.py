@@ -27,7 +27,7 @@ from typing import Any
 import psutil
 
 from loadtests.harness.calibration.calibrate import error_of, pace, scripted_server, streamed
-from loadtests.harness.calibration.result import Error
+from loadtests.harness.run.calibration import Error
 from validation.peers.tools import TOOLS, Load, Seen, Tool, ToolFailed, variables_of
 from validation.processes import Sample, between, run_watched
 from validation.program import ROOT, command_line, write

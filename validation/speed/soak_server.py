@@ -23,10 +23,6 @@ ENGINE = {"ttft": "0.05", "tpot": "0.02", "jitter": "0.5", "concurrency": str(CO
 LIMITS = ServerSettings(
     port=0,
     queue_size=QUEUE,
-    header_timeout=1.5,
-    body_timeout=1.5,
-    write_timeout=1.5,
-    keep_alive=3,
     max_body_bytes=256 * 1024,
 )
 SEND_BUFFER = 16 * 1024  # bytes of the kernel's, so that a client that does not read is noticed early
@@ -41,7 +37,7 @@ def main() -> None:
 
     listener = listen(LIMITS)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # connections inherit it
-    run(app, listener, LIMITS)
+    run(app, listener)
 
 
 if __name__ == "__main__":

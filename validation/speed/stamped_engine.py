@@ -30,7 +30,7 @@ def main() -> None:
     options = {"tpot": sys.argv[1], "concurrency": "2000"}
     engine = ChildEngine("stamped", None, options, target="validation.speed.stamped_engine:StampedEngine")
     settings = ServerSettings(port=0)
-    run(create_app(engine, ByteTokenizer(), settings), listen(settings), settings)
+    run(create_app(engine, ByteTokenizer(), settings), listen(settings))
 
 
 if __name__ == "__main__":

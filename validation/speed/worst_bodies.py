@@ -28,6 +28,7 @@ from validation.program import command_line, write
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 SIZE = 4 * 1024 * 1024 - 1024  # just below the server's limit
+VALUES = 132_000  # just below what the server reads for the fake engine's context
 TPOT = 0.02  # seconds
 MARGIN = 0.1  # seconds before and after a body that count as its time
 FOUR = "all of them, four at a time"
@@ -56,6 +57,9 @@ def bodies() -> Iterator[Body]:
     def filled(begin: bytes, part: bytes, end: bytes) -> bytes:
         return begin + part * ((SIZE - len(begin) - len(end)) // len(part)) + end
 
+    def many(begin: bytes, part: bytes, times: int, end: bytes) -> bytes:
+        return begin + part * times + end
+
     chat = b'{"messages":[{"role":"user","content":"a"}],"max_tokens":1,'
     yield Body("ids and strings", TEXT, filled(b'{"prompt":[', b'1,"a",', b"1]}"))
     yield Body("strings", TEXT, filled(b'{"prompt":[', b'"a",', b'"a"]}'))
@@ -66,6 +70,12 @@ def bodies() -> Iterator[Body]:
     yield Body("one word", TEXT, b'{"prompt":"' + b"x" * 1_900_000 + b'"}')
     yield Body("escapes", TEXT, filled(b'{"prompt":"', rb"\u00e9", b'"}'))
     yield Body("commas in text", TEXT, filled(b'{"prompt":"', b",", b'"}'))
+    yield Body(
+        "messages that are read", CHAT, many(b'{"messages":[', b'{"role":"user","content":"a"},', VALUES // 2, b"1]}")
+    )
+    yield Body("empty messages", CHAT, many(b'{"messages":[', b'{"role":"assistant"},', VALUES, b"1]}"))
+    start = b'{"messages":[{"role":"user","content":['
+    yield Body("parts that are read", CHAT, many(start, b'{"type":"text","text":"a"},', VALUES // 2, b"1]}]}"))
     yield Body("messages", CHAT, b'{"messages":[' + b'{"role":"user","content":"a"},' * 127_000 + b'{"role":"user"}]}')
     yield Body(
         "parts", CHAT, filled(b'{"messages":[{"role":"user","content":[', b'{"type":"text","text":""},', b"1]}]}")

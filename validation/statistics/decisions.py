@@ -15,8 +15,9 @@ from scipy.signal import lfilter
 
 from analysis.compare.comparison import Comparison, compare
 from analysis.stats.intervals import bin_events
-from analysis.stats.steadiness import LOCK_STEP, lock_step, steadiness
+from analysis.stats.steadiness import lock_step, steadiness
 from analysis.summary.run_summary import FlowSeries, RunSummary
+from records.findings.load import LOCK_STEP
 from records.metrics import BY_NAME
 from records.rules import MARGIN
 from records.view import EMPTY, Estimate, StageView

@@ -26,8 +26,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadtests.harness.calibration.result import Calibration, Cell, Condition, Error
 from loadtests.harness.command.server_process import PYTHON, Guard
+from loadtests.harness.run.calibration import Calibration, Cell, Condition, Error
 from loadtests.harness.run.host import host_facts, versions
 from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests, read_telemetry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from loadtests.harness.calibration.result import LIMITS, Calibration, Cell
+from loadtests.harness.run.calibration import LIMITS, Calibration, Cell
 
 WIDTH = 132
 COLUMNS = (

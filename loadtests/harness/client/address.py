@@ -9,6 +9,11 @@ from loadtests.harness.client.access import KEY_VARIABLE
 from settings.schema import UserMistake
 
 
+def with_scheme(url: str) -> str:
+    """`127.0.0.1:8000` is taken as `http://127.0.0.1:8000`."""
+    return url if "://" in url else f"http://{url}"
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """A server's address. `prefix` comes before every path, without a slash at its end."""

@@ -1,4 +1,4 @@
-"""One request in, one observation out: the measuring client.
+"""Sends a request and completes its record: the measuring client.
 
 The connection is open before the timed region starts, and `t_send` is taken at the write itself. Every read is stamped
 before it is parsed, on Linux by the kernel. Parsing of events and JSON is deferred, so that one request's bookkeeping
@@ -19,7 +19,8 @@ from loadtests.harness.client.call import Call
 from loadtests.harness.client.connection import Connection, open_connection, tls_context
 from loadtests.harness.client.dialects.dialect import Signer
 from loadtests.harness.client.exchange import Exchange
-from records.request import Observation, Outcome
+from loadtests.harness.client.outcome import outcome_of_opening
+from records.request import Outcome, RequestRecord
 from settings.schema import UserMistake
 
 
@@ -37,12 +38,14 @@ class Client:
         silence_timeout: float = 60.0,
         request_timeout: float = 600.0,
         patience: float | None = None,
+        epoch: int = 0,
     ) -> None:
         """`url` is the server's origin, with an optional path before `/v1`. `headers` and those that `signer` makes are
         sent with every request.
 
         Timeouts are seconds; `silence_timeout` is the longest time without a byte, `patience` the time from `t_sched`
-        after which the user disconnects if no content has arrived. Raises `UserMistake` when `url` is no
+        after which the user disconnects if no content has arrived. Stamps of records count from `epoch`, a reading of
+        `time.monotonic_ns()`. Raises `UserMistake` when `url` is no
         http or https address or a header has a line break in it.
         """
         self._address = Address.parse(url)
@@ -53,6 +56,7 @@ class Client:
         self._silence_timeout = silence_timeout
         self._request_timeout = request_timeout
         self._patience = inf if patience is None else patience
+        self._epoch = epoch
         self._connection: Connection | None = None
         self.free_at = 0
         """When the last answer's message ended, possibly after its content: monotonic nanoseconds."""
@@ -71,39 +75,41 @@ class Client:
         if self._connection is None:
             self._connection = open_connection(self._address, self._tls, self._connect_timeout)
 
-    def request(self, call: Call, t_sched: int, on_end: Callable[[Observation], None]) -> Observation:
-        """Send `call`, wait for the whole answer, give the observation to `on_end` and return it.
+    def request(
+        self, call: Call, record: RequestRecord, on_end: Callable[[RequestRecord], None] = lambda _: None
+    ) -> RequestRecord:
+        """Send `call`, wait for the whole answer, complete the record, give it to `on_end` and return it.
 
-        Never raises for what a server or a network can do: that is the observation's `outcome`. When the greenlet is
-        killed meanwhile (`gevent.GreenletExit`), `on_end` gets the outcome `cut_off` and the exception goes on.
-        `t_sched` is an absolute reading of `time.monotonic_ns()`, as are all stamps of the observation. Only the
-        answer's text is kept. A connection that the server has closed is opened again before `t_send`.
+        Its `t_sched` must be set. Never raises for what a server or a network can do: that is the record's `outcome`.
+        When the greenlet is killed meanwhile (`gevent.GreenletExit`), `on_end` gets the outcome `cut_off` and the
+        exception goes on. Only the answer's text is kept. A connection that the server has closed is opened again
+        before `t_send`.
         """
         before, t_connect = self._connection, monotonic_ns()
         try:
             self.connect()
             message = self._message(call)
         except OSError as error:
-            outcome: Outcome = "timeout" if isinstance(error, TimeoutError) else "disconnected"
-            return self._unsent(call, t_sched, t_connect, outcome, error.strerror, on_end)
+            return self._not_sent(record, t_connect, outcome_of_opening(error), error.strerror, on_end)
         except BaseException:
-            self._unsent(call, t_sched, t_connect, "cut_off", "stopped before it was sent", on_end)
+            self._not_sent(record, t_connect, "cut_off", "stopped before it was sent", on_end)
             raise
         assert self._connection is not None
-        opened = self._connection is not before
+        if self._connection is not before:
+            record.t_connect = t_connect - self._epoch
         answer = call.dialect.answer()
         exchange = Exchange(self._connection, answer, call.streamed, self._silence_timeout, self._request_timeout)
-        exchange.start(message, t_sched + self._patience * 1e9)
+        exchange.start(message, self._epoch + record.t_sched + self._patience * 1e9)
         try:
             exchange.wait()
         finally:
             if not exchange.reusable:
                 self.close()
             self.free_at, self.answer_bytes = exchange.ended_at, exchange.size
-            observation = exchange.observation(t_sched, t_connect if opened else None)
+            exchange.complete(record, self._epoch)
             self.answer_text = answer.spoken
-            on_end(observation)
-        return observation
+            on_end(record)
+        return record
 
     def close(self) -> None:
         """Close the connection. The client may be used again: it connects anew."""
@@ -111,27 +117,20 @@ class Client:
             self._connection.close()
             self._connection = None
 
-    def _unsent(
+    def _not_sent(
         self,
-        call: Call,
-        t_sched: int,
+        record: RequestRecord,
         t_connect: int,
         outcome: Outcome,
         detail: str | None,
-        on_end: Callable[[Observation], None],
-    ) -> Observation:
+        on_end: Callable[[RequestRecord], None],
+    ) -> RequestRecord:
         """A request for which no connection could be opened, or no signature made."""
         self.free_at = monotonic_ns()
-        observation = Observation(
-            outcome=outcome,
-            detail=detail,
-            t_sched=t_sched,
-            t_connect=t_connect,
-            t_end=self.free_at,
-            streamed=call.streamed,
-        )
-        on_end(observation)
-        return observation
+        record.outcome, record.detail = outcome, detail
+        record.t_connect, record.t_end = t_connect - self._epoch, self.free_at - self._epoch
+        on_end(record)
+        return record
 
     def _message(self, call: Call) -> bytes:
         path = self._address.prefix + call.path

@@ -18,11 +18,11 @@ from gevent.hub import Waiter
 from loadtests.harness.client.answer import Answer, Moment, digest
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.connection import Connection, Read
-from loadtests.harness.client.gathering import UNHURRIED_NS, Gathering, gathering
 from loadtests.harness.client.kernel_stamps import kernel_stamp
-from loadtests.harness.client.outcome import Ended, Ending, outcome_of
+from loadtests.harness.client.outcome import EXHAUSTION, Ended, Ending, outcome_of
+from loadtests.harness.client.read_batcher import UNHURRIED_NS, ReadBatcher, read_batcher
 from loadtests.harness.client.response import Response
-from records.request import Observation, Outcome
+from records.request import Outcome, RequestRecord
 
 READS_PER_PARSE = 64  # bounds the memory of a long answer, and the time for which parsing blocks the loop: 0.3 ms
 END_OF_MESSAGE = b"\r\n\r\n"
@@ -37,7 +37,7 @@ UNNAMED_STREAMS = {
 
 
 class Exchange:
-    """Use it once: `start`, `wait`, `observation`."""
+    """Use it once: `start`, `wait`, `complete`."""
 
     def __init__(
         self, connection: Connection, answer: Answer, streamed: bool, silence_timeout: float, request_timeout: float
@@ -67,7 +67,7 @@ class Exchange:
         self._waiter: Waiter[None] = Waiter(hub)
         self._leaves_at = inf
         self._readable = hub.loop.io(connection.fileno, 1, priority=1)  # before the reads that can wait
-        self._gathering: Gathering | None = None
+        self._batcher: ReadBatcher | None = None
         self._writable: Any = None
         self._timer: Any = None
 
@@ -123,13 +123,13 @@ class Exchange:
         pending.append(read)
         before, self._last_read = self._last_read, read[0]
         if (
-            self._gathering is None
+            self._batcher is None
             and self._may_defer
             and len(pending) > 1  # the one before may have been the first token
             and read[0] - before > UNHURRIED_NS
             and read[1]
         ):
-            self._gather()
+            self._batch_reads()
         if (
             self._may_defer
             and len(pending) < READS_PER_PARSE
@@ -141,11 +141,15 @@ class Exchange:
             return
         self._parse()
 
-    def _gather(self) -> None:
+    def _batch_reads(self) -> None:
         """Read less often from now on: reads are late then, their kernel stamps are not."""
+        try:
+            batcher = read_batcher()
+            batcher.add(self._connection.fileno, self.on_readable)
+        except OSError:  # it takes a descriptor, or memory, of which there is none: each read is made at once
+            return
         self._readable.stop()
-        self._gathering = gathering()
-        self._gathering.add(self._connection.fileno, self.on_readable)
+        self._batcher = batcher
 
     def on_writable(self) -> None:
         try:
@@ -232,80 +236,75 @@ class Exchange:
     # The end.
 
     def _lost(self, error: OSError) -> None:
-        self._end("lost", f"connection lost: {error.strerror or error}")
+        ending: Ending = "exhausted" if error.errno in EXHAUSTION else "lost"
+        self._end(ending, f"connection lost: {error.strerror or error}")
 
     def _end(self, ending: Ending, detail: str | None) -> None:
         if self._ending is not None:
             return
         self._ending, self._detail, self.ended_at = ending, detail, monotonic_ns()
-        if self._gathering is not None:
-            self._gathering.remove(self._connection.fileno)
+        if self._batcher is not None:
+            self._batcher.remove(self._connection.fileno)
         self._readable.close()
         self._timer.close()
         if self._writable is not None:
             self._writable.close()
         self._waiter.switch(None)
 
-    # The observation.
+    # What was observed.
 
-    def observation(self, t_sched: int, t_connect: int | None) -> Observation:
-        """Call it once the exchange has ended."""
+    def complete(self, record: RequestRecord, epoch: int = 0) -> None:
+        """Write into the record what was observed. Call it once the exchange has ended.
+
+        Stamps count from `epoch`, a reading of the monotonic clock.
+        """
         assert self._ending is not None
         answer, response = self._answer, self._response
         if self._ending == "complete":
             self._read_remaining()
         ending = Ended(self._ending, self._detail, self._streamed, self._is_stream, bytes(self._body))
-        outcome, detail = outcome_of(ending, self._response, self._answer)
+        record.outcome, record.detail = outcome_of(ending, self._response, self._answer)
         offset = self._offset.narrowed(WallOffset.read())
         kernel = offset is not None and self._all_kernel_stamped
-        chunks, behind = answer.user, 0
+        chunks, behind = answer.user, epoch
         if offset is not None and kernel:
             # The offset's own error must not make a stamp later than the read.
-            chunks, behind = answer.kernel, max((offset.middle, *map(sub, answer.kernel, answer.user)))
+            chunks, behind = answer.kernel, max((offset.middle, *map(sub, answer.kernel, answer.user))) + epoch
 
         def stamp(moment: Moment | None) -> int | None:
             if moment is None:
                 return None
             wall, user = moment
             # A read of nothing (end of stream) has no kernel stamp.
-            return min(wall - behind, user) if kernel and wall is not None else user
+            return min(wall - behind, user - epoch) if kernel and wall is not None else user - epoch
 
-        text = answer.text
-        whole = None if self._is_stream or not text else self._last
-        tokens = answer.output_tokens
-        return Observation(
-            outcome=outcome,
-            detail=detail,
-            status=response.status,
-            t_sched=t_sched,
-            t_connect=t_connect,
-            t_send=self._t_send,
-            t_headers=stamp(self._headers_at),
-            t_first=chunks[0] - behind if chunks else None,
-            t_first_out=None if answer.first_out is None else chunks[answer.first_out] - behind,
-            t_last=chunks[-1] - behind if chunks else stamp(whole),
-            t_end=stamp(self._end_moment(outcome)) or self.ended_at,
-            read_first=answer.user[0] if chunks else None,
-            stamps="kernel" if kernel else "user",
-            merged_first=answer.merged_first,
-            icl=tuple(map(sub, chunks[1:], chunks)),
-            chunks=answer.chunks,
-            first_chunk_tokens=answer.first_chunk_tokens or (1 if chunks and answer.chunks == tokens else None),
-            prompt_tokens=answer.prompt_tokens,
-            output_tokens=tokens,
-            token_source=None if tokens is None else "usage",
-            cached_tokens=answer.cached_tokens,
-            reasoning_tokens=answer.reasoning_tokens,
-            unseen_tokens=answer.unseen_tokens,
-            finish_reason=answer.finish_reason,
-            text=text or None if tokens is None else None,
-            answer_digest=digest(text) if text else None,
-            streamed=self._streamed,
-            retry_after=response.retry_after,
-            server_queue=answer.queue,
-            server_prefill=answer.prefill,
-            server_decode=answer.decode,
-        )
+        text, tokens = answer.text, answer.output_tokens
+        record.status, record.streamed = response.status, self._streamed
+        record.t_send = None if self._t_send is None else self._t_send - epoch
+        record.t_headers = stamp(self._headers_at)
+        if chunks:
+            record.t_first, record.t_last = chunks[0] - behind, chunks[-1] - behind
+            record.read_first = answer.user[0] - epoch
+            record.icl = tuple(map(sub, chunks[1:], chunks))
+        elif text and not self._is_stream:
+            record.t_last = stamp(self._last)
+        if answer.first_out is not None:
+            record.t_first_out = chunks[answer.first_out] - behind
+        ended_at = stamp(self._end_moment(record.outcome))
+        record.t_end = self.ended_at - epoch if ended_at is None else ended_at
+        record.stamps = "kernel" if kernel else "user"
+        record.merged_first, record.chunks = answer.merged_first, answer.chunks
+        record.first_chunk_tokens = answer.first_chunk_tokens or (1 if chunks and answer.chunks == tokens else None)
+        record.prompt_tokens, record.output_tokens = answer.prompt_tokens, tokens
+        record.token_source = None if tokens is None else "usage"
+        record.cached_tokens, record.reasoning_tokens = answer.cached_tokens, answer.reasoning_tokens
+        record.unseen_tokens = answer.unseen_tokens
+        record.finish_reason = answer.finish_reason
+        record.text = text or None if tokens is None else None
+        record.answer_digest = digest(text) if text else None
+        record.retry_after = response.retry_after
+        record.server_queue, record.server_prefill = answer.queue, answer.prefill
+        record.server_decode = answer.decode
 
     def _read_remaining(self) -> None:
         assert self._last is not None

@@ -8,32 +8,44 @@ from __future__ import annotations
 import json
 import runpy
 import sys
+from dataclasses import asdict, dataclass
 from types import ModuleType
-from typing import Any
 
+from loadtests.harness.client.dialects.registry import Endpoint
+from loadtests.harness.run.duration import Duration, duration_of
 from loadtests.harness.scenario import Scenario, read
 from settings.schema import from_environment
 
 
-class NoLocust(ModuleType):
-    """In place of `loadtests.harness.users.locustfile`: what a file hands to Locust is not needed here, and importing
-    Locust takes a second."""
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is known of a run before it starts."""
 
-    @staticmethod
-    def locust_classes(*given: Any, **settings: Any) -> tuple[type, type]:
-        return object, object
+    endpoint: Endpoint
+    duration: Duration
+
+
+class NoLocust(ModuleType):
+    """In place of `loadtests.harness.users.user`: only a user's scenario is needed here, and importing Locust takes a
+    second."""
+
+    class ModelUser:
+        pass
 
 
 def main(path: str, given: str) -> None:
-    """Exit code 2 and a sentence where nothing would be measured."""
-    name = "loadtests.harness.users.locustfile"
+    """Prints a `Planned`; exit code 2 and a sentence where nothing would be measured."""
+    name = "loadtests.harness.users.user"
     sys.modules[name] = NoLocust(name)
-    scenario = runpy.run_path(path).get("SCENARIO") or Scenario()
+    found = (getattr(value, "scenario", None) for value in runpy.run_path(path).values())
+    scenario = next((one for one in found if isinstance(one, Scenario)), Scenario())
     try:
-        read(scenario, from_environment(Scenario) | json.loads(given)).plan()
+        scenario = read(scenario, from_environment(Scenario) | json.loads(given))
+        planned = Planned(scenario.endpoint, duration_of(scenario))
     except ValueError as error:
         print(error)
         sys.exit(2)
+    print(json.dumps(asdict(planned)))
 
 
 if __name__ == "__main__":

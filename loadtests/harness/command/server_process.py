@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 
 import httpx
 import psutil
 
-from loadtests.harness.run.host import free_port
+from loadtests.harness.run.options import ENGINE_PID, SERVER_READY, SERVER_STARTED
+from settings.schema import UserMistake
 
 PYTHON = (sys.executable, "-P")  # not with the current folder first: files in it may be named like packages
 POLL = 0.2  # seconds between two checks
-ENGINE_PID = "ENGINEBENCH_ENGINE_PID"  # environment variables for the process that plans the run: the engine's process,
-SERVER_STARTED, SERVER_READY = "ENGINEBENCH_SERVER_STARTED", "ENGINEBENCH_SERVER_READY"  # monotonic nanoseconds
+PORTS = range(8000, 8004)  # those that Prometheus scrapes by docker/prometheus/targets/servers.yml
+BACKLOG = 2048  # connections that may wait to be accepted
 STOP_LIMIT = 60.0  # seconds from SIGTERM to SIGKILL: more than the server's own drain takes
 
 
@@ -42,16 +46,28 @@ class Guard:
         self._shell.communicate()
 
 
+def listen(ports: Iterable[int]) -> socket.socket:
+    """On loopback, on the first of `ports` that is free; 0 is any. Raises `UserMistake`."""
+    for port in ports:
+        try:
+            return socket.create_server(("127.0.0.1", port), backlog=BACKLOG)
+        except OSError as error:
+            reason = f"cannot serve on port {port} ({(error.strerror or str(error)).partition(' (while')[0]})"
+    raise UserMistake(f"{reason}: give another --port, or 0 for any.")
+
+
 class ServerProcess:
     """`with ServerProcess("fake", ["ttft=0.3"], None, log) as server:` starts it; leaving the block always ends it."""
 
-    def __init__(self, engine: str, options: Sequence[str], model: str | None, log: Path) -> None:
-        """`options` are `name=value`; the server's output goes to the file `log`."""
+    def __init__(
+        self, engine: str, options: Sequence[str], model: str | None, log: Path, listener: socket.socket | None = None
+    ) -> None:
+        """`options` are `name=value`; the server's output goes to the file `log`. `listener` is handed over to it."""
         self.engine = engine
         self.log = log
-        self.url = f"http://127.0.0.1:{free_port()}"
+        self._listener = listener or listen([0])
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._command = [*PYTHON, "-m", "enginebench", "serve", "--engine", engine]
-        self._command += ["--port", self.url.rpartition(":")[2]]
         self._command += [word for option in options for word in ("-o", option)]
         self._command += ["--model", model] if model else []
         self._process: subprocess.Popen[bytes] | None = None
@@ -60,12 +76,15 @@ class ServerProcess:
 
     def __enter__(self) -> ServerProcess:
         self._started = time.monotonic_ns()
-        with self.log.open("ab") as log:
+        descriptor = self._listener.fileno()
+        with self.log.open("ab") as log, closing(self._listener):  # so that the port is free when the server ends
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                pass_fds=[descriptor],
+                env={**os.environ, "ENGINEBENCH_LISTENER": str(descriptor)},
                 start_new_session=True,  # a Ctrl-C in the terminal is for this process, which stops the server
             )
         self._guard = Guard(self._process.pid)
@@ -99,7 +118,7 @@ class ServerProcess:
         """Calls `progress` with the seconds so far. Raises `ServerFailed` when the server exits."""
         assert self._process is not None
         started = time.monotonic()
-        with httpx.Client(verify=False, trust_env=False, timeout=5) as http:
+        with httpx.Client(verify=False, trust_env=False, timeout=1) as http:
             while True:
                 if self._process.poll() is not None:
                     raise ServerFailed(self._last_line())
@@ -108,7 +127,7 @@ class ServerProcess:
                         self._ready = time.monotonic_ns()
                         return
                 except httpx.HTTPError:
-                    pass  # it does not listen yet
+                    pass  # it does not answer yet
                 progress(time.monotonic() - started)
                 time.sleep(POLL)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,12 +9,13 @@ from typing import Any
 
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS
-from loadtests.harness.run.counting import material_for
+from loadtests.harness.client.sampling import Sampling
+from loadtests.harness.run.counting import prompt_source_for
 from loadtests.harness.run.target import Target, Trial
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
-from loadtests.harness.workload.material import Material
+from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.words import START
 from loadtests.harness.workload.workload import Workload
 from records.stage import StagePlan
@@ -26,41 +26,53 @@ logger = logging.getLogger(__name__)
 TRIAL_TOKENS = 16  # the fewest that OpenAI's Responses API takes
 
 
+IGNORE_EOS = {"vllm", "sglang", "tensorrt_llm", "llamacpp"}
+"""Servers that take `ignore_eos`, by what they list as their models' owner."""
+WITH_IGNORE_EOS = {"chat", "completions"}
+
+
 @dataclass(frozen=True, slots=True)
-class Served:
-    """A server as it was found. `context` is the most tokens of prompt and answer together, where it says so."""
+class ServerFacts:
+    """What was found out about a server. `context` is the most tokens of prompt and answer together, where it says so,
+    `sampling` what it takes of what the scenario asks for."""
 
     model: str
     engine: Mapping[str, Any] | None
     context: int | None
-    material: Material
+    source: PromptSource
     max_tokens_field: str
-    temperature: float | None
+    sampling: Sampling
 
 
-def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> Served:
+def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> ServerFacts:
     """Raises `UserMistake`."""
     dialect = DIALECTS[scenario.endpoint]
     model = target.model(settings.model, dialect)
     engine = target.engine()
-    wanted = ModelRequest(model, (), TRIAL_TOKENS, temperature=scenario.temperature)
+    known = engine is None and scenario.endpoint in WITH_IGNORE_EOS and target.owner(model) in IGNORE_EOS
+    takes_it = known or "ignore_eos" in ((engine or {}).get("features") or ())
+    sampling = scenario.sampling
+    if sampling.ignore_eos == "auto":
+        sampling = replace(sampling, ignore_eos="yes" if takes_it else "no")
+    wanted = ModelRequest(model, (), TRIAL_TOKENS, sampling=sampling)
     trials: list[Trial] = []
 
     def tried(text: str) -> int | None:
         """Every text is the same: what a prompt of our kind starts with."""
         if not trials:
             request = replace(wanted, prompt=(Message("user", text),))
-            extra = json.loads(scenario.extra_body or "{}")
-            trials.append(target.try_out(request, dialect, extra))
+            trials.append(target.try_out(request, dialect))
         return trials[0].prompt_tokens
 
     if engine is None:  # not one of our servers, all of which take the same fields
         tried(START)
-    material = material_for(target, model, scenario.endpoint, scenario.prompt_kind, settings.tokenizer, tried)
+    source = prompt_source_for(target, model, scenario.endpoint, scenario.prompt_kind, settings.tokenizer, tried)
     accepted = trials[0].request if trials else wanted
-    return Served(
-        model, engine, _context(engine, target, model), material, accepted.max_tokens_field, accepted.temperature
-    )
+    sampling = accepted.sampling
+    if scenario.ignore_eos == "auto" and trials and trials[0].is_short:
+        logger.info("The server does not obey ignore_eos: answers may be shorter than planned.")
+        sampling = replace(sampling, ignore_eos="no")
+    return ServerFacts(model, engine, _context(engine, target, model), source, accepted.max_tokens_field, sampling)
 
 
 def _context(engine: Mapping[str, Any] | None, target: Target, model: str) -> int | None:
@@ -70,30 +82,26 @@ def _context(engine: Mapping[str, Any] | None, target: Target, model: str) -> in
     return told if isinstance(told, int) and told > 0 else None
 
 
-def workload_for(scenario: Scenario, served: Served, prompt_set: str) -> Workload:
-    features = (served.engine or {}).get("features") or ()
-    ignores = scenario.ignore_eos == "yes" or (scenario.ignore_eos == "auto" and "ignore_eos" in features)
-    factor = _factor(scenario, served.context)
+def workload_for(scenario: Scenario, server: ServerFacts, prompt_set: str) -> Workload:
+    factor = _factor(scenario, server.context)
     return Workload(
-        model=served.model,
+        model=server.model,
         endpoint=scenario.endpoint,
         streamed=not scenario.no_stream,
         prompt_tokens=scenario.prompt_tokens[0].scaled(factor),
         output_tokens=scenario.output_tokens[0].scaled(factor),
-        material=served.material,
+        source=server.source,
         seed=scenario.seed,
         prompt_set=prompt_set,
         shared_prefix_tokens=scenario.shared_prefix_tokens[0],
-        temperature=served.temperature,
-        ignore_eos=ignores,
-        max_tokens_field=served.max_tokens_field,
-        extra_body=scenario.extra_body,
+        sampling=server.sampling,
+        max_tokens_field=server.max_tokens_field,
         length_pairs=scenario.lengths_from,
         dataset=scenario.dataset,
         classes=scenario.classes,
         turns=scenario.turns,
         turn_tokens=scenario.turn_tokens.scaled(factor) if scenario.turn_tokens else None,
-        context=served.context,
+        context=server.context,
     )
 
 

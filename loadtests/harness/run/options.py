@@ -14,12 +14,21 @@ from loadtests.harness.settings.run import RunSettings
 from records.command import typed_command
 from settings.schema import Setting, settings_of
 
-COMMAND = "ENGINEBENCH_TYPED_COMMAND"  # environment variable: what was typed, where `enginebench run` starts Locust
+# Environment variables by which `enginebench run` tells the process that plans a run what was typed, which process is
+# the engine's, and when the server was started and ready, in monotonic nanoseconds.
+COMMAND, ENGINE_PID = "ENGINEBENCH_TYPED_COMMAND", "ENGINEBENCH_ENGINE_PID"
+SERVER_STARTED, SERVER_READY = "ENGINEBENCH_SERVER_STARTED", "ENGINEBENCH_SERVER_READY"
+LOOPBACK = "127.0.0.1"
 DEFAULT_STOP_TIMEOUT = 60.0  # seconds that the last requests of a finished run get
 
 
 def add_options(parser: argparse.ArgumentParser, scenario: Scenario) -> None:
     """Add every setting to Locust's parser. Values stay text: Locust sends them to its workers and shows them."""
+    parser.allow_abbrev = False  # half a flag would not be known as a secret one, and its value would be written down
+    parser.set_defaults(web_host=LOOPBACK)  # whoever reaches Locust's page may load any server from this machine
+    for action in parser._actions:
+        if action.dest == "web_host":
+            action.help = f"Host to bind the web interface to, '*' for all. Defaults to {LOOPBACK}"
     groups: dict[str, Any] = {}
     for defaults in (scenario, RunSettings()):
         for one in settings_of(type(defaults)):
@@ -76,7 +85,7 @@ def processes_options(count: int) -> list[str]:
     if count == 1:
         return []
     port = str(free_port())
-    bound = ["--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--master-port", port]
+    bound = ["--master-bind-host", LOOPBACK, "--master-bind-port", port, "--master-port", port]
     return ["--processes", str(count), *bound]
 
 

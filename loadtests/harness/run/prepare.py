@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from loadtests.harness.calibration.result import of_this_host
 from loadtests.harness.client.access import access_to
-from loadtests.harness.client.address import Address
-from loadtests.harness.command.server_process import SERVER_READY, SERVER_STARTED
+from loadtests.harness.client.address import Address, with_scheme
+from loadtests.harness.run.calibration import of_this_host
 from loadtests.harness.run.fitting import look_at, within_context, workload_for
 from loadtests.harness.run.host import clock_id, host_facts, versions
-from loadtests.harness.run.options import command_of_run
+from loadtests.harness.run.options import SERVER_READY, SERVER_STARTED, command_of_run
+from loadtests.harness.run.own_limits import raise_priority
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.run_id import new_run_id
-from loadtests.harness.run.target import Target
+from loadtests.harness.run.target import Target, label_of
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.stages import in_seconds
 from loadtests.harness.settings.run import RunSettings
 from records.files import write_meta
 from records.run import READY, STARTED, RunEvent, RunMeta
 from records.stage import StagePlan
+
+logger = logging.getLogger(__name__)
 
 
 def prepare(
@@ -39,24 +41,30 @@ def prepare(
     grace: float,
 ) -> RunPlan:
     """Raises `UserMistake` or `OSError`."""
+    url = with_scheme(url)
     Address.parse(url)
-    access = access_to(url, scenario.endpoint, settings.header, settings.insecure)
+    access = access_to(url, scenario.endpoint, settings.header, settings.insecure, insecure_key=settings.insecure_key)
+    if access.withheld is not None:
+        logger.warning(
+            "%s is not sent to %s: that is neither https nor this machine. --insecure-key sends it all the same.",
+            access.withheld,
+            url,
+        )
     with Target(url, access) as target:
-        served = look_at(target, scenario, settings)
-    engine = served.engine
-    label = settings.label or (engine or {}).get("name") or urlsplit(url).netloc
+        server = look_at(target, scenario, settings)
+    engine = server.engine
+    label = label_of(settings.label, engine, url)
     at = datetime.now(UTC)
-    stages = in_seconds(within_context(stages, scenario, served.context), scenario.seed)
-    folder = _new_folder(settings, str(label), at)
+    stages = in_seconds(within_context(stages, scenario, server.context), scenario.seed)
+    folder = _new_folder(settings, label, at)
     prompt_set = "" if scenario.same_prompts else settings.prompt_set or folder.name
-    workload = workload_for(scenario, served, prompt_set)
+    workload = workload_for(scenario, server, prompt_set)
     facts = {
-        "ignore_eos": workload.ignore_eos,
+        "ignore_eos": workload.sampling.to_full_length,
         "prompt_set": prompt_set,
-        "prompt_length_measured": workload.material.exact,
+        "prompt_length_measured": workload.source.exact,
         "max_tokens_field": workload.max_tokens_field,
-        "temperature": workload.temperature,
-        "context": served.context,
+        "context": server.context,
         "class_objectives": {one.name: one.slo for one in scenario.classes if one.slo},
     }
     meta = RunMeta(
@@ -64,13 +72,13 @@ def prepare(
         started_at=at.isoformat(timespec="milliseconds"),
         scenario=scenario_name,
         url=url,
-        model=served.model,
+        model=server.model,
         plan=stages,
-        workload=scenario.facts() | facts,
+        workload=replace(scenario, **asdict(workload.sampling)).facts() | facts,
         engine=engine,
-        host=host_facts(),
+        host=host_facts() | {"niceness": raise_priority()},
         versions=versions("enginebench", "locust", "gevent"),
-        label=str(label),
+        label=label,
         command=command_of_run(),
         repeat=settings.repeat_index,
         commit=_commit(),

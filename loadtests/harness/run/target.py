@@ -7,21 +7,24 @@ used where they exist and answer as they should.
 from __future__ import annotations
 
 import logging
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from time import monotonic_ns
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
-import msgspec
 
 from loadtests.harness.client.access import KEY_VARIABLE, Access
 from loadtests.harness.client.answer import message_of
-from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, merged
+from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest
 from settings.schema import UserMistake
 
 logger = logging.getLogger(__name__)
 
 TIMEOUT = 30.0  # seconds for what must be answered
+PLAIN_ANSWER = re.compile(r"WRONG_VERSION_NUMBER|UNKNOWN_PROTOCOL|RECORD_LAYER_FAILURE|record layer failure")
 OPTIONAL_TIMEOUT = 5.0  # seconds for what may be left unanswered
 
 
@@ -35,11 +38,23 @@ class Trial:
 
     request: ModelRequest
     prompt_tokens: int | None = None
+    output_tokens: int | None = None
+
+    @property
+    def is_short(self) -> bool:
+        """It was to be of full length, and was not."""
+        full = self.request.sampling.to_full_length
+        return full and self.output_tokens is not None and self.output_tokens < self.request.max_tokens
 
 
 def origin_of(url: str) -> str:
     """A base URL as OpenAI's clients take it, ending in `/v1`, is fine too."""
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def label_of(given: str | None, engine: Mapping[str, Any] | None, url: str) -> str:
+    """What reports call a server: as was said, by the engine that it names, or by its address."""
+    return given or str((engine or {}).get("name") or "") or urlsplit(url).netloc
 
 
 class Target:
@@ -66,6 +81,11 @@ class Target:
         answer = self._ask("GET", "/v1/models")
         if wanted is not None:
             return wanted
+        if answer.is_success and answer.text.lstrip()[:1] == "<":
+            raise UnreachableServer(
+                f"{self.url}/v1/models is a web page: is there an OpenAI-compatible server at this address? If its API "
+                "lists no models, name one with --model."
+            )
         listed = _json(answer).get("data") if answer.is_success else None
         if answer.status_code in {401, 403}:
             raise self._no_entry(dialect)
@@ -75,7 +95,17 @@ class Target:
             raise UnreachableServer(
                 f"{self.url}/v1/models lists no model (HTTP {answer.status_code}): name one with --model."
             )
-        return str(listed[0]["id"])
+        model = str(listed[0]["id"])
+        if len(listed) > 1:
+            logger.info("%s lists %d models; %s is tested. --model names another.", self.url, len(listed), model)
+        return model
+
+    def owner(self, model: str) -> str:
+        """Who owns the model by the server's own list; servers put their own name there. Empty where none is said."""
+        listed = self._optional("GET", "/v1/models").get("data")
+        models = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        owners = [one.get("owned_by") for one in models if one.get("id") == model]
+        return str(next(iter(owners), None) or "")
 
     def engine(self) -> dict[str, Any] | None:
         """What `/v1/engine` says; `None` where there is no such page."""
@@ -85,15 +115,15 @@ class Target:
         """What `/tokenize` answers to `prompt` or `messages`, as vLLM has it; empty where there is no such page."""
         return self._optional("POST", "/tokenize", body)
 
-    def try_out(self, request: ModelRequest, dialect: Dialect, extra: dict[str, Any]) -> Trial:
+    def try_out(self, request: ModelRequest, dialect: Dialect) -> Trial:
         """Send one request before the run, and change it where the server says in a 400 what it does not take.
 
-        That is a `temperature`, and `max_tokens` where it requires `max_completion_tokens`. Raises `UnreachableServer`
-        when the server does not let this client in or has no such API; other failures are left to the run, which counts
-        them.
+        That is a sampling option, and `max_tokens` where it requires `max_completion_tokens`. Raises
+        `UnreachableServer` when the server does not let this client in or has no such API; other failures are left to
+        the run, which counts them.
         """
         while True:
-            answer = self._send(request, dialect, extra)
+            answer = self._send(request, dialect)
             if answer is None:
                 return Trial(request)
             if answer.status_code in {401, 403}:
@@ -106,15 +136,15 @@ class Target:
             if answer.is_success:
                 read = dialect.answer()
                 read.whole(answer.content, (None, monotonic_ns()))
-                return Trial(request, read.prompt_tokens)
+                return Trial(request, read.prompt_tokens, read.output_tokens)
             changed = _without_what_is_refused(request, answer)
             if changed is None:
                 return Trial(request)
             request = changed
 
-    def _send(self, request: ModelRequest, dialect: Dialect, extra: dict[str, Any]) -> httpx.Response | None:
+    def _send(self, request: ModelRequest, dialect: Dialect) -> httpx.Response | None:
         whole = replace(request, streamed=False)
-        path, body = dialect.path(whole), msgspec.json.encode(merged(dialect.body(whole), extra))
+        path, body = dialect.path(whole), dialect.written(whole)
         headers = {"Content-Type": "application/json"}
         url = httpx.URL(self.url)
         if self._access.signer is not None:
@@ -125,6 +155,11 @@ class Target:
             return None
 
     def _no_entry(self, dialect: Dialect) -> UnreachableServer:
+        if self._access.withheld is not None:
+            return UnreachableServer(
+                f"{self.url} requires an API key, and {self._access.withheld} is not sent over plain http to another "
+                f"machine: use https, set {KEY_VARIABLE}, or give --insecure-key."
+            )
         return UnreachableServer(f"{self.url} requires a valid API key: set {dialect.key_variable} or {KEY_VARIABLE}.")
 
     def _optional(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
@@ -140,6 +175,9 @@ class Target:
             return self._http.request(method, self.url + path)
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__
+            if PLAIN_ANSWER.search(reason):
+                plain = self.url.replace("https:", "http:", 1)
+                raise UnreachableServer(f"{self.url} speaks plain http, not https: give {plain}.") from error
             raise UnreachableServer(
                 f"cannot reach {self.url} ({reason}): start a server there (`enginebench serve`) or give another URL."
             ) from error
@@ -157,9 +195,10 @@ def _without_what_is_refused(request: ModelRequest, answer: httpx.Response) -> M
     if "max_completion_tokens" in reason and request.max_tokens_field == "max_tokens":
         logger.info("The model accepts max_completion_tokens instead of max_tokens.")
         return replace(request, max_tokens_field="max_completion_tokens")
-    if "temperature" in reason and request.temperature is not None:
-        logger.warning("The model accepts no temperature (%s): its own default applies.", reason)
-        return replace(request, temperature=None)
+    for name in request.sampling.options:
+        if name in reason:
+            logger.warning("The model accepts no %s (%s): its own default applies.", name, reason)
+            return replace(request, sampling=request.sampling.without(name))
     return None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
-from records.request import Observation
+from records.request import RequestRecord
 
 FIRST, MOST, JITTER = 0.5, 8.0, 0.25  # seconds, seconds, share
 MOST_RETRY_AFTER = 60.0  # seconds; what asks for more is not waited for
@@ -16,13 +16,14 @@ STATUSES = {408, 409, 429}  # and all from 500 on
 OUTCOMES = {"rejected", "http_error", "disconnected"}
 
 
-def pause_before_retry(observation: Observation, attempt: int, retries: int, rng: Random) -> float | None:
-    """Seconds; `None` where the request is not retried. `attempt` counts from 0."""
-    if observation.outcome not in OUTCOMES or attempt >= retries:
+def pause_before_retry(ended: RequestRecord, retries: int, rng: Random) -> float | None:
+    """Seconds; `None` where the request is not retried."""
+    attempt = ended.attempt
+    if ended.outcome not in OUTCOMES or attempt >= retries:
         return None
-    status = observation.status
+    status = ended.status
     if status is not None and status != 200 and status not in STATUSES and status < 500:
         return None
-    if observation.retry_after is not None and 0 <= observation.retry_after <= MOST_RETRY_AFTER:
-        return observation.retry_after
+    if ended.retry_after is not None and 0 <= ended.retry_after <= MOST_RETRY_AFTER:
+        return ended.retry_after
     return min(MOST, FIRST * 2.0**attempt) * (1 - JITTER * rng.random())

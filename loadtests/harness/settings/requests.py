@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Literal
 
 from loadtests.harness.client.dialects.registry import Endpoint
+from loadtests.harness.client.sampling import Sampling, api_setting
 from loadtests.harness.workload.classes import GRAMMAR as CLASSES_GRAMMAR
 from loadtests.harness.workload.classes import RequestClass, parse_classes, write_classes
 from loadtests.harness.workload.datasets import checked_dataset, checked_pairs
-from loadtests.harness.workload.lengths import GRAMMAR, Lengths, parse_lengths, parse_several, whole_numbers
+from loadtests.harness.workload.lengths import GRAMMAR, Lengths, parse_lengths, parse_several
 from loadtests.harness.workload.words import Kind
-from settings.schema import MOST_USED, UserMistake, setting, write_list
+from settings.schema import MOST_USED, UserMistake, setting, whole_numbers, write_list
 
 lengths_setting = partial(setting, group=MOST_USED, metavar="N", read=parse_several, write=write_list)
 prompt_setting = partial(setting, group="Prompts and answers")
-api_setting = partial(setting, group="API and server")
 
 
 def parse_prefixes(text: str) -> tuple[int, ...]:
@@ -31,19 +29,8 @@ def parse_prefixes(text: str) -> tuple[int, ...]:
     return numbers
 
 
-def checked_object(text: str) -> str:
-    """The text of a JSON object, or nothing. Raises `UserMistake`."""
-    try:
-        value = json.loads(text or "{}")
-    except ValueError as error:
-        raise UserMistake(f"this is not JSON ({error}): `{text}`.") from None
-    if not isinstance(value, dict):
-        raise UserMistake(f'a JSON object is expected, such as {{"top_k": 1}}, not `{text}`.')
-    return text
-
-
 @dataclass(frozen=True)
-class RequestSettings:
+class RequestSettings(Sampling):
     """Tokens and seconds."""
 
     prompt_tokens: tuple[Lengths, ...] = lengths_setting(
@@ -105,28 +92,17 @@ class RequestSettings:
         metavar="N",
         least=1,
     )
-    ignore_eos: Literal["auto", "yes", "no"] = api_setting(
-        "auto", "Make answers run to full length; auto: where the server supports it."
-    )
     endpoint: Endpoint = api_setting(
         "chat", "API to use: OpenAI's three, Anthropic's Messages, Amazon Bedrock's Converse."
     )
-    extra_body: str = api_setting(
-        "",
-        'JSON object that is merged into each request, such as {"top_k": 1}; null removes a field.',
-        metavar="JSON",
-        read=checked_object,
-    )
     no_stream: bool = api_setting(False, "Request whole answers instead of streams; there is no TTFT then.")
-    temperature: float | None = api_setting(
-        0.0,
-        "Sampling temperature; 0 is greedy, none leaves it to the server, which some models require.",
-        metavar="T",
-        least=0,
-    )
     seed: int = prompt_setting(0, "Seed of lengths, arrivals and prompts.", metavar="N")
     same_prompts: bool = prompt_setting(
         False,
         "Derive the prompts from the seed alone, so that every run sends the same ones; a prefix cache may hold them.",
     )
     request_timeout: float = api_setting(600.0, "Seconds after which a request times out.", metavar="S", least=0.1)
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(**{one.name: getattr(self, one.name) for one in fields(Sampling)})

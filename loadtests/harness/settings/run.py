@@ -7,10 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from loadtests.harness.client.access import Headers, parse_headers, write_headers
-from loadtests.harness.settings.requests import api_setting, prompt_setting
+from loadtests.harness.client.sampling import api_setting
+from loadtests.harness.settings.requests import prompt_setting
 from settings.schema import Address, read_address, setting, write_address
 
 RESULTS = "Results"  # a group of `--help`
+EXPORTER_PORTS = 4  # from the default one on, tried one after the other; docker/prometheus/targets/load.yml has them
 run_setting = partial(setting, group=RESULTS)
 
 
@@ -26,12 +28,22 @@ class RunSettings:
         None, "Name of this run in reports. Default: the server's engine, else its address.", metavar="NAME"
     )
     run_id: str | None = run_setting(
-        None, "Name of the run's folder. Default: time, label and four random letters.", metavar="NAME", on_page=False
+        None,
+        "Name of the run's folder, for a single run. Default: time, label and four random letters.",
+        metavar="NAME",
+        on_page=False,
     )
-    repeat_index: int = run_setting(0, "Which of an engine's repeats this run is.", metavar="N", least=0, on_page=False)
+    repeat_index: int = run_setting(
+        0,
+        "Which of an engine's repeats this run is; `enginebench run` sets it itself.",
+        metavar="N",
+        least=0,
+        on_page=False,
+    )
     prompt_set: str | None = run_setting(
         None,
-        "Runs with the same set send the same prompts. Default: a new set for each run.",
+        "Runs with the same set send the same prompts; `enginebench run` sets it itself. Default: a new set for each "
+        "run.",
         metavar="NAME",
         on_page=False,
     )
@@ -43,16 +55,24 @@ class RunSettings:
     )
     exporter: Address | None = run_setting(
         ("127.0.0.1", 9646),
-        "Address on which the load test serves its own metrics to Prometheus; none: no exporter.",
+        "Address on which the load test serves its own metrics to Prometheus; none: no exporter. Where the "
+        "default is taken, one of the next three ports.",
         metavar="HOST:PORT",
         read=read_address,
         write=write_address,
         on_page=False,
     )
+    keep_going: bool = api_setting(
+        False, "Go on although all of the first requests fail in a way that load does not explain."
+    )
     insecure: bool = api_setting(False, "Do not check the server's TLS certificate.")
+    insecure_key: bool = api_setting(
+        False, "Send OPENAI_API_KEY and its like over plain http to another machine, too.", on_page=False
+    )
     header: Headers = api_setting(
         (),
-        "Header of every request; may be repeated. Never written to disk.",
+        "Header of every request; may be repeated. Never written to disk. `enginebench run` takes NAME.HEADER for one "
+        "of several servers.",
         metavar="'NAME: VALUE'",
         read=parse_headers,
         write=write_headers,

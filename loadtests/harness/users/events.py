@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -26,19 +27,22 @@ from locust.env import Environment
 from locust.exception import StopTest
 from locust.runners import STATE_INIT, MasterRunner, Runner, WorkerRunner
 
-from loadtests.harness.exporter.exporter import MESSAGE as COUNTS_MESSAGE
-from loadtests.harness.exporter.exporter import Exporter
+from loadtests.harness.live.exporter import Exporter
+from loadtests.harness.live.live_run import MESSAGE as COUNTS_MESSAGE
+from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.run import plan as plans
+from loadtests.harness.run.duration import duration_of
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT, add_options, read_options
+from loadtests.harness.run.own_limits import check_users_fit, raise_priority
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.prepare import prepare
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run import EXPORTER_PORTS, RunSettings
 from loadtests.harness.standard_names import restore_standard_names
-from loadtests.harness.users.active_run import ActiveRun
 from loadtests.harness.users.conductor import PROGRESS_MESSAGE, STAGE_MESSAGE
-from loadtests.harness.users.disturbance import complete
 from loadtests.harness.users.failures import describe, end_run, forget, refusal
+from loadtests.harness.users.run_process import RunProcess
+from loadtests.harness.users.timed_command import complete
 from records.load import Rate, Users
 from records.stage import Extent, Stage, StagePlan
 from settings.schema import UserMistake, write_address
@@ -48,6 +52,7 @@ logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per 
 
 GC_THRESHOLDS = (20_000, 10, 100)  # of the three generations; requests leave few cycles
 PARENT_CHECK = 0.5  # seconds
+LAST_SCRAPE = 15.0  # seconds for which the exporter outlives its run, so that Prometheus sees how it ended
 FIRST_REQUEST = 20.0  # seconds after the first request was due, after which a run has failed
 Read = TypeVar("Read")
 UNLIMITED = 24 * 3600.0  # seconds of a run without a shape and without --run-time, until it is stopped
@@ -58,16 +63,26 @@ argument_parser.default_args_dict = cache(argument_parser.default_args_dict)
 scenario: Scenario | None = None
 """The scenario of this process, once its file has been loaded."""
 
-_current: ActiveRun | None = None
+
+def take_scenario(given: Scenario | None) -> None:
+    """A user class with this scenario has been defined."""
+    global scenario
+    if scenario is not None:
+        sys.exit("one scenario at a time: give Locust a single file, with one user class that has a scenario.")
+    scenario = given
+
+
+_current: RunProcess | None = None
+_live: LiveRun | None = None
 _exporter: Exporter | None = None
-"""Of the current run, or the last one: it is served until the next one begins or the process ends."""
+"""Of the current run, or the last one."""
 
 _initialised = Event()
 _command: str | None = None
 """The shell command of the command line. Locust's page can change options, but must not change this one."""
 
 
-def current_run() -> ActiveRun | None:
+def current_run() -> RunProcess | None:
     """The current run in this process; `None` before the first and between two."""
     return _current
 
@@ -95,8 +110,8 @@ def _take_report(msg: Any, **_: Any) -> None:
 
 
 def _take_counts(msg: Any, **_: Any) -> None:
-    if _exporter is not None:
-        _exporter.take(msg.node_id, msg.data)
+    if _live is not None:
+        _live.take(msg.node_id, msg.data)
 
 
 def _enter_stage(msg: Any, **_: Any) -> None:
@@ -113,6 +128,7 @@ def _begin(environment: Environment, **_: Any) -> None:
     assert options is not None
     assert runner is not None
     forget()
+    raise_priority()
     try:
         given = vars(options) | {"command": _command}
         in_force, settings = _in_thread(lambda: read_options(given, scenario or Scenario()))
@@ -121,13 +137,16 @@ def _begin(environment: Environment, **_: Any) -> None:
             complete(in_force.command)
         if isinstance(runner, WorkerRunner):
             plan = plans.received(options)
+            check_users_fit(plan.meta.plan, plan.meta.workers)
         else:
             plan = _plan(environment, runner, in_force, settings)
+            if environment.shape_class is not None:
+                logger.info(duration_of(in_force).sentence())
             plans.send(plan, options)
             if trace is not None and trace.left_out:
                 logger.info("Rows of the trace without tokens in prompt or answer, left out: %d", trace.left_out)
             environment.stop_timeout = plan.grace or DEFAULT_STOP_TIMEOUT
-        _current = ActiveRun(environment, in_force, settings, plan)
+        _current = RunProcess(environment, in_force, settings, plan)
         _export(_current)
         _collect_rarely()
     except (ValueError, OSError) as error:
@@ -137,7 +156,7 @@ def _begin(environment: Environment, **_: Any) -> None:
         gevent.spawn(_expect_a_request, environment, _current)
 
 
-def _expect_a_request(environment: Environment, run: ActiveRun) -> None:
+def _expect_a_request(environment: Environment, run: RunProcess) -> None:
     """End a run in which users were started and none of them sends anything."""
     began, limit = time.monotonic(), run.first_request_due() + FIRST_REQUEST
     while run is _current and not (run.sending or run.over):
@@ -160,21 +179,30 @@ def _in_thread(read: Callable[[], Read]) -> Read:
     return gevent.get_hub().threadpool.apply(read)
 
 
-def _export(run: ActiveRun) -> None:
-    """Raises `UserMistake` where a chosen address cannot be listened on; the default one may be in use."""
-    global _exporter
+def _export(run: RunProcess) -> None:
+    """Raises `UserMistake` where a chosen address cannot be listened on. The default one may be in use: then the next
+    port is taken."""
+    global _live, _exporter
     if _exporter is not None:
         _exporter.close()
-    _exporter, address = run.exporter, run.settings.exporter
-    if _exporter is None or address is None:  # even if not served, it counts for Locust's page
+    _live, _exporter, address = run.live, run.exporter, run.settings.exporter
+    if _exporter is None or address is None:
         return
-    try:
-        _exporter.serve(address)
-    except OSError as error:
-        said = f"the load test's metrics cannot be served on {write_address(address)} ({error.strerror})"
-        if address != RunSettings().exporter:
-            raise UserMistake(f"{said}: give another address with --exporter, or none.") from error
-        logger.info("%s: another load test may be running. Give this one an address with --exporter.", said)
+    host, port = address
+    ports = range(port, port + (EXPORTER_PORTS if address == RunSettings().exporter else 1))
+    for each in ports:
+        try:
+            _exporter.serve((host, each))
+        except OSError as error:
+            reason = error.strerror
+            continue
+        if each != port:
+            logger.warning("Port %d is taken: this load test's metrics are on port %d.", port, each)
+        return
+    if len(ports) == 1:
+        said = f"the load test's metrics cannot be served on {write_address(address)} ({reason})"
+        raise UserMistake(f"{said}: give another address with --exporter, or none.")
+    logger.warning("Ports %d to %d are taken: this load test serves no metrics; see --exporter.", port, ports[-1])
 
 
 def _collect_rarely() -> None:
@@ -191,14 +219,17 @@ def _plan(environment: Environment, runner: Runner, in_force: Scenario, settings
     if environment.shape_class is None:  # a locustfile without a shape: Locust's --users and --run-time apply
         seconds = float(options.run_time or UNLIMITED)
         stages = (StagePlan(Users(runner.target_user_count), Extent(0), Extent(seconds), seconds),)
+    workers, hosts = getattr(runner, "worker_count", 1), _hosts(runner)
+    if hosts == 1:
+        check_users_fit(stages, workers)
     return prepare(
         Path((environment.parsed_locustfiles or ["scenario"])[0]).stem,
         in_force,
         settings,
         environment.host or runner.user_classes[0].host or "",
         stages,
-        workers=getattr(runner, "worker_count", 1),
-        hosts=_hosts(runner),
+        workers=workers,
+        hosts=hosts,
         grace=float(options.stop_timeout or 0),
     )
 
@@ -225,6 +256,8 @@ def _end(environment: Environment | None = None, **_: Any) -> None:
     run, _current = _current, None
     if run is not None:
         run.close()
+        if run.exporter is not None:  # a page that stays open must not keep the next load test from its port
+            gevent.spawn_later(LAST_SCRAPE, run.exporter.close)
         search = run.conductor.search if run.conductor is not None else None
         if search is not None and environment is not None:
             print(search.sentence)

@@ -1,4 +1,4 @@
-"""A tab of Locust's page: TTFT, TPOT, tokens per second and requests in flight of each stage, over all workers."""
+"""A tab of Locust's page: what is declared to be shown live, and the findings, of each stage over all workers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from locust import events
 from locust.env import Environment
 from locust.runners import STATE_INIT
 
-from loadtests.harness.recording.live import COLUMNS, rows
-from loadtests.harness.users.active_run import ActiveRun
+from loadtests.harness.live.cells import cell, findings_text
 from loadtests.harness.users.events import current_run
 from loadtests.harness.users.failures import forget, last_failure
+from loadtests.harness.users.run_process import RunProcess
+from records.metrics import columns
 from records.stage import SECOND
 
 START_LIMIT = 30 * SECOND
 KEY = "tokens"  # of the tab, in the page's address
 
-_shown: ActiveRun | None = None
+_shown: RunProcess | None = None
 """The run that is on, or was on last."""
 
 
@@ -33,7 +34,7 @@ def _add_tab(environment: Environment, **_: Any) -> None:
     page.template_args |= {
         "extended_tabs": [{"title": "Tokens", "key": KEY}],
         "extended_tables": [
-            {"key": KEY, "structure": [{"key": key, "title": title} for key, title in COLUMNS.items()]}
+            {"key": KEY, "structure": [{"key": key, "title": title} for key, title in titles().items()]}
         ],
     }
 
@@ -77,7 +78,23 @@ def _show(environment: Environment, **_: Any) -> None:
     _shown = current_run()
 
 
+def titles() -> dict[str, str]:
+    """Of the columns, by key."""
+    declared = {column.key: column.title for column in columns("live")}
+    counts = {"stage": "Stage", "load": "Load", "answered": "Answers", "failed": "Failed"}
+    return counts | declared | {"in_flight": "In flight", "findings": "Findings"}
+
+
 def _rows() -> list[dict[str, str]]:
-    if _shown is None or _shown.exporter is None:
+    """A row of `titles` for each stage that has begun, the newest first."""
+    if _shown is None or _shown.live is None:
         return []
-    return rows(_shown.stages, _shown.exporter.total, monotonic_ns() - _shown.start)
+    document, rows = _shown.live.document, []
+    for stage in reversed(_shown.stages):
+        view = document.stage(stage.index)
+        row = {"stage": f"{stage.index + 1}", "load": stage.label if view is None else view.label}
+        row |= {"answered": f"{view.ok:,}", "failed": f"{view.failed:,}"} if view is not None else {}
+        row |= {column.key: cell(view, column) for column in columns("live")}
+        row |= {"in_flight": f"{document.in_flight:,}" if stage.end is None else "", "findings": findings_text(view)}
+        rows.append(dict.fromkeys(titles(), "") | row)
+    return rows

@@ -1,17 +1,20 @@
-"""The stages of a run as Locust's load shape."""
+"""The stages of a run as Locust's load shape, which a locustfile with a scenario gets by itself."""
 
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import gevent
 from locust import LoadTestShape
+from locust import events as locust_events
+from locust.env import Environment
 
 from loadtests.harness.run import plan as plans
 from loadtests.harness.run.options import read_options
 from loadtests.harness.users import events
-from loadtests.harness.users.active_run import ActiveRun
 from loadtests.harness.users.failures import refusal
+from loadtests.harness.users.run_process import RunProcess
 from records.load import Load, Users
 from records.stage import SECOND
 
@@ -19,10 +22,9 @@ LOOK_AHEAD = 1.0  # seconds after which Locust asks a shape again
 MAX_SPAWN_RATE = 100  # users per second and process; beyond it Locust warns that its heartbeats may starve
 
 
-class StageShape(LoadTestShape):
+class Stages(LoadTestShape):
     """Follows the stages of the run, then lets the last requests finish."""
 
-    abstract = True
     _count = 0
     _rate = 1
 
@@ -49,7 +51,7 @@ class StageShape(LoadTestShape):
             raise refusal(self.runner.environment, error) from error
         return self._users(first.load)
 
-    def _drained(self, run: ActiveRun) -> bool:
+    def _drained(self, run: RunProcess) -> bool:
         """Whether all users have stopped after the last stage: each with its last answer, or at the time limit."""
         assert self.runner is not None
         ended = run.start + (run.conductor.stage.end or 0 if run.conductor else 0)
@@ -59,7 +61,7 @@ class StageShape(LoadTestShape):
             gevent.sleep(0.05)
         return self.runner.user_count == 0 or time.monotonic_ns() >= limit
 
-    def _tell_late_workers(self, run: ActiveRun) -> None:
+    def _tell_late_workers(self, run: RunProcess) -> None:
         assert self.runner is not None
         options = self.runner.environment.parsed_options
         assert options is not None
@@ -71,3 +73,13 @@ class StageShape(LoadTestShape):
         if count != self._count:  # the rate also applies to users who leave: they do within a second
             self._count, self._rate = count, max(count, self._count)
         return count, float(min(self._rate, MAX_SPAWN_RATE * processes))
+
+
+@locust_events.init.add_listener
+def _follow_the_scenario(environment: Environment, **_: Any) -> None:
+    """A shape of the file's own takes precedence."""
+    if events.scenario is None or environment.shape_class is not None:
+        return
+    environment.shape_class = shape = Stages()  # type: ignore[no-untyped-call]
+    shape.runner = environment.runner
+    environment.available_shape_classes = {"Stages": shape}  # for the class picker of Locust's page

@@ -2,34 +2,40 @@
 
 In an open loop there is one user for each process, which sends the process's share of the arrivals.
 
-Locust's page shows each request once, with its end-to-end time, and the rows TTFT and TPOT, which are not part of
-Aggregated. Those numbers are rounded and for watching only; reports are computed from the records.
+Locust's page shows each request once, with its end-to-end time, and a row for each metric that is shown live, which are
+not part of Aggregated. Those numbers are rounded and for watching only; reports are computed from the records.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from random import Random
 from time import monotonic_ns
+from typing import Any, ClassVar
 
 import gevent
 from locust import User, task
 from locust.exception import StopUser
 from locust.user.task import LOCUST_STATE_STOPPING
 
+from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
+from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.retries import pause_before_retry
-from loadtests.harness.users import events
+from loadtests.harness.users import (
+    events,
+    page,  # noqa: F401  adds its tab to Locust's page
+    shape,  # noqa: F401  gives Locust the scenario's stages
+)
 from loadtests.harness.users.dispatcher import Dispatcher
-from loadtests.harness.workload.replay import trace_ask
-from loadtests.harness.workload.workload import Ask
+from loadtests.harness.workload.replay import trace_request
+from loadtests.harness.workload.workload import PlannedRequest
 from records.load import Rate
-from records.metrics import BY_NAME
-from records.request import Observation
+from records.metrics import BY_NAME, REQUEST_METRICS
+from records.request import RequestRecord
 from records.stage import SECOND, Stage
 
-PAGE_ROWS = ("ttft", "tpot")
+PAGE_ROWS = tuple(metric for metric in REQUEST_METRICS if metric.shown.live)
 MILLISECONDS = 1e3  # Locust counts in them
 MOST_ARRIVALS = 10**9  # of a stage
 
@@ -39,11 +45,19 @@ class RequestFailed(Exception):
 
 
 class ModelUser(User):
-    """Override `next_ask` to ask something else."""
+    """A locustfile defines one subclass, with its `scenario`; the load shape follows from it. Override `next_request`
+    to ask something else. Without a scenario, Locust's own `--users` and `--run-time` apply.
+    """
 
     abstract = True
     host = "http://127.0.0.1:8000"
+    scenario: ClassVar[Scenario | None] = None
     _leaving = False
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        if "scenario" in vars(cls):
+            events.take_scenario(cls.scenario)
 
     def on_start(self) -> None:
         run = events.current_run()
@@ -55,11 +69,11 @@ class ModelUser(User):
         self._dispatcher: Dispatcher | None = None
         if isinstance(run.stage.load, Rate):
             # Locust moves the users of a lost worker process to others; its arrivals are not sent by them.
-            self._dispatcher = Dispatcher(run, self._new_client, self.arrival_ask, self._show)
+            self._dispatcher = Dispatcher(run, self._new_client, self.arrival_request, self._show)
             return
         assert run.tracker is not None
         run.tracker.user_started(self._number)
-        self._asks = self.workload.asks_of(self._number)
+        self._requests = self.workload.requests_of(self._number, run.rows)
         self._pauses = Random(f"pauses {self.workload.seed}/{self._number}")
         self._client = self._new_client()
         # Users that start together would stay in step for the rest of the run.
@@ -78,19 +92,21 @@ class ModelUser(User):
     def on_stop(self) -> None:
         if hasattr(self, "_client"):
             self._client.close()
+            self._requests.close()
             assert self._run.tracker is not None
             self._run.tracker.user_stopped(self._number)
 
-    def next_ask(self, stage: Stage) -> Ask:
+    def next_request(self, stage: Stage) -> PlannedRequest:
         """What this user asks next, in `stage`."""
-        return self._asks.next(stage.plan.asks)
+        return self._requests.next(stage.plan.asks)
 
-    def arrival_ask(self, stage: Stage, number: int) -> Ask:
-        """What an open loop's arrival asks; `number` is its index among all arrivals of `stage`."""
+    def arrival_request(self, stage: Stage, number: int, index: int) -> PlannedRequest:
+        """What an open loop's arrival asks; `number` is its index among all arrivals of `stage`, `index` the request's
+        where a recorded session has arrived."""
         if self._run.trace is not None:
-            return trace_ask(self.workload, self._run.trace, stage.index, number)
-        self._asks = self.workload.asks_of(stage.index * MOST_ARRIVALS + number)
-        return self.next_ask(stage)
+            return trace_request(self.workload, self._run.trace, stage.index, number, index)
+        self._requests = self.workload.requests_of(stage.index * MOST_ARRIVALS + number, self._run.rows)
+        return self.next_request(stage)
 
     def _new_client(self) -> Client:
         run = self._run
@@ -103,12 +119,13 @@ class ModelUser(User):
             silence_timeout=run.scenario.request_timeout,
             request_timeout=run.scenario.request_timeout,
             patience=run.scenario.patience,
+            epoch=run.start,
         )
 
     def _prepare(self) -> None:
         """Build the next request ahead of time, not when it is due."""
         self._asked_for = self._run.stage.plan
-        self._ask = self.next_ask(self._run.stage)
+        self._planned = self.next_request(self._run.stage)
 
     @task
     def ask(self) -> None:
@@ -120,28 +137,31 @@ class ModelUser(User):
         # The loop's timers count from its last iteration, so a busy loop ends a sleep early; nothing may be sent early.
         while (early := self._free_at - monotonic_ns()) > 0:
             gevent.sleep(early / SECOND)
+        if self._run.over:  # during a think time
+            raise StopUser
         run, stage, t_sched = self._run, self._run.stage, self._free_at
         if stage.plan is not self._asked_for and stage.plan.asks != self._asked_for.asks:
             self._prepare()  # the new stage asks for something else
-        ask = self._ask
-        request = run.request_scheduled(t_sched)
+        planned, retries = self._planned, run.scenario.retries
+        again = planned.again() if planned.record.attempt < retries else None
+        number = run.request_scheduled(planned.record, t_sched, stage, self._number)
 
-        def on_end(observation: Observation) -> None:
-            run.request_ended(request, self._number, stage, ask, observation)
-            self._show(ask, observation, self._client.answer_bytes)
+        def on_end(record: RequestRecord) -> None:
+            run.request_ended(number, record)
+            self._show(planned.call, record, self._client.answer_bytes)
 
-        run.announce(request, stage, t_sched)
-        observation = self._client.request(ask.call, t_sched, on_end)
-        retry = pause_before_retry(observation, ask.attempt, run.scenario.retries, self._pauses)
-        if retry is not None:
+        run.announce(planned.record)
+        ended = self._client.request(planned.call, planned.record, on_end)
+        retry = pause_before_retry(ended, retries, self._pauses)
+        if retry is not None and again is not None:
             self._free_at = self._client.free_at + round(retry * SECOND)
-            self._ask = replace(ask, attempt=ask.attempt + 1)
+            self._planned = again
             return
-        self._asks.answered(observation, self._client.answer_text)
+        self._requests.answered(ended, self._client.answer_text)
         pause = run.scenario.think_time.sample(self._pauses)
-        if observation.outcome != "ok":
+        if ended.outcome != "ok":
             pause = max(pause, run.scenario.pause_after_failure)
-        self._free_at = max(observation.t_end, self._client.free_at) + round(pause * SECOND)
+        self._free_at = max(run.start + ended.t_end, self._client.free_at) + round(pause * SECOND)
         self._prepare()
 
     def wait_time(self) -> float:
@@ -150,22 +170,22 @@ class ModelUser(User):
             raise StopUser
         return max(0.0, (self._free_at - monotonic_ns()) / SECOND)
 
-    def _show(self, ask: Ask, observation: Observation, answer_bytes: int) -> None:
+    def _show(self, call: Call, record: RequestRecord, answer_bytes: int) -> None:
         """Put the request on Locust's page."""
-        if observation.outcome == "cut_off":
+        if record.outcome == "cut_off":
             return  # stopped by the end of the run: neither success nor failure
-        name, failure = ask.call.path, None
-        if observation.outcome == "ok":
+        name, failure = call.path, None
+        if record.outcome == "ok":
             for row in PAGE_ROWS:
-                if (seconds := BY_NAME[row].of(observation)) is not None:
-                    self.environment.stats.get(name, BY_NAME[row].title).log(seconds * MILLISECONDS, 0)
+                if (seconds := row.of(record)) is not None:
+                    self.environment.stats.get(name, row.title.partition(" (")[0]).log(seconds * MILLISECONDS, 0)
         else:
-            failure = RequestFailed(" ".join(filter(None, (observation.outcome, str(observation.status or "")))))
-        e2e = BY_NAME["e2e"].of(observation)
+            failure = RequestFailed(" ".join(filter(None, (record.outcome, str(record.status or "")))))
+        e2e = BY_NAME["e2e"].of(record)
         self.environment.events.request.fire(
             request_type="POST",
             name=name,
-            response_time=((observation.t_end - observation.t_sched) / SECOND if e2e is None else e2e) * MILLISECONDS,
+            response_time=((record.t_end - record.t_sched) / SECOND if e2e is None else e2e) * MILLISECONDS,
             response_length=answer_bytes,
             exception=failure,
             context={},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadtests.harness.client.dialects.dialect import Message
-from records.request import Observation
+from records.request import RequestRecord
 
 MARGIN = 64  # tokens that a chat template may add around two messages
 
@@ -27,11 +27,11 @@ class Session:
         """Whether a turn was asked that has no answer."""
         return bool(self.messages) and self.messages[-1].role == "user"
 
-    def answered(self, observation: Observation, text: str) -> bool:
+    def answered(self, ended: RequestRecord, text: str) -> bool:
         """Whether there is another turn."""
         self.messages += (Message("assistant", text),)
-        self._tokens = (observation.prompt_tokens or 0) + (observation.output_tokens or 0)
-        return observation.outcome == "ok" and bool(text) and self.turn + 1 < self._turns
+        self._tokens = (ended.prompt_tokens or 0) + (ended.output_tokens or 0)
+        return ended.outcome == "ok" and bool(text) and self.turn + 1 < self._turns
 
     def has_room_for(self, tokens: int, context: int | None) -> bool:
         return context is None or self._tokens + tokens + MARGIN <= context

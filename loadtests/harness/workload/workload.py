@@ -7,24 +7,25 @@ so the same seed gives the same requests with one process as with eight.
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from random import Random
+from typing import Any, NamedTuple
 
 import msgspec
 
 from loadtests.harness.client.call import Call
-from loadtests.harness.client.dialects.dialect import Message, ModelRequest, merged
+from loadtests.harness.client.dialects.dialect import GREEDY, Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.workload.classes import RequestClass, class_of
-from loadtests.harness.workload.datasets import length_pairs, row_of
+from loadtests.harness.workload.datasets import DatasetRows, Row, length_pairs
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
-from loadtests.harness.workload.material import Material
+from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.session import Session
-from records.request import Observation
+from records.request import RequestRecord
 
 ID_BYTES = 8
 ONE_TURN = Lengths("fixed", 1)
@@ -42,23 +43,20 @@ def prompt_id(prompt: Prompt) -> str:
     return blake2b(data, digest_size=ID_BYTES).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One request to be sent, and what its record says of it beforehand."""
+class PlannedRequest(NamedTuple):
+    """What is sent, and the record of it, which the client completes."""
 
     call: Call
-    planned_prompt_tokens: int | None = None
-    planned_output_tokens: int | None = None
-    prompt_id: str | None = None
-    session: str | None = None
-    turn: int | None = None
-    request_class: str | None = None
-    attempt: int = 0
+    record: RequestRecord
+
+    def again(self) -> PlannedRequest:
+        """The next attempt. Ask for it before this one is sent."""
+        return PlannedRequest(self.call, msgspec.structs.replace(self.record, attempt=self.record.attempt + 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Everything that decides what is asked. `ignore_eos` makes answers run to their full length.
+    """Everything that decides what is asked.
 
     Lengths come from `seed`; the words of the prompts from `seed` and `prompt_set` together. `dataset` and
     `length_pairs` are paths. `context` is the maximum of prompt and answer tokens together, where the server gives it.
@@ -69,14 +67,12 @@ class Workload:
     streamed: bool
     prompt_tokens: Lengths
     output_tokens: Lengths
-    material: Material
+    source: PromptSource
     seed: int
     prompt_set: str
     shared_prefix_tokens: int = 0
-    temperature: float | None = 0.0
-    ignore_eos: bool = False
+    sampling: Sampling = GREEDY
     max_tokens_field: str = "max_tokens"
-    extra_body: str = ""
     length_pairs: str = ""
     dataset: str = ""
     classes: tuple[RequestClass, ...] = ()
@@ -84,55 +80,75 @@ class Workload:
     turn_tokens: Lengths | None = None
     context: int | None = None
 
-    def asks_of(self, user: int) -> UserAsks:
-        """The requests of one user; `user` is its number in the whole run, over all workers."""
-        return UserAsks(self, user)
+    def rows_of(self, process: int, processes: int) -> DatasetRows | None:
+        """The rows of the dataset that this process sends; `None` without a dataset."""
+        return DatasetRows(self.dataset, self.set_name, process, processes) if self.dataset else None
 
-    def call(self, prompt: Prompt, max_tokens: int, sampling_seed: int) -> Call:
-        """Raises `UserMistake` where the API does not take such a prompt."""
+    def requests_of(self, user: int, rows: DatasetRows | None = None) -> UserRequests:
+        """The requests of one user; `user` is its number in the whole run, over all workers, `rows` its process's."""
+        return UserRequests(self, user, rows)
+
+    @property
+    def set_name(self) -> str:
+        return f"{self.seed}/{self.prompt_set}"
+
+    def request(
+        self, prompt: Prompt, output_tokens: int, seed: int, *, prompt_tokens: int | None = None, **known: Any
+    ) -> PlannedRequest:
+        """One that asks for so many tokens at most. `prompt_tokens` is the planned length of the prompt, `known` what
+        else the record says of it. Raises `UserMistake` where the API does not take such a prompt."""
         dialect = DIALECTS[self.endpoint]
         request = ModelRequest(
             model=self.model,
             prompt=(Message("user", prompt),) if isinstance(prompt, str) else prompt,
-            max_tokens=max_tokens,
+            max_tokens=output_tokens,
             streamed=self.streamed,
-            temperature=self.temperature,
-            sampling_seed=sampling_seed if self.temperature else None,
-            ignore_eos=self.ignore_eos,
+            sampling=self.sampling,
+            seed=seed,
             max_tokens_field=self.max_tokens_field,
         )
-        body = dialect.body(request)
-        if self.extra_body:
-            body = merged(body, json.loads(self.extra_body))
-        return Call(dialect.path(request), msgspec.json.encode(body), self.streamed, dialect)
+        record = RequestRecord.planned(
+            planned_prompt_tokens=prompt_tokens,
+            planned_output_tokens=output_tokens,
+            prompt_id=prompt_id(prompt),
+            streamed=self.streamed,
+            **known,
+        )
+        return PlannedRequest(Call(dialect.path(request), dialect.written(request), self.streamed, dialect), record)
 
 
-class UserAsks:
+class UserRequests:
     """Makes one user's requests, without end."""
 
-    def __init__(self, workload: Workload, user: int) -> None:
-        self._workload, self._user = workload, user
-        self._set = f"{workload.seed}/{workload.prompt_set}"
+    def __init__(self, workload: Workload, user: int, rows: DatasetRows | None) -> None:
+        self._workload, self._user, self._rows = workload, user, rows
+        self._row: Row | None = None
+        self._set = workload.set_name
         self._lengths = Random(f"lengths {workload.seed}/{user}")
         self._words = Random(f"words {self._set}/{user}")
-        self._asked = 0
         self._session: Session | None = None
         self._sessions = 0
 
-    def next(self, asks: Mapping[str, str]) -> Ask:
+    def next(self, asks: Mapping[str, str]) -> PlannedRequest:
         """`asks` are the settings specific to the stage, as in `StagePlan.asks`."""
-        number, self._asked = self._asked, self._asked + 1
-        if self._workload.dataset:
-            return self._from_dataset(number)
+        if self._rows is not None:
+            return self._from_dataset(self._rows)
         if self._workload.turns.a > 1 or self._workload.turns.kind != "fixed":
             return self._of_session(asks)
         of_class, prompt_tokens, output_tokens = self._plan(asks)
-        return self._ask(self._prompt(prompt_tokens, asks), prompt_tokens, output_tokens, request_class=of_class)
+        return self._planned(self._prompt(prompt_tokens, asks), prompt_tokens, output_tokens, request_class=of_class)
 
-    def answered(self, observation: Observation, text: str) -> None:
+    def answered(self, ended: RequestRecord, text: str) -> None:
         """The last request has ended: its conversation continues with `text`, or ends."""
-        if self._session is not None and not self._session.answered(observation, text):
+        self._row = None
+        if self._session is not None and not self._session.answered(ended, text):
             self._session = None
+
+    def close(self) -> None:
+        """The user leaves; what it has asked for and not sent is left to others."""
+        if self._rows is not None and self._row is not None:
+            self._rows.give_back(self._row)
+            self._row = None
 
     def _plan(self, asks: Mapping[str, str]) -> tuple[str | None, int, int]:
         """The class, if there are classes, and the lengths of prompt and answer."""
@@ -151,17 +167,17 @@ class UserAsks:
 
     def _prompt(self, tokens: int, asks: Mapping[str, str]) -> str | tuple[int, ...]:
         workload = self._workload
-        if workload.material.kind == "ids":
-            return workload.material.token_ids(tokens, self._words)
+        if workload.source.kind == "ids":
+            return workload.source.token_ids(tokens, self._words)
         shared = int(asks.get("shared_prefix_tokens", workload.shared_prefix_tokens))
-        return workload.material.prompt(tokens, self._words, shared, self._set)
+        return workload.source.prompt(tokens, self._words, shared, self._set)
 
-    def _from_dataset(self, number: int) -> Ask:
-        row = row_of(self._workload.dataset, self._set, self._user, number)
+    def _from_dataset(self, rows: DatasetRows) -> PlannedRequest:
+        row = self._row = self._row or rows.take()  # asked again for another stage, it is the same row
         output_tokens = row.output_tokens or self._workload.output_tokens.draw(self._lengths)
-        return self._ask(row.messages, None, output_tokens)
+        return self._planned(row.messages, None, output_tokens)
 
-    def _of_session(self, asks: Mapping[str, str]) -> Ask:
+    def _of_session(self, asks: Mapping[str, str]) -> PlannedRequest:
         workload = self._workload
         of_class, prompt_tokens, output_tokens = self._plan(asks)
         if self._session is not None and self._session.is_waiting:  # a stage with other requests has begun
@@ -169,7 +185,7 @@ class UserAsks:
         if self._session is not None:
             length = (workload.turn_tokens or workload.prompt_tokens).draw(self._lengths)
             if self._session.has_room_for(length + output_tokens, workload.context):
-                self._session.ask(workload.material.message(length, self._words))
+                self._session.ask(workload.source.message(length, self._words))
             else:
                 self._session = None
         tokens = None  # those of a later turn depend on the answers before it
@@ -179,16 +195,9 @@ class UserAsks:
             self._session.ask(str(prompt))
             self._sessions += 1
         session = self._session
-        return self._ask(session.messages, tokens, output_tokens, session.name, session.turn, of_class)
+        known = {"session": session.name, "turn": session.turn, "request_class": of_class}
+        return self._planned(session.messages, tokens, output_tokens, **known)
 
-    def _ask(
-        self,
-        prompt: Prompt,
-        prompt_tokens: int | None,
-        output_tokens: int,
-        session: str | None = None,
-        turn: int | None = None,
-        request_class: str | None = None,
-    ) -> Ask:
-        call = self._workload.call(prompt, output_tokens, self._words.getrandbits(31))
-        return Ask(call, prompt_tokens, output_tokens, prompt_id(prompt), session, turn, request_class)
+    def _planned(self, prompt: Prompt, prompt_tokens: int | None, output_tokens: int, **known: Any) -> PlannedRequest:
+        seed = self._words.getrandbits(31)
+        return self._workload.request(prompt, output_tokens, seed, prompt_tokens=prompt_tokens, **known)

@@ -97,6 +97,11 @@ def test_a_load_that_one_replica_was_never_measured_at_names_the_next_run(opened
         pytest.param((), "a plan needs a load and an objective", id="no peak"),
         pytest.param(("--peak", "9users"), "a plan needs a load and an objective", id="no objective"),
         pytest.param(
+            ("--peak", "9users", "--slo", "ttft_p99=1", "--balancer", "random"),
+            "--balancer is for a rate",
+            id="no rate",
+        ),
+        pytest.param(
             ("--peak", "9users", "--slo", "ttft_p99=0.001"),
             "no number of replicas meets",
             id="an objective out of reach",

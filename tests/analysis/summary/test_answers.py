@@ -23,7 +23,7 @@ from tests.support.analysis.found import (
     now_and_then,
     samples,
 )
-from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, meta_of, record, write_run
+from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, meta_of, record, stages_of, write_run
 
 
 def prompts_of(tokens: int, every: int) -> Change:
@@ -236,3 +236,27 @@ def test_hidden_reasoning_is_no_disagreement_and_no_time_per_token(tmp_path: Pat
     assert summary.stages[0].value("tpot", "p50") == pytest.approx(0.02)
     assert summary.stages[0].value("reasoning_tokens") == 60
     assert "token_count_disagrees" not in {f.kind for f in summary.findings}
+
+
+@pytest.mark.parametrize(
+    ("loaded", "severity", "words"),
+    [
+        pytest.param("abcde", "note", "all 5 prompts got the same answer at 4 users as at 1 user", id="all alike"),
+        pytest.param("abxde", "warn", "1 of 5 prompts got another answer at 4 users than at 1 user", id="one differs"),
+        pytest.param("ab", "note", "all 2 prompts got the same answer", id="what was asked twice counts"),
+    ],
+)
+def test_greedy_answers_under_load_are_those_of_one_user(
+    tmp_path: Path, loaded: str, severity: str, words: str
+) -> None:
+    stages = stages_of((1, 4), 5.0)
+    records = [
+        record(k, (k * 4 + stage * 50 + 12) * 10**8, stage=stage, prompt_id=f"p{k}", answer_digest=letter)
+        for stage, letters in enumerate(("abcde", loaded))
+        for k, letter in enumerate(letters)
+    ]
+    for workload, expected in (({"temperature": 0.0, "dataset": "x"}, 1), ({"temperature": 0.7, "dataset": "x"}, 0)):
+        run = write_run(tmp_path / str(expected), meta_of(stages, workload=workload), records)
+        found = [one for one in summarise(load_run(run)).findings if one.kind == "answers_under_load"]
+        assert len(found) == expected
+        assert all(one.severity == severity and one.evidence.startswith(words) for one in found)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.stats.intervals import DEPENDS_ON_CUT_OFF
 from analysis.summary.run_summary import as_document
 from records.stage import SECOND
-from records.view import EMPTY
+from records.view import DEPENDS_ON_CUT_OFF, EMPTY
 from tests.support.analysis.one_stage import MS, stage_of, summary_of
 from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, record
 

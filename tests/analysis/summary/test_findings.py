@@ -10,8 +10,10 @@ import pytest
 
 from analysis.data.load import load_run
 from analysis.summary import findings as table
-from analysis.summary.findings import Rule, RunRule, findings_of_stage
+from analysis.summary.findings import RunRule, findings_of_stage
 from analysis.summary.run_summary import RunSummary, as_document, read_summary, summarise, write_summary
+from records.findings import table as stage_table
+from records.findings.table import Rule
 from records.search import SearchRecord
 from records.view import Evidence, Finding, Level, StageKey, StageView
 from tests.support.analysis.found import STAGES, changed, every_100_ms, findings, samples
@@ -31,7 +33,7 @@ def test_a_rule_that_is_added_to_the_table_is_found(tmp_path: Path, monkeypatch:
     """In the view of its stage, among all findings of the run, and in `summary.json`."""
     slow = Rule("too_slow", lambda view: Evidence("warn", f"{view.ok} slow answers"), "be quick")
     empty = RunRule("no_label", lambda run, stages: [Evidence("note", f"{len(stages)} stage")], "give it one")
-    monkeypatch.setattr(table, "STAGE_RULES", (*table.STAGE_RULES, slow))
+    monkeypatch.setattr(stage_table, "STAGE_RULES", (*stage_table.STAGE_RULES, slow))
     monkeypatch.setattr(table, "RUN_RULES", (*table.RUN_RULES, empty))
     summary = summarise(load_run(write_run(tmp_path, meta_of(STAGES), every_100_ms(), samples())))
     of_stage = Finding("too_slow", "warn", "140 slow answers", "be quick", StageKey(0, "1 user"), "fake")

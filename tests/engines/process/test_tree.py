@@ -202,7 +202,7 @@ sys.path.insert(0, sys.argv[1])
 settings = ServerSettings(port=0)
 watch = Watch(stop_grace=1.0)
 engine = ChildEngine("family", None, {"file": sys.argv[2]}, watch=watch, target="family_engine:FamilyEngine")
-run(create_app(engine, ByteTokenizer(), settings), listen(settings), settings)
+run(create_app(engine, ByteTokenizer(), settings), listen(settings))
 """
 
 

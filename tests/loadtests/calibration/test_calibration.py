@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from enginebench import app
 from loadtests.harness.calibration.calibrate import BUSY, TTFT, _cell, pace, parse_grid, percentile
-from loadtests.harness.calibration.result import Calibration, Cell, Error, load, save
 from loadtests.harness.calibration.table import sentence
+from loadtests.harness.run.calibration import Calibration, Cell, Error, load, save
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 
 
@@ -29,7 +29,7 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Calibrati
 
     folder = tmp_path_factory.mktemp("calibrated")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("loadtests.harness.calibration.result.platformdirs.user_data_path", lambda _: folder)
+        patch.setattr("loadtests.harness.run.calibration.platformdirs.user_data_path", lambda _: folder)
         patch.setattr("os.cpu_count", lambda: 1)
         done = CliRunner().invoke(app, ["calibrate", "--loads", "10x50", "--seconds", "2", "--processes", "2"])
     assert done.exit_code == 0, done.output

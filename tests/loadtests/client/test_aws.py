@@ -19,6 +19,7 @@ from loadtests.harness.client.access import access_to
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.dialects.registry import DIALECTS
+from tests.support.loadtests.asking import due
 from tests.support.servers.wire_script import WireServer, json_answer
 
 ADDRESS = "https://bedrock-runtime.eu-west-3.amazonaws.com"
@@ -50,7 +51,7 @@ def test_the_signature_fits_the_request_that_the_server_receives(
     with WireServer([json_answer("200 OK", {})]) as server:
         access = access_to(server.url, "bedrock", (), False, {})
         client = Client(server.url, headers=access.headers, signer=access.signer)
-        client.request(CALL, time.monotonic_ns(), lambda _: None)
+        client.request(CALL, due(time.monotonic_ns()), lambda _: None)
         client.close()
         server.finish_writing()
     head, _, body = server.requests[0].partition(b"\r\n\r\n")
@@ -123,7 +124,7 @@ def test_credentials_that_cannot_be_renewed_fail_the_request(monkeypatch: pytest
     monkeypatch.setattr(Credentials, "get_frozen_credentials", expired)
     with WireServer([]) as server:
         client = Client(server.url, signer=signer)
-        seen = client.request(CALL, time.monotonic_ns(), lambda _: None)
+        seen = client.request(CALL, due(time.monotonic_ns()), lambda _: None)
         client.close()
     assert (seen.outcome, seen.t_send) == ("disconnected", None)
     assert "the AWS credentials could not be renewed" in (seen.detail or "")

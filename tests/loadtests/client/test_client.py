@@ -13,8 +13,8 @@ import pytest
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.exchange import Exchange
-from records.request import Observation
-from tests.support.loadtests.asking import CHAT, GOOD_END, ask, ask_scripted
+from records.request import RequestRecord
+from tests.support.loadtests.asking import CHAT, GOOD_END, ask, ask_scripted, due
 from tests.support.servers.framings import chunked, counted, until_close
 from tests.support.servers.wire_script import (
     DONE,
@@ -44,7 +44,7 @@ def test_one_connection_serves_many_requests() -> None:
     with WireServer([HEAD, frame(token()), GOOD_END]) as server:
         client = Client(server.url, headers={"authorization": "Bearer secret"})
         client.connect()
-        assert [client.request(CHAT, 0, lambda _: None).outcome for _ in range(5)] == ["ok"] * 5
+        assert [client.request(CHAT, due(0), lambda _: None).outcome for _ in range(5)] == ["ok"] * 5
         client.close()
     assert server.connections == 1
     head = server.requests[0].lower()
@@ -68,9 +68,9 @@ def test_a_lost_idle_connection_is_opened_again_before_the_timed_region(first: l
     with WireServer(first, [HEAD, frame(token()), GOOD_END]) as server:
         client = Client(server.url)
         client.connect()
-        before = client.request(CHAT, 0, lambda _: None)
+        before = client.request(CHAT, due(0), lambda _: None)
         gevent.sleep(0.1)
-        after = client.request(CHAT, 0, lambda _: None)
+        after = client.request(CHAT, due(0), lambda _: None)
         client.close()
     assert (before.outcome, before.t_connect) == ("ok", None)
     assert after.outcome == "ok"
@@ -117,8 +117,8 @@ def test_silence_and_slowness_have_their_limits() -> None:
 def test_a_killed_request_is_cut_off_and_keeps_what_it_has_seen() -> None:
     with WireServer([HEAD, *tokens_every(0.05)]) as server:
         client = Client(server.url)
-        heard: list[Observation] = []
-        user = gevent.spawn(client.request, CHAT, 0, heard.append)
+        heard: list[RequestRecord] = []
+        user = gevent.spawn(client.request, CHAT, due(0), heard.append)
         gevent.sleep(0.3)
         user.kill()
         assert isinstance(user.value, gevent.GreenletExit)
@@ -134,8 +134,8 @@ def test_a_server_that_is_not_there_is_an_outcome_not_an_exception() -> None:
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
     client = Client(f"http://127.0.0.1:{port}")
-    heard: list[Observation] = []
-    seen = client.request(CHAT, 5, heard.append)
+    heard: list[RequestRecord] = []
+    seen = client.request(CHAT, due(5), heard.append)
     assert heard == [seen]
     assert (seen.outcome, seen.t_sched, seen.t_send, seen.status) == ("disconnected", 5, None, None)
     assert f"no connection to 127.0.0.1:{port}" in (seen.detail or "")
@@ -173,7 +173,7 @@ def test_what_cannot_work_is_refused_at_once(url: str, headers: dict[str, str], 
 def test_a_base_url_may_end_where_openai_clients_want_it_to_end(base: str) -> None:
     with WireServer([HEAD, frame(token()), GOOD_END]) as server:
         client = Client(server.url + base)
-        assert client.request(CHAT, 0, lambda _: None).outcome == "ok"
+        assert client.request(CHAT, due(0), lambda _: None).outcome == "ok"
         client.close()
     prefix = "/proxy" if "proxy" in base else ""
     assert server.requests[0].startswith(f"POST {prefix}/v1/chat/completions HTTP/1.1\r\n".encode())
@@ -191,7 +191,7 @@ def test_nothing_of_a_request_is_kept() -> None:
         before = exchanges()
         try:
             for _ in range(20):
-                client.request(CHAT, 0, lambda _: None)
+                client.request(CHAT, due(0), lambda _: None)
             kept = exchanges() - before
         finally:
             gc.enable()

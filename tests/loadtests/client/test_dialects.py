@@ -16,7 +16,9 @@ from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest, merged
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
-from records.request import Observation
+from loadtests.harness.client.sampling import Sampling
+from records.request import RequestRecord
+from tests.support.loadtests.asking import due
 from tests.support.servers.dialect_answers import (
     ANSWERS,
     CACHED_TOKENS,
@@ -29,7 +31,7 @@ from tests.support.servers.dialect_answers import (
 from tests.support.servers.wire_script import END, Step, WireServer, frame, json_answer
 
 REQUEST = ModelRequest(
-    "a:model", (Message("system", "Be brief."), Message("user", "Who?")), 64, temperature=0.5, sampling_seed=3
+    "a:model", (Message("system", "Be brief."), Message("user", "Who?")), 64, sampling=Sampling(temperature=0.5), seed=3
 )
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
 PAUSE = 0.05
@@ -43,19 +45,19 @@ def aws_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def ask(endpoint: Endpoint, *script: Step, streamed: bool = True) -> tuple[Observation, str, bytes]:
+def ask(endpoint: Endpoint, *script: Step, streamed: bool = True) -> tuple[RequestRecord, str, bytes]:
     """What was observed, the text that a conversation goes on from, and the request as the server got it."""
     seen, text, server = served(endpoint, script, streamed)
     return seen, text, server.requests[0]
 
 
-def served(endpoint: Endpoint, script: Sequence[Step], streamed: bool) -> tuple[Observation, str, WireServer]:
+def served(endpoint: Endpoint, script: Sequence[Step], streamed: bool) -> tuple[RequestRecord, str, WireServer]:
     dialect, request = DIALECTS[endpoint], replace(REQUEST, streamed=streamed)
     with WireServer(script) as server:
         access = access_to(server.url, endpoint, (), False, {})
         client = Client(server.url, headers=access.headers, signer=access.signer)
         call = Call(dialect.path(request), msgspec.json.encode(dialect.body(request)), streamed, dialect)
-        seen = client.request(call, time.monotonic_ns(), lambda _: None)
+        seen = client.request(call, due(time.monotonic_ns()), lambda _: None)
         client.close()
         server.finish_writing()
         return seen, client.answer_text, server
@@ -178,7 +180,7 @@ BODIES: list[Any] = [
 def test_what_is_sent(endpoint: Endpoint, path: str, body: dict[str, Any]) -> None:
     dialect = DIALECTS[endpoint]
     assert (dialect.path(REQUEST), dialect.body(REQUEST)) == (path, body)
-    plain = dialect.body(replace(REQUEST, temperature=None, sampling_seed=None))
+    plain = dialect.body(replace(REQUEST, sampling=Sampling(temperature=None)))
     assert "temperature" not in json.dumps(plain)
     assert '"seed"' not in json.dumps(plain)
 

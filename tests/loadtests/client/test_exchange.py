@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import pairwise
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from loadtests.harness.client.dialects.openai import CompletionAnswer
 from loadtests.harness.client.exchange import READS_PER_PARSE, Exchange
-from tests.support.loadtests.prepared_reads import Reads, exchange_of
+from tests.support.loadtests.prepared_reads import Reads, exchange_of, seen_by
 from tests.support.servers.wire_script import (
     DONE,
     END,
@@ -44,7 +43,7 @@ def test_for_any_split_into_reads_the_observation_is_the_same(cuts: list[int]) -
     at = sorted({0, *cuts, len(ANSWER)})
     exchange = exchange_of([ANSWER[start:end] for start, end in pairwise(at)])
     assert exchange.reusable, "the last read ended the message, and nothing was waited for"
-    seen = exchange.observation(0, False)
+    seen = seen_by(exchange)
     assert (seen.outcome, seen.chunks, seen.output_tokens, seen.prompt_tokens) == ("ok", 14, 14, 7)
     assert (seen.server_queue, seen.first_chunk_tokens, len(seen.icl)) == (1.0, 1, 13)
     assert seen.t_first is not None
@@ -53,7 +52,7 @@ def test_for_any_split_into_reads_the_observation_is_the_same(cuts: list[int]) -
 
 def test_one_byte_at_a_time_is_no_different() -> None:
     exchange = exchange_of([ANSWER[n : n + 1] for n in range(len(ANSWER))])
-    assert exchange.observation(0, False).chunks == 14
+    assert seen_by(exchange).chunks == 14
 
 
 def test_a_long_answer_does_not_pile_up() -> None:
@@ -76,11 +75,11 @@ def test_a_mistake_of_our_own_ends_the_request(monkeypatch: pytest.MonkeyPatch) 
     exchange.start(b"")
     with pytest.raises(ZeroDivisionError):
         exchange.on_readable()
-    seen = exchange.observation(time.monotonic_ns(), None)
+    seen = seen_by(exchange)
     assert (seen.outcome, "an unforeseen mistake" in (seen.detail or "")) == ("bad_stream", True)
 
 
 def test_a_stream_of_carriage_returns_that_stays_open_is_done_at_done() -> None:
     events = [token(f" {n}").replace(b"\n", b"\r") for n in range(20)]
     exchange = exchange_of([HEAD_UNTIL_CLOSE, *events, DONE.replace(b"\n", b"\r")])
-    assert exchange.observation(time.monotonic_ns(), None).outcome == "ok"
+    assert seen_by(exchange).outcome == "ok"

@@ -13,7 +13,7 @@ import pytest
 
 from records.metrics import BY_NAME
 from tests.support.loadtests.asking import GOOD_END
-from tests.support.loadtests.prepared_reads import CLOSED, bytewise, exchange_of, observe
+from tests.support.loadtests.prepared_reads import CLOSED, bytewise, exchange_of, observe, seen_by
 from tests.support.servers.framings import FRAMINGS, counted, http_1_0, until_close
 from tests.support.servers.wire_script import (
     DONE,
@@ -369,7 +369,7 @@ def test_reasoning_among_the_parts_of_the_content_is_reasoning() -> None:
     thinking = delta(content=[{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}])
     pieces = [HEAD, frame(thinking), frame(token("yes")), frame(finish()) + frame(DONE) + LAST_CHUNK]
     exchange = exchange_of(pieces, gap=50_000_000)
-    seen = exchange.observation(0, None)
+    seen = seen_by(exchange)
     assert (seen.chunks, seen.text, exchange._answer.spoken) == (2, "hmyes", "yes")
     assert seen.t_first is not None
     assert seen.t_first_out == seen.t_first + 50_000_000

@@ -16,7 +16,10 @@ from typer.testing import CliRunner
 from enginebench import app
 from loadtests import cli
 from loadtests.harness.command import drive
-from loadtests.harness.command.drive import Job, Subject, engine_options, find_scenario, rounds, subjects
+from loadtests.harness.command.contenders import Contender, contenders
+from loadtests.harness.command.job import Job, find_scenario
+from loadtests.harness.command.rounds import rounds
+from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests
 from records.metrics import BY_NAME
@@ -96,23 +99,30 @@ def test_a_server_that_is_there_is_tested_where_it_is_with_one_model_after_anoth
     ("options", "sentence"),
     [
         pytest.param([], "--engine NAME", id="nothing to test"),
-        pytest.param(["--engine", "fake", "--url", "http://x"], "--engine NAME", id="two things to test"),
+        pytest.param(["--engine", "fake", "--engine", "fake"], "--engine first=fake", id="one name for two"),
+        pytest.param(["--engine", "fake", "--url", "http://127.0.0.1:9"], "cannot reach", id="one of two is missing"),
+        pytest.param(["--engine", "fake", "--url", "http://x", "--label", "y"], "name the contenders", id="one label"),
+        pytest.param(["--engine", "fake", "--repeat", "2", "--run-id", "y"], "--run-id names one run", id="one folder"),
+        pytest.param(["--engine", "fake", "--model", "nope"], "no model called `nope`", id="a model's name"),
+        pytest.param(["--url", "http://127.0.0.1:9", "--port", "1"], "--port is for an engine", id="a running server"),
         pytest.param(["--engine", "fake", "--stages", "some"], "such as 10,20,40", id="stages that are no numbers"),
         pytest.param(["--engine", "fake", "--warm-up", "1"], "nothing left to measure", id="a warm-up that fills it"),
         pytest.param(["--engine", "fake", "-o", "vllm.a=1"], "not among the engines", id="a setting of another engine"),
         pytest.param(["--engine", "fake", "-o", "ttft"], "name=value", id="a setting without a value"),
         pytest.param(["--url", "http://127.0.0.1:9"], "cannot reach", id="no server there"),
-        pytest.param(["--url", "127.0.0.1:9"], "`127.0.0.1:9` is not a server's address", id="an address without http"),
+        pytest.param(["--url", "127.0.0.1:9"], "cannot reach http://127.0.0.1:9", id="an address without http"),
+        pytest.param(["--engine", "vlm"], "no engine called `vlm`; choose from fake", id="an engine's name"),
         pytest.param(["--engine", "fake", "--engine", "vlm"], "no engine called `vlm`", id="a second engine's name"),
-        pytest.param(
-            ["--url", "http://127.0.0.1:9", "--label", "a [fp8]"], "a [fp8]: starting", id="brackets in a label"
-        ),
+        pytest.param(["--engine", "fake", "--heade", "A: b"], "No such option: --heade", id="half a flag"),
     ],
 )
-def test_a_mistake_gets_a_sentence_and_exit_code_2(tmp_path: Path, options: list[str], sentence: str) -> None:
+def test_a_mistake_gets_a_sentence_and_exit_code_2_before_there_is_a_folder(
+    tmp_path: Path, options: list[str], sentence: str
+) -> None:
     with without_settings():
         done = CliRunner().invoke(app, [*RUN[3:], *options, "--stage-seconds", "1", "--runs", str(tmp_path)])
     assert sentence in done.stderr
+    assert list(tmp_path.iterdir()) == []
     assert isinstance(done.exception, SystemExit), done.exception
     assert done.exit_code == 2
     assert done.stdout == ""
@@ -145,12 +155,17 @@ def test_a_folder_that_cannot_be_written_gets_a_sentence_and_exit_code_2(tmp_pat
     assert (done.exit_code, done.stdout) == (2, "")
 
 
-def test_a_mistake_that_the_server_finds_gets_its_sentence_and_exit_code_2(tmp_path: Path) -> None:
-    command = [*RUN, "--engine", "vlm", "--stage-seconds", "1", "--runs", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
-    assert "no engine called `vlm`; choose from fake" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert (done.returncode, done.stdout) == (2, "")
+def test_an_unknown_scenario_is_the_first_thing_that_is_said() -> None:
+    done = CliRunner().invoke(app, ["run", "nope"])
+    assert "no scenario called `nope`; choose from agents, " in done.stderr
+    assert done.exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["REPEAT_INDEX", "PROMPT_SET"])
+def test_variables_that_have_no_effect_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"ENGINEBENCH_{name}", "1")
+    with pytest.raises(UserMistake, match=f"ENGINEBENCH_{name} is for `locust -f` alone"):
+        Job.of(find_scenario("concurrent"), {}, 1, [])
 
 
 @pytest.mark.parametrize(
@@ -177,27 +192,17 @@ def test_settings_are_checked_with_the_scenarios_own_before_anything_is_started(
 
 
 def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path) -> None:
-    with ScriptedServer(Script(statuses=[500] * 1000)) as server:
+    with ScriptedServer(Script(statuses=[500] * 1000, models=("first", "second"))) as server:
         command = [*RUN, "--url", server.url, "--json", "--stages", "1", "--stage-seconds", "2"]
-        command += ["--runs", str(tmp_path)]
+        command += ["--runs", str(tmp_path), "--run-id", "mine"]
         done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
     assert done.returncode == 2, done.stderr
+    assert f"{server.url} lists 2 models; first is tested. --model names another." in done.stderr
+    assert read_meta(tmp_path / "mine").label == "scripted", "as the server calls its engine"
     document = json.loads(done.stdout)
     assert document["invalid"] is True
     assert [f["kind"] for f in document["runs"][0]["findings"] if f["severity"] == "invalid"] == ["failures"]
     assert cli._report([Path(document["runs"][0]["folder"])], allow_invalid=True, as_json=True) == 0
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        pytest.param(["a=1"], {"x": ["a=1"], "y": ["a=1"]}, id="for all"),
-        pytest.param(["x.a=1", "b=2"], {"x": ["a=1", "b=2"], "y": ["b=2"]}, id="for one, and for all"),
-        pytest.param(["x.p=a.b=c"], {"x": ["p=a.b=c"], "y": []}, id="dots and equals signs in a value"),
-    ],
-)
-def test_settings_of_engines(given: list[str], expected: dict[str, list[str]]) -> None:
-    assert engine_options(given, ["x", "y"]) == expected
 
 
 def test_an_unknown_scenario_gets_the_choices(tmp_path: Path) -> None:
@@ -216,13 +221,12 @@ def test_the_scenarios_are_the_choices() -> None:
 
 
 def test_what_goes_to_locust_has_no_secrets_in_it(tmp_path: Path) -> None:
-    given = {"load": "2", "no_stream": "yes", "header": "X-Tenant: a-secret", "runs": str(tmp_path), "insecure": "yes"}
+    given = {"load": "2", "no_stream": "yes", "runs": str(tmp_path), "insecure": "yes"}
     job = Job.of(CONCURRENT, given, 2, ["--loglevel", "DEBUG"])
-    assert job.words == ["--stages=2", "--no-stream", f"--runs={tmp_path}", "--insecure"]
-    assert job.secrets == {"ENGINEBENCH_HEADER": "X-Tenant: a-secret"}
-    assert (job.settings.header, job.settings.runs, job.processes, job.locust) == (
-        (("X-Tenant", "a-secret"),), tmp_path, 2, ("--loglevel", "DEBUG"),
-    )  # fmt: skip
+    assert job.words == ["--stages=2", "--no-stream", "--insecure"]
+    assert (job.settings.runs, job.processes, job.locust) == (tmp_path, 2, ("--loglevel", "DEBUG"))
+    contender = Contender("old", url="http://x", headers="X-Tenant: a-secret", key="a-key")
+    assert contender.secrets == {"ENGINEBENCH_HEADER": "X-Tenant: a-secret", "ENGINEBENCH_API_KEY": "a-key"}
 
 
 def test_several_processes_talk_on_a_port_of_their_own_and_on_loopback_only() -> None:
@@ -235,9 +239,9 @@ def test_several_processes_talk_on_a_port_of_their_own_and_on_loopback_only() ->
 
 
 def test_engines_are_interleaved_so_that_a_drift_favours_neither() -> None:
-    order = [(repeat.index, engines) for repeat, engines in rounds(["a", "b"], 3)]
-    assert order == [(0, ["a", "b"]), (1, ["b", "a"]), (2, ["a", "b"])]
-    sets = [repeat.prompt_set for series in range(2) for repeat, _ in rounds(["a"], 3)]
+    a, b = Contender("a", engine="fake"), Contender("b", engine="fake")
+    assert [(repeat.index, order) for repeat, order in rounds([a, b], 3)] == [(0, [a, b]), (1, [b, a]), (2, [a, b])]
+    sets = [repeat.prompt_set for series in range(2) for repeat, _ in rounds([a], 3)]
     assert len(set(sets)) == 6, "every round of every series asks its own prompts"
 
 
@@ -256,8 +260,8 @@ def repeated(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], str]
         (twin / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {TWIN}\nVersion: 1\n")
         (twin / "entry_points.txt").write_text(f"[enginebench.engines]\n{TWIN} = parrot_engine:PARROT\n")
         job = Job.of(CONCURRENT, given | {"runs": str(tmp_path_factory.mktemp("repeated"))}, 1, [])
-        options = engine_options(["tpot=0.002"], engines)
-        assert cli._measure(job, options, subjects(engines, []), None, 2, Console(file=said), runs), said.getvalue()
+        tested = contenders(engines, [], ["tpot=0.002"])
+        assert cli._measure(job, tested, 2, 0, Terminal(Console(file=said)), runs), said.getvalue()
     return runs, said.getvalue()
 
 
@@ -292,15 +296,3 @@ def test_engines_of_a_round_are_asked_the_same_and_rounds_are_asked_alike(
             assert len(pairs) >= 10
             assert all(a[1:] == b[1:] for a, b in pairs), "the same lengths"
             assert {a[0] == b[0] for a, b in pairs} == {same}
-
-
-def test_each_engine_is_run_with_each_model_under_a_name_of_its_own() -> None:
-    assert subjects(["a", "b"], []) == [Subject("a"), Subject("b")]
-    assert subjects(["a"], ["small"]) == [Subject("a", "small")]
-    assert subjects(["a", "b"], ["small", "large"]) == [
-        Subject("a", "small", "a small"), Subject("a", "large", "a large"),
-        Subject("b", "small", "b small"), Subject("b", "large", "b large"),
-    ]  # fmt: skip
-    assert subjects([""], ["small", "large"]) == [Subject("", "small", "small"), Subject("", "large", "large")]
-    with pytest.raises(UserMistake, match="only once"):
-        subjects(["a"], ["small", "small"])

@@ -8,7 +8,9 @@ from pathlib import Path
 from rich.console import Console
 
 from loadtests import cli
-from loadtests.harness.command.drive import Job, find_scenario, subjects
+from loadtests.harness.command.contenders import contenders
+from loadtests.harness.command.job import Job, find_scenario
+from loadtests.harness.command.terminal import Terminal
 from records.files import read_meta
 
 
@@ -16,9 +18,9 @@ def test_memory_is_measured_for_every_model(tmp_path: Path) -> None:
     """The fake engine has any model's name and loads none."""
     names = ["random:llama-3.2-tiny", "random:gpt2"]
     given = {"load": "1", "prompt_tokens": "32,64", "output_tokens": "4", "stage_seconds": "1", "runs": str(tmp_path)}
-    job, options = Job.of(find_scenario("memory"), given, 1, []), dict[str, list[str]](fake=[])
-    console, runs = Console(file=io.StringIO(), width=400), list[Path]()
-    assert cli._measure(job, options, subjects(["fake"], names), None, 1, console, runs)
+    job = Job.of(find_scenario("memory"), given, 1, [])
+    terminal, runs = Terminal(Console(file=io.StringIO(), width=400)), list[Path]()
+    assert cli._measure(job, contenders(["fake"], [], models=names), 1, 0, terminal, runs)
     metas = [read_meta(run) for run in runs]
     assert [meta.label for meta in metas] == ["fake random:llama-3.2-tiny", "fake random:gpt2"]
     assert [meta.model for meta in metas] == ["random:llama-3.2-tiny", "random:gpt2"]

@@ -24,6 +24,13 @@ def test_an_address_with_a_password_in_it_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_address_without_http_is_taken_as_one(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        bare = server.url.removeprefix("http://")
+        plan = prepare("short", SHORT, RunSettings(runs=tmp_path), bare, SHORT.plan(), 1, 1, grace=0.0)
+    assert (plan.meta.url, plan.meta.label) == (server.url, "scripted")
+
+
 def test_a_runs_prompts_are_its_own_unless_told_otherwise(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         own, same = (

@@ -1,15 +1,21 @@
 """What a server says of itself before a run, and what is said where it is none."""
 
+import logging
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from loadtests.harness.client.access import Access
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
-from loadtests.harness.run.counting import material_for
+from loadtests.harness.client.sampling import Sampling
+from loadtests.harness.run.counting import prompt_source_for
+from loadtests.harness.run.fitting import look_at
 from loadtests.harness.run.target import Target, UnreachableServer, origin_of
+from loadtests.harness.scenario import Scenario
+from loadtests.harness.settings.run import RunSettings
 from tests.support.servers.scripted import Script, ScriptedServer
 
 
@@ -27,9 +33,9 @@ def not_tried(text: str) -> int | None:
 def test_the_servers_own_tokenizer_says_how_many_words_make_a_prompt() -> None:
     with ScriptedServer() as server, target(server.url) as asked:
         # The scripted tokenizer counts words and adds seven for a template; the instruction has eight words.
-        material = material_for(asked, "scripted-model", "chat", "words", None, not_tried)
-        assert (material.template, material.instruction, material.exact) == (8, 8, True)
-        assert {cost for _, cost in material.words} == {1}
+        source = prompt_source_for(asked, "scripted-model", "chat", "words", None, not_tried)
+        assert (source.template, source.instruction, source.exact) == (8, 8, True)
+        assert {cost for _, cost in source.words} == {1}
         assert asked.model(None, CHAT) == "scripted-model"
         assert asked.model("another", CHAT) == "another"
         assert asked.engine() == {"name": "scripted", "features": ["ignore_eos"]}
@@ -38,8 +44,8 @@ def test_the_servers_own_tokenizer_says_how_many_words_make_a_prompt() -> None:
 @pytest.mark.parametrize(("endpoint", "template"), [("chat", 11), ("completions", 1)])
 def test_a_server_without_the_extra_pages_will_do(endpoint: Endpoint, template: int) -> None:
     with ScriptedServer(Script(tokenizes=False, engine=None)) as server, target(server.url) as asked:
-        material = material_for(asked, "scripted-model", endpoint, "words", None, lambda text: None)
-        assert (material.template, material.exact) == (template, False)
+        source = prompt_source_for(asked, "scripted-model", endpoint, "words", None, lambda text: None)
+        assert (source.template, source.exact) == (template, False)
         assert asked.engine() is None
 
 
@@ -80,12 +86,43 @@ def test_a_server_that_lists_no_model_asks_for_one() -> None:
         assert asked.model("mine", CHAT) == "mine"
 
 
+def test_which_of_several_models_is_taken_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with ScriptedServer(Script(models=("one", "two"))) as server, target(server.url) as asked:
+        assert asked.model(None, CHAT) == "one"
+        assert caplog.messages[-1] == f"{server.url} lists 2 models; one is tested. --model names another."
+
+
+def test_a_web_page_is_told_from_a_server_without_models() -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n<!doctype html>"
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        served = pool.submit(answer_once, server, answer)
+        with (
+            target(f"http://127.0.0.1:{server.getsockname()[1]}") as asked,
+            pytest.raises(UnreachableServer, match="is a web page: is there an OpenAI-compatible server"),
+        ):
+            asked.model(None, CHAT)
+        served.result(5)
+
+
+def test_https_to_a_server_without_it_is_told_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        served = pool.submit(answer_once, server, b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        port = server.getsockname()[1]
+        with (
+            target(f"https://127.0.0.1:{port}") as asked,
+            pytest.raises(UnreachableServer, match=f"speaks plain http, not https: give http://127.0.0.1:{port}"),
+        ):
+            asked.model(None, CHAT)
+        served.result(5)
+
+
 @pytest.mark.parametrize("url", ["http://x:1", "http://x:1/", "http://x:1/v1", "http://x:1/v1/"])
 def test_a_base_url_as_openais_clients_take_it_is_fine_too(url: str) -> None:
     assert origin_of(url) == "http://x:1"
 
 
-ASKED = ModelRequest("m", (Message("user", "the"),), 16, temperature=0.0)
+ASKED = ModelRequest("m", (Message("user", "the"),), 16)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +139,8 @@ ASKED = ModelRequest("m", (Message("user", "the"),), 16, temperature=0.0)
 )  # fmt: skip
 def test_what_a_model_refuses_is_left_out(refuses: dict[str, str], becomes: tuple[str, float | None]) -> None:
     with ScriptedServer(Script(refuses=refuses)) as server, target(server.url) as asked:
-        trial = asked.try_out(ASKED, CHAT, {})
-    assert (trial.request.max_tokens_field, trial.request.temperature) == becomes
+        trial = asked.try_out(ASKED, CHAT)
+    assert (trial.request.max_tokens_field, trial.request.sampling.temperature) == becomes
     assert trial.prompt_tokens == 8
 
 
@@ -123,10 +160,28 @@ def test_what_stands_in_the_way_of_every_request_is_said_before_the_run(
         target(server.url) as asked,
         pytest.raises(UnreachableServer, match=sentence),
     ):
-        asked.try_out(ASKED, DIALECTS[endpoint], {})
+        asked.try_out(ASKED, DIALECTS[endpoint])
 
 
 def test_a_server_that_is_busy_is_left_to_the_run() -> None:
     with ScriptedServer(Script(statuses=[503])) as server, target(server.url) as asked:
-        assert asked.try_out(ASKED, CHAT, {"top_k": 1}).prompt_tokens is None
+        assert asked.try_out(replace(ASKED, sampling=Sampling(extra_body='{"top_k": 1}')), CHAT).prompt_tokens is None
         assert server.bodies[0]["top_k"] == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "obeys"),
+    [
+        pytest.param(Script(owner="vllm", tokens=16), True, id="vLLM"),
+        pytest.param(Script(owner="llamacpp", tokens=16), True, id="llama.cpp"),
+        pytest.param(Script(owner="vllm", tokens=3), False, id="shorter all the same"),
+        pytest.param(Script(owner="sglang", tokens=16, refuses={"ignore_eos": "no ignore_eos"}), False, id="refused"),
+        pytest.param(Script(owner="openai", tokens=16), False, id="a server that is not known to take it"),
+    ],
+)
+def test_who_takes_ignore_eos_is_recognised(script: Script, obeys: bool) -> None:
+    script.engine = None
+    with ScriptedServer(script) as server, target(server.url) as asked:
+        found = look_at(asked, Scenario(), RunSettings())
+        assert found.sampling.to_full_length is obeys
+        assert server.bodies[0].get("ignore_eos") is (None if script.owner == "openai" else True)

@@ -8,22 +8,25 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import msgspec
 import pytest
 
 from analysis.data.load import load_run
 from analysis.summary.run_summary import summarise
 from loadtests.harness.schedule.retries import pause_before_retry
-from records.request import Observation, Outcome, RequestRecord
+from records.request import Outcome, RequestRecord
 from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
+from tests.support.records import record
 from tests.support.servers.scripted import Script, ScriptedServer
 from tests.support.servers.served import Served, served, until
 
 RATE = ROOT / "loadtests/rate.py"
 
 
-def failed(outcome: Outcome = "rejected", status: int | None = 429, retry_after: float | None = None) -> Observation:
-    return Observation(outcome=outcome, t_sched=0, t_end=1, status=status, retry_after=retry_after)
+def failed(outcome: Outcome = "rejected", status: int | None = 429, **changes: Any) -> RequestRecord:
+    return record(outcome=outcome, status=status, **changes)
 
 
 @pytest.mark.parametrize(
@@ -31,13 +34,13 @@ def failed(outcome: Outcome = "rejected", status: int | None = 429, retry_after:
 )
 def test_the_pause_doubles_up_to_a_limit_and_is_spread(attempt: int, least: float, most: float) -> None:
     rng = Random(1)
-    drawn = [pause_before_retry(failed(), attempt, 20, rng) or 0.0 for _ in range(2000)]
+    drawn = [pause_before_retry(failed(attempt=attempt), 20, rng) or 0.0 for _ in range(2000)]
     assert least <= min(drawn) < least + 0.02 * most
     assert most - 0.02 * most < max(drawn) <= most
 
 
 @pytest.mark.parametrize(
-    ("observation", "again"),
+    ("ended", "again"),
     [
         pytest.param(failed(), True, id="429"),
         pytest.param(failed("rejected", 503), True, id="503"),
@@ -48,18 +51,18 @@ def test_the_pause_doubles_up_to_a_limit_and_is_spread(attempt: int, least: floa
         pytest.param(failed("http_error", 400), False, id="a request that is wrong stays wrong"),
         pytest.param(failed("timeout", None), False, id="who has left does not come back"),
         pytest.param(failed("cut_off", None), False, id="the run is over"),
-        pytest.param(Observation(outcome="ok", t_sched=0, t_end=1), False, id="an answer"),
+        pytest.param(record(), False, id="an answer"),
         pytest.param(failed("dropped", None), False, id="never sent"),
     ],
 )
-def test_what_is_asked_again(observation: Observation, again: bool) -> None:
-    assert (pause_before_retry(observation, 0, 1, Random(0)) is not None) is again
-    assert pause_before_retry(observation, 1, 1, Random(0)) is None, "once is enough"
+def test_what_is_asked_again(ended: RequestRecord, again: bool) -> None:
+    assert (pause_before_retry(ended, 1, Random(0)) is not None) is again
+    assert pause_before_retry(msgspec.structs.replace(ended, attempt=1), 1, Random(0)) is None, "once is enough"
 
 
 def test_the_server_says_when(tmp_path: Path) -> None:
-    assert pause_before_retry(failed(retry_after=3.0), 0, 1, Random(0)) == 3.0
-    pause = pause_before_retry(failed(retry_after=86400.0), 0, 1, Random(0))
+    assert pause_before_retry(failed(retry_after=3.0), 1, Random(0)) == 3.0
+    pause = pause_before_retry(failed(retry_after=86400.0), 1, Random(0))
     assert pause is not None
     assert pause < 1, "nobody comes back for the answer tomorrow"
 

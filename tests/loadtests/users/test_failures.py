@@ -19,16 +19,12 @@ from locust import events
 from locust.runners import WorkerRunner
 
 from loadtests.harness.scenario import Scenario, users
-from loadtests.harness.users.locustfile import locust_classes
 from loadtests.harness.users.user import ModelUser
 
 
-class Own(ModelUser):
+class User(ModelUser):
+    scenario = Scenario(load=users("4"), stage_seconds=30.0)
     {user}
-
-
-SCENARIO = Scenario(load=users("4"), stage_seconds=30.0)
-User, Stages = locust_classes(SCENARIO, Own)
 
 {listener}
 """
@@ -40,7 +36,7 @@ def listen(**given):
     raise ValueError("no such prompt file")
 """
 ONLY_IN_A_WORKER = 'if not isinstance(given["environment"].runner, WorkerRunner): return'
-SAID = "ValueError in {file}, line 21: no such prompt file"
+SAID = "ValueError in {file}, line 17: no such prompt file"
 
 
 def scenario(folder: Path, event: str = "", user: str = "pass", condition: str = "", more: str = "") -> Path:
@@ -72,7 +68,7 @@ def test_an_exception_in_a_listener_ends_the_run(tmp_path: Path, event: str, con
 
 
 def test_a_user_that_cannot_ask_ends_the_run(tmp_path: Path) -> None:
-    own = scenario(tmp_path, user='def next_ask(self, stage): raise LookupError("nothing to ask")')
+    own = scenario(tmp_path, user='def next_request(self, stage): raise LookupError("nothing to ask")')
     with ScriptedServer() as server:
         locust = start(server, tmp_path, scenario=own)
         output = locust.wait()

@@ -56,7 +56,7 @@ def test_a_user_stays_in_its_class_and_asks_what_the_class_asks() -> None:
     mixed = dataclasses.replace(PLAIN, classes=parse_classes("chat: weight=1 output=8; batch: prompt=400"))
     found = {}
     for user in range(8):
-        asked = asks(mixed, user=user, count=5)
+        asked = [one.record for one in asks(mixed, user=user, count=5)]
         ((name, prompt, output),) = {
             (one.request_class, one.planned_prompt_tokens, one.planned_output_tokens) for one in asked
         }
@@ -74,7 +74,7 @@ def test_each_class_runs_alone_with_its_share_of_the_load() -> None:
     ]
     assert [load for _, load, _ in planned[3:]] == [Users(40), Users(30), Users(10)]
     alone = asks(dataclasses.replace(PLAIN, classes=parse_classes(TEXT)), count=3, request_class="batch")
-    assert {(one.request_class, one.planned_prompt_tokens) for one in alone} == {("batch", 400)}
+    assert {(one.record.request_class, one.record.planned_prompt_tokens) for one in alone} == {("batch", 400)}
 
 
 def test_in_an_open_loop_every_stage_alone_or_not_has_the_requests_asked_for() -> None:

@@ -7,29 +7,35 @@ from typing import Any
 
 import pytest
 
+from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.workload.lengths import Lengths, parse_lengths, parse_several
-from loadtests.harness.workload.material import Material
+from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.words import INSTRUCTION, START, WORDS
-from loadtests.harness.workload.workload import Ask, Workload
-from records.request import Observation
+from loadtests.harness.workload.workload import PlannedRequest, Workload
+from records.request import RequestRecord
 from settings.schema import write_list
+from tests.support.records import record
 
-A_TOKEN_A_WORD = Material("words", template=12, instruction=8, words=tuple((word, 1) for word in WORDS), exact=True)
+A_TOKEN_A_WORD = PromptSource("words", template=12, instruction=8, words=tuple((word, 1) for word in WORDS), exact=True)
 PLAIN = Workload(
     model="some-model",
     endpoint="chat",
     streamed=True,
     prompt_tokens=Lengths("fixed", 40),
     output_tokens=Lengths("fixed", 16),
-    material=A_TOKEN_A_WORD,
+    source=A_TOKEN_A_WORD,
     seed=0,
     prompt_set="a set",
 )
 
 
-def asks(workload: Workload, user: int = 0, count: int = 100, **of_the_stage: str) -> list[Ask]:
-    one_user = workload.asks_of(user)
-    return [one_user.next(of_the_stage) for _ in range(count)]
+def asks(workload: Workload, user: int = 0, count: int = 100, **of_the_stage: str) -> list[PlannedRequest]:
+    one_user = workload.requests_of(user, workload.rows_of(0, 1))
+    found = []
+    for _ in range(count):
+        found.append(one_user.next(of_the_stage))
+        one_user.answered(record(), "")
+    return found
 
 
 def bodies(workload: Workload, user: int = 0, count: int = 100) -> list[dict[str, Any]]:
@@ -104,32 +110,36 @@ def test_runs_of_different_sets_plan_the_same_lengths() -> None:
         PLAIN, prompt_tokens=Lengths("uniform", 30, 90), output_tokens=Lengths("uniform", 1, 9)
     )
     other = dataclasses.replace(varied, prompt_set="another")
-    lengths = [[(a.planned_prompt_tokens, a.planned_output_tokens) for a in asks(one)] for one in (varied, other)]
+    lengths = [
+        [(a.record.planned_prompt_tokens, a.record.planned_output_tokens) for a in asks(one)] for one in (varied, other)
+    ]
     assert lengths[0] == lengths[1]
     assert len(set(lengths[0])) > 50
 
 
 def test_a_prompts_id_is_that_of_its_text() -> None:
     asked, again = asks(PLAIN, user=1), asks(PLAIN, user=1)
-    assert [one.prompt_id for one in asked] == [one.prompt_id for one in again]
-    assert len({one.prompt_id for one in asked}) == 100
+    assert [one.record.prompt_id for one in asked] == [one.record.prompt_id for one in again]
+    assert len({one.record.prompt_id for one in asked}) == 100
     elsewhere = asks(dataclasses.replace(PLAIN, model="another-model", endpoint="completions"), user=1)
-    assert [one.prompt_id for one in asked] == [one.prompt_id for one in elsewhere], "for every engine the same"
+    assert [one.record.prompt_id for one in asked] == [one.record.prompt_id for one in elsewhere], (
+        "for every engine the same"
+    )
 
 
 def test_a_stage_may_ask_for_lengths_of_its_own() -> None:
     for text, tokens in (("60", 60), ("200", 200)):
         asked = asks(PLAIN, count=5, prompt_tokens=text, output_tokens="3")
-        assert {one.planned_prompt_tokens for one in asked} == {tokens}
-        assert {one.planned_output_tokens for one in asked} == {3}
+        assert {one.record.planned_prompt_tokens for one in asked} == {tokens}
+        assert {one.record.planned_output_tokens for one in asked} == {3}
         assert {json.loads(one.call.body)["max_tokens"] for one in asked} == {3}
         assert {len(words(json.loads(one.call.body))) for one in asked} == {tokens - 20}
 
 
 def test_a_prompt_has_the_words_that_make_its_tokens() -> None:
     assert {len(words(body)) for body in bodies(PLAIN)} == {20}  # 40 tokens, less 12 and 8
-    bytes_of_words = Material("words", 4, 6, tuple((word, len(word)) for word in WORDS))
-    longer = dataclasses.replace(PLAIN, material=bytes_of_words, prompt_tokens=Lengths("fixed", 200))
+    bytes_of_words = PromptSource("words", 4, 6, tuple((word, len(word)) for word in WORDS))
+    longer = dataclasses.replace(PLAIN, source=bytes_of_words, prompt_tokens=Lengths("fixed", 200))
     assert {sum(len(word) + 1 for word in words(body)) for body in bodies(longer)} == {190}
 
 
@@ -165,7 +175,7 @@ def test_a_shared_prefix_is_the_same_for_all_and_the_rest_is_not() -> None:
                      id="completions have a prompt"),
         pytest.param({"streamed": False}, "/v1/chat/completions", {}, {"stream", "stream_options"},
                      id="a whole answer is asked for without a word about streams"),
-        pytest.param({"ignore_eos": True}, "/v1/chat/completions", {"ignore_eos": True}, set(),
+        pytest.param({"sampling": Sampling(ignore_eos="yes")}, "/v1/chat/completions", {"ignore_eos": True}, set(),
                      id="ignore_eos is sent only where asked for"),
     ],
 )  # fmt: skip
@@ -182,13 +192,13 @@ def test_bodies(changes: dict[str, Any], path: str, has: dict[str, Any], lacks: 
         assert body["stream_options"] == {"include_usage": True}
 
 
-def answered(tokens: int = 50, outcome: str = "ok") -> Observation:
-    return Observation(outcome=outcome, t_sched=0, t_end=1, prompt_tokens=40, output_tokens=tokens)  # type: ignore[arg-type]
+def answered(tokens: int = 50, outcome: str = "ok") -> RequestRecord:
+    return record(outcome=outcome, prompt_tokens=40, output_tokens=tokens)
 
 
-def turns_of(workload: Workload, count: int, *answers: Observation) -> list[Ask]:
+def turns_of(workload: Workload, count: int, *answers: RequestRecord) -> list[PlannedRequest]:
     """`answers` in turn, the last again and again."""
-    user = workload.asks_of(0)
+    user = workload.requests_of(0)
     asked = []
     for number in range(count):
         asked.append(user.next({}))
@@ -199,10 +209,10 @@ def turns_of(workload: Workload, count: int, *answers: Observation) -> list[Ask]
 def test_a_conversation_has_its_turns_and_each_sends_all_that_was_said() -> None:
     talking = dataclasses.replace(PLAIN, turns=Lengths("fixed", 3), turn_tokens=Lengths("fixed", 30))
     asked = turns_of(talking, 7, answered())
-    assert [(one.session, one.turn) for one in asked] == [
+    assert [(one.record.session, one.record.turn) for one in asked] == [
         ("0-0", 0), ("0-0", 1), ("0-0", 2), ("0-1", 0), ("0-1", 1), ("0-1", 2), ("0-2", 0),
     ]  # fmt: skip
-    assert [one.planned_prompt_tokens for one in asked[:4]] == [40, None, None, 40]
+    assert [one.record.planned_prompt_tokens for one in asked[:4]] == [40, None, None, 40]
     said = [json.loads(one.call.body)["messages"] for one in asked]
     assert [len(messages) for messages in said] == [1, 3, 5, 1, 3, 5, 1]
     assert said[2][:3] == said[1]
@@ -213,28 +223,28 @@ def test_a_conversation_has_its_turns_and_each_sends_all_that_was_said() -> None
 def test_a_failed_turn_ends_its_conversation() -> None:
     talking = dataclasses.replace(PLAIN, turns=Lengths("fixed", 5))
     asked = turns_of(talking, 3, answered(), answered(outcome="timeout"), answered())
-    assert [(one.session, one.turn) for one in asked] == [("0-0", 0), ("0-0", 1), ("0-1", 0)]
+    assert [(one.record.session, one.record.turn) for one in asked] == [("0-0", 0), ("0-0", 1), ("0-1", 0)]
 
 
 def test_a_conversation_ends_when_the_context_is_full() -> None:
     talking = dataclasses.replace(PLAIN, turns=Lengths("fixed", 99), context=300)
     asked = turns_of(talking, 3, answered(tokens=120), answered(tokens=200), answered())
     # 40 + 120, and 40 + 16 more: there is room; 40 + 200 and 56 more, and 64 for the template: none.
-    assert [(one.session, one.turn) for one in asked] == [("0-0", 0), ("0-0", 1), ("0-1", 0)]
+    assert [(one.record.session, one.record.turn) for one in asked] == [("0-0", 0), ("0-0", 1), ("0-1", 0)]
 
 
 def test_a_stage_that_asks_something_else_begins_a_new_conversation() -> None:
-    user = dataclasses.replace(PLAIN, turns=Lengths("fixed", 5)).asks_of(0)
+    user = dataclasses.replace(PLAIN, turns=Lengths("fixed", 5)).requests_of(0)
     first, second = user.next({}), user.next({"prompt_tokens": "80"})
-    assert (first.session, second.session, second.turn) == ("0-0", "0-1", 0)
-    assert second.planned_prompt_tokens == 80
+    assert (first.record.session, second.record.session, second.record.turn) == ("0-0", "0-1", 0)
+    assert second.record.planned_prompt_tokens == 80
 
 
 def test_extra_fields_are_in_every_body() -> None:
-    extra = dataclasses.replace(PLAIN, extra_body='{"top_k": 5, "temperature": null}')
+    extra = dataclasses.replace(PLAIN, sampling=Sampling(extra_body='{"top_k": 5, "temperature": null}'))
     assert {(body["top_k"], "temperature" in body) for body in bodies(extra)} == {(5, False)}
 
 
 def test_sampled_answers_carry_a_seed_of_their_own() -> None:
-    seeds = [body["seed"] for body in bodies(dataclasses.replace(PLAIN, temperature=0.7))]
+    seeds = [body["seed"] for body in bodies(dataclasses.replace(PLAIN, sampling=Sampling(temperature=0.7)))]
     assert len(set(seeds)) == 100

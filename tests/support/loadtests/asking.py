@@ -7,7 +7,7 @@ from typing import Any
 
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
-from records.request import Observation
+from records.request import RequestRecord
 from tests.support.servers.wire_script import DONE, END, Step, WireServer, finish, frame, usage
 
 CHAT = Call("/v1/chat/completions", b'{"stream": true}', True)
@@ -15,15 +15,22 @@ WHOLE = Call("/v1/chat/completions", b"{}", False)
 GOOD_END = frame(finish(usage=usage(2))) + frame(DONE) + END
 
 
-def ask(server: WireServer, call: Call = CHAT, **settings: Any) -> Observation:
+def due(t_sched: int = 0) -> RequestRecord:
+    """The record of a request that is due at this reading of the monotonic clock, from which nothing else counts."""
+    record = RequestRecord.planned()
+    record.t_sched = t_sched
+    return record
+
+
+def ask(server: WireServer, call: Call = CHAT, **settings: Any) -> RequestRecord:
     client = Client(server.url, **settings)
-    heard: list[Observation] = []
-    seen = client.request(call, time.monotonic_ns(), heard.append)
+    heard: list[RequestRecord] = []
+    seen = client.request(call, due(time.monotonic_ns()), heard.append)
     client.close()
     assert heard == [seen]
     return seen
 
 
-def ask_scripted(*script: Step, call: Call = CHAT, **settings: Any) -> Observation:
+def ask_scripted(*script: Step, call: Call = CHAT, **settings: Any) -> RequestRecord:
     with WireServer(script) as server:
         return ask(server, call, **settings)

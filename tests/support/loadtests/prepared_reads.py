@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from loadtests.harness.client.connection import Connection, Read
 from loadtests.harness.client.dialects.openai import CompletionAnswer
 from loadtests.harness.client.exchange import Exchange
-from records.request import Observation
+from records.request import RequestRecord
+from tests.support.loadtests.asking import due
 
 CLOSED = b""
 """The read that says that the server has closed the connection."""
@@ -51,9 +52,16 @@ def exchange_of(pieces: Iterable[bytes], *, streamed: bool = True, gap: int = 0)
     return exchange
 
 
-def observe(*pieces: bytes, streamed: bool = True, gap: int = 0) -> Observation:
+def observe(*pieces: bytes, streamed: bool = True, gap: int = 0) -> RequestRecord:
     began = time.monotonic_ns()
-    return exchange_of(pieces, streamed=streamed, gap=gap).observation(began, None)
+    return seen_by(exchange_of(pieces, streamed=streamed, gap=gap), began)
+
+
+def seen_by(exchange: Exchange, t_sched: int = 0) -> RequestRecord:
+    """The record of an exchange that has ended."""
+    record = due(t_sched)
+    exchange.complete(record)
+    return record
 
 
 def bytewise(answer: Sequence[bytes]) -> list[bytes]:

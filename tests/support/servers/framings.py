@@ -33,4 +33,9 @@ def http_1_0(body: bytes) -> bytes:
     return b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n\r\n" + body
 
 
-FRAMINGS = [chunked, oddly_chunked, counted, until_close, http_1_0]
+def http_1_0_chunked(body: bytes) -> bytes:
+    """HTTP/1.0 has no chunks; some servers send them all the same."""
+    return chunked(body).replace(b"HTTP/1.1", b"HTTP/1.0", 1)
+
+
+FRAMINGS = [chunked, oddly_chunked, counted, until_close, http_1_0, http_1_0_chunked]

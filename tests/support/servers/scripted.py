@@ -22,6 +22,7 @@ class Script:
     retry_after: str | None = None
     refuses: dict[str, str] = field(default_factory=dict)  # fields of a body that get a 400 with that sentence
     models: tuple[str, ...] = ("scripted-model",)
+    owner: str = "scripted"
     engine: dict[str, Any] | None = field(default_factory=lambda: {"name": "scripted", "features": ["ignore_eos"]})
     tokenizes: bool = True
     metrics: str | None = "enginebench_requests_running 3\npython_info 1\n"
@@ -77,7 +78,10 @@ class ScriptedServer:
     ) -> None:
         script = self.script
         if path == "/v1/models":
-            listed = {"object": "list", "data": [{"id": name, "object": "model"} for name in script.models]}
+            listed = {
+                "object": "list",
+                "data": [{"id": name, "object": "model", "owned_by": script.owner} for name in script.models],
+            }
             await _send(writer, 200, json.dumps(listed))
         elif path == "/v1/engine" and script.engine is not None:
             await _send(writer, 200, json.dumps(script.engine))

@@ -8,15 +8,16 @@ https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStre
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import msgspec
 
 from loadtests.harness.client.answer import Answer, Moment, Reader, message_of, token_count
+from loadtests.harness.client.dialects.amazon_frames import FrameReader
 from loadtests.harness.client.dialects.aws import aws_signer
-from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, Signer, given
-from loadtests.harness.client.dialects.event_stream import FrameReader
+from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, Signer
 
 SERVICE = "bedrock"
 FINISH_REASONS = {
@@ -136,6 +137,7 @@ class Converse(Dialect):
 
     key_variable = "AWS_BEARER_TOKEN_BEDROCK"
     answer = ConverseAnswer
+    names: ClassVar[Mapping[str, str | None]] = {"top_p": "topP", "seed": None, "ignore_eos": None}
 
     def path(self, request: ModelRequest) -> str:
         return f"/model/{quote(request.model, safe='')}/converse" + ("-stream" if request.streamed else "")
@@ -144,7 +146,7 @@ class Converse(Dialect):
         system, messages = request.apart()
         return {
             "messages": [{"role": message.role, "content": [{"text": message.text}]} for message in messages],
-            "inferenceConfig": {"maxTokens": request.max_tokens, **given(temperature=request.temperature)},
+            "inferenceConfig": {"maxTokens": request.max_tokens, **self.options(request)},
             **({"system": [{"text": system}]} if system else {}),
         }
 

@@ -10,7 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import msgspec
+
 from loadtests.harness.client.answer import Answer
+from loadtests.harness.client.sampling import Sampling
 from settings.schema import UserMistake
 
 Role = Literal["system", "user", "assistant"]
@@ -26,27 +29,29 @@ class Message:
     text: str
 
 
+GREEDY = Sampling()
+
+
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     """What is asked, in no API's words. `prompt` is a conversation, or token ids where the API takes them.
 
-    `temperature` and `sampling_seed` are left out of the body where `None`. `ignore_eos` and `sampling_seed` reach only
-    servers whose API has them.
+    `seed` is the request's own; it is sent only where something is sampled.
     """
 
     model: str
     prompt: tuple[Message, ...] | tuple[int, ...]
     max_tokens: int
     streamed: bool = True
-    temperature: float | None = 0.0
-    sampling_seed: int | None = None
-    ignore_eos: bool = False
+    sampling: Sampling = GREEDY
+    seed: int | None = None
     max_tokens_field: str = "max_tokens"  # the name of the limit in OpenAI's chat API
 
     @property
-    def switches(self) -> dict[str, bool]:
-        """Fields that are sent only where they are asked for."""
-        return {name: True for name, on in (("stream", self.streamed), ("ignore_eos", self.ignore_eos)) if on}
+    def options(self) -> dict[str, Any]:
+        """By our names: what is asked of the sampling, and the seed where it is not greedy."""
+        sampled = self.sampling.temperature != 0 if self.sampling.temperature is not None else False
+        return self.sampling.options | ({"seed": self.seed} if sampled and self.seed is not None else {})
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -63,16 +68,28 @@ class ModelRequest:
 
 
 class Dialect(ABC):
-    """`key_variable` is the environment variable that clients of this API take their key from."""
+    """`key_variable` is the environment variable that clients of this API take their key from. `names` are the API's
+    names of sampling options that it calls differently, `None` for what it does not have."""
 
     key_variable: ClassVar[str]
     answer: ClassVar[type[Answer]]
+    names: ClassVar[Mapping[str, str | None]] = {}
 
     @abstractmethod
     def path(self, request: ModelRequest) -> str: ...
 
     @abstractmethod
     def body(self, request: ModelRequest) -> dict[str, Any]: ...
+
+    def options(self, request: ModelRequest) -> dict[str, Any]:
+        """What is asked of the sampling, under the API's names."""
+        named = ((self.names.get(name, name), value) for name, value in request.options.items())
+        return {name: value for name, value in named if name is not None}
+
+    def written(self, request: ModelRequest) -> bytes:
+        """The body as it is sent, with the extra fields that were given."""
+        body, extra = self.body(request), request.sampling.extra_body
+        return msgspec.json.encode(merged(body, msgspec.json.decode(extra)) if extra else body)
 
     def headers(self, key: str | None) -> dict[str, str]:
         """Headers of every request. `key` is the server's key, where one was given."""

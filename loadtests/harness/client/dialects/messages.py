@@ -6,7 +6,8 @@ reason why the answer ended and the tokens so far, `message_stop` is the last on
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -110,6 +111,7 @@ class Messages(Dialect):
 
     key_variable = "ANTHROPIC_API_KEY"
     answer = MessageAnswer
+    names: ClassVar[Mapping[str, str | None]] = {"seed": None}
 
     def path(self, request: ModelRequest) -> str:
         return "/v1/messages"
@@ -120,8 +122,8 @@ class Messages(Dialect):
             "model": request.model,
             "messages": [{"role": message.role, "content": message.text} for message in messages],
             "max_tokens": request.max_tokens,
-            **given(system=system or None, temperature=request.temperature),
-            **request.switches,
+            **self.options(request),
+            **given(system=system or None, stream=request.streamed or None),
         }
 
     def headers(self, key: str | None) -> dict[str, str]:

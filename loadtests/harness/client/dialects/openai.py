@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from loadtests.harness.client.answer import UNREADABLE, Answer, Moment, Reported, message_of, token_count
-from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, given
+from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest
 
 DONE = b"[DONE]"
 FUNCTION_PARTS = ("name", "arguments")
@@ -156,10 +156,9 @@ class OpenAI(Dialect):
         return {
             "model": request.model,
             **asked,
-            **given(temperature=request.temperature, seed=request.sampling_seed),
+            **self.options(request),
             limit: request.max_tokens,
-            **request.switches,
-            **({"stream_options": {"include_usage": True}} if request.streamed else {}),
+            **({"stream": True, "stream_options": {"include_usage": True}} if request.streamed else {}),
         }
 
 

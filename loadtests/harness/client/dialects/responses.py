@@ -6,7 +6,8 @@ Every event names its type. Text, reasoning, refusals and tool calls come as `â€
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -112,6 +113,7 @@ class Responses(OpenAI):
     """The API has no seed. `store` is false: a load test should leave nothing on the server."""
 
     answer = ResponseAnswer
+    names: ClassVar[Mapping[str, str | None]] = {"seed": None}
 
     def path(self, request: ModelRequest) -> str:
         return "/v1/responses"
@@ -123,6 +125,6 @@ class Responses(OpenAI):
             "input": [{"role": message.role, "content": message.text} for message in messages],
             "max_output_tokens": request.max_tokens,
             "store": False,
-            **given(instructions=instructions or None, temperature=request.temperature),
-            **request.switches,
+            **self.options(request),
+            **given(instructions=instructions or None, stream=request.streamed or None),
         }

@@ -1,0 +1,70 @@
+"""How a model is asked to generate: declared once, and passed on whole from the scenario to the body of each request.
+
+An option that is added here reaches every API under its own name. Where an API calls it differently or does not have
+it, its dialect says so in one line (`Dialect.names`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, Literal
+
+from settings.schema import UserMistake, setting
+
+api_setting = partial(setting, group="API and server")
+
+
+def checked_object(text: str) -> str:
+    """The text of a JSON object, or nothing. Raises `UserMistake`."""
+    try:
+        value = json.loads(text or "{}")
+    except ValueError as error:
+        raise UserMistake(f"this is not JSON ({error}): `{text}`.") from None
+    if not isinstance(value, dict):
+        raise UserMistake(f'a JSON object is expected, such as {{"top_k": 1}}, not `{text}`.')
+    return text
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """`None` leaves an option to the server."""
+
+    ignore_eos: Literal["auto", "yes", "no"] = api_setting(
+        "auto",
+        "Make answers run to full length; auto: where the server supports it (ours, vLLM, SGLang, TensorRT-LLM, "
+        "llama.cpp).",
+    )
+    extra_body: str = api_setting(
+        "",
+        'JSON object that is merged into each request, such as {"top_k": 1}; null removes a field.',
+        metavar="JSON",
+        read=checked_object,
+    )
+    temperature: float | None = api_setting(
+        0.0,
+        "Sampling temperature; 0 is greedy, none leaves it to the server, which some models require.",
+        metavar="T",
+        least=0,
+    )
+    top_p: float | None = api_setting(
+        None, "Sample from the likeliest tokens that add up to this share.", metavar="P", least=0, most=1
+    )
+
+    @property
+    def to_full_length(self) -> bool:
+        return self.ignore_eos == "yes"
+
+    def without(self, name: str) -> Sampling:
+        """The option left to the server."""
+        changed: dict[str, Any] = {name: None}
+        return replace(self, **changed)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What is asked for by name; what is left to the server is missing."""
+        asked = {one.name: getattr(self, one.name) for one in fields(self)}
+        asked["ignore_eos"] = self.to_full_length or None
+        del asked["extra_body"]  # it is merged into the whole body
+        return {name: value for name, value in asked.items() if value is not None}

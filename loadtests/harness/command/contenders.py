@@ -1,0 +1,125 @@
+"""What a run compares: engines that are served for it and running servers, each under a name of its own.
+
+    --engine few=vllm -o few.concurrency=16 --engine many=vllm -o many.concurrency=64
+    --url old=http://old:8000 --url new=http://new:8000 --model old=llama --header 'new.X-Tenant: a'
+
+`NAME=` stands before a whole value that is for one contender, `NAME.` before the name of an option or of a header; what
+has neither is for all. A contender without a name of its own is called by its engine or its address.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from loadtests.harness.client.access import KEY_VARIABLE, parse_headers
+from loadtests.harness.client.address import Address, with_scheme
+from loadtests.harness.settings.run import RunSettings
+from settings.schema import PREFIX, UserMistake, options_by_engine, settings_of
+
+MODEL_VARIABLE, HEADER_VARIABLE = (
+    next(one.variable for one in settings_of(RunSettings) if one.name == name) for name in ("model", "header")
+)
+NAME = r"([\w+-]+)"  # never the beginning of an address or of a header: those have a colon there
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """An engine to serve, or the address of a running server. `options` are the engine's, each `name=value`.
+
+    `name` is its label in reports; empty for a lone server, which is called by what it says of itself.
+    """
+
+    name: str
+    engine: str = ""
+    url: str = ""
+    model: str | None = None
+    options: tuple[str, ...] = ()
+    headers: str = field(default="", repr=False)  # one a line
+    key: str | None = field(default=None, repr=False)
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        """Environment variables of Locust's process: a command line could be read by others on this machine."""
+        given = {KEY_VARIABLE: self.key, HEADER_VARIABLE: self.headers}
+        return {name: text for name, text in given.items() if text}
+
+
+def contenders(
+    engines: Sequence[str],
+    urls: Sequence[str],
+    options: Sequence[str] = (),
+    models: Sequence[str] = (),
+    headers: Sequence[str] = (),
+    environment: Mapping[str, str] = os.environ,
+) -> list[Contender]:
+    """Engines first, then servers, each with each of its models. Raises `UserMistake`."""
+    if not engines and not urls:
+        raise UserMistake("say what to test: --engine NAME to serve an engine, or --url URL of a running server.")
+    if options and not engines:
+        raise UserMistake("-o sets an option of an engine that --engine serves, not of a running server.")
+    alone = len(engines) + len(urls) == 1
+    named = [_engine(text) for text in engines] + [_server(text, alone) for text in urls]
+    names = [one.name for one in named]
+    for one in named:
+        if names.count(one.name) > 1:
+            example = f"--engine first={one.engine}" if one.engine else f"--url first={one.url}"
+            raise UserMistake(f"there are several `{one.name}`: give each a name of its own, such as {example}.")
+    own_options = options_by_engine(options, [one.name for one in named if one.engine])
+    models = models or list(filter(None, [environment.get(MODEL_VARIABLE)]))
+    own_models = _split("--model", models, "=", names)
+    own_headers = _split("--header", headers, ".", names)
+    every = []
+    for one in named:
+        contender = replace(
+            one,
+            options=tuple(f"{name}={value}" for name, value in own_options.get(one.name, {}).items()),
+            headers="\n".join([*own_headers[""], *own_headers.get(one.name, [])]),
+            key=environment.get(key_variable(one.name)) if one.url else None,  # our own server knows no other
+        )
+        parse_headers(contender.headers)
+        every += _with_models(contender, own_models.get(one.name) or own_models[""])
+    return every
+
+
+def key_variable(name: str) -> str:
+    """The environment variable with a contender's API key: ENGINEBENCH_OLD_API_KEY for `old`."""
+    return KEY_VARIABLE.replace(PREFIX, f"{PREFIX}{re.sub(r'[^A-Z0-9]', '_', name.upper())}_" if name else PREFIX)
+
+
+def _engine(text: str) -> Contender:
+    match = re.fullmatch(f"{NAME}=(.+)", text)
+    return Contender(match[1], engine=match[2]) if match else Contender(text, engine=text)
+
+
+def _server(text: str, alone: bool) -> Contender:
+    match = re.fullmatch(f"{NAME}=(.+)", text)
+    url = with_scheme(match[2] if match else text)
+    Address.parse(url)
+    name = match[1] if match else "" if alone else url.partition("://")[2].rstrip("/")
+    return Contender(name, url=url)
+
+
+def _split(flag: str, given: Sequence[str], separator: str, names: Sequence[str]) -> dict[str, list[str]]:
+    """By contender; what is for all under "". Raises `UserMistake`."""
+    found: dict[str, list[str]] = {"": []}
+    for text in given:
+        match = re.fullmatch(f"{NAME}{re.escape(separator)}(.+)", text.strip())
+        if match is not None and match[1] not in names:
+            known = ", ".join(filter(None, names)) or "one without a name"
+            raise UserMistake(
+                f"{flag} {match[1]}{separator}… is for `{match[1]}`, which is not among the contenders: {known}."
+            )
+        found.setdefault(match[1] if match else "", []).append(match[2] if match else text)
+    return found
+
+
+def _with_models(one: Contender, models: Sequence[str]) -> list[Contender]:
+    """A contender for each model, under a name that has it where there are several."""
+    if len(set(models)) < len(models):
+        raise UserMistake(f"each --model may be given only once, not as in {', '.join(models)}.")
+    if len(models) < 2:
+        return [replace(one, model=next(iter(models), None))]
+    return [replace(one, model=model, name=f"{one.name} {model}".strip()) for model in models]

@@ -1,0 +1,88 @@
+"""The scenario of a run and what was given for it, checked before anything is started."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from loadtests.harness.command.check import Planned
+from loadtests.harness.command.server_process import PYTHON
+from loadtests.harness.scenario import Scenario, read
+from loadtests.harness.settings.run import RunSettings
+from settings.schema import UserMistake, from_environment, settings_of
+
+NO_SCENARIO = {"__init__", "cli"}
+SET_FOR_EACH_RUN = ("label", "run_id", "runs", "repeat_index", "prompt_set")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One scenario with what was given for it. `given` are texts by the settings' names, `locust` options of Locust.
+
+    `planned` is `None` where the scenario's own file fails: Locust says why.
+    """
+
+    scenario: Path
+    given: Mapping[str, str]
+    settings: RunSettings
+    planned: Planned | None
+    processes: int = 1
+    locust: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(scenario: Path, given: Mapping[str, str], processes: int, locust: Sequence[str]) -> Job:
+        """Raises `UserMistake` for what no scenario takes, or not this one, and for a setting without effect."""
+        asked = known(Scenario, given)
+        read(Scenario(), from_environment(Scenario) | asked)
+        from_variables = from_environment(RunSettings)
+        for one in settings_of(RunSettings):
+            if one.name in {"repeat_index", "prompt_set"} and one.name in from_variables:
+                raise UserMistake(
+                    f"{one.variable} is for `locust -f` alone: `enginebench run` numbers its repeats and gives each "
+                    "round prompts of its own (--same-prompts repeats them); unset it."
+                )
+        settings = read(RunSettings(), from_variables | known(RunSettings, given))
+        checked = [*PYTHON, "-m", "loadtests.harness.command.check", str(scenario), json.dumps(asked)]
+        done = subprocess.run(checked, capture_output=True, text=True)
+        if done.returncode == 2:  # other errors are in the file, and Locust reports them
+            raise UserMistake(done.stdout.strip())
+        planned = None if done.returncode else msgspec.json.decode(done.stdout.splitlines()[-1], type=Planned)
+        return Job(scenario, given, settings, planned, processes, tuple(locust))
+
+    @property
+    def words(self) -> list[str]:
+        """For Locust's command line. Secrets are not among them: others on this machine can read a command line."""
+        declared = (*settings_of(Scenario), *settings_of(RunSettings))
+        return [
+            one.flag if one.is_switch else f"{one.flag}={self.given[one.name]}"
+            for one in declared
+            if one.name in self.given and not one.secret and one.name not in SET_FOR_EACH_RUN
+        ]
+
+
+def known(declared: type[Any], given: Mapping[str, str]) -> dict[str, str]:
+    names = {one.name for one in settings_of(declared)}
+    return {name: text for name, text in given.items() if name in names}
+
+
+def find_scenario(name: str) -> Path:
+    """`concurrent`, or the path of another locustfile. Raises `UserMistake`."""
+    if name.endswith(".py"):
+        if Path(name).is_file():
+            return Path(name).absolute()
+        raise UserMistake(f"the file {name} does not exist.")
+    package = find_spec("loadtests")
+    assert package is not None
+    assert package.submodule_search_locations is not None
+    folder = Path(package.submodule_search_locations[0])
+    choices = sorted(path.stem for path in folder.glob("*.py") if path.stem not in NO_SCENARIO)
+    if name not in choices:
+        raise UserMistake(f"no scenario called `{name}`; choose from {', '.join(choices)}, or give a file of your own.")
+    return folder / f"{name}.py"

@@ -1,0 +1,42 @@
+"""A live view as text: a column for each statistic that is declared to be shown live, and the findings."""
+
+from __future__ import annotations
+
+from records.formatting import FAILED as FAILED_TEXT
+from records.formatting import format_seconds, format_share, significant
+from records.metrics import Column, Quantity, columns
+from records.view import FAILED, StageView
+
+
+def cell(view: StageView | None, column: Column) -> str:
+    """With its unit; empty where nothing was observed yet."""
+    estimate = None if view is None else view.estimate(column.name, column.statistic)
+    if estimate is None or (estimate.value is None and estimate.why != FAILED):
+        return ""
+    if estimate.value is None or estimate.why == FAILED:
+        return FAILED_TEXT
+    if column.unit == "s":
+        return format_seconds(estimate.value)
+    if column.unit == "share":
+        return format_share(estimate.value)
+    return f"{significant(estimate.value)} {column.unit}".rstrip()
+
+
+def in_words(view: StageView) -> list[str]:
+    """`TTFT p50 20.0 ms p99 31.0 ms`, `output 120 tokens/s`: a part for each metric and quantity."""
+    parts: dict[str, list[str]] = {}
+    for column in columns("live"):
+        if text := cell(view, column):
+            title = column.title.removesuffix(f" {column.statistic}")
+            of_quantity = isinstance(column.of, Quantity)
+            parts.setdefault(title, []).append(text if of_quantity else f"{column.statistic} {text}")
+    return [" ".join((title, *texts)) for title, texts in parts.items()]
+
+
+def findings_text(view: StageView | None, least: tuple[str, ...] = ("invalid", "warn", "note")) -> str:
+    """The evidence of the gravest finding among those severities, and how many others there are; empty without one."""
+    found = [finding for finding in view.findings if finding.severity in least] if view is not None else []
+    if not found:
+        return ""
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return f"{found[0].severity}: {found[0].evidence}{more}"

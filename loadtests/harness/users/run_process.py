@@ -1,0 +1,329 @@
+"""This process's part in the current run."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import sys
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from math import inf
+from pathlib import Path
+from time import monotonic_ns
+
+import gevent
+from locust.env import Environment
+from locust.runners import MasterRunner, WorkerRunner
+
+from loadtests.harness.client.access import access_to
+from loadtests.harness.live.counts import Counts, Scales
+from loadtests.harness.live.exporter import Exporter
+from loadtests.harness.live.live_run import INTERVAL, MESSAGE, LiveRun
+from loadtests.harness.recording.recorder import Recorder
+from loadtests.harness.recording.telemetry import Scraper, TelemetrySampler
+from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT
+from loadtests.harness.run.plan import RunPlan
+from loadtests.harness.scenario import Scenario
+from loadtests.harness.schedule.control import next_stage
+from loadtests.harness.schedule.rates import arrival_times
+from loadtests.harness.schedule.tracker import StageTracker
+from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.users.conductor import POLL, PROGRESS_MESSAGE, Conductor
+from loadtests.harness.users.first_requests import FailureWatch
+from loadtests.harness.users.timed_command import TimedCommand, complete
+from records.files import JOURNAL, close_journal, write_meta
+from records.load import TRACE, Rate
+from records.metrics import BY_NAME
+from records.request import RequestRecord, SentRecord
+from records.run import JournalLine, RunEvent
+from records.slo import RunObjectives
+from records.stage import SECOND, Stage, changed
+from records.telemetry import TelemetrySample
+
+logger = logging.getLogger(__name__)
+
+RECENT_ANSWERS = 200
+LEAST_SPREAD, MOST_SPREAD = 1.0, 60.0  # seconds
+
+
+class SampleRecorder(Recorder):
+    """Telemetry of this process, which is counted as it is written."""
+
+    def __init__(self, path: Path, counts: Counts) -> None:
+        super().__init__(path)
+        self._counts = counts
+
+    def write(self, line: RequestRecord | SentRecord | TelemetrySample | JournalLine) -> None:
+        super().write(line)
+        if isinstance(line, TelemetrySample):
+            self._counts.sampled(line)
+
+
+class RunProcess:
+    """Gives users their numbers, and records what they observed.
+
+    The planning process has a `conductor`; a process with users has a `tracker`, a recorder, and reports to the master.
+    """
+
+    def __init__(self, environment: Environment, scenario: Scenario, settings: RunSettings, plan: RunPlan) -> None:
+        runner = environment.runner
+        assert runner is not None
+        self.scenario, self.settings, self.plan, self._runner = scenario, settings, plan, runner
+        self.access = access_to(
+            plan.meta.url,
+            scenario.endpoint,
+            settings.header,
+            settings.insecure,
+            insecure_key=settings.insecure_key,
+        )
+        self.start = plan.start_here()
+        self.trace = scenario.played()
+        self.over = False
+        self.folder = plan.folder_here(settings.runs)
+        self._worker = getattr(runner, "worker_index", 0)  # a master has none and writes no records
+        scales = Scales(RunObjectives.of(plan.meta.workload))
+        self._counts = Counts(scales)
+        self.rows = plan.workload.rows_of(self._worker % plan.meta.workers, plan.meta.workers)
+        self._users = 0
+        self._requests = 0
+        self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)
+        self._meta = plan.meta
+        self._watch = FailureWatch(environment, settings.keep_going)
+        self._ends_when_stopped = environment.shape_class is None
+
+        plans, makes_load = not isinstance(runner, WorkerRunner), not isinstance(runner, MasterRunner)
+        if not plans and not (self.folder / "meta.json").exists():  # a worker on another host
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_meta(self.folder, plan.meta)
+        search = scenario.search_plan()
+        self.tracker = StageTracker(search.objectives if search else ()) if makes_load else None
+        self._recorder = Recorder(self.folder / f"requests-{self._worker}.jsonl") if makes_load else None
+        self._journal = Recorder(self.folder / JOURNAL) if plans else None
+        self._telemetry = TelemetrySampler(
+            SampleRecorder(
+                self.folder / ("telemetry.jsonl" if plans else f"telemetry-{self._worker}.jsonl"), self._counts
+            ),
+            self.start,
+            Scraper(plan.meta.url, self.access) if plans else None,
+            (lambda: int(runner.user_count)) if makes_load else None,
+            self._recorder,
+        )
+        self.live: LiveRun | None = None
+        self.exporter: Exporter | None = None
+        if plans:
+            own = self._counts if makes_load else None
+            self.live = LiveRun(
+                self.folder, self.start, scales, own, lambda: self._meta, lambda: int(runner.user_count)
+            )
+            self.exporter = Exporter(self.live, plan.start_wall / SECOND)
+        self.conductor: Conductor | None = None
+        self._reporters: list[gevent.Greenlet[..., None]] = []
+        if plans:
+            self.conductor = Conductor(runner, self.start, plan.meta.plan, self.tracker, self._stages_changed, search)
+        elif self.tracker is not None:
+            for stage in plan.meta.stages or (next_stage(0, plan.meta.plan[0], 0, False),):
+                self._enter(stage)
+            assert isinstance(runner, WorkerRunner)
+            self._reporters = [gevent.spawn(self._report, runner), gevent.spawn(self._report_counts, runner)]
+        self._telemetry.start()
+        self._timed_command: TimedCommand | None = None
+        if self.conductor is not None and scenario.command is not None:
+            control = self.conductor.control
+            self._timed_command = TimedCommand(
+                complete(scenario.command),
+                scenario.at,
+                self.start,
+                lambda: control.stages[0],
+                self._happened,
+                self.folder,
+            )
+
+    # What users call.
+
+    def next_user(self) -> int:
+        """A number that no other user of the run has; over all workers they run from 0 without gaps."""
+        local, self._users = self._users, self._users + 1
+        workers = self.plan.meta.workers
+        if self._worker < workers:
+            return local * workers + self._worker
+        return 1_000_000 * self._worker + local  # a worker that joined after the plan was made
+
+    @property
+    def stage(self) -> Stage:
+        """The current stage."""
+        assert self.tracker is not None, "Locust's master has no users"
+        assert self.tracker.stage is not None
+        return self.tracker.stage
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Those that have begun."""
+        return self._meta.stages
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """Which of how many processes this one is; one that joined after the plan was made has no share."""
+        workers = self.plan.meta.workers
+        return self._worker, workers if self._worker < workers else sys.maxsize
+
+    def arrival_times(self, stage: Stage) -> Iterator[float]:
+        """Seconds from the start of an open stage to each of its arrivals, those of all processes."""
+        load, plan = stage.load, stage.plan
+        assert isinstance(load, Rate)
+        if load.arrivals == TRACE:
+            assert self.trace is not None
+            return iter(self.trace.times)
+        warm_up, window = (part.amount if part.unit == "seconds" else 0.0 for part in (plan.warm_up, plan.window))
+        return arrival_times(load, warm_up, window, self.plan.workload.seed, stage.index)
+
+    def start_spread(self) -> float:
+        """Seconds over which new users begin: as long as an answer takes, so that they do not send in step."""
+        if self._answer_seconds:
+            seconds = statistics.median(self._answer_seconds)
+        else:
+            warm_up = self.stage.plan.warm_up
+            seconds = warm_up.amount if warm_up.unit == "seconds" else 0.0
+        return min(max(seconds, LEAST_SPREAD), MOST_SPREAD)
+
+    def request_scheduled(self, record: RequestRecord, t_sched: int, stage: Stage, user: int | None) -> int:
+        """A number for a request that is about to be sent; `t_sched` is absolute. Its record gets what was not known
+        when it was planned."""
+        assert self.tracker is not None
+        self._requests += 1
+        record.request_id, record.worker = f"{self._worker}-{self._requests}", str(self._worker)
+        record.scenario, record.stage, record.user = self.plan.meta.scenario, stage.index, user
+        record.t_sched = t_sched - self.start
+        self._counts.request_scheduled()
+        self.tracker.request_scheduled(self._requests, record.t_sched)
+        self._nudge()
+        return self._requests
+
+    def announce(self, record: RequestRecord) -> None:
+        """Record that a request is about to be sent: if this process is killed, this line is its only trace."""
+        assert self._recorder is not None
+        self._recorder.write(
+            SentRecord(
+                request_id=record.request_id,
+                worker=record.worker,
+                stage=record.stage,
+                t_sched=record.t_sched,
+                t_send=monotonic_ns() - self.start,
+            )
+        )
+
+    def request_ended(self, number: int, record: RequestRecord) -> None:
+        """`record` is complete: write and count it. `number` is that of `request_scheduled`."""
+        assert self._recorder is not None
+        assert self.tracker is not None
+        self._recorder.write(record)
+        self.tracker.request_ended(number, record.user, record)
+        self._counts.request_ended(record)
+        self._watch.request_ended(record)
+        seconds = BY_NAME["e2e"].of(record)
+        if seconds is not None and record.outcome == "ok":
+            self._answer_seconds.append(seconds)
+        self._nudge()
+
+    @property
+    def sending(self) -> bool:
+        """Whether a request has been sent, in this process or as a worker has reported."""
+        return self._requests > 0 or (self.conductor is not None and self.conductor.workers_send)
+
+    def first_request_due(self) -> float:
+        """Seconds from the run's start until its first request is due at the latest; asked of the planning process."""
+        assert self.conductor is not None
+        stage = self.conductor.stage
+        if isinstance(stage.load, Rate):
+            return next(self.arrival_times(stage), inf)
+        return MOST_SPREAD
+
+    # The stages.
+
+    def enter(self, stage: Stage, over: bool) -> None:
+        """Called when the master reports that a boundary was crossed."""
+        self._enter(stage)
+        self.over = over
+
+    def _enter(self, stage: Stage) -> None:
+        assert self.tracker is not None
+        self.tracker.enter(stage)
+        self._counts.enter(stage)
+
+    def drain_limit(self) -> float:
+        """Seconds that requests in flight get after the last stage."""
+        return self.plan.grace or DEFAULT_STOP_TIMEOUT
+
+    def current_plan(self) -> RunPlan:
+        """The plan with the stages so far, for workers that join late."""
+        return replace(self.plan, meta=self._meta)
+
+    def close(self) -> None:
+        now = monotonic_ns() - self.start
+        if self.conductor is not None:
+            self.conductor.stop(now, self._ends_when_stopped)
+        if self._timed_command is not None:
+            self._timed_command.stop()
+        gevent.killall(self._reporters)
+        self._counts.close()
+        if isinstance(self._runner, WorkerRunner):
+            self._runner.send_message(MESSAGE, self._counts.message())
+        if self.live is not None:
+            self.live.finish()
+        if self._recorder is not None:
+            self._recorder.close()
+        self._telemetry.stop()
+        if self._journal is not None:
+            self._close_journal(self._journal)
+        if self.conductor is not None:
+            logger.info("This run is in %s", self.folder)
+
+    def _stages_changed(self, stages: tuple[Stage, ...]) -> None:
+        for stage in changed(self._meta.stages, stages):
+            self._note(JournalLine(stage=stage))
+        search = self.conductor.search if self.conductor is not None else None
+        if search != self._meta.search:
+            self._note(JournalLine(search=search))
+        for stage in stages[-2:]:
+            self._counts.enter(stage)
+        self.over = self.conductor is not None and self.conductor.control.over
+
+    def _happened(self, event: RunEvent) -> None:
+        self._note(JournalLine(event=event))
+
+    def _note(self, line: JournalLine) -> None:
+        """To a file that is open: whatever becomes of this process, the stages so far are known."""
+        assert self._journal is not None
+        self._meta = self._meta.after(line)
+        self._journal.write(line)
+
+    def _close_journal(self, journal: Recorder) -> None:
+        assert self.conductor is not None
+        journal.close()
+        try:
+            close_journal(self.folder, replace(self._meta, plan=tuple(self.conductor.control.plan)))
+        except OSError as error:
+            logger.error("Cannot write meta.json in %s (%s): its stages are in %s.", self.folder, error, JOURNAL)
+
+    def _nudge(self) -> None:
+        if self.conductor is not None and self.tracker is not None and self.tracker.waits_for_requests:
+            self.conductor.nudge()
+
+    def _report_counts(self, runner: WorkerRunner) -> None:
+        while True:
+            while self._counts.settle(monotonic_ns() - self.start, 16):
+                gevent.sleep(0)
+            runner.send_message(MESSAGE, self._counts.message())
+            gevent.sleep(INTERVAL)
+
+    def _report(self, runner: WorkerRunner) -> None:
+        last = None
+        while True:
+            assert self.tracker is not None
+            progress, counts = (self.tracker.progress(), self.sending), self.tracker.counts
+            changes = counts.changes() if counts is not None else None
+            if progress != last or changes is not None:
+                report = {"progress": asdict(progress[0]), "sending": progress[1], "counts": changes}
+                runner.send_message(PROGRESS_MESSAGE, report)
+                last = progress
+            gevent.sleep(POLL)

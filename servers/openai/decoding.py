@@ -1,0 +1,83 @@
+"""JSON that may be large, decoded so that it delays no other request for long.
+
+One call of msgspec holds the interpreter lock from its start to its end. So a body is decoded with its large parts left
+as raw JSON, an array of objects element by element, and a body of more values than any prompt needs not at all.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any, TypeVar, get_args, get_type_hints
+
+import msgspec
+from msgspec import Raw
+
+from servers.http.errors import ApiError, bad_request
+
+OTHER_VALUES = 1000  # commas of a body in addition to those of its prompt
+LONGEST_NAME = 100  # characters of a field's name in an error
+JSON_NAMES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+TOO_LONG = "context_length_exceeded"
+T = TypeVar("T")
+
+_PLACE = re.compile(r" - at `\$(.*)`$")
+
+
+def decoded(content: bytes, kind: type[T], where: str = "") -> T:
+    """JSON as a `kind`; `where` is its place in the body. Raises `ApiError` with the first error."""
+    try:
+        value: T = _decoder(kind).decode(content)  # type: ignore[arg-type]  # types are hashable
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error), where, kind) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise bad_request(f"The body is not valid JSON: {error}.") from None
+    except RecursionError:
+        raise bad_request("The body is nested too deeply.") from None
+    return value
+
+
+def decoded_array(array: bytes, kind: type[T], where: str) -> list[T]:
+    """Raises `ApiError` with the first error."""
+    if not array.startswith(b"["):
+        raise bad_request(f"`{where}` is an array.", where)
+    elements = decoded(array, list[Raw], where)
+    return [decoded(bytes(element), kind, f"{where}.{number}") for number, element in enumerate(elements)]
+
+
+def refuse_too_many_values(content: bytes, context_length: int) -> None:
+    """Raises `ApiError` by the number of commas: a token id has one, a message two, and text fewer than tokens."""
+    if (commas := content.count(b",")) > context_length + OTHER_VALUES:
+        message = (
+            f"The body has {commas} commas, more than a prompt for this model's context of {context_length} tokens."
+        )
+        raise bad_request(message, None, TOO_LONG)
+
+
+def too_long(limit: int, where: str) -> ApiError:
+    """For a prompt that is not read to its end."""
+    message = f"This model's context length is {limit} tokens, and the prompt alone has more."
+    return bad_request(message, where, TOO_LONG)
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+def _invalid(error: str, where: str, kind: Any) -> ApiError:
+    """msgspec's message in the words of JSON, with the place in the whole body. Values of the client are left out."""
+    what, place = error, ""
+    if found := _PLACE.search(error):
+        what, place = error[: found.start()], found[1].replace("[", ".").replace("]", "")
+    where = f"{where}{place}".strip(".")
+    if field := re.match(r"Object (missing required|contains unknown) field `(.*)`", what, re.DOTALL):
+        where = f"{where}.{field[2][:LONGEST_NAME]}".strip(".")
+        if field[1] == "contains unknown":
+            return bad_request(f"There is no field `{where}`.", where)
+        return bad_request(f"`{where}` is required.", where)
+    if what.startswith("Invalid enum value"):
+        hint = get_type_hints(kind).get(where.rpartition(".")[2])
+        what = f"Expected one of {', '.join(map(repr, get_args(hint)))}"
+    what = re.sub(r"\b(str|int|float|bool)\b", lambda name: JSON_NAMES[name[0]], what)
+    return bad_request(f"`{where}`: {what}." if where else f"The body is invalid: {what}.", where or None)

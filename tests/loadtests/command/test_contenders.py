@@ -1,0 +1,126 @@
+"""What is compared: names, and what is given for all contenders or for one."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtests.harness.command.contenders import Contender, contenders, key_variable
+from records.files import read_meta, read_requests
+from records.metrics import BY_NAME
+from settings.schema import UserMistake
+from tests.support.loadtests.run_command import ENVIRONMENT, RUN
+from tests.support.servers.scripted import Script, ScriptedServer
+
+
+def test_engines_and_servers_are_contenders_each_with_what_is_its_own() -> None:
+    few, many, old, new = contenders(
+        ["few=vllm", "many=vllm"],
+        ["old=http://a:1", "new=b:2/v1"],
+        ["few.concurrency=16", "many.concurrency=64", "p=a.b=c"],
+        ["small", "old=large"],
+        ["X-Tenant: all", "new.X-Tenant: 7"],
+        {"ENGINEBENCH_OLD_API_KEY": "secret"},
+    )
+    assert few == Contender("few", "vllm", "", "small", ("concurrency=16", "p=a.b=c"), "X-Tenant: all")
+    assert many == Contender("many", "vllm", "", "small", ("concurrency=64", "p=a.b=c"), "X-Tenant: all")
+    assert old == Contender("old", "", "http://a:1", "large", (), "X-Tenant: all", "secret")
+    assert new == Contender("new", "", "http://b:2/v1", "small", (), "X-Tenant: all\nX-Tenant: 7")
+    assert "secret" not in repr(old)
+    assert "all" not in repr(old)
+
+
+@pytest.mark.parametrize(
+    ("engines", "urls", "names"),
+    [
+        pytest.param(["fake"], [], ["fake"], id="an engine"),
+        pytest.param([], ["http://a:1"], [""], id="a lone server says itself what it is"),
+        pytest.param([], ["http://a:1", "http://b:1/v1/"], ["a:1", "b:1/v1"], id="several by their addresses"),
+        pytest.param(["fake"], ["http://a:1"], ["fake", "a:1"], id="both"),
+        pytest.param([], ["http://a:1/?b=c"], [""], id="an equals sign in an address"),
+    ],
+)
+def test_contenders_without_a_name_get_one(engines: list[str], urls: list[str], names: list[str]) -> None:
+    assert [one.name for one in contenders(engines, urls)] == names
+
+
+def test_each_contender_is_run_with_each_model_under_a_name_of_its_own() -> None:
+    tested = contenders(["a", "b"], [], models=["small", "b=large", "b=huge"])
+    assert [(one.name, one.model) for one in tested] == [("a", "small"), ("b large", "large"), ("b huge", "huge")]
+    tested = contenders([], ["http://x"], models=["small", "large"])
+    assert [(one.name, one.model) for one in tested] == [("small", "small"), ("large", "large")]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        pytest.param(((), ()), "say what to test", id="nothing"),
+        pytest.param((["a", "a"], ()), "several `a`: .* such as --engine first=a", id="twice"),
+        pytest.param(((), ["x=http://a", "x=http://b"]), "such as --url first=http://a", id="two servers of one name"),
+        pytest.param((["a"], (), ["b.c=1"]), "`b`, which is not among the engines: a", id="another's option"),
+        pytest.param(((), ["http://a"], ["b=1"]), "not of a running server", id="an option of a server"),
+        pytest.param((["a"], (), (), ["b=c"]), "--model b=… is for `b`, .* contenders: a", id="another's model"),
+        pytest.param((["a"], (), (), (), ["b.C: d"]), "--header b.… is for `b`", id="another's header"),
+        pytest.param((["a"], (), (), (), ["b"]), "a header is `Name: value`", id="no header"),
+        pytest.param((["a"], (), (), ["small", "small"]), "only once", id="a model twice"),
+        pytest.param(((), ["x=ftp://a"]), "`ftp://a` is not a server's address", id="no web server"),
+    ],
+)
+def test_what_belongs_to_nobody_is_refused(given: Any, sentence: str) -> None:
+    with pytest.raises(UserMistake, match=sentence):
+        contenders(*given)
+
+
+def test_the_variable_of_a_key() -> None:
+    assert key_variable("old-one") == "ENGINEBENCH_OLD_ONE_API_KEY"
+    assert key_variable("") == "ENGINEBENCH_API_KEY"
+
+
+def test_two_configurations_of_an_engine_and_a_server_are_interleaved_and_compared(tmp_path: Path) -> None:
+    """The slow one takes 120 ms to the first token, the quick one 20 ms, the server 50 ms."""
+    command = [*RUN, "--engine", "slow=fake", "-o", "slow.ttft=0.12", "--engine", "quick=fake", "-o", "quick.ttft=0.02"]
+    command += ["-o", "tpot=0.002", "--model", "there=second", "--header", "there.X-Tenant: 7", "--port", "0"]
+    command += ["--repeat", "2", "--stages", "2", "--stage-seconds", "2", "--output-tokens", "4"]
+    command += ["--runs", str(tmp_path)]
+    with ScriptedServer(Script(ttft=0.05, models=("first", "second"), engine=None)) as server:
+        done = subprocess.run(
+            [*command, "--url", f"there={server.url.partition('://')[2]}"],
+            capture_output=True,
+            text=True,
+            env=ENVIRONMENT | {"ENGINEBENCH_THERE_API_KEY": "of-there", "ENGINEBENCH_API_KEY": "of-all"},
+        )
+        assert {headers["authorization"] for headers in server.headers} == {"Bearer of-there"}
+        assert {headers["x-tenant"] for headers in server.headers} == {"7"}
+        assert {body["model"] for body in server.bodies} == {"second"}
+    assert "Traceback" not in done.stderr
+    assert "This takes at least 12 s: 6 runs of 2 s: 2 s at 2 users." in done.stderr
+    folders = sorted((path.parent for path in tmp_path.glob("*/meta.json")), key=lambda run: read_meta(run).started_at)
+    order = ["slow", "quick", "there"]
+    assert [read_meta(run).label for run in folders] == [*order, *reversed(order)]
+    assert [read_meta(run).repeat for run in folders] == [0] * 3 + [1] * 3
+    for folder in folders:
+        ttfts = sorted(BY_NAME["ttft"].of(one) or 0.0 for one in read_requests(folder))
+        least, most = {"slow": (0.12, 0.2), "quick": (0.02, 0.1), "there": (0.05, 0.12)}[read_meta(folder).label]
+        assert least <= ttfts[len(ttfts) // 2] < most
+        assert all(b"of-there" not in path.read_bytes() for path in folder.iterdir() if path.is_file())
+    compare = [sys.executable, "-m", "enginebench", "compare", str(tmp_path), "--baseline", "slow", "--json"]
+    compared = subprocess.run([*compare, "--allow-different"], capture_output=True, text=True, env=ENVIRONMENT)
+    document = json.loads(compared.stdout)
+    assert set(document["folders"]) == {"slow", "quick", "there"}
+    assert "quick" in document["sentence"]
+
+
+def test_answers_are_compared_alone_under_load_and_between_engines(tmp_path: Path) -> None:
+    command = [*RUN[:-1], "answers", "--engine", "a=fake", "--engine", "b=fake", "-o", "tpot=0.001", "--port", "0"]
+    command += ["--stages", "1,4", "--stage-requests", "64", "--output-tokens", "8", "--runs", str(tmp_path), "--json"]
+    done = subprocess.run([*command, "--allow-invalid"], capture_output=True, text=True, env=ENVIRONMENT)
+    document = json.loads(done.stdout)
+    for run in document["runs"]:
+        said = [finding["evidence"] for finding in run["findings"] if finding["kind"] == "answers_under_load"]
+        assert len(said) == 1, done.stderr
+        assert said[0].endswith("prompts got the same answer at 4 users as at 1 user")
+    (same,) = {(each["engine"], each["prompts"] - each["identical"]) for each in document["comparison"]["answers"]}
+    assert same[1] == 0

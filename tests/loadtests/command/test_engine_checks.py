@@ -1,0 +1,96 @@
+"""Engines that are compared compute alike, unless somebody says otherwise."""
+
+import pytest
+
+from loadtests.harness.command.contenders import Contender
+from loadtests.harness.command.engine_checks import checked
+from settings.schema import UserMistake
+
+
+def served(options: dict[str, list[str]]) -> list[Contender]:
+    """By engine, or by NAME=ENGINE."""
+    return [
+        Contender(name.partition("=")[0], engine=name.rpartition("=")[2], options=tuple(own))
+        for name, own in options.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen", "says"),
+    [
+        pytest.param(
+            {"transformers": [], "mistralrs": ["concurrency=8"]},
+            {"transformers": ["dtype=float32"], "mistralrs": ["concurrency=8", "dtype=float32"]},
+            "transformers, mistralrs compute in float32",
+            id="the format that both have",
+        ),
+        pytest.param(
+            {"transformers": ["dtype=bfloat16"], "mistralrs": []},
+            {"transformers": ["dtype=bfloat16"], "mistralrs": []},
+            None,
+            id="what was set by hand stays",
+        ),
+        pytest.param({"transformers": []}, {"transformers": []}, None, id="one engine computes as it likes"),
+        pytest.param(
+            {"a=transformers": [], "b=transformers": []},
+            {"a=transformers": [], "b=transformers": []},
+            None,
+            id="so it does when it is compared with itself",
+        ),
+        pytest.param(
+            {"transformers": [], "fake": []},
+            {"transformers": [], "fake": []},
+            None,
+            id="the fake engine computes nothing",
+        ),
+    ],
+)
+def test_engines_are_served_in_one_format(
+    options: dict[str, list[str]], chosen: dict[str, list[str]], says: str | None
+) -> None:
+    got, sentence = checked(served(options))
+    assert got == served(chosen)
+    assert (sentence or "").startswith(says or "")
+    assert (sentence is None) == (says is None)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        pytest.param({"fake": [], "vlm": []}, "no engine called `vlm`; choose from fake", id="an engine"),
+        pytest.param({"vlm": []}, "no engine called `vlm`; choose from fake", id="the only engine"),
+        pytest.param(
+            {"fake": [], "remote": ["url=http://x", "apii=chat"]},
+            "remote: no option called `apii`; choose from api, concurrency",
+            id="an option",
+        ),
+        pytest.param(
+            {"fake": [], "transformers": ["dtype=foo"]},
+            "transformers: option `dtype` is one of auto, float32",
+            id="a value",
+        ),
+        pytest.param(
+            {"fake": [], "remote": ["retries=1"]},
+            "remote: no option called `retries`",
+            id="an option of another engine",
+        ),
+    ],
+)
+def test_what_does_not_exist_is_refused_before_anything_is_measured(
+    options: dict[str, list[str]], sentence: str
+) -> None:
+    with pytest.raises(UserMistake, match=sentence):
+        checked(served(options))
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "sentence"),
+    [
+        pytest.param("fake", "nope", "fake: no model called `nope`; choose from smollm2-135m", id="a name"),
+        pytest.param("transformers", "llama-30b", "llama-30b does not fit", id="more than the memory holds"),
+        pytest.param("vllm", None, "vllm cannot run here: .*engines install vllm", id="no such engine here"),
+    ],
+)
+def test_a_model_that_cannot_be_served_is_refused(engine: str, model: str | None, sentence: str) -> None:
+    with pytest.raises(UserMistake, match=sentence):
+        checked([Contender(engine, engine=engine, model=model)])

@@ -1,0 +1,247 @@
+"""What is counted of requests, into which buckets, and how it is written down."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from loadtests.harness.live.counts import Counts, Scales
+from loadtests.harness.live.document import read_live
+from loadtests.harness.live.edges import edges_around
+from loadtests.harness.live.live_run import LiveRun
+from loadtests.harness.live.prometheus import Now, Place, RunFacts, exported, families, name_of
+from loadtests.harness.live.view import view_of
+from records.load import Users
+from records.metrics import ICL
+from records.request import RequestRecord
+from records.slo import RunObjectives, parse_objectives
+from records.stage import SECOND, Extent, Stage, StagePlan
+from records.view import DEPENDS_ON_CUT_OFF, EMPTY, StageKey
+from settings.schema import read_address, write_address
+from tests.support.records import META
+
+MS = 1_000_000
+OBJECTIVES = RunObjectives(parse_objectives(["ttft_p95=0.137,tpot_p50=0.02,failures=0.01"]))
+ANSWERED = RequestRecord(
+    request_id="0-1",
+    worker="0",
+    scenario="s",
+    stage=0,
+    outcome="ok",
+    t_sched=0,
+    t_send=1 * MS,
+    t_first=101 * MS,
+    t_last=141 * MS,
+    t_end=142 * MS,
+    icl=(10 * MS, 30 * MS),
+    chunks=3,
+    first_chunk_tokens=1,
+    output_tokens=3,
+    prompt_tokens=7,
+)
+
+
+PLAN = StagePlan(Users(5), Extent(0), Extent(10))
+STAGE = Stage(0, PLAN, 0, 0)  # its window has begun
+SCALES = Scales(OBJECTIVES)
+WINDOW = (0, "window")
+
+
+def counted(*records: RequestRecord, objectives: RunObjectives = OBJECTIVES) -> Counts:
+    counts = Counts(Scales(objectives))
+    counts.enter(STAGE)
+    for record in records:
+        counts.request_scheduled()
+        counts.request_ended(record)
+    counts.close()
+    return counts
+
+
+@pytest.mark.parametrize("limits", [(), (0.137,), (0.5, 0.6), (1e-5,), (5000.0,)])
+def test_edges_are_close_around_each_limit_and_reach_far(limits: tuple[float, ...]) -> None:
+    edges = edges_around(limits)
+    assert list(edges) == sorted(set(edges))
+    assert edges[0] <= 1e-4
+    assert edges[-1] >= 1000
+    for limit in limits:
+        assert limit in edges, "so the share within it is exact"
+        near = [edge for edge in edges if limit / 1.9 <= edge <= limit * 1.9]
+        assert max(after / before for before, after in pairwise(near)) <= 1.1
+    if all(1e-4 < limit < 1000 for limit in limits):
+        assert max(after / before for before, after in pairwise(edges)) < 1.6
+
+
+def test_a_request_is_counted_in_each_of_its_metrics() -> None:
+    counts = counted(ANSWERED)
+    stage = counts.stages[0, "window"]
+    truth = {"ttft": 0.1, "ttft_user": 0.101, "tpot": 0.02, "e2e_user": 0.141, "send_lag": 0.001, "stall": 0.03}
+    for name, seconds in truth.items():
+        edges, sketch = SCALES.edges[name], stage.sketches[name]
+        ((bucket, count),) = sketch.known.items()
+        assert count == 1
+        assert edges[bucket - 1] < seconds <= edges[bucket], name
+        assert sketch.total == pytest.approx(seconds)
+    assert stage.sketches["client_lag"].n == 0, "no kernel stamps"
+    assert stage.sketches[ICL.name].n == 2
+    assert stage.sketches[ICL.name].total == pytest.approx(0.04)
+    assert (stage.outcomes["ok"], stage.good, stage.output_tokens, stage.prompt_tokens) == (1, 1, 3, 7)
+    assert (counts.scheduled, counts.in_flight) == (1, 0)
+
+
+def test_failures_count_as_infinite_and_what_was_cut_off_by_what_is_known() -> None:
+    failed = msgspec.structs.replace(ANSWERED, outcome="timeout")
+    cut_off = msgspec.structs.replace(ANSWERED, outcome="cut_off", t_last=None)
+    stage = counted(failed, cut_off).stages[0, "window"]
+    ttft, e2e, lag = (stage.sketches[name] for name in ("ttft_user", "e2e_user", "send_lag"))
+    assert (ttft.failed, sum(ttft.known.values())) == (1, 1)
+    assert (e2e.failed, e2e.known, sum(e2e.bounds.values())) == (1, {}, 1), "its end is not known"
+    assert (lag.failed, sum(lag.known.values())) == (0, 2), "it was sent in time"
+    assert (stage.outcomes["timeout"], stage.outcomes["cut_off"], stage.good) == (1, 1, 0)
+
+
+def test_a_percentile_that_a_cut_off_request_may_change_is_withheld() -> None:
+    cut_off = msgspec.structs.replace(ANSWERED, outcome="cut_off", t_last=None)
+    counts = counted(*[ANSWERED] * 9, cut_off).stages[0, "window"]
+    e2e = counts.sketches["e2e_user"].distribution(SCALES.edges["e2e_user"], ok=9)
+    assert e2e.percentile("p90").value == pytest.approx(0.141, rel=0.01)
+    assert (e2e.percentile("p95").value, e2e.percentile("p95").why) == (None, DEPENDS_ON_CUT_OFF)
+
+
+def test_answers_without_a_metric_have_no_percentile_though_others_failed() -> None:
+    whole = msgspec.structs.replace(ANSWERED, t_first=None, icl=(), chunks=0, streamed=False)
+    failed = msgspec.structs.replace(ANSWERED, outcome="timeout")
+    stage = counted(whole, failed).stages[0, "window"]
+    assert stage.sketches["ttft"].distribution(SCALES.edges["ttft"], ok=1) == EMPTY
+
+
+def at(seconds: float, **changes: Any) -> RequestRecord:
+    """`ANSWERED`, so many seconds later."""
+    stamps = ("t_sched", "t_send", "t_first", "t_last", "t_end")
+    moved = {name: getattr(ANSWERED, name) + round(seconds * SECOND) for name in stamps}
+    return msgspec.structs.replace(ANSWERED, **moved | changes)
+
+
+def test_what_was_scheduled_in_the_window_is_counted_there_however_late_the_window_is_told() -> None:
+    counts, begun = Counts(SCALES), Stage(0, PLAN, 0)
+    counts.enter(begun)
+    for seconds in (4.9, 5.0, 5.1):
+        counts.request_ended(at(seconds))
+    counts.enter(replace(begun, steady_start=5 * SECOND))  # was told a moment after it began
+    counts.request_ended(at(9))
+    assert counts.settle(at(9).t_end, 10) is False, "the last one is too recent"
+    assert counts.stages[0, "outside"].outcomes["ok"] == 1
+    assert counts.stages[0, "window"].outcomes["ok"] == 2
+    counts.request_ended(at(12, stage=1))  # scheduled in this window, though the next stage was on by then
+    counts.enter(replace(begun, steady_start=5 * SECOND, steady_end=12 * SECOND))
+    counts.enter(Stage(1, PLAN, 13 * SECOND))
+    counts.close()
+    assert counts.stages[0, "window"].outcomes["ok"] == 3
+    assert counts.stages[1, "outside"].outcomes["ok"] == 1, "the window ended before it was scheduled"
+
+
+def test_tokens_and_requests_in_flight_belong_to_the_window_in_which_they_were() -> None:
+    """Of three tokens one arrives before the window's start, and 40 ms of the request lie in the window."""
+    counts = Counts(SCALES)
+    counts.enter(Stage(0, PLAN, 0, 31 * MS + 2 * SECOND))
+    counts.request_ended(at(1.929))
+    counts.close()
+    stage = counts.stages[0, "window"]
+    assert stage.outcomes["ok"] == 0
+    assert stage.sum("tokens") == 2
+    assert stage.sum("request_seconds") == pytest.approx(0.04)
+
+
+def test_processes_are_added_up_from_their_messages(tmp_path: Path) -> None:
+    meta = dataclasses.replace(META, plan=(PLAN, PLAN), stages=(STAGE,))
+    run = LiveRun(tmp_path, 0, SCALES, None, lambda: meta, lambda: 5)
+    outside = at(100, stage=1)
+    for worker, sender in enumerate((counted(ANSWERED), counted(ANSWERED, outside))):
+        for _ in range(2):  # the second message has nothing new
+            run.take(f"{worker}", msgspec.msgpack.decode(msgspec.msgpack.encode(sender.message())))
+    total = {key: run.counts(key) for key in run.keys}
+    assert total[0, "window"].outcomes["ok"] == 2
+    assert total[1, "outside"].outcomes["ok"] == 1
+    assert total[0, "window"].sketches[ICL.name].n == 4
+    assert run.in_flight == 0
+    run.finish()
+    assert read_live(tmp_path).outcomes["ok"] == 3
+
+
+COMMON = {"engine", "scenario", "model", "phase"}
+
+
+def page(counts: Counts, objectives: RunObjectives = OBJECTIVES, **changes: Any) -> dict[tuple[str, ...], float]:
+    """Samples by name and the values of their labels."""
+    facts = RunFacts("r1", "http://x", {"scenario": "s", "engine": 'a"b\\', "model": "m"}, 1e9, objectives)
+    now = Now("5 users", 0, users=5, in_flight=counts.in_flight, offered=None)
+    stages = {Place("5 users", "window"): counts.stages[0, "window"]}
+    view = view_of(STAGE, StageKey(0, "5 users"), stages[Place("5 users", "window")], Scales(objectives), META, SECOND)
+    text = "".join(families(facts, replace(now, **changes), stages, Scales(objectives), [view]))
+    return {
+        (
+            sample.name.removeprefix("enginebench_load_"),
+            *(
+                value
+                for name, value in sorted(sample.labels.items())
+                if name not in {"engine", "scenario", "model", "phase"}
+            ),
+        ): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.labels["engine"] == 'a"b\\'
+    }
+
+
+def test_the_page_is_prometheus_text() -> None:
+    found = page(counted(ANSWERED, ANSWERED))
+    assert found["run_info", "r1", "http://x"] == 1
+    assert found["run_start_seconds", "r1"] == 1e9
+    assert found["requests_total", "ok", "5 users"] == 2
+    assert found["requests_total", "timeout", "5 users"] == 0
+    assert found["good_requests_total", "5 users"] == 2
+    assert found["objective_seconds", "ttft_p95"] == 0.137
+    assert ("objective_seconds", "failures") not in found
+    assert found["users", "5 users"] == 5
+    assert found["stage_index", "5 users"] == 0
+    assert {(f"{name_of(metric)}_count", "5 users") for metric in exported()} <= set(found)
+    assert found["ttft_seconds_bucket", "0.137", "5 users"] == 2
+    assert found["icl_seconds_bucket", "+Inf", "5 users"] == 4
+    assert found["icl_seconds_sum", "5 users"] == pytest.approx(0.08)
+
+
+def test_what_does_not_apply_is_absent() -> None:
+    found = page(counted(ANSWERED, objectives=RunObjectives()), RunObjectives())
+    assert ("good_requests_total", "5 users") not in found, "without objectives nothing is good or bad"
+    assert ("offered_rate", "5 users") not in found, "a closed loop offers what it is answered"
+    found = page(counted(ANSWERED), users=None, offered=2.5)
+    assert found["offered_rate", "5 users"] == 2.5
+    assert ("users", "5 users") not in found, "an open loop has arrivals and no users"
+
+
+def test_buckets_never_decrease() -> None:
+    records = [msgspec.structs.replace(ANSWERED, t_first=(1 + 7 * k) * MS, t_last=(300 + k) * MS) for k in range(40)]
+    found = page(counted(*records))
+    buckets = [
+        (math.inf if key[1] == "+Inf" else float(key[1]), count)
+        for key, count in found.items()
+        if key[0] == "ttft_seconds_bucket"
+    ]
+    values = [count for _, count in sorted(buckets)]
+    assert values == sorted(values)
+    assert values[-1] == 40
+
+
+def test_addresses() -> None:
+    assert read_address("127.0.0.1:9646") == ("127.0.0.1", 9646)
+    assert write_address(read_address("[::1]:0")) == "[::1]:0"
+    for wrong in ("9646", "localhost", "a:b", "a:", ":9646", "a:70000"):
+        with pytest.raises(ValueError, match="HOST:PORT"):
+            read_address(wrong)

@@ -1,0 +1,149 @@
+"""The promises of the design, each on a copy of the program that one declaration is added to: a metric and a finding
+reach every live surface, a sampling option the body of every API and `meta.json`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from loadtests.harness.client.dialects.registry import DIALECTS
+from loadtests.harness.run.host import free_port
+from tests.support.loadtests.locust_process import ROOT, start
+from tests.support.servers.scripted import Script, ScriptedServer
+
+ROOMS = ("settings", "records", "loadtests")
+METRIC_PLACE = "REQUEST_METRICS: tuple[Metric, ...] = (\n"
+METRIC = """    Metric(
+        "shine",
+        "shine",
+        Between(T_SEND, T_FIRST),
+        "attempted",
+        "a metric that a test declares",
+        shown=Shown(live=("p90",), exported=True),
+    ),
+"""
+RULE = """
+
+def _a_test_rule(view: StageView) -> Evidence:
+    return Evidence("warn", "a finding that a test declares")
+
+
+STAGE_RULES = (Rule("declared_by_a_test", _a_test_rule, "nothing to do"), *STAGE_RULES)
+"""
+OPTION_PLACE = "    temperature: float | None = api_setting("
+OPTION = '    sparkle: float | None = api_setting(None, "An option that a test declares.", least=0)\n'
+LINE = """
+import sys
+from pathlib import Path
+from loadtests.harness.command.progress import where_it_stands
+from loadtests.harness.live.document import read_live
+from records.files import read_meta
+folder = Path(sys.argv[1])
+print(where_it_stands(read_meta(folder), 2**60, read_live(folder))[1])
+"""
+ASK = """
+import sys
+from pathlib import Path
+from loadtests.harness.run.prepare import prepare
+from loadtests.harness.scenario import Scenario, read
+from loadtests.harness.settings.run import RunSettings
+for endpoint in sys.argv[3:]:
+    scenario = read(Scenario(), {"sparkle": "0.25", "endpoint": endpoint})
+    settings = RunSettings(runs=Path(sys.argv[2]), run_id=endpoint, model="m")
+    plan = prepare("test", scenario, settings, sys.argv[1], scenario.plan(), workers=1, hosts=1, grace=0.0)
+    print(plan.workload.requests_of(0).next({}).call.body.decode())
+"""
+
+
+def copy_of_the_program(folder: Path) -> Path:
+    for room in ROOMS:
+        shutil.copytree(ROOT / room, folder / room)
+    return folder
+
+
+def python(program: Path, code: str, *words: str | Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ENGINEBENCH", "AWS"))}
+    keys = {"AWS_BEARER_TOKEN_BEDROCK": "k", "OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, *map(str, words)],
+        cwd=program,
+        env=environment | keys | {"PYTHONPATH": str(program)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def surfaces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What each live surface shows of a run of the changed program."""
+    folder = tmp_path_factory.mktemp("declared")
+    program = copy_of_the_program(folder / "program")
+    metrics, table = program / "records" / "metrics.py", program / "records" / "findings" / "table.py"
+    metrics.write_text(metrics.read_text().replace(METRIC_PLACE, METRIC_PLACE + METRIC))
+    table.write_text(table.read_text() + RULE)
+    port, exporter = free_port(), free_port()
+    with ScriptedServer(Script(ttft=0.02)) as server:
+        locust = start(
+            server, folder, "--stages", "2", "--stage-seconds", "3", "--warm-up", "0.5", "--exporter",
+            f"127.0.0.1:{exporter}", "--web-host", "127.0.0.1", "--web-port", str(port), "--autostart",
+            headless=False, cwd=program, scenario=program / "loadtests" / "concurrent.py", preparation=lambda: None,
+            environment={"PYTHONPATH": str(program)},
+        )  # fmt: skip
+        page = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False)
+
+        def over() -> bool:
+            try:
+                return bool(page.get("/stats/requests").json()["state"] == "stopped")
+            except httpx.TransportError:  # not served yet
+                return False
+
+        locust.wait_until(over)
+        tab = page.get("/stats/requests").json()["extended_stats"]
+        shown = {
+            "Locust's page": page.get("/").text + json.dumps(tab),
+            "exporter": httpx.get(f"http://127.0.0.1:{exporter}/metrics", trust_env=False).text,
+            "live.json": (locust.run / "live.json").read_text(),
+            "progress line": python(program, LINE, locust.run),
+        }
+        locust.process.terminate()
+        locust.wait()
+    return shown
+
+
+def test_a_declared_metric_reaches_every_live_surface(surfaces: dict[str, str]) -> None:
+    assert re.search(r"shine p90 [\d.]+ m?s", surfaces["progress line"])
+    assert surfaces["Locust's page"].count("shine p90") >= 2, "a column, and its value"
+    assert "enginebench_load_shine_seconds_bucket" in surfaces["exporter"]
+    stage = json.loads(surfaces["live.json"])["stages"][0]
+    assert stage["metrics"]["shine"]["percentiles"]["p90"]["value"] >= 0.02
+
+
+def test_a_finding_in_the_table_reaches_every_live_surface(surfaces: dict[str, str]) -> None:
+    for name in ("progress line", "Locust's page", "live.json"):
+        assert "a finding that a test declares" in surfaces[name], name
+    assert 'kind="declared_by_a_test",severity="warn"' in surfaces["exporter"]
+
+
+def test_a_declared_sampling_option_reaches_every_body_and_meta_json(tmp_path: Path) -> None:
+    program = copy_of_the_program(tmp_path / "program")
+    path = program / "loadtests" / "harness" / "settings" / "sampling.py"
+    assert path.read_text().count(OPTION_PLACE) == 1
+    path.write_text(path.read_text().replace(OPTION_PLACE, OPTION + OPTION_PLACE))
+    with ScriptedServer() as server:
+        bodies = python(program, ASK, server.url, tmp_path / "runs", *DIALECTS).splitlines()
+    assert len(bodies) == len(DIALECTS)
+    for endpoint, text in zip(DIALECTS, bodies, strict=True):
+        body = json.loads(text)
+        assert body.get("inferenceConfig", body)["sparkle"] == 0.25, endpoint
+        assert json.loads((tmp_path / "runs" / endpoint / "meta.json").read_text())["workload"]["sparkle"] == 0.25

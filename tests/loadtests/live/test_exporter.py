@@ -1,0 +1,251 @@
+"""The exporter of a real run: merged over four workers, read by a real Prometheus, against the records."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import socket
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from loadtests.harness.live.counts import OUTCOMES
+from loadtests.harness.live.edges import edges_around
+from loadtests.harness.live.prometheus import exported as shown_metrics
+from loadtests.harness.live.prometheus import name_of
+from loadtests.harness.run.host import free_port
+from records.metrics import BY_NAME, ICL, Metric
+from records.request import RequestRecord
+from records.run import RunMeta
+from tests.support.loadtests.locust_process import Locust, listens, start
+from tests.support.prometheus import prometheus, until
+from tests.support.servers.scripted import Script, ScriptedServer
+
+SLO = "ttft_p95=0.03,e2e_p99=5"
+LIMIT = 0.03
+PREFIX = "enginebench_load_"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A run that is over: what Prometheus says of it, and its records."""
+
+    api: httpx.Client
+    records: list[RequestRecord]
+    meta: RunMeta
+
+    def ask(self, expr: str) -> dict[tuple[str, ...], float]:
+        """Values of the last minutes' series by the values of their labels, in the labels' order."""
+        query = f"sum without (phase) (last_over_time({expr}[5m]))"
+        answer = self.api.get("/api/v1/query", params={"query": query}).json()
+        assert answer["status"] == "success", answer
+        return {
+            tuple(value for name, value in sorted(one["metric"].items()) if name in {"stage", "outcome", "le"}): float(
+                one["value"][1]
+            )
+            for one in answer["data"]["result"]
+        }
+
+
+@contextmanager
+def on_its_page(
+    server: ScriptedServer, folder: Path, *options: str, processes: int
+) -> Iterator[tuple[Locust, httpx.Client]]:
+    """A run that Locust's page shows, so that its metrics are served after its end, too; and a client for that page."""
+    port = free_port()
+    page = ["--web-host", "127.0.0.1", "--web-port", str(port), "--autostart"]
+    locust = start(server, folder, *options, *page, headless=False, processes=processes)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+            yield locust, client
+    finally:
+        locust.process.terminate()
+        locust.wait()
+
+
+def stopped(page: httpx.Client) -> bool:
+    try:
+        return bool(page.get("/stats/requests").json()["state"] == "stopped")
+    except httpx.TransportError:  # not served yet
+        return False
+
+
+@pytest.fixture(scope="module")
+def exported(program: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
+    folder, port = tmp_path_factory.mktemp("exporter"), free_port()
+    with (
+        prometheus(program("prometheus"), folder, load=[f"127.0.0.1:{port}"]) as api,
+        ScriptedServer(Script(ttft=0.02, tpot=0.02, tokens=6, statuses=[500, 503])) as server,
+    ):
+        options = ["--stages", "8,4", "--stage-seconds", "3", "--warm-up", "0.5", "--slo", SLO]
+        options += ["--exporter", f"127.0.0.1:{port}", "--label", "mine"]
+        with on_its_page(server, folder, *options, processes=4) as (locust, page):
+            locust.wait_until(lambda: stopped(page))
+            over = time.time()
+            until(lambda: last_scrape(api) > over, "Prometheus has scraped the run that is over")
+        yield Exported(api, locust.records, locust.meta)
+
+
+def last_scrape(api: httpx.Client) -> float:
+    """In Unix seconds."""
+    answer = api.get("/api/v1/query", params={"query": f"timestamp({PREFIX}run_info)"}).json()
+    return max((float(series["value"][1]) for series in answer["data"]["result"]), default=0.0)
+
+
+def test_counts_equal_the_records(exported: Exported) -> None:
+    labels = {stage.index: stage.label for stage in exported.meta.stages}
+    outcomes = Counter((record.outcome, labels[record.stage]) for record in exported.records)
+    assert outcomes["http_error", "8 users"] == outcomes["rejected", "8 users"] == 1
+    found = {key: count for key, count in exported.ask(f"{PREFIX}requests_total").items() if count}
+    assert found == outcomes
+    gaps = Counter[tuple[str, ...]]()
+    tokens = Counter[tuple[str, ...]]()
+    for record in exported.records:
+        gaps[(labels[record.stage],)] += len(record.icl)
+        tokens[(labels[record.stage],)] += record.output_tokens or 0
+    assert exported.ask(f"{PREFIX}icl_seconds_count") == gaps
+    assert exported.ask(f"{PREFIX}output_tokens_total") == tokens
+    good = Counter((labels[record.stage],) for record in exported.records if meets(record))
+    assert {key: count for key, count in exported.ask(f"{PREFIX}good_requests_total").items() if count} == good
+
+
+def meets(record: RequestRecord) -> bool:
+    """The objectives of `SLO`, whose latencies run from the instant at which a request was due."""
+    ttft, e2e = (BY_NAME[name].of(record) for name in ("ttft_user", "e2e_user"))
+    return record.outcome == "ok" and ttft is not None and e2e is not None and ttft <= LIMIT and e2e <= 5
+
+
+@pytest.mark.parametrize(
+    "metric", [metric for metric in shown_metrics() if metric is not ICL], ids=lambda metric: metric.name
+)
+@pytest.mark.parametrize("phase", ["", '{phase="window"}'])
+def test_every_bucket_has_the_records_in_it(exported: Exported, metric: Metric, phase: str) -> None:
+    """Recomputed from the records: a failure is beyond every edge of what is judged over attempted requests."""
+    labels = {stage.index: stage.label for stage in exported.meta.stages}
+    windows = {stage.index: (stage.steady_start or 0, stage.steady_end or 0) for stage in exported.meta.stages}
+    expected = Counter[tuple[str, str]]()
+    buckets = exported.ask(f"{PREFIX}{name_of(metric)}_bucket{phase}")
+    edges = sorted({float(le) for le, _ in buckets})
+    for record in exported.records:
+        start, end = windows[record.stage]
+        if phase and not start <= record.t_sched < end:
+            continue
+        value = metric.of(record)
+        if record.outcome not in {"ok", "cut_off"} and metric.population == "attempted":
+            value = math.inf
+        if value is not None:
+            for edge in edges[bisect_left(edges, value) :]:
+                expected[f"{edge:g}", labels[record.stage]] += 1
+    assert {(f"{float(le):g}", stage): count for (le, stage), count in buckets.items() if count} == expected
+
+
+def test_the_percentile_is_within_a_bucket_of_the_exact_one(exported: Exported) -> None:
+    answered = [record for record in exported.records if record.outcome == "ok"]
+    exact = sorted(value for record in answered if (value := BY_NAME["ttft_user"].of(record)) is not None)
+    q = 0.9  # p99 falls among the two failures
+    expr = f"sum by (le) (last_over_time({PREFIX}ttft_seconds_bucket[5m]))"
+    answer = exported.api.get("/api/v1/query", params={"query": f"histogram_quantile({q}, {expr})"}).json()
+    found = float(answer["data"]["result"][0]["value"][1])
+    truth = exact[math.ceil(q * len(exported.records)) - 1]
+    edges = edges_around([LIMIT])
+    place = bisect_left(edges, truth)
+    assert edges[place - 1] <= found <= edges[place]
+
+
+def test_the_share_within_the_objective_is_exact(exported: Exported) -> None:
+    within = sum(
+        record.outcome == "ok" and (BY_NAME["ttft_user"].of(record) or math.inf) <= LIMIT for record in exported.records
+    )
+    buckets = exported.ask(f"{PREFIX}ttft_seconds_bucket")
+    assert sum(count for (le, _), count in buckets.items() if float(le) == LIMIT) == within
+
+
+def test_a_scrape_after_the_run_sees_its_end(exported: Exported) -> None:
+    answer = exported.api.get("/api/v1/query", params={"query": f"last_over_time({PREFIX}run_info[5m])"}).json()
+    (series,) = answer["data"]["result"]
+    metric = series["metric"]
+    assert (metric["run"], metric["scenario"], metric["engine"]) == (exported.meta.run_id, "concurrent", "mine")
+    assert exported.ask(f"{PREFIX}in_flight")["4 users",] == 0
+    assert exported.ask(f"{PREFIX}users")["4 users",] == 0
+    index = exported.ask(f"{PREFIX}stage_index")
+    assert index.pop(("4 users",)) == 1
+    assert index in ({("8 users",): 0}, {}), "nothing was scraped of a stage that a slow machine hurried through"
+
+
+def test_a_single_process_is_on_its_page_from_its_start_and_counts_from_zero_on(tmp_path: Path) -> None:
+    port = free_port()
+    with ScriptedServer(Script(ttft=3.0)) as server:
+        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "1", "--exporter", f"127.0.0.1:{port}")
+        locust.wait_until(lambda: locust.stage is not None)
+        page = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
+        assert httpx.get(f"http://127.0.0.1:{port}/", trust_env=False).status_code == 404
+        locust.wait()
+    assert locust.process.returncode == 0
+    assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
+    families = {family.name: family for family in text_string_to_metric_families(page.text)}
+    assert {f"{PREFIX}run_info", f"{PREFIX}in_flight", f"{PREFIX}users"} <= families.keys()
+    samples = [sample for family in families.values() for sample in family.samples]
+    counts = [
+        sample.value for sample in samples if sample.name in {f"{PREFIX}requests_total", f"{PREFIX}e2e_seconds_count"}
+    ]
+    assert counts == [0.0] * 2 * (len(OUTCOMES) + 1), "of the window, and outside of it"
+
+
+def test_a_stopped_run_is_counted_to_its_end(tmp_path: Path) -> None:
+    """Requests that were cut off among them."""
+    port = free_port()
+    with ScriptedServer(Script(ttft=0.5)) as server:
+        options = ["--stages", "4", "--stage-seconds", "60", "--exporter", f"127.0.0.1:{port}"]
+        with on_its_page(server, tmp_path, *options, processes=2) as (locust, page):
+            locust.wait_until(lambda: locust.stage is not None and len(locust.records) > 8)
+            page.post("/stop").raise_for_status()
+            locust.wait_until(lambda: stopped(page))
+            metrics = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+    counted = {
+        sample.labels["outcome"]: sample.value
+        for family in text_string_to_metric_families(metrics)
+        for sample in family.samples
+        if sample.name == f"{PREFIX}requests_total" and sample.value
+    }
+    assert counted == Counter(record.outcome for record in locust.records)
+    assert "cut_off" in counted
+
+
+def test_an_address_in_use_is_a_mistake_where_it_was_asked_for(tmp_path: Path) -> None:
+    with socket.socket() as taken, ScriptedServer() as server:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        locust = start(server, tmp_path, "--stages", "1", "--stage-seconds", "1", "--exporter", address)
+        said = locust.wait()
+    assert locust.process.returncode == 2
+    assert f"cannot be served on {address}" in said
+    assert "Traceback" not in said
+
+
+def test_where_the_default_port_is_taken_the_next_one_is_used_and_said(tmp_path: Path) -> None:
+    with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", 9646)) as taken, ScriptedServer() as server:
+        assert taken.getsockname()[1] == 9646
+        locust = start(server, tmp_path, "--stages", "1", "--stage-seconds", "1")
+        said = locust.wait()
+        assert locust.process.returncode == 0
+        assert "Port 9646 is taken: this load test's metrics are on port 96" in said or "are taken" in said
+
+
+def test_a_page_that_stays_open_gives_the_port_back_after_its_run(tmp_path: Path) -> None:
+    port = free_port()
+    with ScriptedServer() as server:
+        options = ["--stages", "1", "--stage-seconds", "1", "--exporter", f"127.0.0.1:{port}"]
+        with on_its_page(server, tmp_path, *options, processes=1) as (locust, page):
+            locust.wait_until(lambda: stopped(page))
+            assert listens(port), "for one more scrape"
+            locust.wait_until(lambda: not listens(port))
+            assert stopped(page)

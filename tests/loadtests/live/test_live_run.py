@@ -1,0 +1,145 @@
+"""The live view: sums of several processes, and the tab of Locust's page that shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import httpx
+import pytest
+
+from loadtests.harness.live.counts import Counts, Scales
+from loadtests.harness.live.document import read_live
+from loadtests.harness.live.view import view_of
+from loadtests.harness.run.host import free_port
+from records.load import Users
+from records.request import Outcome, RequestRecord
+from records.slo import RunObjectives
+from records.stage import SECOND, Extent, Stage, StagePlan
+from records.view import StageKey, StageView
+from tests.support.loadtests.locust_process import start
+from tests.support.records import META, record
+from tests.support.servers.scripted import Script, ScriptedServer
+
+
+def ended(
+    ttft: float = 0.1, tpot: float = 0.01, tokens: int = 11, outcome: Outcome = "ok", kind: str | None = None
+) -> RequestRecord:
+    first = round(ttft * SECOND)
+    last = first + round((tokens - 1) * tpot * SECOND)
+    return record(
+        outcome=outcome,
+        request_class=kind,
+        t_sched=0,
+        t_send=0,
+        t_first=first,
+        t_last=last,
+        t_end=last,
+        chunks=tokens,
+        first_chunk_tokens=1,
+        output_tokens=tokens,
+    )
+
+
+WHOLE = Stage(0, StagePlan(Users(4), Extent(0), Extent(3600)), 0, 0)  # its window is open
+
+
+def stage_of(*records: RequestRecord, slo: str = "") -> tuple[Counts, StageView]:
+    scales = Scales(RunObjectives.of({"slo": slo}))
+    counts = Counts(scales)
+    counts.enter(WHOLE)
+    for one in records:
+        counts.request_ended(one)
+    counts.close()
+    view = view_of(WHOLE, StageKey(0, "4 users"), counts.stages[0, "window"], scales, META, 10 * SECOND)
+    return counts, view
+
+
+def test_percentiles_are_within_one_per_cent() -> None:
+    rng = Random(1)
+    values = sorted(rng.lognormvariate(-2, 1) for _ in range(5000))
+    _, view = stage_of(*(ended(ttft=value) for value in values))
+    for name, exact in (("p50", values[2499]), ("p99", values[4949])):
+        assert view.value("ttft_user", name) == pytest.approx(exact, rel=0.0101)
+
+
+def test_failures_are_infinitely_long_and_what_was_cut_off_is_neither() -> None:
+    _, view = stage_of(*(ended(outcome=outcome) for outcome in ("ok",) * 90 + ("rejected",) * 10))
+    assert view.failed == 10
+    assert view.value("ttft_user", "p90") == pytest.approx(0.1, rel=0.01)
+    assert view.value("ttft_user", "p95") == float("inf")
+    assert view.metrics["ttft_user"].answered is not None
+    assert view.metrics["ttft_user"].answered["p99"] == pytest.approx(0.1, rel=0.01)
+    _, view = stage_of(*(ended(outcome=outcome) for outcome in ("ok",) * 90 + ("cut_off",) * 50))
+    assert view.value("ttft_user", "p99") == pytest.approx(0.1, rel=0.01), "they had their first token"
+    assert view.value("e2e_user", "p50") == pytest.approx(0.2, rel=0.01)
+    assert view.value("e2e_user", "p99") is None, "some of them might have taken longer"
+
+
+def test_the_quantities_of_a_window_that_is_open() -> None:
+    """Ten answers of eleven tokens in ten seconds, all of them in the first 200 ms."""
+    _, view = stage_of(*[ended()] * 10, ended(outcome="rejected"), slo="ttft_p95=0.15")
+    assert view.value("throughput") == pytest.approx(11 * 11 / 10)
+    assert (view.value("achieved_rate"), view.value("goodput")) == (1, 1)
+    assert (view.quantities["attainment"].value, view.quantities["failure_share"].value) == (10 / 11, 1 / 11)
+    assert view.value("output_tokens") == 11
+    assert view.value("user_throughput") == pytest.approx(100, rel=0.01)
+    assert view.value("littles_law") is None, "not before the window is over"
+
+
+OBJECTIVES = RunObjectives.of(
+    {"slo": "ttft_p95=0.5,failures=0.01", "class_objectives": {"chat": "tpot_p95=0.02", "batch": "e2e_p95=9"}}
+)
+
+
+@pytest.mark.parametrize(
+    ("request_ended", "good"),
+    [
+        pytest.param(ended(ttft=0.49, tpot=9.0), True, id="without a class only the objectives of all count"),
+        pytest.param(ended(ttft=0.51), False, id="late"),
+        pytest.param(ended(outcome="rejected"), False, id="failed"),
+        pytest.param(ended(tpot=0.019, kind="chat"), True, id="a class has its own besides"),
+        pytest.param(ended(tpot=0.021, kind="chat"), False, id="and misses them by itself"),
+        pytest.param(ended(ttft=0.6, tpot=0.01, kind="chat"), False, id="as well as those of all"),
+        pytest.param(ended(ttft=0.4, tpot=0.5, kind="batch"), True, id="another class has others"),
+    ],
+)
+def test_a_good_request_meets_every_objective_of_the_run_and_of_its_class(
+    request_ended: RequestRecord, good: bool
+) -> None:
+    assert OBJECTIVES
+    assert OBJECTIVES.met_by(request_ended) == good
+    assert not RunObjectives.of({"slo": "", "class_objectives": {"chat": ""}})
+    counts = Counts(Scales(OBJECTIVES))
+    counts.enter(WHOLE)
+    counts.request_ended(request_ended)
+    counts.close()
+    assert counts.stages[0, "window"].good == good
+
+
+def test_locusts_page_has_the_tab_with_the_sums_of_all_processes(tmp_path: Path) -> None:
+    """That of a single process is in tests/loadtests/scenarios/test_concurrent.py."""
+    port = free_port()
+    with ScriptedServer(Script(ttft=0.1, tpot=0.01, tokens=9)) as server:
+        locust = start(
+            server, tmp_path, "--stages", "4", "--stage-seconds", "8", "--warm-up", "1", "--slo", "ttft_p95=0.02",
+            "--web-host", "127.0.0.1", "--web-port", str(port), "--autostart", "--autoquit", "4", headless=False,
+            processes=2,
+        )  # fmt: skip
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", transport=httpx.HTTPTransport(retries=50)) as page:
+            found: list[dict[str, str]] = []
+
+            def counted() -> bool:
+                (table,) = page.get("/stats/requests").json()["extended_stats"]
+                found[:] = table["data"]
+                return bool(found) and int(found[0]["answered"] or 0) >= 20
+
+            locust.wait_until(lambda: "Tokens" in page.get("/").text)
+            locust.wait_until(counted)
+        output = locust.wait()
+    assert locust.process.returncode == 0, output
+    assert found[0]["load"] == "4 users"
+    assert 99 < float(found[0]["ttft_user p50"].removesuffix(" ms")) < 250, "100 ms, and what a busy machine adds"
+    assert len(locust.records) >= int(found[0]["answered"])
+    assert found[0]["goodput"] == "0 req/s", "no first token comes within 20 ms"
+    assert read_live(locust.run).stages[0].ok >= int(found[0]["answered"])
