@@ -10,10 +10,12 @@ other engine receives. It loads safetensors, and quantises them itself where it 
 from __future__ import annotations
 
 import json
+import mmap
 import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +23,7 @@ from typing import Any, Literal
 
 from engines.contract.base import BlockingEngine, Chunk, EngineInfo, FinishReason, GenerateRequest
 from engines.contract.errors import BadRequest, EngineError, EngineUnavailable, first_line
+from engines.machine.devices import automatic_dtype
 from engines.models.fetch import context_length
 from engines.models.random_model import with_weights
 from engines.models.size import MemoryNeed, ModelSize
@@ -46,7 +49,8 @@ ARCHITECTURES = {
 INVALID = "\ufffd"  # in place of bytes that are no character
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 QUANTISED = {"q8_0": "Q8_0", "q4_0": "Q4_0"}  # by mistral.rs, while it loads ("in-situ quantization")
-BUILDS = {"mistralrs-cuda": "cuda", "mistralrs-metal": "metal"}  # wheels for a device; any other is for the CPU
+# Candle compiles these in place of a device that a build does not have; the extension has the names of its sources.
+DUMMIES = {"cuda": b"dummy_cuda_backend.rs", "metal": b"dummy_metal_backend.rs"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,8 @@ class MistralRsOptions:
     concurrency: int = setting(32, "requests that run in one batch; a quantised model runs one at a time", least=1)
     dtype: Literal["auto", "float32", "bfloat16", "float16", "q8_0", "q4_0"] = setting(
         "auto",
-        "number format of the weights. auto: float32 on a CPU, where it is fastest, float16 on a GPU; "
+        "number format of the weights. auto: float32 on a CPU, where it is fastest, bfloat16 on a GPU (float16 below "
+        "compute capability 8.0); "
         "q…: quantised while loading",
     )
 
@@ -75,17 +80,25 @@ class MistralRsEngine(BlockingEngine):
         return version(_distribution()) if cls.why_not_here() is None else None
 
     @classmethod
+    def device_of(cls, options: MistralRsOptions) -> str:
+        """A build has one device, and takes no other."""
+        found = find_spec("mistralrs")
+        folders = [] if found is None else list(found.submodule_search_locations or ())
+        extensions = [path for folder in folders for path in Path(folder).glob("mistralrs*.so")]
+        return built_for(extensions[0]) if extensions else "cpu"
+
+    @classmethod
     def memory_need(cls, options: MistralRsOptions, size: ModelSize) -> MemoryNeed:
-        device = "cpu" if cls.why_not_here() is not None else BUILDS.get(_distribution(), "cpu")
-        dtype = _floats_on(device) if options.dtype == "auto" else options.dtype
+        device = cls.device_of(options)
+        dtype = automatic_dtype(device) if options.dtype == "auto" else options.dtype
         return size.need(dtype, device=device)
 
     def load(self) -> EngineInfo:
         assert self.model is not None
         folder = with_weights(self.model).folder
         build = _distribution()
-        device = BUILDS.get(build, "cpu")
-        floats = _floats_on(device)
+        device = self.device_of(self.options)
+        floats = automatic_dtype(device)
         dtype = floats if self.options.dtype == "auto" else self.options.dtype
         self._tokenizer = tokenizer_of(folder)
         self._bos = _bos_token(folder)
@@ -189,12 +202,15 @@ class MistralRsEngine(BlockingEngine):
 
 
 def _distribution() -> str:
-    """The name of the installed wheel: there is one for the CPU and one per kind of GPU."""
+    """The name of the installed wheel: older ones for CUDA have one of their own."""
     return packages_distributions()["mistralrs"][0]
 
 
-def _floats_on(device: str) -> str:
-    return "float32" if device == "cpu" else "float16"
+@cache
+def built_for(extension: Path) -> str:
+    """The device of a build, whose name does not tell: wheels for CUDA are called `mistralrs` too."""
+    with extension.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as code:
+        return next((device for device, dummy in DUMMIES.items() if code.find(dummy) < 0), "cpu")
 
 
 def _architecture(folder: Path) -> str:

@@ -58,9 +58,13 @@ class OpenVinoEngine(InstalledEngine):
     )
 
     @classmethod
+    def device_of(cls, options: OpenVinoOptions) -> str:
+        return options.device.lower()
+
+    @classmethod
     def memory_need(cls, options: OpenVinoOptions, size: ModelSize) -> MemoryNeed:
         dtype = format_of(options.dtype, size.gguf is not None)
-        return size.need(dtype, cache=options.kv_gib * GIB, cache_options=("kv_gib",), device=options.device.lower())
+        return size.need(dtype, cache=options.kv_gib * GIB, cache_options=("kv_gib",), device=cls.device_of(options))
 
     def load(self) -> EngineInfo:
         assert self.model is not None

@@ -1,8 +1,9 @@
 """The intentionally unoptimised baseline: what caches, compilation and batching are worth is measured against it.
 
 32-bit floats, one operation at a time, no key/value cache (every token computes the whole sequence again), no batching,
-a device synchronisation after every layer, no warm-up. With `cold=yes` each request gets a process of its own, and pays
-for the interpreter, the imports, the weights and the CUDA context again.
+a device synchronisation after every layer, no warm-up, also when it is served. With `cold=yes` each request gets a
+process of its own, and pays for the interpreter, the imports, the weights and the CUDA context again. Eager PyTorch as
+people use it, with a cache and the library's own kernels, is the engine `transformers`.
 
     enginebench serve --engine pytorch-baseline --model random:llama-3.2-1b
     echo '{"prompt": "Hello", "iterations": 50}' | python -m engines.pytorch_baseline
@@ -23,7 +24,7 @@ from engines.contract.errors import EngineError
 from engines.contract.protocol import ChunkReady, Done, Failed, Generate, Load, decode_to_parent, encode
 from engines.models.fetch import context_length, fetch_model
 from engines.models.size import STACK, MemoryNeed, ModelSize
-from engines.pytorch.device import OnTorch, expected_device, limit_spinning
+from engines.pytorch.device import DEVICE, OnTorch, limit_spinning
 from engines.text.detokenize import tokenizer_of
 from engines.text.sampling import SampledAnswer
 from settings.schema import setting
@@ -38,7 +39,7 @@ PROGRAM_ITERATIONS = 50
 
 @dataclass(frozen=True, slots=True)
 class BaselineOptions:
-    device: str = setting("auto", "auto, cpu, cuda, cuda:1 …")
+    device: str = setting("auto", DEVICE)
     threads: int | None = setting(None, "CPU threads (none: torch decides)", least=1)
     cold: bool = setting(False, "start a new process, which loads the model again, for each request")
 
@@ -48,10 +49,11 @@ class PytorchBaselineEngine(OnTorch, BlockingEngine):
     options: BaselineOptions
     name = NAME
     max_threads = 1
+    warms_up = False
 
     @classmethod
     def memory_need(cls, options: BaselineOptions, size: ModelSize) -> MemoryNeed:
-        return size.need("float32", cache=0, device=expected_device(options.device))
+        return size.need("float32", cache=0, device=cls.device_of(options))
 
     def load(self) -> EngineInfo:
         limit_spinning()

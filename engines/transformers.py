@@ -1,16 +1,18 @@
 """Hugging Face Transformers in eager mode, one request at a time: what other engines are compared with.
 
-The decode loop is that of `model.generate`, written out so that each token can be sent as soon as it is sampled: one
-forward pass over the prompt, then one per token, with the model's own key/value cache. It is as fast as `generate`;
-nothing is compiled, fused or batched. Other attention kernels, quantised weights and guessed tokens are settings.
+The decode loop is ours, on the model's own forward pass and key/value cache: one pass over the prompt, then one per
+token, which is sent as soon as it is sampled. `loop=generate` runs the library's `generate` with a streamer instead, as
+published ladders of engines mean it. Nothing is compiled, fused or batched: it is eager PyTorch as people use it. Other
+attention kernels, quantised weights and guessed tokens are settings.
 
     enginebench serve --engine transformers -o dtype=float32 -o draft=ngram
+    enginebench serve --engine transformers -o loop=generate
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,8 +22,9 @@ from engines.models.fetch import context_length, fetch_model
 from engines.models.random_model import with_weights
 from engines.models.size import MemoryNeed, ModelSize
 from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
-from engines.pytorch.network import Quantised, bits_of, end_ids, loading_settings, read_network
+from engines.pytorch.network import Quantised, bits_of, end_ids, loading_settings, read_network, weights_format
 from engines.pytorch.speculation import DraftGuesser, Guesser, NgramGuesser, check_draft
+from engines.text.answer import AnswerText
 from engines.text.sampling import SampledAnswer
 from settings.schema import setting
 
@@ -39,6 +42,9 @@ class TransformersOptions(TorchOptions):
     quantise: Quantised = setting("none", "quantise the weights while loading, by bitsandbytes (bnb) or torchao")
     draft: str | None = setting(
         None, "speculative decoding: `ngram` drafts from the text so far; otherwise the name of a draft model"
+    )
+    loop: Literal["ours", "generate"] = setting(
+        "ours", "decode loop: ours on the model's forward pass, or the library's `generate` with a streamer"
     )
     guesses: int = setting(5, "tokens drafted per step", least=1)
 
@@ -66,6 +72,10 @@ class TransformersEngine(OnTorch, BlockingEngine):
     def _load(self) -> EngineInfo:
         import torch
 
+        if self.options.loop == "generate":
+            if self.options.draft is not None:
+                raise EngineUnavailable("`draft` is for the decode loop of ours: leave out `loop` or `draft`.")
+            self.features = ("seed", "stop", "ignore_eos", "min_tokens")  # type: ignore[misc]
         model = self.open_device()
         dtype = chosen_dtype(self.options.dtype, self._device)
         self._net = self._read(model, dtype)
@@ -77,12 +87,13 @@ class TransformersEngine(OnTorch, BlockingEngine):
         self._context_length = context_length(model.folder)
         takes = inspect.signature(self._net.forward).parameters
         self._kept = "logits_to_keep" if "logits_to_keep" in takes else None
-        return self.info(name_of(dtype), threads=torch.get_num_threads())
+        stored = weights_format(self._net, dtype, self.options.quantise)
+        return self.info(stored, threads=torch.get_num_threads(), activations=name_of(dtype))
 
     def _read(self, model: Model, dtype: torch.dtype) -> Any:
         attention = {"flex": "flex_attention"}.get(self.options.attention, self.options.attention)
         settings = {} if attention == "auto" else {"attn_implementation": attention}
-        quantised = loading_settings(self.options.quantise, self._device)
+        quantised = loading_settings(self.options.quantise, model, self._device, dtype)
         if quantised:
             model = with_weights(model)  # random weights are quantised from a file
         return read_network(model, self._device, dtype, **settings, **quantised)
@@ -103,6 +114,16 @@ class TransformersEngine(OnTorch, BlockingEngine):
         if self._draft is not None:
             return DraftGuesser(self._draft, self._device)
         return NgramGuesser() if self.options.draft == NGRAM else None
+
+    def answer_blocking(self, request: GenerateRequest, put: Callable[[Chunk], bool]) -> None:
+        if self.options.loop == "ours":
+            super().answer_blocking(request, put)
+            return
+        from engines.pytorch.generate import Streamer, generate
+
+        most = request.most_tokens(self._context_length)
+        streamer = Streamer(AnswerText(request, self._tokenizer, self._end_ids, most), put)
+        generate(self._net, request, streamer, most, self._end_ids)
 
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
         for _, chunk in self._tokens(request):

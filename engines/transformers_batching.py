@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from typing import Any
 
 from engines.contract.base import Chunk, EngineInfo, GenerateRequest
@@ -23,15 +25,27 @@ from engines.pytorch.network import end_ids, read_network
 from engines.text.answer import AnswerText
 from settings.schema import setting
 
-PAGE = 32  # tokens per page of the cache; each sequence wastes half of one
-BATCH_TOKENS = 512  # tokens of prompts and answers in one step, at most
+# Tokens per page of the cache; each sequence wastes half of one. Flash attention's kernels for decoding take no others.
+PAGES = {"cpu": 32, "cuda": 256}
+CPU_BATCH_TOKENS, CPU_KV_TOKENS = 512, 16_384
+OLDEST = (5, 17)  # the first version whose batching has pages of a given size
 NO_END = -1  # a token that no model generates
 
 
 @dataclass(frozen=True, slots=True)
 class BatchingOptions(TorchOptions):
     concurrency: int = setting(32, "requests that run at a time", least=1)
-    kv_tokens: int = setting(16_384, "tokens in the key/value caches of all requests", least=256)
+    kv_tokens: int | None = setting(
+        None,
+        f"tokens in the key/value caches of all requests (none: {CPU_KV_TOKENS} on a CPU, on a GPU what is left)",
+        least=256,
+    )
+    batch_tokens: int | None = setting(
+        None,
+        "tokens of prompts and answers in one step, at most "
+        f"(none: {CPU_BATCH_TOKENS} on a CPU, on a GPU Transformers decides by its memory)",
+        least=1,
+    )
     prefix_cache: bool = setting(False, "reuse the keys and values of shared prompt prefixes")
 
 
@@ -42,9 +56,21 @@ class TransformersBatchingEngine(OnTorch):
     features = ("stop", "ignore_eos")
 
     @classmethod
+    def why_not_here(cls) -> str | None:
+        if (reason := super().why_not_here()) is not None:
+            return reason
+        installed = version("transformers")
+        if tuple(map(int, re.findall(r"\d+", installed)[:2])) < OLDEST:
+            wanted = ".".join(map(str, OLDEST))
+            return f"it needs transformers {wanted}, and {installed} is installed; run: pip install -U transformers"
+        return None
+
+    @classmethod
     def memory_need(cls, options: BatchingOptions, size: ModelSize) -> MemoryNeed:
         need = super().memory_need(options, size)
-        allocated = size.need(need.dtype, options.kv_tokens)
+        if options.kv_tokens is None and need.device != "cpu":
+            return need
+        allocated = size.need(need.dtype, options.kv_tokens or CPU_KV_TOKENS)
         return replace(need, cache=allocated.cache, cache_options=("kv_tokens",))
 
     def load(self) -> EngineInfo:
@@ -61,23 +87,40 @@ class TransformersBatchingEngine(OnTorch):
         net = read_network(model, self._device, dtype)
         self.open_tokenizer()
         self._end_ids = end_ids(net)
-        self._context_length = min(context_length(model.folder), self.options.kv_tokens)
         self._manager = self._started(net)
-        return self.info(name_of(dtype), self.options.concurrency, threads=torch.get_num_threads())
+        resolved = self._manager.continuous_batching_config
+        kv_tokens = resolved.num_blocks * resolved.page_size
+        self._context_length = min(context_length(model.folder), kv_tokens)
+        options = {
+            "kv_tokens": kv_tokens,
+            "batch_tokens": resolved.max_batch_tokens,
+            "attention": net.config._attn_implementation,
+            "cuda_graphs": any(resolved.use_cuda_graph),
+        }
+        return self.info(name_of(dtype), self.options.concurrency, threads=torch.get_num_threads(), **options)
 
     def _started(self, net: Any) -> Any:
         from transformers import ContinuousBatchingConfig, GenerationConfig
 
-        batching = ContinuousBatchingConfig(
-            page_size=PAGE,
-            num_blocks=-(-self.options.kv_tokens // PAGE),
-            max_batch_tokens=max(BATCH_TOKENS, self.options.concurrency),
-            max_requests_per_batch=self.options.concurrency,
-            allow_block_sharing=self.options.prefix_cache,
-        )
+        batching = ContinuousBatchingConfig(**self.batching(self._device.type))
         manager = net.init_continuous_batching(GenerationConfig(do_sample=False, eos_token_id=NO_END), batching)
+        manager.warmup()  # allocates the cache; captures CUDA graphs, which would otherwise be a part of first requests
         manager.start()
         return manager
+
+    def batching(self, device: str) -> dict[str, Any]:
+        """For `ContinuousBatchingConfig`. On a GPU, what is not given is left to it: it measures the free memory."""
+        options, page = self.options, PAGES.get(device, PAGES["cpu"])
+        on_gpu = device == "cuda"
+        kv_tokens = options.kv_tokens or (None if on_gpu else CPU_KV_TOKENS)
+        tokens = options.batch_tokens or (None if on_gpu else CPU_BATCH_TOKENS)
+        return {
+            "page_size": page,
+            "num_blocks": None if kv_tokens is None else -(-kv_tokens // page),
+            "max_batch_tokens": None if tokens is None else max(tokens, options.concurrency),
+            "max_requests_per_batch": options.concurrency,
+            "allow_block_sharing": options.prefix_cache,
+        }
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
         if not request.greedy:
@@ -87,9 +130,11 @@ class TransformersBatchingEngine(OnTorch):
         name = f"request-{next(self._numbers)}"
         arrived: asyncio.Queue[Any] = asyncio.Queue()
         self._manager.register_result_handler(name, arrived.put_nowait)
-        self._manager.add_request(
+        taken = self._manager.add_request(
             list(request.prompt_token_ids), name, max_new_tokens=most, streaming=True, eos_token_id=NO_END
         )
+        if taken is None:  # it is dropped without an answer
+            raise FatalError("Transformers' batch has ended; its log says why.")
         produced, ended = 0, False
         try:
             while True:

@@ -1,11 +1,13 @@
-"""How do latency and throughput change with the number of users? 10 users, then 20, up to 100, in a closed loop.
+"""How do latency and throughput change with the number of users? 1 user, then 10, 20, up to 100, in a closed loop.
 
     locust -f loadtests/concurrent.py --host http://127.0.0.1:8000
     locust -f loadtests/concurrent.py --host http://127.0.0.1:8000 --headless --stages 10,20,40 --stage-seconds 60
 
-Each user sends the next request when the answer is complete. The server is saturated from the load at which throughput
-stops growing while latency keeps growing. The first command opens Locust's page at http://localhost:8089, the second
-runs at once. Each run leaves a folder in `runs/` for `enginebench report`. All settings: docs/running-load-tests.md.
+Each user sends the next request when the answer is complete. One user alone is what the others are compared with: of
+100 users, the scaling is their throughput over a hundred times that of one. The server is saturated from the load at
+which throughput stops growing while latency keeps growing. The first command opens Locust's page at
+http://localhost:8089, the second runs at once. Each run leaves a folder in `runs/` for `enginebench report`. All
+settings: docs/running-load-tests.md.
 """
 
 from loadtests.harness.scenario import Scenario, users
@@ -13,4 +15,4 @@ from loadtests.harness.users.user import ModelUser
 
 
 class User(ModelUser):
-    scenario = Scenario(load=users("10-100:10"))
+    scenario = Scenario(load=users("1,10-100:10"))

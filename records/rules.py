@@ -34,7 +34,7 @@ NO_FAILURE = ("ok", "cut_off")
 FAILURES_BORNE = 0.05  # share of failed requests above which a stage is no evidence that a load can be served
 
 Answer = Literal["met", "missed", "not enough evidence"]
-Difference = Literal["better", "worse", "alike", "not shown"]
+Claim = Literal["better", "worse", "alike", "not shown"]
 """`alike`: the whole interval lies within the practical margin. `not shown`: chance, or too few runs."""
 
 
@@ -118,7 +118,7 @@ def overall(answers: Sequence[Answer]) -> Answer:
     return "met" if answers and set(answers) == {"met"} else "not enough evidence"
 
 
-def opposite(verdict: Difference) -> Difference:
+def opposite(verdict: Claim) -> Claim:
     """The verdict of the other side."""
     if verdict == "better":
         return "worse"
@@ -127,7 +127,7 @@ def opposite(verdict: Difference) -> Difference:
 
 def difference_of(
     gain: float | None, low: float | None, high: float | None, p: float | None, margin: float = MARGIN
-) -> tuple[Difference, str | None]:
+) -> tuple[Claim, str | None]:
     """What a comparison says, and why it is neither better nor worse.
 
     `gain` is a ratio turned so that above 1 is better, with its interval; for shares, 1 plus the points gained. `p` is

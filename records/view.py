@@ -17,6 +17,7 @@ from records.stage import StagePlan
 
 BEYOND_OBSERVED = "the upper end lies beyond the largest value observed"
 DEPENDS_ON_CUT_OFF = "depends on cut-off requests"  # why it has none
+IN_CYCLES = "requests repeat in cycles"  # why there is no interval: one pattern does not show how it would vary
 FAILED = "failed"  # why a percentile has no finite value
 Severity = Literal["note", "warn", "invalid"]
 SEVERITIES: tuple[Severity, ...] = ("invalid", "warn", "note")
@@ -255,6 +256,12 @@ class StageView:
         if name in self.metrics:
             return self.metrics[name].percentile(statistic)
         return self.quantities.get(name, Estimate(None))
+
+    def without(self, why: str) -> list[str]:
+        """The metrics and quantities of which a number lacks its value or interval for this reason."""
+        numbers = {name: tuple(each.percentiles.values()) for name, each in self.metrics.items()}
+        numbers |= {name: (quantity,) for name, quantity in self.quantities.items()}
+        return [name for name, estimates in numbers.items() if any(one.why == why for one in estimates)]
 
     def value(self, name: str, statistic: str = "value") -> float | None:
         return self.estimate(name, statistic).value

@@ -221,6 +221,19 @@ def write_list(values: Iterable[Any]) -> str:
     return ",".join(map(str, values))
 
 
+def whole_numbers(text: str) -> list[int]:
+    """`"10,20-40:10"` → 10, 20, 30, 40: numbers, and ranges with both ends and a step. Raises `ValueError`."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, rest = part.strip().partition("-")
+        if dash:
+            last, _, by = rest.partition(":")
+            numbers += range(int(first), int(last) + 1, int(by or first))
+        else:
+            numbers.append(int(first))
+    return numbers
+
+
 def table(declared: type[Any], flags: bool = True) -> str:
     """The settings as a Markdown table, for the documentation."""
     rows = ["| setting | default | what it sets |", "|---|---|---|"]

@@ -19,7 +19,7 @@ from analysis.stats.intervals import clopper_pearson, objective_answer, requests
 from analysis.stats.repeats import REPEATS, repeats_interval
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_seconds, format_share, join_labels, significant
-from records.rules import MARGIN, Answer, Difference, opposite, overall
+from records.rules import MARGIN, Answer, Claim, opposite, overall
 from records.slo import CAPACITY_GRID, Objective, of_tier
 from records.view import Estimate, Judgement, StageView
 
@@ -290,7 +290,7 @@ class CapacityComparison:
     engine: str
     over: str
     ratio: Estimate
-    verdict: Difference
+    verdict: Claim
     why: str | None = None
 
     @property
@@ -314,7 +314,7 @@ def compare_capacities(
     return CapacityComparison(ours.engine, theirs.engine, Estimate(value, low, high, why=unknown), verdict, why)
 
 
-def _claim(value: float | None, low: float, high: float, margin: float) -> tuple[Difference, str | None]:
+def _claim(value: float | None, low: float, high: float, margin: float) -> tuple[Claim, str | None]:
     """Over an engine that meets the objectives at no measured load no margin is asked."""
     if low >= 1 and (value is None or value >= margin):
         return "better", None

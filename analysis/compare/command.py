@@ -87,10 +87,10 @@ def show(console: Console, comparison: Comparison, summaries: Sequence[RunSummar
     """The sentence first, then the tables and what they mean, and what speaks against them."""
     from rich.text import Text
 
-    from analysis.compare.findings_text import print_remarks, remarks
     from analysis.compare.headline import headline
     from analysis.compare.tables import LEFT_OUT, STYLES, criteria, tables_of
     from analysis.console import print_table
+    from analysis.summary.remarks import print_remarks, remarks
 
     console.print(Text(headline(comparison, summaries), style="bold"))
     console.print()

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Literal
 
 from analysis.compare.engine_runs import EngineRuns, engine_runs_of, since_due, stages_of
-from analysis.compare.findings_text import remarks
-from analysis.compare.likeness import different_scenarios, unlike
+from analysis.compare.likeness import Unlikeness, different_scenarios, unlike
 from analysis.compare.metric_comparison import MetricComparison, Sample, compare_metric, corrected, sample_of
 from analysis.settings import CRITICAL
 from analysis.stats.repeats import REPEATS
+from analysis.summary.remarks import remarks
 from analysis.summary.run_summary import FlowSeries, RunSummary, read_summary, write_summary
 from records.formatting import format_share, in_words
 from records.metrics import Column, columns
@@ -141,7 +141,7 @@ def judge(
     if {run.objectives for run in baseline} != {run.objectives for run in current}:
         raise GateRefused("the baseline was saved with other objectives: give the same --slo, or save a new baseline.")
     differences = [finding for label in now for finding in _differences(before[label], now[label])]
-    blocking = [finding for finding in differences if finding.kind != "commits_differ"]
+    blocking = [finding for finding in differences if finding.kind != Unlikeness.VERSION.kind]
     if blocking and not allow_different:
         raise GateRefused(f"{blocking[0].evidence}: {blocking[0].remedy}, or judge them anyway with --allow-different.")
     compared = columns("compared", since_due([*baseline, *current]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 
 from analysis.compare.engine_runs import DECIDING, EngineRuns, stages_of
 from analysis.stats.differences import spread
@@ -19,28 +20,35 @@ SOFT_SETTINGS = {
 LENGTH_TOLERANCE = 0.1
 CACHED_TOLERANCE = 0.1  # of the prompt's tokens
 RUN_TO_RUN = 0.05  # standard deviation, as a share, from which on repeats are called apart
-WORDS = {
-    "scenarios_differ": "scenario",
-    "workloads_differ": "workload",
-    "models_differ": "model",
-    "clients_differ": "load generator",
-    "throttling_differs": "GPU throttling",
-    "formats_differ": "number format",
-    "commits_differ": "version of this tool",
-}
-"""The kinds of differences, in a word or two."""
-NAMED_ONLY = {"formats_differ", "commits_differ"}
-"""Differences that are named beside the numbers and hinder no comparison: a format or a version may be its subject."""
-
 CLIENT: tuple[tuple[str, Callable[[RunSummary], object]], ...] = (
     ("the load generator's CPU", lambda run: run.host.get("cpu")),
     ("the number of worker processes", lambda run: run.workers),
 )
 
 
+class Unlikeness(Enum):
+    """The ways in which runs differ: the kind of the finding, and it in a word or two. One that does not hinder a
+    comparison is only named beside the numbers: a format or a version may be its subject."""
+
+    SCENARIO = ("scenarios_differ", "scenario")
+    WORKLOAD = ("workloads_differ", "workload")
+    MODEL = ("models_differ", "model")
+    CLIENT = ("clients_differ", "load generator")
+    THROTTLING = ("throttling_differs", "GPU throttling")
+    FORMAT = ("formats_differ", "number format", False)
+    VERSION = ("commits_differ", "version of this tool", False)
+
+    def __init__(self, kind: str, words: str, hinders: bool = True) -> None:
+        self.kind, self.words, self.hinders = kind, words, hinders
+
+    @staticmethod
+    def of(finding: Finding) -> Unlikeness:
+        return next(each for each in Unlikeness if each.kind == finding.kind)
+
+
 def blocks(finding: Finding) -> bool:
     """Whether nothing may be claimed of runs that differ like that."""
-    return finding.kind not in NAMED_ONLY
+    return Unlikeness.of(finding).hinders
 
 
 def different_scenarios(summaries: Sequence[RunSummary]) -> Finding | None:
@@ -49,7 +57,7 @@ def different_scenarios(summaries: Sequence[RunSummary]) -> Finding | None:
     if len(scenarios) == 1:
         return None
     return Finding(
-        "scenarios_differ",
+        Unlikeness.SCENARIO.kind,
         "invalid",
         f"the runs are of different scenarios ({', '.join(scenarios)}), and so are not compared",
         "compare runs of one scenario",
@@ -80,32 +88,36 @@ def _settings(first: RunSummary, other: RunSummary) -> Iterator[Finding]:
     ]
     if apart:
         evidence = f"{first.label} and {other.label} were asked different things: {'; '.join(apart)}"
-        yield Finding("workloads_differ", "invalid", evidence, "run both with the same options", None, other.label)
+        yield Finding(
+            Unlikeness.WORKLOAD.kind, "invalid", evidence, "run both with the same options", None, other.label
+        )
 
 
 def _engines(first: RunSummary, other: RunSummary) -> Iterator[Finding]:
     names = f"{first.label} and {other.label}"
     if first.model != other.model:
         evidence = f"{names} served different models: {first.model} and {other.model}"
-        yield Finding("models_differ", "warn", evidence, "serve the same model with both", None, other.label)
+        yield Finding(Unlikeness.MODEL.kind, "warn", evidence, "serve the same model with both", None, other.label)
     ours, theirs = number_format(first), number_format(other)
     if ours and theirs and ours != theirs:
         evidence = f"{names} computed in different number formats: {ours} and {theirs}"
         remedy = "serve both in the same format, where both can"
-        yield Finding("formats_differ", "warn", evidence, remedy, None, other.label)
+        yield Finding(Unlikeness.FORMAT.kind, "warn", evidence, remedy, None, other.label)
     clients = [f"{what} ({of(first)} and {of(other)})" for what, of in CLIENT if of(first) != of(other)]
     if clients:
         evidence = f"{names} were measured by different clients: {'; '.join(clients)}"
         remedy = "measure both with the same load generator"
-        yield Finding("clients_differ", "warn", evidence, remedy, None, other.label)
+        yield Finding(Unlikeness.CLIENT.kind, "warn", evidence, remedy, None, other.label)
     if _version(first) != _version(other):
         evidence = f"{names} were measured by different versions of this tool: {_version(first)} and {_version(other)}"
-        yield Finding("commits_differ", "note", evidence, "measure both with the same version", None, other.label)
+        yield Finding(
+            Unlikeness.VERSION.kind, "note", evidence, "measure both with the same version", None, other.label
+        )
     if _throttled(first) != _throttled(other):
         hot = first if _throttled(first) else other
         evidence = f"the GPU of {hot.label} was throttled, and that of {(other if hot is first else first).label} not"
         remedy = "cool it, or raise its power limit, and measure again"
-        yield Finding("throttling_differs", "invalid", evidence, remedy, None, other.label)
+        yield Finding(Unlikeness.THROTTLING.kind, "invalid", evidence, remedy, None, other.label)
 
 
 def _version(run: RunSummary) -> str:
@@ -141,18 +153,18 @@ def _at(first: RunSummary, other: RunSummary, label: str | None) -> Iterator[Fin
             else "fix the length of the answers (--ignore-eos yes) and use the same tokenizer and chat template"
         )
         evidence = f"{names} did different work: {'; '.join(apart)}"
-        yield Finding("workloads_differ", "warn", evidence, remedy, one.key, other.label)
+        yield Finding(Unlikeness.WORKLOAD.kind, "warn", evidence, remedy, one.key, other.label)
     a, b = (stage.value("cached_tokens") or 0.0 for stage in (one, two))
     prompt = max(one.value("prompt_tokens") or 0.0, two.value("prompt_tokens") or 0.0)
     if prompt and abs(a - b) > CACHED_TOLERANCE * prompt:
         shares = f"{format_share(a / prompt)} and {format_share(b / prompt)}"
         evidence = f"{names} took {shares} of their prompt tokens from a prefix cache"
         remedy = "give every run prompts of its own, or restart the servers between runs"
-        yield Finding("workloads_differ", "warn", evidence, remedy, one.key, other.label)
+        yield Finding(Unlikeness.WORKLOAD.kind, "warn", evidence, remedy, one.key, other.label)
     if abs(one.seconds - two.seconds) > LENGTH_TOLERANCE * max(one.seconds, two.seconds):
         evidence = f"{names} were measured over {format_seconds(one.seconds)} and {format_seconds(two.seconds)}"
         remedy = "give both stages of the same length"
-        yield Finding("workloads_differ", "warn", evidence, remedy, one.key, other.label)
+        yield Finding(Unlikeness.WORKLOAD.kind, "warn", evidence, remedy, one.key, other.label)
 
 
 def reasons_to_claim_nothing(
@@ -181,7 +193,7 @@ def named_differences(engines: Sequence[EngineRuns], differences: Sequence[Findi
     words: dict[str, list[str]] = {engine.label: [] for engine in engines}
     for finding in differences:
         for label in words if finding.label is None else [finding.label]:
-            words[label].append(WORDS[finding.kind])
+            words[label].append(Unlikeness.of(finding).words)
     for engine in engines:
         words[engine.label] += ["an invalid run"] if any(run.invalid for run in engine.runs) else []
     return {label: in_words(list(dict.fromkeys(of_label))) for label, of_label in words.items() if of_label}

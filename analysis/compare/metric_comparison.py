@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
 from analysis.compare.engine_runs import EngineRuns
 from analysis.compare.prompts import PromptPairs
-from analysis.stats.differences import Spread, compare_runs, spread
+from analysis.stats.differences import GroupTest, Spread, compare_runs, spread
 from analysis.stats.repeats import REPEATS, chance_error, holm, within_run_error
 from records.formatting import in_words
 from records.metrics import Column, Quantity
-from records.rules import Difference, difference_of, opposite
+from records.rules import Claim, difference_of, opposite
 from records.view import Estimate
 
 COARSEST = 0.4  # of the smallest value: a step that a clock is thought to have at most
@@ -53,8 +53,8 @@ def sample_of(engine: EngineRuns, stage: str, column: Column) -> Sample:
     return Sample(engine.label, estimates, sum(known) / len(known) / requests if counted and known and requests else 0)
 
 
-@dataclass(frozen=True, slots=True)
-class MetricComparison:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricComparison(GroupTest):
     """`difference` is engine minus the other, in the metric's unit. `ratio` is turned so that above 1 the engine is
     better: 3 is a third of the latency, or three times the throughput. It is +∞ where every run of the other fell among
     failures and none of the engine's, and 0 the other way round.
@@ -72,17 +72,9 @@ class MetricComparison:
     column: Column
     ours: Spread
     theirs: Spread
-    difference: Estimate
-    ratio: Estimate
-    paired: bool
-    p: float | None
-    welch: float | None
-    mann_whitney: float | None
-    cohen_d: float | None
-    cliff_delta: float | None
     failed_runs: tuple[int, int] = (0, 0)
     by_prompt: PromptPairs | None = None
-    verdict: Difference = "not shown"
+    verdict: Claim = "not shown"
     why: str | None = None
 
     @property
@@ -129,21 +121,15 @@ def compare_metric(stage: str, column: Column, ours: Sample, theirs: Sample, pai
     failed = _failed_runs(column, ours), _failed_runs(column, theirs)
     if ratio.value is None and any(failed):
         ratio = replace(ratio, why=_failures_text((ours, theirs), failed))
+    tested = {field.name: getattr(test, field.name) for field in fields(test)}
     return MetricComparison(
+        **tested | {"ratio": ratio.inverse if column.better == "lower" else ratio},
         stage=stage,
         engine=ours.engine,
         over=theirs.engine,
         column=column,
         ours=spread(ours.values),
         theirs=spread(theirs.values),
-        difference=test.difference,
-        ratio=ratio.inverse if column.better == "lower" else ratio,
-        paired=paired,
-        p=test.p,
-        welch=test.welch,
-        mann_whitney=test.mann_whitney,
-        cohen_d=test.cohen_d,
-        cliff_delta=test.cliff_delta,
         failed_runs=failed,
     )
 

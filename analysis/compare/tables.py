@@ -11,11 +11,11 @@ from typing import Any
 from analysis.compare.capacity import CapacityComparison
 from analysis.compare.comparison import Comparison, ServedLoad
 from analysis.compare.engine_runs import DECIDING
-from analysis.compare.frame import finding_row
 from analysis.compare.metric_comparison import MetricComparison
 from analysis.console import TextTable
 from analysis.stats.differences import Spread
 from analysis.stats.repeats import REPEATS
+from analysis.summary.frame import finding_row
 from records.formatting import (
     MISSING,
     format_interval,

@@ -17,7 +17,7 @@ from analysis.data.formulas import expression
 from records.metrics import FIRST_TOKENS, SEEN_TOKENS
 from records.stage import SECOND
 
-SLICE = 20_000  # requests whose chunks are in memory together: arrays of less than 32 MB, whose memory malloc reuses
+SLICE = 10_000  # requests whose chunks are in memory together: arrays of less than 32 MB, whose memory malloc reuses
 MOST_CHUNKS, PIECES = 1_000_000, 10  # of one window
 KEPT = 640 * 1024 * 1024  # bytes of chunks that stay in memory between two passes; a million answers of 100 tokens fit
 Ints = npt.NDArray[np.int64]  # of stamps: nanoseconds since the run's start

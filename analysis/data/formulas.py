@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 import polars as pl
 
@@ -35,6 +36,7 @@ from records.metrics import REQUEST_METRICS
 from records.stage import SECOND
 
 
+@cache  # metrics and objectives ask for the same ones for every window
 def expression(formula: Formula) -> pl.Expr:
     """What `records.formula.reader` gives for one request, for a whole column; null where a part is missing."""
     match formula:

@@ -115,9 +115,9 @@ def _read(block: bytes, malformed: int) -> Lines:
             sent[line.request_id] = line
         else:
             ended.append(line)
-    last = max([0, *(line.t_end for line in ended), *(line.t_send for line in sent.values())])
     for line in ended:
         sent.pop(line.request_id, None)
+    last = max([0, *(line.t_end for line in ended), *(line.t_send for line in sent.values())])
     return Lines(table_of(ended), sent, last, malformed)
 
 
@@ -155,13 +155,14 @@ def table_of(records: Sequence[RequestRecord]) -> pl.DataFrame:
 
 
 def _series(name: str, values: tuple[Any, ...]) -> pl.Series:
-    """Lists as their text, where that is what was read."""
+    """Lists as their text without brackets, nothing where they are empty, if text is what was read."""
     if name in LISTS and isinstance(values[0], msgspec.Raw):
-        return pl.Series(name, [bytes(text) for text in values], pl.Binary).cast(pl.String)
+        texts = [bytes(text) for text in values]
+        if not all(text.startswith(b"[") for text in texts):
+            raise TypeError(f"{name} is not a list")
+        return pl.Series(name, [text[1:-1] or None for text in texts], pl.Binary).cast(pl.String)
     return pl.Series(name, values, SCHEMA[name])
 
 
 def _list_of(name: str) -> pl.Expr:
-    text, empty = pl.col(name).str.strip_chars("[]"), pl.lit([], SCHEMA[name])
-    numbers = pl.when(text != "").then(text).str.split(",").cast(SCHEMA[name])
-    return numbers.fill_null(empty).alias(name)
+    return pl.col(name).str.split(",").cast(SCHEMA[name]).fill_null(pl.lit([], SCHEMA[name]))

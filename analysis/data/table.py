@@ -138,20 +138,19 @@ def _no_collections() -> Iterator[None]:
 def sink(tables: Callable[[], Iterator[pl.DataFrame]], path: Path) -> None:
     """Write tables of `SCHEMA`, and their metrics, as one Parquet file. Raises `OSError`, on a full disk for example.
 
-    Gaps between chunks take four bytes each; where one is longer than four seconds, all is written again with eight.
+    Gaps between chunks take four bytes each; where one does not fit (4.3 seconds, or a clock that was set back), all is
+    written again with eight.
     """
-    too_long = False
 
     def source(columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, size: int | None) -> Any:
-        nonlocal too_long
         for table in tables():
-            too_long = too_long or any(not _fit_four_bytes(table[name]) for name in LISTS)
             table = table if predicate is None else table.filter(predicate)
             yield table if columns is None else table.select(columns)
 
     partial = path.with_name(f"{path.name}.partial")
     partial.touch()  # the error of Python, where it cannot be written
-    for kind in (pl.UInt32(), pl.Int64()):
+    widest = pl.Int64()
+    for kind in (pl.UInt32(), widest):
         lists = pl.col(LISTS).cast(pl.List(kind))
         requests = register_io_source(source, schema=SCHEMA).drop("text").with_columns(lists)
         try:  # uncompressed: gaps in nanoseconds are nearly random, and take the same room with lz4
@@ -162,16 +161,11 @@ def sink(tables: Callable[[], Iterator[pl.DataFrame]], path: Path) -> None:
             partial.unlink(missing_ok=True)
             if number := re.search(r"\(os error (\d+)\)", str(error)):  # a full disk, as Polars tells it
                 raise OSError(int(number[1]), os.strerror(int(number[1])), str(partial)) from None
-            if not too_long:
+            if kind is widest or not isinstance(error, pl.exceptions.InvalidOperationError):
                 raise
         else:
             partial.replace(path)
             return
-
-
-def _fit_four_bytes(lists: pl.Series) -> bool:
-    numbers = lists.explode(empty_as_null=False).to_numpy()
-    return len(numbers) == 0 or bool(numbers.min() >= 0 and numbers.max() < 2**32)
 
 
 def _counted(table: pl.DataFrame, count_tokens: CountTokens) -> pl.DataFrame:

@@ -9,11 +9,11 @@ from pathlib import Path
 from analysis.compare.capacity import SloCapacity, capacities_of, capacity_matrix, objective_lines
 from analysis.compare.comparison import Comparison
 from analysis.compare.engine_runs import engine_runs_of
-from analysis.compare.findings_text import Remark, remarks
 from analysis.compare.growth import growth_sentences
 from analysis.compare.headline import headline
 from analysis.compare.tables import criteria
 from analysis.report.decision import Decision, decide
+from analysis.summary.remarks import Remark, remarks
 from analysis.summary.run_summary import SCHEMA_VERSION, RunSummary
 from records.rules import Answer, overall
 from records.slo import tiers_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from analysis.compare.frame import rows_of
 from analysis.console import TextTable
 from analysis.report.table import interval_of, names_of
+from analysis.summary.frame import rows_of
 from analysis.summary.run_summary import RunSummary
 from records.formatting import MISSING, column_unit, format_bytes, format_value
 from records.metrics import ICL, PERCENTILES, QUANTITIES, REQUEST_METRICS
@@ -19,7 +19,7 @@ TITLES |= {quantity.name: quantity.title for quantity in QUANTITIES} | {name: of
 
 
 def details_of(summaries: Sequence[RunSummary]) -> list[TextTable]:
-    """A table for each run: every number of `analysis/compare/frame.py`, with a column for each stage."""
+    """A table for each run: every number of `analysis/summary/frame.py`, with a column for each stage."""
     return [_details(name, summary) for name, summary in zip(names_of(summaries), summaries, strict=True)]
 
 

@@ -21,13 +21,13 @@ import msgspec
 import polars as pl
 
 from analysis.compare.capacity import SloCapacity
-from analysis.compare.frame import SCHEMA, frame
 from analysis.compare.tables import COLUMN_NAMES, as_document, comparison_rows
 from analysis.report.contents import Report
 from analysis.report.costs import Costs
 from analysis.report.decision import Decision
 from analysis.report.markdown import markdown
 from analysis.report.page import render
+from analysis.summary.frame import SCHEMA, frame
 from analysis.summary.run_summary import SCHEMA_VERSION, without_infinities
 from analysis.summary.run_summary import as_document as run_document
 from records.files import write_atomically

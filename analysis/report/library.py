@@ -1,6 +1,8 @@
-"""The Vega libraries, which vl-convert carries: in a JavaScript engine, and as a script for pages with charts.
+"""What a page needs and takes long to make: the Vega libraries, which vl-convert carries, in a JavaScript engine and as
+a script for pages with charts; and the compiled templates.
 
-Both take seconds to begin with. The engine starts beside other work; the script is kept for the next report.
+The engine starts beside other work; the script and the templates are kept for the next report. The cache is only for
+speed: where it cannot be written, they are made anew.
 """
 
 from __future__ import annotations
@@ -11,10 +13,14 @@ from importlib.metadata import version
 from threading import Thread
 
 import vl_convert
+from jinja2 import FileSystemBytecodeCache
+from jinja2.bccache import Bucket
 from markupsafe import Markup
 from platformdirs import user_cache_path
 
 from records.files import write_atomically
+
+CACHE = user_cache_path("enginebench")
 
 
 @cache
@@ -25,8 +31,8 @@ def start_engine() -> None:
 
 
 def vega_script() -> Markup:
-    """Vega, Vega-Lite and Vega-Embed. The cache is only for speed: without one, the script is made anew."""
-    kept = user_cache_path("enginebench") / f"vega-{version('vl-convert-python')}.js"
+    """Vega, Vega-Lite and Vega-Embed."""
+    kept = CACHE / f"vega-{version('vl-convert-python')}.js"
     with suppress(OSError):
         return Markup(kept.read_text(encoding="utf-8"))
     script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
@@ -34,3 +40,15 @@ def vega_script() -> Markup:
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(kept, script)
     return Markup(script)
+
+
+class CompiledTemplates(FileSystemBytecodeCache):
+    """Of Jinja, which compares their sources: an edited template is compiled again."""
+
+    def __init__(self) -> None:
+        super().__init__(str(CACHE))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        with suppress(OSError):
+            CACHE.mkdir(parents=True, exist_ok=True)
+            super().dump_bytecode(bucket)

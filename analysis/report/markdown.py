@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from analysis.compare.findings_text import Remark
 from analysis.compare.tables import tables_of as comparison_tables
 from analysis.console import TextTable
 from analysis.report.classes import class_sentences, class_table
@@ -13,6 +12,7 @@ from analysis.report.contents import Report
 from analysis.report.costs import cost_table
 from analysis.report.sections import answer_table, tables_of, trend_lines
 from analysis.report.table import StageTable, stage_table
+from analysis.summary.remarks import Remark
 from records.formatting import counted, format_count
 
 

@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.compare.engine_runs import DECIDING, since_due
-from analysis.compare.findings_text import Remark, print_remarks
 from analysis.compare.tables import LEFT_OUT, STYLES, criteria, overview_of
 from analysis.console import PIPE_WIDTH, print_table, ruled_table, warning
 from analysis.report.classes import class_sentences, class_table
@@ -19,6 +18,7 @@ from analysis.report.costs import cost_table
 from analysis.report.decision import PlannedReplicas
 from analysis.report.sections import answer_table, matrix_table, tables_of, trend_lines
 from analysis.report.table import Cell, StageTable, stage_table
+from analysis.summary.remarks import Remark, print_remarks
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_count
 from records.metrics import columns

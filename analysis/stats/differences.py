@@ -40,8 +40,8 @@ class Spread:
     outliers: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTest:
     """One group of runs against another. `difference` is that of the means; `ratio` that of the geometric means, `None`
     where a value is not above zero. `p` is two-sided: of the t test on logarithms, or on the values where they may be
     zero; paired where the groups are. `None` where there was no test: `why` of the estimates says why not."""
@@ -89,7 +89,7 @@ def spread(runs: Sequence[float]) -> Spread:
 
 def compare_runs(
     ours: Sequence[float], theirs: Sequence[float], paired: bool, relative: bool, least_error: float = 0.0
-) -> Difference:
+) -> GroupTest:
     """`ours` minus, and over, `theirs`. `paired`: the i-th values belong to one repeat. `relative`: values are above
     zero and their ratio is what counts; else they are shares and their difference is. `least_error` as for `t_test`,
     in the unit of the values.
@@ -103,7 +103,7 @@ def compare_runs(
     difference, p_difference = _difference(one, other, paired, least_error)
     if not relative:
         difference = difference.within(-1, 1)
-    return Difference(
+    return GroupTest(
         difference=difference,
         ratio=ratio,
         paired=paired,

@@ -32,9 +32,8 @@ from analysis.stats.effective_size import (
 )
 from analysis.stats.estimate import TAIL, Floats, least_samples, t_quantile
 from records.rules import Answer, nearest_rank
-from records.view import BEYOND_OBSERVED, DEPENDS_ON_CUT_OFF, Estimate
+from records.view import BEYOND_OBSERVED, DEPENDS_ON_CUT_OFF, IN_CYCLES, Estimate
 
-IN_CYCLES = "requests repeat in cycles"
 NEGLIGIBLE = 0.01  # share by which cut-off requests may move a percentile that is still given
 TAIL_SHARE = 0.25  # a percentile at most so far from the end of the distribution is one of its tails
 ENOUGH = 90  # effective requests along time that do for any tail
@@ -58,8 +57,15 @@ class _Requests:
     """Latencies of one window in time order; failed requests are +inf. `codes` number their users."""
 
     values: Floats
-    ascending: Floats
     codes: Codes | None
+
+    @cached_property
+    def ascending(self) -> Floats:
+        return np.sort(self.values)
+
+    @cached_property
+    def cycle(self) -> Cycle | None:
+        return find_cycle(self.values)
 
     def size_at(self, q: float) -> EffectiveSampleSize:
         """Of the share of requests at or below percentile q."""
@@ -92,20 +98,21 @@ def percentile_intervals(
     values = np.asarray(in_time_order, dtype=np.float64)
     if len(values) == 0:
         return [Estimate(None, why="no samples") for _ in qs]
-    lower = np.sort(values)
-    upper = lower if censored is None else np.sort(np.where(np.asarray(censored, dtype=bool), np.inf, values))
-    requests, cyclic = _Requests(values, lower, user_codes(users)), find_cycle(values) is not None
+    requests = _Requests(values, user_codes(users))
+    lower = upper = requests.ascending
+    if censored is not None and np.any(censored):
+        upper = np.sort(np.where(np.asarray(censored, dtype=bool), np.inf, values))
     estimates = []
     for q in qs:
         rank = nearest_rank(len(values), q) - 1
         if upper[rank] > lower[rank] * (1 + NEGLIGIBLE):
             estimates.append(Estimate(None, n=len(values), why=DEPENDS_ON_CUT_OFF))
         else:
-            estimates.append(_percentile_interval(requests, upper, q, cyclic))
+            estimates.append(_percentile_interval(requests, upper, q))
     return estimates
 
 
-def _percentile_interval(requests: _Requests, upper: Floats, q: float, cyclic: bool) -> Estimate:
+def _percentile_interval(requests: _Requests, upper: Floats, q: float) -> Estimate:
     """`upper` are the ascending values with censored ones at +inf."""
     lower, n = requests.ascending, len(upper)
     plain = Estimate(float(upper[nearest_rank(n, q) - 1]), n=n)
@@ -113,7 +120,7 @@ def _percentile_interval(requests: _Requests, upper: Floats, q: float, cyclic: b
         return replace(plain, why=f"{n} < {needed(q)}")
     if lower[0] == lower[-1]:
         return replace(plain, low=plain.value, high=plain.value)
-    if cyclic:
+    if requests.cycle is not None:
         return replace(plain, why=IN_CYCLES)
     at, median = requests.size_at(q), requests.median_size
     plain = replace(plain, effective=at.size)
@@ -167,14 +174,30 @@ def share_interval(
     `latencies` of the same requests, where hits are decided by them, show correlation and users in lock step better
     than the hits do. Where latencies repeat in cycles and every request is a hit, or none is, each cycle counts as one.
     """
-    hits = np.asarray(hits_in_time_order, dtype=bool)
+    return share_intervals([hits_in_time_order], users, latencies)[0]
+
+
+def share_intervals(
+    hits_in_time_order: Sequence[npt.ArrayLike],
+    users: npt.ArrayLike | None = None,
+    latencies: npt.ArrayLike | None = None,
+) -> list[Estimate]:
+    """`share_interval` of several shares of the same requests, such as those within each of several limits: what is
+    known of the latencies does not depend on the limit."""
+    codes = user_codes(users)
+    requests = None if latencies is None else _Requests(np.asarray(latencies, dtype=np.float64), codes)
+    return [_share_interval(np.asarray(hits, dtype=bool), codes, requests) for hits in hits_in_time_order]
+
+
+def _share_interval(hits: npt.NDArray[np.bool_], codes: Codes | None, requests: _Requests | None) -> Estimate:
     n, share = len(hits), float(hits.mean()) if len(hits) else 0.0
     if n == 0:
         return Estimate(None, why="no samples")
     rarer = min(share, 1 - share)
-    values = np.asarray(hits if latencies is None else latencies, dtype=np.float64)
-    requests = None if latencies is None else _Requests(values, np.sort(values), user_codes(users))
-    cycle = find_cycle(values) if latencies is not None or rarer * n >= LEAST_BINS else None
+    if requests is not None:
+        cycle = requests.cycle
+    else:
+        cycle = find_cycle(hits.astype(np.float64)) if rarer * n >= LEAST_BINS else None
     if rarer == 0:
         low, size = _lowest_without_misses(n, requests, cycle)
         return Estimate(share, low if share else 0.0, 1.0 if share else 1 - low, n, effective=size)
@@ -182,12 +205,12 @@ def share_interval(
         return Estimate(share, n=n, why=f"{n} < {LEAST_POINTS}")
     if cycle is not None:
         return Estimate(share, n=n, why=IN_CYCLES)
-    at = effective_size(hits, user_codes(users))
+    at = effective_size(hits, codes)
     if requests is None:
         median, slow, withheld = at, share < 0.5, _too_few_misses(share, at)
     else:
-        median, slow = requests.median_size, bool(np.median(values[hits]) > np.median(values[~hits]))
-        withheld = _withheld(share, at, median)
+        values, median = requests.values, requests.median_size
+        slow, withheld = bool(np.median(values[hits]) > np.median(values[~hits])), _withheld(share, at, median)
     smaller = min(at.size, median.size)
     plain = Estimate(share, n=n, effective=smaller)
     if withheld is not None:

@@ -6,13 +6,13 @@ chance. A load is judged over all repeats together: `analysis/compare/capacity.p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import polars as pl
 
 from analysis.data.formulas import expression
 from analysis.data.load import users_of
-from analysis.stats.intervals import bin_by_user, bin_events, objective_answer, rate_interval, share_interval
+from analysis.stats.intervals import bin_by_user, bin_events, objective_answer, rate_interval, share_intervals
 from records.rules import NO_FAILURE, Answer, attempted, within
 from records.slo import CAPACITY_GRID, Objective, RunObjectives
 from records.stage import SECOND
@@ -29,25 +29,38 @@ def judge(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[Jud
         return ()
     for objective in objectives:
         _check_measured(scheduled.filter(outcome="ok"), objective)
-    return tuple(_judged(scheduled, objective) for objective in objectives)
-
-
-def _judged(scheduled: pl.DataFrame, objective: Objective) -> Judgement:
-    """A cut-off request may have met the objective or not: the answer is one that it does not change."""
-    requests = scheduled.select("user", good=expression(objective.within), latency=_latency(objective))
-    if not requests["good"].null_count():
-        share = _share(requests)
-        return Judgement(objective, share, objective_answer(share, objective.q))
-    pessimistic, optimistic = (_share(requests.with_columns(pl.col("good").fill_null(value))) for value in (0.0, 1.0))
-    answers: set[Answer] = {objective_answer(share, objective.q) for share in (pessimistic, optimistic)}
-    answer = answers.pop() if len(answers) == 1 else "not enough evidence"
-    return Judgement(objective, _share(requests.drop_nulls("good")), answer)
+    return _judged(scheduled, objectives)
 
 
 def judge_grid(scheduled: pl.DataFrame) -> tuple[Judgement, ...]:
     """By each of `CAPACITY_GRID`, as far as its metric was measured."""
-    judged = [objective for objective in CAPACITY_GRID if objective.column and scheduled[objective.column].count()]
-    return tuple(_judged(scheduled, objective) for objective in judged)
+    return _judged(scheduled, [each for each in CAPACITY_GRID if each.column and scheduled[each.column].count()])
+
+
+def _judged(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[Judgement, ...]:
+    """In the order of the objectives; those on one metric are judged together."""
+    by_metric: dict[str, list[Objective]] = {}
+    for objective in objectives:
+        by_metric.setdefault(objective.metric, []).append(objective)
+    judgements = {
+        judgement.objective: judgement
+        for of_metric in by_metric.values()
+        for judgement in _judged_by_one_metric(scheduled, of_metric)
+    }
+    return tuple(judgements[objective] for objective in objectives)
+
+
+def _judged_by_one_metric(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> Iterator[Judgement]:
+    """A cut-off request may have met an objective or not: the answer is one that it does not change."""
+    goods = {f"good {index}": expression(each.within) for index, each in enumerate(objectives)}
+    requests = scheduled.select("user", latency=_value(objectives[0]), **goods)
+    uncertain = [name for name in goods if requests[name].null_count()]
+    pessimistic = _shares(requests.with_columns(pl.col(uncertain).fill_null(0.0)), goods)
+    optimistic = _shares(requests.with_columns(pl.col(uncertain).fill_null(1.0)), goods) if uncertain else pessimistic
+    for name, objective, *shares in zip(goods, objectives, pessimistic, optimistic, strict=True):
+        answers: set[Answer] = {objective_answer(share, objective.q) for share in shares}
+        share = _shares(requests.drop_nulls(name), [name])[0] if name in uncertain else shares[0]
+        yield Judgement(objective, share, answers.pop() if len(answers) == 1 else "not enough evidence")
 
 
 def attainment(scheduled: pl.DataFrame, objectives: RunObjectives) -> Estimate | None:
@@ -91,9 +104,13 @@ def _together(scheduled: pl.DataFrame, objectives: RunObjectives) -> pl.DataFram
 
 def _latency(objective: Objective) -> pl.Expr:
     """What decides whether a request met the objective, as a share of its limit; +∞ for what failed."""
+    return _value(objective) / (objective.limit or 1.0)
+
+
+def _value(objective: Objective) -> pl.Expr:
     if objective.judged is None:
         return pl.when(pl.col("outcome").is_in(NO_FAILURE)).then(0.0).otherwise(float("inf"))
-    return expression(attempted(objective.judged.formula)).fill_null(0.0) / objective.limit
+    return expression(attempted(objective.judged.formula)).fill_null(0.0)
 
 
 def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
@@ -108,4 +125,9 @@ def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
 
 
 def _share(judged: pl.DataFrame) -> Estimate:
-    return share_interval((judged["good"] == 1).to_numpy(), users_of(judged), judged["latency"].to_numpy())
+    return _shares(judged, ["good"])[0]
+
+
+def _shares(judged: pl.DataFrame, goods: Iterable[str]) -> list[Estimate]:
+    hits = [(judged[name] == 1).to_numpy() for name in goods]
+    return share_intervals(hits, users_of(judged), judged["latency"].to_numpy())

@@ -28,7 +28,7 @@ from engines.bench.document import Limit, Series, Share
 from engines.contract.base import Model
 from engines.machine.devices import usable_cores
 from engines.models.presets import PRESETS, RANDOM
-from engines.models.size import BITS
+from engines.models.size import BITS, FLOATS
 from engines.models.stored import config_of, tensors_of
 
 ARRAY_BYTES = 1 << 30  # far above any L3 cache
@@ -37,6 +37,7 @@ PASSES = 6
 SIDE = 2048  # of the square matrices that are multiplied
 GPU_SIDE = 8192
 HALF = ("bfloat16", "float16")
+NOISE = 0.05  # by which a share may be above 1 where limit and engine were measured one after the other
 MEASURING_TIMEOUT = 120.0  # seconds
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -107,7 +108,7 @@ def measured_here(device: str, dtype: str) -> Limit:
 
 
 def arithmetic_of(dtype: str) -> str:
-    """The format in which an engine multiplies whose weights have `dtype`: quantised ones are expanded first."""
+    """The format in which the limit is measured for an engine whose weights have `dtype`."""
     return dtype if dtype in HALF else "float32"
 
 
@@ -193,6 +194,9 @@ def share_of(series: Series, dtype: str, cost: ModelCost | None, limits: Sequenc
     """Medians over the rounds, each by the limits of the same round. `None` for a measure without such a bound.
 
     Of memory, the weights alone are counted, which a step reads once for its whole batch; keys and values come on top.
+    Of arithmetic, there is no share for quantised weights: whether they are multiplied as integers, or expanded to
+    which format, is the engine's own choice. Neither is above 1: there the limit is not one, as where weights stay in
+    a processor's cache.
     """
     if cost is None:
         return None
@@ -209,9 +213,14 @@ def share_of(series: Series, dtype: str, cost: ModelCost | None, limits: Sequenc
         assert need is not None
         if need[0] is not None and limit.bandwidth:
             bandwidths.append(need[0] / limit.bandwidth)
-        if limit.flops:
+        if limit.flops and dtype in FLOATS:
             flops.append(need[1] / limit.flops)
-    return Share(median(bandwidths) if bandwidths else None, median(flops) if flops else None)
+    return Share(_bounded(bandwidths), _bounded(flops))
+
+
+def _bounded(shares: Sequence[float]) -> float | None:
+    share = median(shares) if shares else None
+    return None if share is None or share > 1 + NOISE else min(share, 1.0)
 
 
 def _needs(series: Series, value: float, dtype: str, cost: ModelCost) -> tuple[float | None, float] | None:

@@ -128,7 +128,7 @@ class _Turns:
             while not work.done():
                 await asyncio.wait([work], timeout=LOOK)
                 stats = await self._engine.stats()
-                device.append(stats.device_memory_bytes)
+                device.append(stats.device_memory_peak_bytes)
                 kv.append(stats.kv_cache_usage)
                 used.append(device_memory_of(self._engine.pid))
             await work

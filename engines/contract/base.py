@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -143,12 +143,14 @@ class EngineInfo:
 class EngineStats:
     """A snapshot of resource use; `None` where unknown.
 
-    An engine reports `device_memory_bytes` and `kv_cache_usage` (0 to 1). The rest is that of its process and all
-    processes under it, filled in by `engines.process.child`: memory now and at its peak in bytes (the sum of each
-    process's own peak), and CPU time in seconds.
+    An engine reports `kv_cache_usage` (0 to 1), and, where its library counts them, the bytes that it has allocated on
+    its GPUs, now and at its peak. The rest is that of its process and all processes under it, filled in by
+    `engines.process.child`: memory now and at its peak in bytes (the sum of each process's own peak), CPU time in
+    seconds, and device memory as the driver sees it, once a second, where the engine does not report its own.
     """
 
     device_memory_bytes: int | None = None
+    device_memory_peak_bytes: int | None = None
     kv_cache_usage: float | None = None
     memory_bytes: int | None = None
     memory_peak_bytes: int | None = None
@@ -204,10 +206,21 @@ class Engine(ABC):
         return Launch()
 
     @classmethod
+    def device_of(cls, options: Any) -> str:
+        """Where it will compute with these options: `cpu`, `cuda`, `cuda:1` …, as far as is known before it is loaded.
+
+        Replicas share the cores of a CPU, and have a GPU each.
+        """
+        return "cpu"
+
+    @classmethod
     def memory_need(cls, options: Any, size: ModelSize) -> MemoryNeed | None:
         """What it takes at least with a model of this size. More than is free is refused before the process starts;
         `None` is not known, and not checked."""
         return None
+
+    # Whether a request is run before others when a process starts: with most engines the first one is slower.
+    warms_up: ClassVar[bool] = True
 
     # Where `load` is called: on a thread of its own, or, for libraries that need it, on the main thread. There it may
     # be asynchronous and use the running loop; heartbeats are not answered while it blocks.
@@ -241,6 +254,18 @@ class BlockingEngine(Engine):
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
         """Like `generate`, in a plain generator. It is closed from its own thread, between two chunks."""
 
+    def answer_blocking(self, request: GenerateRequest, put: Callable[[Chunk], bool]) -> None:
+        """Pass each chunk to `put`, which returns whether anybody still waits for the next one."""
+        chunks = self.generate_blocking(request)
+        try:
+            for chunk in chunks:
+                if not put(chunk):
+                    break
+        finally:
+            close = getattr(chunks, "close", None)
+            if close is not None:
+                close()
+
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[Chunk | BaseException | None] = asyncio.Queue()
@@ -250,19 +275,16 @@ class BlockingEngine(Engine):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(arrived.put_nowait, item)
 
+        def deliver(chunk: Chunk) -> bool:
+            put(chunk)
+            return not abandoned.is_set()
+
         def run() -> None:
-            chunks = self.generate_blocking(request)
             try:
-                for chunk in chunks:
-                    put(chunk)
-                    if abandoned.is_set():
-                        break
+                self.answer_blocking(request, deliver)
             except BaseException as error:  # raised again where the chunks are awaited
                 put(error)
             finally:
-                close = getattr(chunks, "close", None)
-                if close is not None:
-                    close()
                 put(None)
 
         finished = loop.run_in_executor(self._threads, run)

@@ -5,6 +5,7 @@ Standard library only, as the rest of the contract.
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from settings.schema import UserMistake
@@ -50,6 +51,23 @@ class FatalError(EngineError):
     """The engine cannot continue (a sticky CUDA error, a dead scheduler): its process is replaced."""
 
     kind = "fatal"
+
+
+# Errors of a GPU that stay with its process: every later call fails too. Memory that runs out does not stay.
+STICKY = re.compile(
+    r"CUDA error|CUDA_ERROR_(?!OUT_OF_MEMORY)|cudaError(?!MemoryAllocation)|CUBLAS_STATUS_(EXECUTION_FAILED|INTERNAL)"
+    r"|CUDNN_STATUS_(EXECUTION_FAILED|INTERNAL)|device-side assert|HIP error|hipError(?!OutOfMemory)"
+)
+
+
+def is_sticky(error: BaseException) -> bool:
+    """Whether the GPU's context is lost: by what the error says, whichever library raised it, or its cause."""
+    causes: BaseException | None = error
+    while causes is not None:
+        if STICKY.search(str(causes)) and "out of memory" not in str(causes):
+            return True
+        causes = causes.__cause__ or causes.__context__
+    return False
 
 
 def first_line(error: BaseException) -> str:

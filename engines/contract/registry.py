@@ -55,7 +55,7 @@ ENGINES: dict[str, EngineSpec] = {
         "engines.fake.engine:FakeEngine", "scripted delays, no model", "python", "continuous", needs_model=False
     ),
     "transformers": EngineSpec(
-        "engines.transformers:TransformersEngine", "Hugging Face Transformers, eager", "python", "none"
+        "engines.transformers:TransformersEngine", "Transformers, eager; our loop", "python", "none"
     ),
     "transformers-batching": EngineSpec(
         "engines.transformers_batching:TransformersBatchingEngine", "Transformers' own batching", "python", "continuous"
@@ -86,7 +86,7 @@ ENGINES: dict[str, EngineSpec] = {
     ),
     "sglang": EngineSpec("engines.libraries.sglang:SglangEngine", "SGLang's engine in process", "python", "continuous"),
     "tensorrt-llm": EngineSpec(
-        "engines.libraries.tensorrt_llm:TensorRtLlmEngine", "TensorRT-LLM's LLM in process", "c++", "continuous"
+        "engines.libraries.tensorrt_llm:TensorRtLlmEngine", "TensorRT-LLM, PyTorch back end", "python", "continuous"
     ),
     "vllm": EngineSpec("engines.libraries.vllm:VllmEngine", "vLLM's AsyncLLM in process", "python", "continuous"),
 }

@@ -7,12 +7,16 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any, ClassVar
 
-from engines.contract.base import EngineInfo, Model
+from engines.contract.base import EngineInfo, Feature, Model
 from engines.contract.errors import EngineUnavailable, first_line
+from engines.machine.devices import automatic_dtype
 from engines.models.fetch import context_length
-from engines.models.size import MemoryNeed, ModelSize, quantised_format
+from engines.models.size import MemoryNeed, ModelSize, quantised_before, quantised_format
+from engines.models.stored import config_of
 from engines.process.installed import InstalledEngine
 from settings.schema import setting
+
+AUTO_DTYPE = "auto: bfloat16 on a GPU (float16 below compute capability 8.0); weights quantised before as they are"
 
 
 def given(**values: Any) -> dict[str, Any]:
@@ -38,13 +42,27 @@ class Library(InstalledEngine):
     loads_on = "main"
     title: ClassVar[str]
     language: ClassVar[str]
+    features: ClassVar[tuple[Feature, ...]] = ("stop", "ignore_eos", "min_tokens")
     library: Any  # what `start` returned
 
     @classmethod
+    def device_of(cls, options: Any) -> str:
+        return cls.environment.device
+
+    @classmethod
     def memory_need(cls, options: Any, size: ModelSize) -> MemoryNeed:
-        floats = "bfloat16" if options.dtype == "auto" else options.dtype
-        dtype = quantised_format(getattr(options, "quantization", None), floats)
-        return size.need(dtype, device="cuda", gpus=options.tensor_parallel)
+        device = cls.device_of(options)
+        dtype = quantised_format(getattr(options, "quantization", None), cls.floats(options, device))
+        return size.need(dtype, device=device, gpus=options.tensor_parallel)
+
+    @classmethod
+    def floats(cls, options: Any, device: str) -> str:
+        return automatic_dtype(device, "bfloat16") if options.dtype == "auto" else str(options.dtype)
+
+    def dtype_of(self, model: Model) -> str:
+        """The number format that is asked of the library. Of weights that were quantised before, it knows best."""
+        quantised = getattr(self.options, "quantization", None) or quantised_before(config_of(model.folder))
+        return str(self.options.dtype) if quantised else self.floats(self.options, self.device_of(self.options))
 
     @abstractmethod
     def arguments(self, model: Model) -> dict[str, Any]:
@@ -77,12 +95,14 @@ class Library(InstalledEngine):
             version=version(self.package),
             language=self.language,
             model=self.model.name,
-            dtype=getattr(self.options, "quantization", None) or self.options.dtype,
-            device="cuda",
+            dtype=getattr(self.options, "quantization", None)
+            or quantised_before(config_of(self.model.folder))
+            or self.dtype_of(self.model),
+            device=self.device_of(self.options),
             batching="continuous",
             max_concurrency=self.options.concurrency,
             context_length=self.context_length,
-            features=("seed", "stop", "ignore_eos", "min_tokens"),
+            features=self.features,
             options=asdict(self.options),
             libraries={name: version(name) for name in (self.package, "torch", "transformers")},
         )

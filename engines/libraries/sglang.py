@@ -2,7 +2,8 @@
 
 Prompts go in as token ids and each step's text comes out (`incremental_streaming_output`). Its prefix cache is off
 unless asked for. Stop strings are cut here, because a streamed beginning of one could not be taken back; SGLang stops
-computing at them all the same. A server of SGLang that runs already is reached by the engine `remote`.
+computing at them all the same. A seed is not promised: SGLang heeds it in its deterministic mode alone, whose kernels
+are others. A server of SGLang that runs already is reached by the engine `remote`.
 
     enginebench engines install sglang
     enginebench serve --engine sglang -o tensor_parallel=2
@@ -19,7 +20,7 @@ from typing import Any, Literal
 
 from engines.contract.base import Chunk, FinishReason, GenerateRequest, Model, Usage
 from engines.contract.errors import BadRequest, EngineError, first_line
-from engines.libraries.library import Library, LibraryOptions, given
+from engines.libraries.library import AUTO_DTYPE, Library, LibraryOptions, given
 from engines.models.random_model import weights_of
 from engines.models.size import MemoryNeed, ModelSize
 from engines.process.installed import Environment, Packages
@@ -30,7 +31,7 @@ from settings.schema import setting
 @dataclass(frozen=True, slots=True)
 class SglangOptions(LibraryOptions):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
-        "auto", "number format of weights and cache. auto: SGLang's choice for the model"
+        "auto", f"number format of weights and cache. {AUTO_DTYPE}"
     )
     quantization: str | None = setting(None, "quantised weights, as SGLang names them: fp8, awq, gptq …")
     gpu_memory: float = setting(
@@ -42,7 +43,12 @@ class SglangEngine(Library):
     Options = SglangOptions
     options: SglangOptions
     title, language = "SGLang", "python"
-    environment = Environment("sglang", "sglang", cuda=Packages(("sglang==0.5.23",)))
+    environment = Environment(
+        "sglang",
+        "sglang",
+        # FlashInfer compiles kernels at their first use. Of flash-attn-4 there are only pre-releases.
+        cuda=Packages(("sglang==0.5.23",), pythons=("3.12", "3.11"), prereleases=True, system=("nvcc",)),
+    )
 
     @classmethod
     def memory_need(cls, options: SglangOptions, size: ModelSize) -> MemoryNeed:
@@ -58,7 +64,7 @@ class SglangEngine(Library):
         folder, dummy = weights_of(model)
         return given(
             model_path=str(folder),
-            dtype=options.dtype,
+            dtype=self.dtype_of(model),
             max_running_requests=options.concurrency,
             mem_fraction_static=options.gpu_memory,
             tp_size=options.tensor_parallel,
@@ -96,7 +102,6 @@ class SglangEngine(Library):
             min_new_tokens=request.min_tokens,
             temperature=0.0 if request.greedy else request.temperature,
             top_p=1.0 if request.greedy else request.top_p,
-            sampling_seed=None if request.greedy else request.seed,
             stop=list(request.stop) or None,
             no_stop_trim=True,  # `StopStrings` cuts
             ignore_eos=request.ignore_eos,

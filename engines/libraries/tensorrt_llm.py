@@ -1,9 +1,11 @@
 """TensorRT-LLM through its `LLM` class, on NVIDIA GPUs, in an environment of its own.
 
-Prompts go in as token ids, and each step's text and tokens come out (`generate_async` with streaming). Its reuse of
-cache blocks is off unless asked for. Stop strings are cut here: TensorRT-LLM looks for their token ids, and the same
-text may have others. NVIDIA's containers have TensorRT-LLM: there, `-o python=/usr/bin/python3` runs it without an
-installation. A `trtllm-serve` that runs already is reached by the engine `remote`.
+`LLM` is TensorRT-LLM's back end on PyTorch, with its own kernels, scheduler and CUDA graphs; no TensorRT engine is
+built. Prompts go in as token ids, and each step's text and tokens come out (`generate_async` with streaming). Its reuse
+of cache blocks is off unless asked for. Stop strings are cut here: TensorRT-LLM looks for their token ids, and the same
+text may have others. A seed is not promised: the sampler of this version has one for all requests. NVIDIA's containers
+have TensorRT-LLM: there, `-o python=/usr/bin/python3` runs it without an installation. A `trtllm-serve` that runs
+already is reached by the engine `remote`.
 
     enginebench engines install tensorrt-llm
     enginebench serve --engine tensorrt-llm
@@ -13,12 +15,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from engines.contract.base import Chunk, FinishReason, GenerateRequest, Model
+from engines.contract.base import Chunk, EngineInfo, FinishReason, GenerateRequest, Model
 from engines.contract.errors import BadRequest, EngineError, first_line
-from engines.libraries.library import Library, LibraryOptions, given
+from engines.libraries.library import AUTO_DTYPE, Library, LibraryOptions, given
 from engines.models.fetch import context_length
 from engines.models.random_model import weights_of
 from engines.process.installed import Environment, Packages
@@ -32,7 +34,7 @@ FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "cancelle
 @dataclass(frozen=True, slots=True)
 class TensorRtLlmOptions(LibraryOptions):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
-        "auto", "number format of the weights. auto: as in the model's files; quantised ones are recognised"
+        "auto", f"number format of the weights. {AUTO_DTYPE}"
     )
     gpu_memory: float = setting(
         0.9, "share of a GPU's memory, once the weights are loaded, for keys and values", least=0.01, most=1
@@ -43,8 +45,20 @@ class TensorRtLlmOptions(LibraryOptions):
 class TensorRtLlmEngine(Library):
     Options = TensorRtLlmOptions
     options: TensorRtLlmOptions
-    title, language = "TensorRT-LLM", "c++"
-    environment = Environment("tensorrt-llm", "tensorrt_llm", cuda=Packages(("tensorrt-llm==1.2.1",)))
+    title, language = "TensorRT-LLM", "python"
+    environment = Environment(
+        "tensorrt-llm",
+        "tensorrt_llm",
+        # Its wheels are for these Pythons and for CUDA 13, while PyPI's torch 2.9.1, which it pins, is for CUDA 12.
+        # TensorRT's libraries are on PyPI as packages that fetch the real ones from NVIDIA's index.
+        cuda=Packages(
+            ("tensorrt-llm==1.2.1", "torch==2.9.1"),
+            pythons=("3.12", "3.10"),
+            torch="cu130",
+            indexes=("https://pypi.nvidia.com",),
+            system=("libmpi",),
+        ),
+    )
 
     def start(self, model: Model) -> Any:
         """Its results are awaited on the loop that is running when it is made."""
@@ -53,13 +67,13 @@ class TensorRtLlmEngine(Library):
         return LLM(**self.arguments(model))
 
     def arguments(self, model: Model) -> dict[str, Any]:
-        from tensorrt_llm.llmapi import KvCacheConfig
+        from tensorrt_llm.llmapi import CudaGraphConfig, KvCacheConfig
 
         options = self.options
         folder, dummy = weights_of(model)
         arguments = given(
             model=str(folder),
-            dtype=options.dtype,
+            dtype=self.dtype_of(model),
             max_batch_size=options.concurrency,
             tensor_parallel_size=options.tensor_parallel,
             trust_remote_code=model.trust_remote_code,
@@ -71,11 +85,16 @@ class TensorRtLlmEngine(Library):
             load_format="dummy" if dummy else None,
             speculative_config=self._speculation(),
         )
-        if options.eager:
-            arguments["cuda_graph_config"] = None  # left out, it means graphs of the default sizes
+        # Left out, it means graphs of a few batch sizes, and batches of other sizes without one.
+        graphs = None if options.eager else CudaGraphConfig(max_batch_size=options.concurrency, enable_padding=True)
+        arguments["cuda_graph_config"] = graphs
         if options.speculative_tokens:
             arguments["disable_overlap_scheduler"] = True  # guessing needs the tokens of the step before
         return arguments
+
+    def info(self) -> EngineInfo:
+        found = super().info()
+        return replace(found, options={**found.options, "backend": "PyTorch back end"})
 
     def _speculation(self) -> Any:
         from tensorrt_llm.llmapi import DraftTargetDecodingConfig, NGramDecodingConfig
@@ -99,7 +118,6 @@ class TensorRtLlmEngine(Library):
             ignore_eos=request.ignore_eos,
             # One candidate is greedy whatever the temperature, which may not be 0.
             **({"top_k": 1} if request.greedy else {"temperature": request.temperature, "top_p": request.top_p}),
-            seed=None if request.greedy else request.seed,
         )
         return SamplingParams(**asked)
 

@@ -30,7 +30,7 @@ from engines.contract.base import (
     Usage,
 )
 from engines.contract.errors import BadRequest, EngineError, FatalError, first_line
-from engines.libraries.library import Library, LibraryOptions, given
+from engines.libraries.library import AUTO_DTYPE, Library, LibraryOptions, given
 from engines.machine.devices import usable_cores
 from engines.models.random_model import weights_of
 from engines.models.size import MemoryNeed, ModelSize, quantised_format
@@ -47,7 +47,7 @@ FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "repetiti
 @dataclass(frozen=True, slots=True)
 class VllmOptions(LibraryOptions):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
-        "auto", "number format of weights and cache. auto: vLLM's choice; bfloat16 on a CPU for a float32 model"
+        "auto", f"number format of weights and cache. {AUTO_DTYPE}, and on a CPU"
     )
     quantization: str | None = setting(None, "quantised weights, as vLLM names them: fp8, awq, gptq, bitsandbytes …")
     tensor_parallel: int = setting(1, "GPUs, or groups of cores, for tensor parallelism", least=1)
@@ -64,6 +64,7 @@ class VllmEngine(Library):
     Options = VllmOptions
     options: VllmOptions
     title, language = "vLLM", "python"
+    features = ("seed", "stop", "logprobs", "ignore_eos", "min_tokens")
     environment = Environment(
         "vllm",
         "vllm",
@@ -75,8 +76,8 @@ class VllmEngine(Library):
     @classmethod
     def memory_need(cls, options: VllmOptions, size: ModelSize) -> MemoryNeed:
         """vLLM refuses a context that its cache cannot hold."""
-        device = cls.environment.device
-        dtype = quantised_format(options.quantization, "bfloat16" if options.dtype == "auto" else options.dtype)
+        device = cls.device_of(options)
+        dtype = quantised_format(options.quantization, cls.floats(options, device))
         known: dict[str, Any] = {"device": device, "gpus": options.tensor_parallel, "gpu_share": options.gpu_memory}
         cache = _cache_bytes(options, device)
         if cache is not None:
@@ -104,9 +105,8 @@ class VllmEngine(Library):
         found = super().info()
         return replace(
             found,
-            dtype=self.options.quantization or str(config.model_config.dtype).removeprefix("torch."),
+            dtype=self.options.quantization or found.dtype,
             device=str(config.device_config.device_type),
-            features=(*found.features, "logprobs"),
             options={**found.options, "attention": _attention(config)},
         )
 
@@ -125,7 +125,7 @@ class VllmEngine(Library):
         folder, dummy = weights_of(model)
         return given(
             model=str(folder),
-            dtype=options.dtype,
+            dtype=self.dtype_of(model),
             max_num_seqs=options.concurrency,
             enable_prefix_caching=options.prefix_cache,
             tensor_parallel_size=options.tensor_parallel,
@@ -139,7 +139,7 @@ class VllmEngine(Library):
             quantization=options.quantization,
             max_model_len=options.context,
             max_num_batched_tokens=options.batch_tokens,
-            kv_cache_memory_bytes=_cache_bytes(options, self.environment.device),
+            kv_cache_memory_bytes=_cache_bytes(options, self.device_of(options)),
             load_format="dummy" if dummy else None,
             speculative_config=self._speculation(),
         )

@@ -18,12 +18,13 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from engines.contract.base import Chunk, EngineInfo, FinishReason, GenerateRequest, Launch, Model
 from engines.contract.errors import BadRequest, EngineError, EngineUnavailable, FatalError
-from engines.machine.devices import free_port, usable_cores, visible_gpus
+from engines.machine.devices import free_port, usable_cores
 from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize
 from engines.models.to_gguf import file_for, format_of
@@ -37,6 +38,7 @@ SERVER = Path(__file__).with_name("server.py")
 LONGEST_DEFAULT = 4096  # tokens of a slot: all slots' caches are allocated at the start
 READY_CHECK = 0.05  # seconds
 ALL_LAYERS = 999
+GPU = re.compile(r"^ +(CUDA|ROCm|Metal|MTL|Vulkan|SYCL|MUSA)\d*:", re.MULTILINE)  # as ggml names its devices
 FINISH: dict[str, FinishReason] = {"eos": "stop", "word": "stop", "limit": "length"}
 
 
@@ -51,7 +53,7 @@ class LlamaCppOptions:
     )
     threads: int | None = setting(None, "CPU threads (none: one per core)", least=1)
     device: Literal["auto", "cpu", "gpu"] = setting(
-        "auto", "gpu: all layers on the GPU, if the program was built for one"
+        "auto", "gpu: all layers on the GPU; auto: the same, if the program was built for one and lists it"
     )
 
 
@@ -78,13 +80,18 @@ class LlamaCppEngine(InstalledEngine):
         return Launch()  # a client here; the program is its child
 
     @classmethod
+    def device_of(cls, options: LlamaCppOptions) -> str:
+        """The program's GPU, if it was built for one and finds it."""
+        program = _program()
+        return "cpu" if program is None or options.device == "cpu" else _gpu_of(tuple(program)) or "cpu"
+
+    @classmethod
     def memory_need(cls, options: LlamaCppOptions, size: ModelSize) -> MemoryNeed:
         """The cache of all slots is allocated while it loads, in 16 bits."""
         dtype = format_of(options.dtype, size.gguf is not None)
         slots = options.concurrency * _slot_tokens(options, size.context_length)
         cache = size.need("float16", slots).cache
-        device = "cuda" if _on_gpu(options) else "cpu"
-        return size.need(dtype, cache=cache, cache_options=("concurrency", "context"), device=device)
+        return size.need(dtype, cache=cache, cache_options=("concurrency", "context"), device=cls.device_of(options))
 
     async def load(self) -> EngineInfo:  # type: ignore[override]  # on the main thread it may be asynchronous
         import httpx
@@ -92,12 +99,18 @@ class LlamaCppEngine(InstalledEngine):
         assert self.model is not None
         if (program := _program()) is None:
             raise EngineUnavailable(str(self.why_not_here()))
+        self._device = self.device_of(self.options)
+        if self.options.device == "gpu" and self._device == "cpu":
+            raise EngineUnavailable(f"{program[0]} lists no GPU (--list-devices): use one that was built for it.")
         file, dtype = await asyncio.to_thread(file_for, self.model, self.options.dtype)
         self._context_length = _slot_tokens(self.options, context_length(self.model.folder))
         port = free_port()
         command = self.command(program, file, port)
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2)  # noqa: ASYNC220
-        self._client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=None, trust_env=False)
+        unlimited = httpx.Limits(max_connections=None)  # the slots are the limit, not httpx's 100 connections
+        self._client = httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}", timeout=None, trust_env=False, limits=unlimited
+        )
         await self._until_loaded()
         return EngineInfo(
             name="llamacpp",
@@ -105,7 +118,7 @@ class LlamaCppEngine(InstalledEngine):
             language="c++",
             model=self.model.name,
             dtype=dtype,
-            device="gpu" if _on_gpu(self.options) else "cpu",
+            device=self._device,
             batching="continuous",
             max_concurrency=self.options.concurrency,
             context_length=self._context_length,
@@ -123,7 +136,7 @@ class LlamaCppEngine(InstalledEngine):
             *(*program, "--model", str(file), "--host", "127.0.0.1", "--port", str(port)),
             *("--parallel", str(slots), "--ctx-size", str(slots * self._context_length)),
             *("--threads", threads, "--threads-batch", threads),
-            *("--n-gpu-layers", str(ALL_LAYERS if _on_gpu(self.options) else 0)),
+            *("--n-gpu-layers", str(0 if self._device == "cpu" else ALL_LAYERS)),
             *("--cache-ram", "0", "--no-webui", "--log-verbosity", "0"),
         ]
 
@@ -191,8 +204,15 @@ def _slot_tokens(options: LlamaCppOptions, context_length: int) -> int:
     return options.context or min(context_length, LONGEST_DEFAULT)
 
 
-def _on_gpu(options: LlamaCppOptions) -> bool:
-    return options.device == "gpu" or (options.device == "auto" and bool(visible_gpus()))
+@cache
+def _gpu_of(program: tuple[str, ...]) -> str | None:
+    """The kind of the first GPU that the program itself lists: a build for the CPU lists none."""
+    try:
+        done = subprocess.run([*program, "--list-devices"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = GPU.search(done.stdout + done.stderr)
+    return None if found is None else found[1].lower()
 
 
 def _program() -> Sequence[str] | None:

@@ -82,7 +82,7 @@ def gpu_checks(engines: dict[str, type[Engine]]) -> Iterator[Check]:
             remedy = "install NVIDIA's CUDA toolkit, then `make engines FEATURES=cuda`"
             yield judge(name, toolkit(), here, remedy, OLDEST_TOOLKIT, "no CUDA toolkit (nvcc) to build it with")
         elif kind.cuda_by == "wheel":
-            yield judge(name, _wheel_of(name), here, f"install {name}'s wheel for CUDA from its releases")
+            yield judge(name, _wheel_of(name, kind), here, f"install {name}'s wheel for CUDA from its releases")
 
 
 def by_outcome(checks: Sequence[Check]) -> list[Check]:
@@ -181,11 +181,12 @@ def toolkit() -> Build | None:
     return Build("nvcc", (int(release[1]), int(release[2]))) if release else None
 
 
-def _wheel_of(name: str) -> Build | None:
-    """A wheel that brings CUDA with it says so in its name; which version, it does not say."""
+def _wheel_of(name: str, kind: type[Engine]) -> Build | None:
+    """Which version of CUDA it brings, a wheel does not say."""
     for one in importlib.metadata.distributions():
         if one.name.lower() in {name, f"{name}-cuda"}:
-            return Build(f"{one.name} {one.version}", UNKNOWN if one.name.lower().endswith("-cuda") else None)
+            with_cuda = kind.device_of(kind.Options()) == "cuda"
+            return Build(f"{one.name} {one.version}", UNKNOWN if with_cuda else None)
     return None
 
 

@@ -16,6 +16,8 @@ GROUP_FILES = {
     2: ("memory.max", "memory.current", ("inactive_file", "active_file")),
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
 }
+GPUS_OF_LINUX = Path("/proc/driver/nvidia/gpus")  # a folder for each, as the kernel's module reports them
+FIRST_BFLOAT16 = (8, 0)  # compute capability from which NVIDIA's GPUs multiply bfloat16
 
 
 class NoAnswer(Exception):
@@ -52,6 +54,48 @@ def visible_gpus(environment: Mapping[str, str | None] | None = None) -> list[st
             return [str(index) for index in range(nvml.nvmlDeviceGetCount())]
     except NoAnswer:
         return []
+
+
+def gpu_without_driver() -> bool:
+    """Whether Linux has a GPU of NVIDIA's while NVML finds none, as in a container that was started without it."""
+    return any(GPUS_OF_LINUX.glob("*")) and not _answers()
+
+
+def _answers() -> bool:
+    try:
+        with driver() as nvml:
+            return bool(nvml.nvmlDeviceGetCount())
+    except NoAnswer:
+        return False
+
+
+def compute_capability(device: str) -> tuple[int, int] | None:
+    """Of `cuda`, or `cuda:1`, the second of the visible ones; `None` for any other device, or where NVML is silent."""
+    kind, _, number = device.partition(":")
+    names = visible_gpus() if kind == "cuda" else []
+    at = int(number) if number.isdigit() else 0
+    if at >= len(names):
+        return None
+    try:
+        with driver() as nvml:
+            major, minor = nvml.nvmlDeviceGetCudaComputeCapability(_handle(nvml, names[at]))
+    except NoAnswer:
+        return None
+    return int(major), int(minor)
+
+
+def automatic_dtype(device: str, on_cpu: str = "float32", capability: tuple[int, int] | None = None) -> str:
+    """What `dtype=auto` means on a GPU, the same for every engine, so that they are compared like with like.
+
+    `capability` is asked of the driver where it is not given.
+    """
+    kind = device.partition(":")[0]
+    if kind == "cpu":
+        return on_cpu
+    if kind == "cuda":
+        capability = capability or compute_capability(device)
+        return "bfloat16" if capability is None or capability >= FIRST_BFLOAT16 else "float16"
+    return "bfloat16" if kind == "rocm" else "float16"
 
 
 def usable_cores() -> list[int]:

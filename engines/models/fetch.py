@@ -116,7 +116,7 @@ def _random(name: str, progress: Progress) -> Model:
     if preset.config["model_type"] == STACK:
         build = partial(random_model.write_bytewise_model, preset)
     else:
-        build = partial(random_model.write_model, preset, _embedded(progress).folder)
+        build = partial(random_model.write_model, preset)
     built_once(folder, build, progress=progress)
     return Model(RANDOM + name, folder, random_weights=True)
 

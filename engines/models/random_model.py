@@ -1,8 +1,8 @@
 """Models of a preset's shape with random weights, to measure speed where the weights are not available.
 
-Only `config.json` and a tokenizer are written; each engine generates the weights from a fixed seed, or reads them from
-a file, which is written once. The tokenizer is the embedded model's, cut or extended to the preset's vocabulary: token
-counts of text are realistic, every id is one that the model has, and every id that it may produce has a text.
+Nothing is downloaded. Only `config.json` and a tokenizer of the preset's vocabulary are written; each engine generates
+the weights on its device, or reads them from a file, which is written once. Token counts of text are realistic, every
+id is one that the model has, and every id that it may produce has a text.
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ from typing import Any
 
 from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable
+from engines.models import tokenizer
 from engines.models.cache import built_once, cache_folder
 from engines.models.presets import LLAMA_3_ROPE, Preset
 from engines.models.stored import head_size
+from engines.models.tokenizer import FLAGS
 from engines.text.detokenize import byte_alphabet
 
 PLAIN_TEMPLATE = "{%- for message in messages %}{{ message['content'] }}\n{%- endfor %}"
 
 SPREAD = 0.02  # standard deviation, as most models are initialised; a configuration may have its own
+BLOCK = 2**22  # numbers that are drawn and written at a time
 FAMILIES = ("llama", "mistral", "qwen2")
 
 # Llama 3.2's chat template as token ids: `random:llama-3.2-1b` has it so that every engine, lm.rs with its built-in
 # template included, reads the same tokens.
 BEGIN, START_HEADER, END_HEADER, END_OF_TURN = 128000, 128006, 128007, 128009
 SYSTEM, USER, ASSISTANT, BLANK_LINE = 9125, 882, 78191, 271
-SPECIAL_TOKEN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
 # "Cutting Knowledge Date: December 2023\nToday Date: "
 KNOWLEDGE = (38766, 1303, 33025, 2696, 25, 6790, 220, 2366, 18, 198, 15724, 2696, 25, 220)
 
@@ -67,11 +69,11 @@ CHAT_TEMPLATE = (
 )
 
 
-def with_chat_tokens(tokenizer: dict[str, Any]) -> dict[str, Any]:
+def with_chat_tokens(document: dict[str, Any]) -> dict[str, Any]:
     """A `tokenizer.json` in which the template's ids are special tokens, and the texts they had move to unused ids."""
-    vocabulary: dict[str, int] = dict(tokenizer["model"]["vocab"])
+    vocabulary: dict[str, int] = dict(document["model"]["vocab"])
     texts = {id: text for text, id in vocabulary.items()}
-    added = list(tokenizer["added_tokens"])
+    added = list(document["added_tokens"])
     unused = max(vocabulary.values())
     for id in sorted({*BEFORE_DATE, *AFTER_DATE, *BEFORE_USER, *BEFORE_ASSISTANT}):
         displaced = texts[id]
@@ -81,27 +83,36 @@ def with_chat_tokens(tokenizer: dict[str, Any]) -> dict[str, Any]:
             vocabulary[displaced] = unused
             unused -= 1
         vocabulary[_marker(id)] = id
-        added.append({"id": id, "content": _marker(id), **SPECIAL_TOKEN})
-    return tokenizer | {"added_tokens": added, "model": tokenizer["model"] | {"vocab": vocabulary}}
+        added.append({"id": id, "content": _marker(id), **FLAGS})
+    merges = [pair for pair in document["model"]["merges"] if "".join(pair) in vocabulary]
+    return document | {"added_tokens": added, "model": document["model"] | {"vocab": vocabulary, "merges": merges}}
 
 
 def identity_of(preset: Preset) -> str:
-    """Changes with everything that determines the weights."""
-    return hashlib.sha256(json.dumps([dict(preset.config), CHAT_TEMPLATE]).encode()).hexdigest()[:8]
+    """Changes with everything that determines the weights and the tokenizer."""
+    facts = [dict(preset.config), CHAT_TEMPLATE, tokenizer.CHAT_TEMPLATE, tokenizer.MERGES.read_text(encoding="utf-8")]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:8]
 
 
-def write_model(preset: Preset, embedded: Path, folder: Path) -> None:
-    """Fill `folder` from the preset's configuration and the tokenizer of the embedded model's folder."""
-    tokenizer = json.loads((embedded / "tokenizer.json").read_text(encoding="utf-8"))
-    fitted = fit_vocabulary(tokenizer, int(preset.config["vocab_size"]))
-    tokens = json.loads((embedded / "config.json").read_text())
-    special = {name: tokens[name] for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    template = (embedded / "chat_template.jinja").read_text(encoding="utf-8")
+def write_model(preset: Preset, folder: Path) -> None:
+    """Fill `folder` from the preset's configuration, with a tokenizer of its vocabulary."""
+    made, template = tokenizer.make_tokenizer(int(preset.config["vocab_size"])), tokenizer.CHAT_TEMPLATE
+    special = {"bos_token_id": tokenizer.BEGIN, "eos_token_id": tokenizer.END, "pad_token_id": tokenizer.PAD}
     if preset.config.get("rope_scaling") == LLAMA_3_ROPE:
-        fitted, template = with_chat_tokens(fitted), CHAT_TEMPLATE
+        made, template = with_chat_tokens(made), CHAT_TEMPLATE
         special |= {"bos_token_id": BEGIN, "eos_token_id": END_OF_TURN}
-    settings = json.loads((embedded / "tokenizer_config.json").read_text(encoding="utf-8"))
-    _fill(folder, preset, special, fitted, settings, template)
+    _fill(folder, preset, special, made, tokenizer.SETTINGS, template)
+
+
+def write_model_like(preset: Preset, like: Path, folder: Path) -> None:
+    """Fill `folder` from the preset's configuration, with the tokenizer of another model's folder, cut or filled."""
+    fitted = fit_vocabulary(
+        json.loads((like / "tokenizer.json").read_text(encoding="utf-8")), int(preset.config["vocab_size"])
+    )
+    tokens = json.loads((like / "config.json").read_text())
+    special = {name: tokens[name] for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    settings = json.loads((like / "tokenizer_config.json").read_text(encoding="utf-8"))
+    _fill(folder, preset, special, fitted, settings, (like / "chat_template.jinja").read_text(encoding="utf-8"))
 
 
 def write_bytewise_model(preset: Preset, folder: Path) -> None:
@@ -110,39 +121,39 @@ def write_bytewise_model(preset: Preset, folder: Path) -> None:
     names = ["<pad>", "<s>", "</s>"]
     tokens = [*names, *sorted(byte_alphabet())]
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    tokenizer = {
+    bytewise = {
         "version": "1.0",
-        "added_tokens": [{"id": id, "content": name, **SPECIAL_TOKEN} for id, name in enumerate(names)],
+        "added_tokens": [{"id": id, "content": name, **FLAGS} for id, name in enumerate(names)],
         "pre_tokenizer": level,
         "decoder": level,
         "model": {"type": "BPE", "vocab": {token: id for id, token in enumerate(tokens)}, "merges": []},
     }
-    fitted = fit_vocabulary(tokenizer, int(preset.config["vocab_size"]))
+    fitted = fit_vocabulary(bytewise, int(preset.config["vocab_size"]))
     _fill(folder, preset, special, fitted, {}, PLAIN_TEMPLATE)
 
 
 def _fill(
-    folder: Path, preset: Preset, special: dict[str, int], tokenizer: Any, settings: dict[str, Any], template: str
+    folder: Path, preset: Preset, special: dict[str, int], document: Any, settings: Mapping[str, Any], template: str
 ) -> None:
-    settings = settings | {"model_max_length": preset.context_length}
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8")
+    settings = {**settings, "model_max_length": preset.context_length}
+    (folder / "tokenizer.json").write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2))
     (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
     (folder / "config.json").write_text(json.dumps({**preset.config, **special}, indent=2, sort_keys=True) + "\n")
 
 
-def fit_vocabulary(tokenizer: dict[str, Any], size: int) -> dict[str, Any]:
+def fit_vocabulary(document: dict[str, Any], size: int) -> dict[str, Any]:
     """A byte-level BPE `tokenizer.json` with exactly `size` ids.
 
     Merges were learned in the order of the ids they make, so the first ids and their merges form a tokenizer. Ids
     beyond its vocabulary become words that no text is split into.
     """
-    model = tokenizer["model"]
+    model = document["model"]
     vocabulary = {token: id for token, id in model["vocab"].items() if id < size}
     merges = [pair for pair in model["merges"] if "".join(pair) in vocabulary]
     for id in range(len(model["vocab"]), size):
         vocabulary[f"Ġ<{id}>"] = id  # Ġ is a space in byte-level BPE
-    return tokenizer | {"model": model | {"vocab": vocabulary, "merges": merges}}
+    return document | {"model": model | {"vocab": vocabulary, "merges": merges}}
 
 
 def with_weights(model: Model) -> Model:
@@ -217,8 +228,10 @@ def _write_weights(shapes: Mapping[str, tuple[int, int]], spread: float, path: P
         file.write(struct.pack("<Q", len(described)) + described)
         for name, (rows, columns) in shapes.items():
             generator = np.random.default_rng(zlib.crc32(name.encode()))
-            for _ in range(rows):
-                numbers = generator.standard_normal(columns, np.float32) * np.float32(spread)
+            for begin in range(0, rows * columns, BLOCK):
+                count = min(BLOCK, rows * columns - begin)
                 if rows == 1:
-                    numbers = np.full(columns, 0 if name.endswith("bias") else 1, np.float32)
+                    numbers = np.full(count, 0 if name.endswith("bias") else 1, np.float32)
+                else:
+                    numbers = generator.standard_normal(count, np.float32) * np.float32(spread)
                 file.write((numbers.view(np.uint32) >> 16).astype(np.uint16).tobytes())  # the upper half of a float

@@ -103,6 +103,17 @@ class ModelSize:
         return round(STEP_TOKENS * 2 * (width + inner) * BITS[dtype] / 8) + logits
 
 
+def quantised_before(config: Mapping[str, Any]) -> str | None:
+    """The format of a model's files by their `config.json`, as in "gptq-int4"; `None` where it is floating-point."""
+    found = config.get("quantization_config")
+    if not found:
+        return None
+    bits = found.get("bits") or {"load_in_8bit": 8, "load_in_4bit": 4}.get(
+        next((name for name in ("load_in_8bit", "load_in_4bit") if found.get(name)), "")
+    )
+    return "-".join([str(found.get("quant_method", "quantised")), *([f"int{bits}"] if bits else [])])
+
+
 def quantised_format(quantization: str | None, otherwise: str) -> str:
     """Of weights that vLLM or SGLang quantise while loading; `quantization` as they name it."""
     if quantization == "bitsandbytes":

@@ -20,6 +20,8 @@ from engines.contract import registry
 from engines.contract.base import EngineInfo, EngineStats, GenerateRequest, Launch, Model
 from engines.contract.errors import EngineError, EngineUnavailable
 from engines.contract.protocol import AskStats, Load
+from engines.machine.devices import visible_gpus
+from engines.process.device_memory import DeviceMemory
 from engines.process.environments import command_of, environment_of
 from engines.process.process import Process
 from engines.process.stream import Stream
@@ -62,6 +64,7 @@ class ChildEngine:
         launch: Launch = DEFAULT_LAUNCH,
         watch: Watch = Watch(),
         target: str | None = None,
+        warms_up: bool = True,
     ) -> None:
         """`target` is the "module:Class" of an engine in Python; none: that of the engine registered as `name`."""
         self.name = name
@@ -72,12 +75,13 @@ class ChildEngine:
         self.warm_up: Callable[[EngineInfo], GenerateRequest] | None = None  # a request before every child is ready
         self._load = Load(name, model, dict(options))
         self._launch = launch
-        self._target = target
+        self._target, self._warms_up = target, warms_up
         self._guard: Guard | None = None
         self._watch = watch
         self._ids = itertools.count(1)
         self._process: Process | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._device_memory: DeviceMemory | None = None  # of a machine with GPUs
         self._cpu_seconds: dict[int, float] = {}  # of each process that was started, by its id
 
     @property
@@ -143,7 +147,15 @@ class ChildEngine:
             if usage is not None:
                 self._cpu_seconds[tree.pid] = usage.cpu
                 stats = replace(process.stats, memory_bytes=usage.memory, memory_peak_bytes=usage.memory_peak)
+            if (held := self._counted_by_driver(process)) is not None:
+                now = await asyncio.to_thread(held.look, process.pid)
+                stats = replace(stats, device_memory_bytes=now, device_memory_peak_bytes=held.peak)
         return replace(stats, cpu_seconds=sum(self._cpu_seconds.values()) if self._cpu_seconds else None)
+
+    def _counted_by_driver(self, process: Process) -> DeviceMemory | None:
+        """`None` for an engine that computes elsewhere, or counts itself."""
+        on_gpu = self.info is not None and self.info.device.startswith("cuda")
+        return self._device_memory if on_gpu and process.stats.device_memory_bytes is None else None
 
     async def stop(self) -> None:
         """End the child: by ending its input, then by a kill. Running requests fail."""
@@ -162,6 +174,8 @@ class ChildEngine:
         command = command_of(self._launch, target)
         process = self._process = Process(self.name)
         process.on_exit = self._changed
+        gpus = visible_gpus(self._launch.environment) if self._load.model is not None else []
+        self._device_memory = await asyncio.to_thread(DeviceMemory, gpus) if gpus else None
         try:
             await process.start(command, environment_of(self._launch, target))
         except OSError as error:
@@ -187,7 +201,7 @@ class ChildEngine:
 
     async def _warm(self, process: Process, info: EngineInfo) -> None:
         """Run a request before others do: with many engines the first one is slower than the rest."""
-        if self.warm_up is None:
+        if self.warm_up is None or not self._warms_up:
             return
         try:
             async for _ in process.open_stream(next(self._ids), self.warm_up(info)):
@@ -243,6 +257,8 @@ class ChildEngine:
         assert process is not None
         while not process.exited.done():
             await asyncio.wait([process.exited], timeout=self._watch.heartbeat)
+            if (held := self._counted_by_driver(process)) is not None:
+                await asyncio.to_thread(held.look, process.pid)  # for its peak
             now = time.monotonic()
             if process.asked_at is None:
                 process.asked_at = now

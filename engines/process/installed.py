@@ -19,10 +19,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from ctypes.util import find_library
+from dataclasses import astuple, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from engines.contract.base import Engine, Launch, Model
 from engines.contract.errors import EngineUnavailable
@@ -36,20 +37,55 @@ RECORD = "enginebench.json"
 NAME = re.compile(r"[\w.-]+")
 # What our own modules import there: the cache's lock, random weights.
 OURS = ("filelock", "numpy", "tokenizers")
+# What pip cannot bring, and where to get it.
+SYSTEM = {
+    "nvcc": "nvcc to compile kernels at their first use: install NVIDIA's CUDA toolkit 13, or set CUDA_HOME to it",
+    "libmpi": "Open MPI: on Debian, apt-get install libopenmpi-dev",
+}
 VERSIONS = "import importlib.metadata as m, json, sys; print(json.dumps({n: m.version(n) for n in sys.argv[1:]}))"
 
 
 @dataclass(frozen=True, slots=True)
 class Packages:
-    """What is installed. `overrides` replace what packages require; `left_out` are requirements that are dropped."""
+    """What is installed. `overrides` replace what packages require; `left_out` are requirements that are dropped.
+
+    `pythons` are the versions that there are wheels for (none: this one), the preferred one first. `torch` names the
+    build of torch, as uv's `--torch-backend` does, and `indexes` are asked before PyPI. `system` is what the packages
+    need and do not bring: `nvcc`, a program, or `libmpi`, a library.
+    """
 
     packages: tuple[str, ...]
     overrides: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    torch: str | None = None
+    indexes: tuple[str, ...] = ()
+    prereleases: bool = False
+    system: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(NAME.match(package)[0] for package in self.packages)  # type: ignore[index]
+
+    @property
+    def python(self) -> str:
+        """The interpreter, as uv finds or downloads it."""
+        here = f"{sys.version_info.major}.{sys.version_info.minor}"
+        return sys.executable if not self.pythons or here in self.pythons else self.pythons[0]
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Of `uv pip install`."""
+        return (
+            *(("--torch-backend", self.torch) if self.torch is not None else ()),
+            *(word for index in self.indexes for word in ("--index", index)),
+            *(("--prerelease", "allow") if self.prereleases else ()),
+        )
+
+    def missing(self) -> str | None:
+        """One sentence where a part of the system is missing."""
+        lacking = [SYSTEM[name] for name in self.system if not _is_there(name)]
+        return f"it needs {' and '.join(lacking)}." if lacking else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +114,13 @@ class Environment:
 
     @property
     def device(self) -> Device:
-        """What is installed on this machine."""
+        """What was installed, or would be."""
+        record = self.record()
+        return self._best if record is None else cast(Device, record["device"])
+
+    @property
+    def _best(self) -> Device:
+        """For this machine."""
         return "cuda" if self.cuda is not None and visible_gpus() else "cpu"
 
     def record(self) -> Mapping[str, Any] | None:
@@ -91,17 +133,19 @@ class Environment:
         return record if record.get("identity") == _identity(wanted) else None
 
     def why_not_here(self) -> str | None:
-        if self.record() is not None:
-            return None
+        if (record := self.record()) is not None:
+            return self._packages(cast(Device, record["device"])).missing()
         try:
-            self._packages(self.device)
+            self._packages(self._best)
         except EngineUnavailable as error:
             return str(error)
         return f"it is not installed; install it with: enginebench engines install {self.engine}"
 
     def install(self, device: Device | None, progress: Progress) -> Path:
         """The environment's folder. uv's own progress goes to standard error. Raises `EngineUnavailable`."""
-        wanted = self._packages(device or self.device)
+        wanted = self._packages(device or self._best)
+        if (missing := wanted.missing()) is not None:
+            raise EngineUnavailable(missing)
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with locked(self.folder, progress):
             if (record := self.record()) is not None and record["identity"] == _identity(wanted):
@@ -109,15 +153,15 @@ class Environment:
             (self.folder / RECORD).unlink(missing_ok=True)
             progress(f"installing {' '.join(wanted.packages)} to {self.folder}")
             if not self.python.exists():
-                _uv("venv", "--quiet", "--clear", "--python", sys.executable, str(self.folder))
+                _uv("venv", "--quiet", "--clear", "--python", wanted.python, str(self.folder))
             left_out = tuple(f"{name}; python_version < '3'" for name in wanted.left_out)
             with tempfile.NamedTemporaryFile("w", suffix=".txt") as overrides:
                 print(*wanted.overrides, *left_out, sep="\n", file=overrides, flush=True)
                 command = ("pip", "install", "--python", str(self.python), "--overrides", overrides.name)
-                _uv(*command, *wanted.packages, *OURS)
+                _uv(*command, *wanted.arguments, *wanted.packages, *OURS)
             record = {
                 "identity": _identity(wanted),
-                "device": device or self.device,
+                "device": device or self._best,
                 "versions": self._versions(wanted.names),
             }
             unfinished = self.folder / f"{RECORD}.unfinished"
@@ -183,8 +227,15 @@ def _importable(module: str) -> bool:
     return found is not None and found.origin is not None  # without one it is any folder of that name
 
 
+def _is_there(name: str) -> bool:
+    if name.startswith("lib"):
+        return find_library(name.removeprefix("lib")) is not None
+    usual = [str(Path(root) / "bin") for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if root]
+    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *usual])) is not None
+
+
 def _identity(packages: Packages) -> str:
-    facts = [platform.python_version(), packages.packages, packages.overrides, packages.left_out, OURS]
+    facts = [platform.python_version(), *astuple(packages), OURS]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 

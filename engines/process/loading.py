@@ -61,7 +61,8 @@ def load_engine(
         raise EngineUnavailable(f"{name} cannot run here: {reason}")
     if model is not None and spec(name).needs_model:
         _check_memory(name, given, size_of(model), visible_gpus(launch.environment))
-    return ChildEngine(name, model, given.own, launch, watch or Watch(), spec(name).target)
+    target = spec(name).target
+    return ChildEngine(name, model, given.own, launch, watch or Watch(), target, warms_up=kind.warms_up)
 
 
 def _check_memory(name: str, given: GivenOptions, size: ModelSize | None, gpus: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from engines.contract.base import EngineInfo, EngineStats, GenerateRequest, Launch, Model
 from engines.contract.errors import EngineUnavailable
-from engines.contract.registry import check_options, spec
+from engines.contract.registry import check_options, engine_class
 from engines.machine.devices import usable_cores, visible_gpus
 from engines.process.child import ChildEngine, State, Watch
 from engines.process.loading import load_engine
@@ -109,6 +109,7 @@ class Replicas:
         usages = [one.kv_cache_usage for one in found if one.kv_cache_usage is not None]
         return EngineStats(
             device_memory_bytes=_sum(one.device_memory_bytes for one in found),
+            device_memory_peak_bytes=_sum(one.device_memory_peak_bytes for one in found),
             kv_cache_usage=sum(usages) / len(usages) if usages else None,
             memory_bytes=_sum(one.memory_bytes for one in found),
             memory_peak_bytes=_sum(one.memory_peak_bytes for one in found),
@@ -135,7 +136,7 @@ def load_replicas(name: str, model: Model | None, options: Mapping[str, str], wa
     count, parsed = given.shared.replicas, given.parsed
     if count == 1:
         return load_engine(name, model, options, watch)
-    on_gpus = spec(name).needs_model and not str(getattr(parsed, "device", "auto")).startswith("cpu")
+    on_gpus = engine_class(name).device_of(parsed).startswith("cuda")
     shares = shares_of(count, getattr(parsed, "tensor_parallel", 1), visible_gpus() if on_gpus else [], usable_cores())
     return Replicas([load_engine(name, model, options, watch, share.of, count) for share in shares])
 

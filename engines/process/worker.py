@@ -22,7 +22,15 @@ from typing import Any
 
 from engines.contract import protocol
 from engines.contract.base import Engine, EngineStats
-from engines.contract.errors import BadRequest, EngineError, EngineOverloaded, EngineUnavailable
+from engines.contract.errors import (
+    BadRequest,
+    EngineError,
+    EngineOverloaded,
+    EngineUnavailable,
+    FatalError,
+    first_line,
+    is_sticky,
+)
 from engines.contract.registry import class_at
 from settings.schema import from_text
 
@@ -132,6 +140,9 @@ class Worker:
 
 
 def _failed(id: int | None, error: Exception) -> protocol.Failed:
+    if id is not None and not isinstance(error, FatalError) and is_sticky(error):
+        traceback.print_exception(error)
+        return protocol.Failed(id, FatalError.kind, f"the GPU failed ({first_line(error).rstrip('.')}).")
     if isinstance(error, EngineOverloaded):
         return protocol.Failed(id, error.kind, str(error), error.retry_after)
     if isinstance(error, EngineError):

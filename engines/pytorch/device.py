@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import sysconfig
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from engines.contract.base import Engine, EngineInfo, EngineStats, Feature, Model
-from engines.contract.errors import EngineUnavailable
-from engines.machine.cuda import machine, torch_in
-from engines.machine.devices import visible_gpus
+from engines.contract.errors import EngineUnavailable, first_line
+from engines.machine.cuda import machine
+from engines.machine.devices import automatic_dtype, gpu_without_driver, visible_gpus
 from engines.models.size import MemoryNeed, ModelSize
 from engines.text.detokenize import tokenizer_of
 from settings.schema import setting
@@ -26,12 +24,17 @@ LIBRARIES = ("torch", "transformers", "tokenizers")  # whose versions an engine 
 NATIVE_BF16 = ("avx512_bf16", "amx_bf16", " bf16 ")  # as Linux names it on x86 and on Arm
 
 
+DEVICE = "auto, cpu, cuda, cuda:1 …; auto: the GPU, where the driver reports one"
+
+
 @dataclass(frozen=True, slots=True)
 class TorchOptions:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
-        "auto", "auto: float16 on a GPU, bfloat16 on a CPU that has it in hardware, else float32"
+        "auto",
+        "auto: bfloat16 on a GPU (float16 below compute capability 8.0) and on a CPU that has it in hardware, "
+        "else float32",
     )
-    device: str = setting("auto", "auto, cpu, cuda, cuda:1 …")
+    device: str = setting("auto", DEVICE)
     threads: int | None = setting(None, "CPU threads (none: torch decides)", least=1)
 
 
@@ -50,8 +53,12 @@ class OnTorch(Engine):
         return missing_packages()
 
     @classmethod
+    def device_of(cls, options: Any) -> str:
+        return expected_device(options.device)
+
+    @classmethod
     def memory_need(cls, options: Any, size: ModelSize) -> MemoryNeed:
-        device = expected_device(options.device)
+        device = cls.device_of(options)
         return size.need(dtype_name(options.dtype, device), device=device)
 
     @classmethod
@@ -66,6 +73,8 @@ class OnTorch(Engine):
         if self.options.threads is not None:
             torch.set_num_threads(self.options.threads)
         self._device = chosen_device(self.options.device)
+        if self._device.type == "cuda":  # for this thread: what names no device, as a stream or a graph, is on this one
+            torch.cuda.set_device(self._device)
         return self.model
 
     def open_tokenizer(self) -> None:
@@ -92,7 +101,12 @@ class OnTorch(Engine):
         )
 
     def stats(self) -> EngineStats:
-        return EngineStats(device_memory_bytes=device_memory(self._device))
+        import torch
+
+        if self._device.type != "cuda":
+            return EngineStats()
+        now, peak = torch.cuda.memory_allocated(self._device), torch.cuda.max_memory_allocated(self._device)
+        return EngineStats(device_memory_bytes=now, device_memory_peak_bytes=peak)
 
 
 def missing_packages() -> str | None:
@@ -118,54 +132,73 @@ def limit_spinning() -> None:
 
 
 def chosen_device(wanted: str) -> torch.device:
-    """Raises `EngineUnavailable` where it does not exist."""
+    """Raises `EngineUnavailable` where it does not exist.
+
+    `auto` is never the CPU of a machine with a GPU: torch falls back to it without a word, and another device than
+    intended would be measured.
+    """
     import torch
 
     if wanted == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        if (reason := why_no_cuda()) is not None:
+            raise EngineUnavailable(f"{reason}; to measure the CPU, say so with -o device=cpu.")
+        return torch.device("cpu")
     try:
         device = torch.device(wanted)
     except RuntimeError as error:
         raise EngineUnavailable(f"there is no device `{wanted}`; use cpu, cuda or cuda:<number>.") from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise EngineUnavailable(f"torch finds {torch.cuda.device_count()} CUDA devices, so not `{wanted}`; use cpu.")
+        because = why_no_cuda() or f"torch finds {torch.cuda.device_count()} CUDA devices"
+        raise EngineUnavailable(f"there is no device `{wanted}`: {because}; use cpu.")
     return device
 
 
+def why_no_cuda() -> str | None:
+    """Why torch does not see the GPU that this machine has; `None` where it has none, or hides it from this process."""
+    import torch
+
+    number, built = torch.__version__, torch.version.cuda or getattr(torch.version, "hip", None)
+    if not visible_gpus():
+        if built is None or not gpu_without_driver():
+            return None
+        return (
+            "Linux reports an NVIDIA GPU, and its driver's library is not here; a container needs NVIDIA's container "
+            "toolkit and `--gpus all`"
+        )
+    if built is None:
+        return f"the driver reports a GPU, and torch {number} is a build without CUDA; install one as pytorch.org says"
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError) as error:
+        return f"the driver reports a GPU, and torch {number} cannot use it: {first_line(error).rstrip('.')}"
+    return None
+
+
 def expected_device(wanted: str) -> str:
-    """What `chosen_device` will choose, without importing torch."""
+    """What `chosen_device` will choose or refuse, without importing torch."""
     if wanted != "auto":
         return wanted
-    if not visible_gpus():
-        return "cpu"
-    build = torch_in(Path(sysconfig.get_path("purelib")))
-    return "cpu" if build is not None and build.cuda is None else "cuda"
+    return "cuda" if visible_gpus() else "cpu"
 
 
 def chosen_dtype(wanted: str, device: torch.device) -> torch.dtype:
     import torch
 
-    dtype: torch.dtype = getattr(torch, dtype_name(wanted, device.type))
+    capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
+    dtype: torch.dtype = getattr(torch, dtype_name(wanted, str(device), capability))
     return dtype
 
 
-def dtype_name(wanted: str, device: str) -> str:
+def dtype_name(wanted: str, device: str, capability: tuple[int, int] | None = None) -> str:
     if wanted != "auto":
         return wanted
-    if device != "cpu":
-        return "float16"
-    return "bfloat16" if _cpu_computes_bf16() else "float32"
+    return automatic_dtype(device, "bfloat16" if _cpu_computes_bf16() else "float32", capability)
 
 
 def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def device_memory(device: torch.device) -> int | None:
-    """Bytes that torch has reserved on a GPU; `None` elsewhere."""
-    import torch
-
-    return torch.cuda.memory_reserved(device) if device.type == "cuda" else None
 
 
 def _cpu_computes_bf16() -> bool:

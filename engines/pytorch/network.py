@@ -5,11 +5,16 @@ A model that is quantised already (GPTQ, AWQ, …) says so in its configuration,
 
 from __future__ import annotations
 
+import inspect
+from importlib.metadata import version
 from importlib.util import find_spec
+from math import gcd
 from typing import TYPE_CHECKING, Any, Literal
 
 from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable, first_line
+from engines.models.size import quantised_before
+from engines.pytorch.device import name_of
 
 if TYPE_CHECKING:
     import torch
@@ -74,23 +79,57 @@ def bits_of(quantised: Quantised) -> str:
     return quantised.rpartition("-")[2]
 
 
-def loading_settings(quantised: Quantised, device: Any) -> dict[str, Any]:
-    """Settings of `from_pretrained`. Raises `EngineUnavailable` where the library is not installed."""
+def weights_format(net: Any, dtype: torch.dtype, quantised: Quantised) -> str:
+    """Of the matrices, which the activations need not share: quantised while loading, or before, or as floats."""
+    if quantised != "none":
+        return bits_of(quantised)
+    return quantised_before(net.config.to_dict()) or name_of(dtype)
+
+
+def loading_settings(quantised: Quantised, model: Model, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    """Settings of `from_pretrained`. Raises `EngineUnavailable` where the installed library has no such kernels."""
     if quantised == "none":
         return {}
     library = QUANTISERS[quantised.partition("-")[0]]
     if find_spec(library) is None:
         raise EngineUnavailable(f"quantise={quantised} needs {library}; install with: pip install {library}")
-    return {"quantization_config": _configuration(quantised), "device_map": {"": device}}
+    made = _of_bitsandbytes(quantised) if library == "bitsandbytes" else _of_torchao(quantised, model, device, dtype)
+    return {"quantization_config": made, "device_map": {"": device}}
 
 
-def _configuration(quantised: Quantised) -> Any:
-    from transformers import BitsAndBytesConfig, TorchAoConfig
+def _of_bitsandbytes(quantised: Quantised) -> Any:
+    from transformers import BitsAndBytesConfig
 
-    if quantised == "bnb-int8":
-        return BitsAndBytesConfig(load_in_8bit=True)
-    if quantised == "bnb-int4":
-        return BitsAndBytesConfig(load_in_4bit=True)
+    return BitsAndBytesConfig(**{f"load_in_{bits_of(quantised).removeprefix('int')}bit": True})
+
+
+def _of_torchao(quantised: Quantised, model: Model, device: torch.device, dtype: torch.dtype) -> Any:
     from torchao.quantization import Int4WeightOnlyConfig, Int8WeightOnlyConfig
+    from transformers import TorchAoConfig
 
-    return TorchAoConfig(Int8WeightOnlyConfig() if quantised == "torchao-int8" else Int4WeightOnlyConfig())
+    if quantised == "torchao-int8":
+        return TorchAoConfig(Int8WeightOnlyConfig())
+    if device.type == "cuda" and name_of(dtype) != "bfloat16":
+        raise EngineUnavailable(f"torchao multiplies 4-bit weights with bfloat16 only, not with {name_of(dtype)}.")
+    takes = inspect.signature(Int4WeightOnlyConfig).parameters
+    settings: dict[str, Any] = {"group_size": _group_size(read_config(model))}
+    if (packing := takes.get("int4_packing_format")) is not None:
+        # By default torchao takes a kernel of another package (mslk, before it fbgemm-gpu-genai).
+        wanted = {"cuda": "tile_packed_to_4d", "cpu": "opaque"}.get(device.type)
+        if wanted not in {format.value for format in type(packing.default)}:
+            raise EngineUnavailable(
+                f"torchao {version('torchao')} has no 4-bit kernel for {device.type}; use torchao-int8 or bnb-int4."
+            )
+        settings["int4_packing_format"] = wanted
+    return TorchAoConfig(Int4WeightOnlyConfig(**settings))
+
+
+def _group_size(config: Any) -> int:
+    """Of the weights that share a scale: the largest that divides every row. Raises `EngineUnavailable`."""
+    heads = config.num_attention_heads
+    head = getattr(config, "head_dim", None) or config.hidden_size // heads
+    width = gcd(config.hidden_size, getattr(config, "intermediate_size", None) or config.hidden_size, heads * head)
+    for size in (128, 64, 32):
+        if width % size == 0:
+            return size
+    raise EngineUnavailable(f"4-bit weights are grouped by 32 and more, and rows of this model are not ({width}).")

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal
 
 from engines.contract.base import Chunk, Engine, EngineInfo, GenerateRequest, Launch, Model
 from engines.contract.errors import EngineUnavailable
-from engines.machine.devices import visible_gpus
+from engines.machine.devices import automatic_dtype, visible_gpus
 from engines.models.size import MemoryNeed, ModelSize
 from engines.rust.programs import NO_CARGO, WORKSPACE, cargo_environment, find
 from settings.schema import setting
@@ -62,7 +62,7 @@ class RustEngine(Engine):
 
     @classmethod
     def memory_need(cls, options: Any, size: ModelSize) -> MemoryNeed:
-        device = cls._expected_device(options.device)
+        device = cls.device_of(options)
         dtype = cls.automatic_dtype(device, options, size) if options.dtype == "auto" else options.dtype
         if options.kv_tokens is None:
             return size.need(dtype, device=device)
@@ -74,9 +74,10 @@ class RustEngine(Engine):
         """The number format that the program takes with `dtype=auto`."""
 
     @classmethod
-    def _expected_device(cls, wanted: str) -> str:
-        if wanted != "auto":
-            return wanted
+    def device_of(cls, options: Any) -> str:
+        """A program is built for a device, so `auto` is the CPU where it was built for none."""
+        if options.device != "auto":
+            return str(options.device)
         found = find(cls.program)
         with_cuda = found is not None and "cuda" in found.parent.name.split("+")
         return "cuda" if with_cuda and visible_gpus() else "cpu"
@@ -100,7 +101,8 @@ class CandleOptions(BatchOptions):
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16", "q8_0", "q4_0", "gguf"] = setting(
         "auto",
-        "number format of the weights. auto: float32 on a CPU, bfloat16 on a GPU, a GGUF file as it is; "
+        "number format of the weights. auto: float32 on a CPU, bfloat16 on a GPU (float16 below compute capability "
+        "8.0), a GGUF file as it is; "
         "gguf: as in the model's GGUF file; q…: quantised while loading, in our decoder",
     )
     device: str = setting("auto", "auto, cpu, cuda, cuda:1, metal …")
@@ -115,13 +117,13 @@ class CandleEngine(RustEngine):
     def automatic_dtype(cls, device: str, options: CandleOptions, size: ModelSize) -> str:
         if size.gguf is not None and options.concurrency == 1:
             return "gguf"
-        return "float32" if device == "cpu" else "bfloat16"
+        return automatic_dtype(device)
 
 
 @dataclass(frozen=True, slots=True)
 class BurnOptions(BatchOptions):
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = setting(
-        "auto", "auto: float32 on a CPU, float16 on a GPU"
+        "auto", "auto: float32 on a CPU, bfloat16 on a GPU (float16 below compute capability 8.0)"
     )
     device: str = setting("auto", "auto, cpu, or what it was built with: cuda, rocm, metal, wgpu")
 
@@ -133,4 +135,4 @@ class BurnEngine(RustEngine):
 
     @classmethod
     def automatic_dtype(cls, device: str, options: BurnOptions, size: ModelSize) -> str:
-        return "float32" if device == "cpu" else "float16"
+        return automatic_dtype(device)

@@ -1,12 +1,13 @@
 """Continuous batching on a static decoder: requests join and leave between two steps.
 
-A chunk of one prompt is read, then every sequence whose prompt is read advances by one token, and so on: a long prompt
-delays the running answers by one chunk at a time. The rows in use are always the first ones: when a sequence
-leaves, the last one's keys and values move into its row.
+A chunk of one prompt (on a GPU, of several) is read, then every sequence whose prompt is read advances by one token,
+and so on: a long prompt delays the running answers by one chunk at a time. The rows in use are always the first ones:
+when a sequence leaves, the last one's keys and values move into its row.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -77,18 +78,21 @@ class Batch:
         return [(one, None) for one in left]
 
     def read(self) -> Generated:
-        """One chunk of the first prompt that is not read yet; with its end comes the first token."""
+        """One chunk of the first prompts that are not read yet and stand together; with its end comes the first token
+        of each."""
         row = next((row for row, one in enumerate(self._rows) if one.next_token is None), None)
         if row is None:
             return []
-        sequence = self._rows[row]
-        prompt = sequence.request.prompt_token_ids
-        piece = prompt[sequence.cached : sequence.cached + self.decoder.buckets.chunk]
-        logits = self.decoder.read(row, piece, sequence.cached)
-        sequence.cached += len(piece)
-        if sequence.cached < len(prompt):
-            return []
-        return self._without_finished([(sequence, sequence.chunk(logits, int(logits.argmax())))])
+        chunk = self.decoder.buckets.chunk
+        reading = list(itertools.takewhile(lambda one: one.next_token is None, self._rows[row:]))
+        pieces = [one.request.prompt_token_ids[one.cached : one.cached + chunk] for one in reading]
+        logits = self.decoder.read(row, pieces, [one.cached for one in reading])
+        read = list(zip(reading, pieces, logits, strict=False))  # as many as one step reads
+        for sequence, piece, _ in read:
+            sequence.cached += len(piece)
+        ended = [at for at, (one, *_) in enumerate(read) if one.cached == len(one.request.prompt_token_ids)]
+        best = logits.argmax(-1).tolist() if ended else []
+        return self._without_finished([(read[at][0], read[at][0].chunk(read[at][2], best[at])) for at in ended])
 
     def advance(self) -> Generated:
         """One token for each sequence whose prompt is read."""

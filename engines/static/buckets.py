@@ -19,17 +19,24 @@ class StepShape:
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """`batches` and `lengths` in rising order; a length is a multiple of `chunk`, the tokens of a prompt's piece."""
+    """All in rising order. A length is a multiple of `chunk`, the tokens of a prompt's piece; `prompts` are the numbers
+    of prompts of which a piece is read in one step, 1 among them."""
 
     batches: tuple[int, ...]
     lengths: tuple[int, ...]
     chunk: int
+    prompts: tuple[int, ...] = (1,)
 
     @classmethod
-    def of(cls, batches: Sequence[int], lengths: Sequence[int], chunk: int, context_length: int) -> Buckets:
-        """No longer than the model's context, which takes the place of lengths beyond it."""
+    def of(
+        cls, batches: Sequence[int], lengths: Sequence[int], chunk: int, context_length: int, prompts: int = 1
+    ) -> Buckets:
+        """No longer than the model's context, which takes the place of lengths beyond it. Up to `prompts`, by powers of
+        two, are read in one step."""
         limited = {-(-min(length, context_length) // chunk) * chunk for length in lengths}
-        return cls(tuple(sorted(set(batches))), tuple(sorted(limited)), chunk)
+        most = min(prompts, max(batches))
+        doubled = tuple(1 << power for power in range(most.bit_length()))
+        return cls(tuple(sorted(set(batches))), tuple(sorted(limited)), chunk, doubled)
 
     @property
     def cached_tokens(self) -> int:
@@ -40,14 +47,17 @@ class Buckets:
         """The shape for so many sequences, the longest of which has so many tokens with its next one."""
         return StepShape(_least(self.batches, sequences), 1, _least(self.lengths, tokens))
 
-    def reading(self, tokens: int) -> StepShape:
-        """The shape for a chunk of a prompt that ends with so many tokens in the cache, padding included."""
-        return StepShape(1, self.chunk, _least(self.lengths, tokens))
+    def reading(self, prompts: int, tokens: int) -> StepShape:
+        """The shape for a chunk of each of some prompts, the longest of which ends with so many tokens in the cache,
+        padding included. It may have fewer rows than `prompts`, never more: padding would write into the next ones."""
+        rows = next(choice for choice in reversed(self.prompts) if choice <= prompts)
+        return StepShape(rows, self.chunk, _least(self.lengths, tokens))
 
     def all(self) -> Iterator[StepShape]:
-        for length in self.lengths:
-            yield StepShape(1, self.chunk, length)
-            yield from (StepShape(batch, 1, length) for batch in self.batches)
+        """The largest first: the memory of their captures is then shared by the smaller ones."""
+        for length in reversed(self.lengths):
+            yield from (StepShape(rows, self.chunk, length) for rows in reversed(self.prompts))
+            yield from (StepShape(batch, 1, length) for batch in reversed(self.batches))
 
 
 def _least(choices: tuple[int, ...], wanted: int) -> int:

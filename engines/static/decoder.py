@@ -1,9 +1,12 @@
-"""A static step with its cache: prompts are read in chunks, and a batch of sequences advances by one token."""
+"""A static step with its cache: prompts are read in chunks, and a batch of sequences advances by one token.
+
+The inputs of a step stand at the same place in every step of its shape, so that a captured one finds them there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -41,6 +44,40 @@ class Cache:
         return sum(tensor.nbytes for tensor in self.tensors)
 
 
+class Inputs:
+    """Token ids, starts and last positions of a step: one buffer, and on a GPU one copy from pinned memory."""
+
+    def __init__(self, most: int, device: torch.device) -> None:
+        """`most`: tokens of a step, and rows, at most."""
+        on_gpu = device.type == "cuda"
+        size = 3 * _aligned(most)
+        self._host = torch.zeros(size, dtype=torch.long, pin_memory=on_gpu)
+        self._there = torch.zeros(size, dtype=torch.long, device=device) if on_gpu else self._host
+        self._copied: Any = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
+
+    def fill(self, ids: Sequence[Sequence[int]], starts: Sequence[int], last: Sequence[int]) -> list[torch.Tensor]:
+        """On the device: `[rows, tokens]`, `[rows]` and `[rows]`."""
+        if self._copied is not None:
+            self._copied.synchronize()  # the step before may not have taken its own yet
+        rows, tokens = len(ids), len(ids[0])
+        values = ([id for row in ids for id in row], starts, last)
+        places = (0, _aligned(rows * tokens), _aligned(rows * tokens) + _aligned(rows))
+        for at, part in zip(places, values, strict=True):
+            self._host[at : at + len(part)] = torch.tensor(part)
+        if self._copied is not None:
+            end = places[-1] + rows
+            self._there[:end].copy_(self._host[:end], non_blocking=True)
+            self._copied.record()
+        shapes = ((rows, tokens), (rows,), (rows,))
+        parts = zip(places, values, shapes, strict=True)
+        return [self._there[at : at + len(part)].view(shape) for at, part, shape in parts]
+
+
+def _aligned(numbers: int) -> int:
+    """Up to 128 bytes: kernels are compiled for inputs that begin there."""
+    return -(-numbers // 16) * 16
+
+
 class Decoder:
     """`prepare` makes a callable of a step in one shape; it gets inputs of that shape as an example."""
 
@@ -49,24 +86,28 @@ class Decoder:
     ) -> None:
         self.buckets = buckets
         self.cache = Cache(step, buckets.batches[-1], buckets.lengths[-1])
-        self._device = step.weights.norm.device
+        shapes = list(dict.fromkeys(buckets.all()))
+        self._inputs = Inputs(max(shape.batch * shape.tokens for shape in shapes), step.weights.norm.device)
         self._prepared: dict[StepShape, RunStep] = {}
         with torch.no_grad():
-            for shape in dict.fromkeys(buckets.all()):
-                example = self._inputs([[0] * shape.tokens] * shape.batch, [0] * shape.batch, 0)
+            for shape in shapes:
+                zeros = [0] * shape.batch
+                example = self._inputs.fill([[0] * shape.tokens] * shape.batch, zeros, zeros)
                 cache = self.cache.view(0, shape.batch, shape.length)
                 self._prepared[shape] = prepare(step, shape, (*example, *cache))
 
     @torch.no_grad()
-    def read(self, row: int, tokens: Sequence[int], start: int) -> torch.Tensor:
-        """Read up to a chunk of a prompt, of which `start` tokens (a multiple of the chunk) are in the cache.
+    def read(self, row: int, pieces: Sequence[Sequence[int]], starts: Sequence[int]) -> torch.Tensor:
+        """Read up to a chunk of the prompts in consecutive rows from `row` on, of which `starts` tokens (multiples of
+        the chunk) are in the cache.
 
-        Returns the logits `[vocabulary]` after its last token.
+        Returns the logits `[rows, vocabulary]` after the last token of each, of as many as one step reads.
         """
-        shape = self.buckets.reading(start + self.buckets.chunk)
-        padded = [*tokens, *[0] * (shape.tokens - len(tokens))]
-        inputs = self._inputs([padded], [start], len(tokens) - 1)
-        return self._prepared[shape](*inputs, *self.cache.view(row, 1, shape.length))[0]
+        shape = self.buckets.reading(len(pieces), max(starts) + self.buckets.chunk)
+        pieces, starts = pieces[: shape.batch], starts[: shape.batch]
+        padded = [[*piece, *[0] * (shape.tokens - len(piece))] for piece in pieces]
+        inputs = self._inputs.fill(padded, starts, [len(piece) - 1 for piece in pieces])
+        return self._prepared[shape](*inputs, *self.cache.view(row, shape.batch, shape.length))
 
     @torch.no_grad()
     def advance(self, tokens: Sequence[int], starts: Sequence[int]) -> torch.Tensor:
@@ -77,9 +118,6 @@ class Decoder:
         rows = len(tokens)
         shape = self.buckets.decoding(rows, max(starts) + 1)
         unused = [0] * (shape.batch - rows)
-        inputs = self._inputs([[token] for token in (*tokens, *unused)], [*starts, *unused], 0)
+        ids = [[token] for token in (*tokens, *unused)]
+        inputs = self._inputs.fill(ids, [*starts, *unused], [0] * shape.batch)
         return self._prepared[shape](*inputs, *self.cache.view(0, shape.batch, shape.length))[:rows]
-
-    def _inputs(self, ids: Sequence[Sequence[int]], starts: Sequence[int], last: int) -> tuple[torch.Tensor, ...]:
-        numbers = ids, starts, [last] * len(starts)
-        return tuple(torch.tensor(one, device=self._device) for one in numbers)

@@ -9,9 +9,10 @@ import asyncio
 import threading
 import traceback
 from abc import abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from engines.contract.base import Chunk, EngineInfo, EngineStats, GenerateRequest
@@ -43,23 +44,57 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class StaticOptions(TorchOptions):
-    batches: tuple[int, ...] = setting(
-        (1, 4, 8),
-        "batch sizes to prepare the decode step for; the largest is the number of requests that run at a time",
-        read=_numbers,
-        write=write_list,
-    )
-    lengths: tuple[int, ...] = setting(
-        (512, 2048),
-        "context lengths in tokens to prepare the steps for; the largest limits prompt plus answer",
-        read=_numbers,
-        write=write_list,
-    )
-    chunk: int = setting(64, "prompt tokens per prefill step, between two decode steps", least=1)
+class Sizes:
+    """What is prepared where nothing is given, on one kind of device."""
 
-    def buckets(self, context_length: int) -> Buckets:
-        return Buckets.of(self.batches, self.lengths, self.chunk, context_length)
+    batches: tuple[int, ...]
+    lengths: tuple[int, ...]
+    chunk: int
+    prompts: int
+
+
+ON_CPU = Sizes((1, 4, 8), (512, 2048), chunk=64, prompts=1)
+ON_GPU = Sizes((1, 8, 32, 64, 128, 256), (512, 2048, 4096), chunk=512, prompts=4)
+CACHE_SHARE = 0.8  # of the memory that a GPU has left once the weights are loaded
+
+
+def _either(name: str) -> str:
+    cpu, gpu = (getattr(sizes, name) for sizes in (ON_CPU, ON_GPU))
+    shown = [write_list(one) if isinstance(one, tuple) else str(one) for one in (cpu, gpu)]
+    return f"(none: {shown[0]} on a CPU, {shown[1]} on a GPU)"
+
+
+@dataclass(frozen=True, slots=True)
+class StaticOptions(TorchOptions):
+    batches: tuple[int, ...] | None = setting(
+        None,
+        "batch sizes to prepare the decode step for; the largest is the number of requests that run at a time "
+        f"{_either('batches')[:-1]}, as far as their caches fit)",
+        read=_numbers,
+        write=write_list,
+    )
+    lengths: tuple[int, ...] | None = setting(
+        None,
+        "context lengths in tokens to prepare the steps for; the largest limits prompt plus answer "
+        f"{_either('lengths')}",
+        read=_numbers,
+        write=write_list,
+    )
+    chunk: int | None = setting(
+        None, f"tokens of a prompt per prefill step, between two decode steps {_either('chunk')}", least=1
+    )
+    prompts: int | None = setting(None, f"prompts that are read in one prefill step {_either('prompts')}", least=1)
+
+    def buckets(self, context_length: int, on_gpu: bool, rows: Callable[[int], float]) -> Buckets:
+        """`rows`: the number of caches of this length that fit, where the batches are not given."""
+        usual = ON_GPU if on_gpu else ON_CPU
+        lengths = self.lengths or usual.lengths
+        chunk, prompts = self.chunk or usual.chunk, self.prompts or usual.prompts
+        known = partial(Buckets.of, lengths=lengths, chunk=chunk, context_length=context_length, prompts=prompts)
+        if self.batches is not None or not on_gpu:
+            return known(self.batches or usual.batches)
+        fit = rows(known((1,)).lengths[-1])
+        return known(tuple(size for size in usual.batches if size <= fit) or (1,))
 
 
 class _Answer:
@@ -84,9 +119,10 @@ class StaticEngine(OnTorch):
 
     @classmethod
     def memory_need(cls, options: StaticOptions, size: ModelSize) -> MemoryNeed:
-        """The cache is allocated whole while the engine loads."""
+        """The cache is allocated whole while the engine loads. On a GPU, as much of it as fits, unless it is given."""
         need = super().memory_need(options, size)
-        cached = size.need(need.dtype, options.buckets(size.context_length).cached_tokens)
+        buckets = options.buckets(size.context_length, need.device.startswith("cuda"), rows=lambda length: 1)
+        cached = size.need(need.dtype, buckets.cached_tokens)
         return replace(need, cache=cached.cache, cache_options=("batches", "lengths"))
 
     def load(self) -> EngineInfo:
@@ -130,13 +166,24 @@ class StaticEngine(OnTorch):
         dtype = chosen_dtype(self.options.dtype, self._device)
         self.check_device(self._device)
         shape = DecoderShape.of(read_config(model), self.name)
-        self._context_length = min(shape.context_length, self.options.lengths[-1])
-        buckets = self.options.buckets(shape.context_length)
         net = read_network(model, self._device, dtype)
+        on_gpu = self._device.type == "cuda"
+        buckets = self.options.buckets(
+            shape.context_length, on_gpu, lambda length: self._left() / (length * shape.cached_values * dtype.itemsize)
+        )
+        self._context_length = min(shape.context_length, buckets.lengths[-1])
         self.open_tokenizer()
         self._end_ids = end_ids(net)
         self._batch: Batch = Batch(self._decoder(shape, net, buckets))
-        return self.info(name_of(dtype), buckets.batches[-1], threads=torch.get_num_threads(), families=NAMES)
+        sizes = {**asdict(buckets), "prompts": buckets.prompts[-1]}
+        return self.info(name_of(dtype), buckets.batches[-1], threads=torch.get_num_threads(), families=NAMES, **sizes)
+
+    def _left(self) -> float:
+        """Bytes of the GPU that keys and values may take."""
+        import torch
+
+        free: int = torch.cuda.mem_get_info(self._device)[0]
+        return CACHE_SHARE * free
 
     def _decoder(self, shape: Any, net: Any, buckets: Any) -> Decoder:
         from engines.static.decoder import Decoder

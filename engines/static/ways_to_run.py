@@ -8,8 +8,9 @@ gets its weights and its part of the cache as inputs, so its compilation takes s
 of them unrolled. What is compiled is kept in the user's cache.
 
 CUDA graphs: an eager step launches hundreds of kernels, and on a fast GPU one user's decoding waits for the host that
-launches them. A step captured once per batch size is launched as a whole. It reads its inputs from fixed places, so
-each token's are copied there first. Chunks of prompts are large enough to keep the GPU busy, and run without capture.
+launches them. A step captured once per batch size is launched as a whole, with its inputs at fixed places. All graphs
+share one pool of memory: a step's logits are used before the next one runs. Chunks of prompts are large enough to keep
+the GPU busy, and run without capture.
 `compile-cuda-graph` captures the layers that Inductor compiled.
 
     enginebench serve --engine torch-jit -o batches=1,8
@@ -20,11 +21,16 @@ each token's are copied there first. Chunks of prompts are large enough to keep 
 from __future__ import annotations
 
 import os
+import platform
 import shutil
+import sysconfig
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engines.contract.errors import EngineUnavailable
+from engines.machine.cuda import torch_in
+from engines.machine.devices import compute_capability
 from engines.models.cache import cache_folder
 from engines.pytorch.device import missing_gpu
 from engines.static.engine import StaticEngine
@@ -64,15 +70,27 @@ class TorchCompileEngine(StaticEngine):
         return StaticEngine.why_not_here() or missing_compiler()
 
     def before_torch(self) -> None:
-        keep_compilations()
+        keep_compilations(self.device_of(self.options))
 
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
         return compiled_step(step, example)
 
 
-def keep_compilations() -> None:
-    """In the user's cache. To be called before torch is imported."""
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
+def keep_compilations(device: str) -> None:
+    """In the user's cache, for this torch and kind of device. To be called before torch is imported."""
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(compilations_folder(device)))
+
+
+def compilations_folder(device: str) -> Path:
+    """Machine code of a GPU belongs to its architecture and to the CUDA that compiled it."""
+    build = torch_in(Path(sysconfig.get_path("purelib")))
+    parts = ["torch" if build is None else build.text.replace(" ", "-")]
+    if device.startswith("cuda"):
+        capability = compute_capability(device)
+        parts.append("gpu" if capability is None else f"sm{capability[0]}{capability[1]}")
+    else:
+        parts.append(f"{device}-{platform.machine()}")
+    return cache_folder() / "inductor" / "-".join(parts)
 
 
 def missing_compiler() -> str | None:
@@ -103,6 +121,7 @@ def compiled_step(step: Step, example: tuple[torch.Tensor, ...]) -> Step:
 
 class CudaGraphEngine(StaticEngine):
     name = "cuda-graph"
+    _pool: Any = None
 
     @classmethod
     def why_not_here(cls) -> str | None:
@@ -113,7 +132,13 @@ class CudaGraphEngine(StaticEngine):
             raise EngineUnavailable(f"{self.name} runs on a CUDA device, not on {device}.")
 
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
-        return step if shape.tokens > 1 else captured(step, example)
+        import torch
+
+        if shape.tokens > 1:
+            return step
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        return captured(step, example, self._pool)
 
 
 class CompileCudaGraphEngine(CudaGraphEngine):
@@ -124,32 +149,34 @@ class CompileCudaGraphEngine(CudaGraphEngine):
         return TorchCompileEngine.why_not_here() or missing_gpu()
 
     def before_torch(self) -> None:
-        keep_compilations()
+        keep_compilations(self.device_of(self.options))
 
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
         return super().prepare(compiled_step(step, example), shape, example)
 
 
-def captured(step: RunStep, example: tuple[torch.Tensor, ...]) -> RunStep:
-    """The step as a CUDA graph. The cache in `example` is the one that every replay reads and writes."""
+def captured(step: RunStep, example: tuple[torch.Tensor, ...], pool: Any = None) -> RunStep:
+    """The step as a CUDA graph, on the device of its inputs. `example` are the very tensors, inputs and cache, that
+    every replay reads and writes."""
     import torch
 
-    ids, starts, last, *cache = example
-    inputs = ids.clone(), starts.clone(), last.clone()
-    new_stream: Any = torch.cuda.Stream  # untyped
-    beside = new_stream()  # neither warm-up nor capture may run on the default stream
-    beside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(beside):
-        for _ in range(WARM_UP_STEPS):
-            step(*inputs, *cache)
-    torch.cuda.current_stream().wait_stream(beside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        logits = step(*inputs, *cache)
+    # On another device than the current one a capture is empty, and replays whatever the memory holds
+    # (https://github.com/pytorch/pytorch/issues/87794).
+    with torch.cuda.device(example[0].device):
+        new_stream: Any = torch.cuda.Stream  # untyped
+        beside = new_stream()  # neither warm-up nor capture may run on the default stream
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            for _ in range(WARM_UP_STEPS):
+                step(*example)
+        torch.cuda.current_stream().wait_stream(beside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            logits = step(*example)
+    places = [tensor.data_ptr() for tensor in example[:3]]
 
-    def run(ids: torch.Tensor, starts: torch.Tensor, last: torch.Tensor, *cache: torch.Tensor) -> torch.Tensor:
-        for place, given in zip(inputs, (ids, starts, last), strict=True):
-            place.copy_(given)
+    def run(*inputs: torch.Tensor) -> torch.Tensor:
+        assert [tensor.data_ptr() for tensor in inputs[:3]] == places
         graph.replay()
         return logits
 

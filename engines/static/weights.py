@@ -31,6 +31,11 @@ class DecoderShape:
     epsilon: float  # of the norms
     context_length: int
 
+    @property
+    def cached_values(self) -> int:
+        """Of one token, in all layers."""
+        return 2 * self.layers * self.key_heads * self.head_width
+
     @classmethod
     def of(cls, config: Any, engine: str) -> DecoderShape:
         """From a configuration of Transformers. Raises `EngineUnavailable` for what the step does not compute."""

@@ -12,11 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from loadtests.harness.schedule.rates import parse_rates
+from loadtests.harness.schedule.loads import parse_rates, parse_users
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
-from loadtests.harness.schedule.stages import parse_users, plan_stages
+from loadtests.harness.schedule.stages import plan_stages
 from loadtests.harness.schedule.trace import Trace
 from loadtests.harness.settings.load import LoadSettings
 from loadtests.harness.settings.requests import RequestSettings
@@ -58,10 +56,8 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
         if trace is not None and not self.rate:
             return (trace_stage(self.trace, trace, self.warm_up),)
         stages = plan_stages(
-            tuple(msgspec.structs.replace(rate, arrivals=self.arrivals) for rate in self.rate) or self.load,
-            self.prompt_tokens,
-            self.output_tokens,
-            prefixes=self.shared_prefix_tokens,
+            [step.with_arrivals(self.arrivals) for step in self.rate or self.load],
+            {name: getattr(self, name) for name in ("prompt_tokens", "output_tokens", "shared_prefix_tokens")},
             seconds=self.stage_seconds,
             requests=self.stage_requests,
             warm_up=self.warm_up,

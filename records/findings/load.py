@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from records.formatting import format_bytes, format_count, format_share, in_words, significant
-from records.view import Evidence, StageView
+from records.view import IN_CYCLES, Evidence, StageView
 
 LITTLE_TOLERANCE = 0.10
 GROWTH = (16 * 1024 * 1024, 0.05)  # bytes, and share, by which memory may grow
@@ -84,14 +84,22 @@ def gpu_throttled(view: StageView) -> Evidence | None:
 
 
 def lock_step(view: StageView) -> Evidence | None:
+    """Users who send together, or whose latencies repeat: equal lengths keep them in step either way."""
     dispersion = view.value("dispersion")
-    if dispersion is None or dispersion < LOCK_STEP:
-        return None
-    return Evidence(
-        "warn",
-        f"the users sent their requests in lock step (index of dispersion of arrivals {significant(dispersion)}, 1 for "
-        "independent arrivals): queues form that independent users would not see",
-    )
+    if dispersion is not None and dispersion >= LOCK_STEP:
+        return Evidence(
+            "warn",
+            "the users sent their requests in lock step (index of dispersion of arrivals "
+            f"{significant(dispersion)}, 1 for independent arrivals): queues form that independent users would not see",
+        )
+    withheld = view.without(IN_CYCLES) if not view.is_open and view.load > 1 else []
+    if withheld:  # of one user, or of evenly spaced arrivals, cycles are no lock step
+        return Evidence(
+            "warn",
+            f"{IN_CYCLES}, as those of users in lock step do: one pattern, repeated, does not show how much "
+            f"{in_words(withheld)} would vary, so they have no interval",
+        )
+    return None
 
 
 def littles_law_off(view: StageView) -> Evidence | None:

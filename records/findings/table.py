@@ -88,7 +88,11 @@ STAGE_RULES: tuple[Rule, ...] = (
         load.gpu_throttled,
         "improve the cooling or the power supply, and measure again; compare engines only if none was throttled",
     ),
-    Rule("lock_step", load.lock_step, "vary the lengths of prompts and answers, or give users a random think time"),
+    Rule(
+        "lock_step",
+        load.lock_step,
+        "vary the lengths (--output-tokens uniform:32-96), or give users a random pause (--think-time exponential:0.5)",
+    ),
     Rule("littles_law_off", load.littles_law_off, "make the stages longer, and see whether a worker was lost"),
     Rule(
         "failures",

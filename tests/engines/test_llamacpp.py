@@ -10,7 +10,7 @@ import pytest
 
 from engines.contract.base import GenerateRequest, Model
 from engines.contract.errors import EngineError, EngineUnavailable, FatalError
-from engines.llamacpp.engine import LlamaCppEngine
+from engines.llamacpp.engine import LlamaCppEngine, LlamaCppOptions, _gpu_of
 from engines.process.child import ChildEngine
 from engines.process.loading import load_engine
 from tests.conftest import BackgroundLoop
@@ -111,6 +111,42 @@ def test_a_file_that_it_cannot_load_gets_a_sentence(notes: Path, tmp_path: Path)
 
     with pytest.raises(EngineUnavailable, match="llama-server ended with code 1 while loading"):
         asyncio.run(main())
+
+
+CUDA = "\n  CUDA0: NVIDIA H100 80GB HBM3 (81079 MiB, 80500 MiB free)\n  BLAS: OpenBLAS (0 MiB, 0 MiB free)"
+
+
+@pytest.mark.parametrize(
+    ("listed", "device"), [("", "cpu"), ("\n  BLAS: OpenBLAS (0 MiB, 0 MiB free)", "cpu"), (CUDA, "cuda")]
+)
+def test_the_program_is_asked_for_its_gpu(
+    listed: str, device: str, notes: Path, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN_DEVICES", listed)
+    _gpu_of.cache_clear()
+    engine = LlamaCppEngine(model, LlamaCppOptions())
+    assert engine.device_of(engine.options) == device
+    assert engine.device_of(LlamaCppOptions(device="cpu")) == "cpu"
+    if device == "cpu":
+        with pytest.raises(EngineUnavailable, match="lists no GPU"):
+            asyncio.run(LlamaCppEngine(model, LlamaCppOptions(device="gpu")).load())
+    _gpu_of.cache_clear()
+
+
+def test_a_client_is_not_the_limit_of_its_slots(model: Model, notes: Path, background: BackgroundLoop) -> None:
+    """httpx opens 100 connections by default: more requests would wait, unseen, in front of the program."""
+    engine = load_engine("llamacpp", model, {"concurrency": "120", "device": "cpu"})
+
+    async def main() -> int:
+        await engine.start()
+        try:
+            streams = [engine.generate(GenerateRequest("", (1,), 4000)) for _ in range(120)]
+            firsts = await asyncio.gather(*(asyncio.wait_for(anext(stream), 60) for stream in streams))
+            return len(firsts)
+        finally:
+            await engine.stop()
+
+    assert background.run(main()) == 120
 
 
 def test_without_the_program_it_says_where_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from tokenizers import Tokenizer
 
 from engines.contract.base import Chunk, GenerateRequest, Model
 from engines.contract.errors import BadRequest, EngineUnavailable
-from engines.mistralrs import MistralRsEngine, MistralRsOptions
+from engines.mistralrs import MistralRsEngine, MistralRsOptions, built_for
 from engines.models.fetch import fetch_model
 from engines.models.presets import PRESETS
 from engines.models.random_model import with_weights
@@ -130,6 +131,19 @@ def test_a_quantised_model_runs_one_request_at_a_time(dtype: str) -> None:
     info = quantised.info
     assert (info.dtype, info.batching, info.max_concurrency) == (dtype, "none", 1)
     assert "Paris" in "".join(chunk.text for chunk in quantised.chunks())
+
+
+def test_what_a_wheel_was_built_for_is_read_from_it(tmp_path: Path) -> None:
+    """Wheels for CUDA have the name of the one for the CPU; the one that is installed here is for the CPU."""
+    assert MistralRsEngine.device_of(MistralRsOptions()) == "cpu"
+    extensions = {
+        "cpu": b"\0candle-core/src/dummy_cuda_backend.rs\0candle-core/src/dummy_metal_backend.rs\0",
+        "cuda": b"\0candle-core/src/cuda_backend/mod.rs\0candle-core/src/dummy_metal_backend.rs\0",
+        "metal": b"\0candle-core/src/dummy_cuda_backend.rs\0candle-core/src/metal_backend/mod.rs\0",
+    }
+    for device, code in extensions.items():
+        (tmp_path / f"{device}.so").write_bytes(code)
+        assert built_for(tmp_path / f"{device}.so") == device
 
 
 def test_random_weights_come_from_a_file_that_is_written_once() -> None:

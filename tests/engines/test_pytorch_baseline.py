@@ -1,5 +1,6 @@
 """The unoptimised baseline: the right tokens, and all the work that it is meant to waste."""
 
+import asyncio
 import io
 import json
 import sys
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 
 from engines import pytorch_baseline
-from engines.contract.base import GenerateRequest
+from engines.contract.base import EngineInfo, GenerateRequest
 from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import fetch_model
+from engines.process.loading import load_engine
 from engines.pytorch_baseline import BaselineOptions, PytorchBaselineEngine
 from tests.support.engines.static_decoder import WITHIN, prompt
 from tests.support.engines.tiny_models import write_tiny
@@ -26,6 +28,29 @@ def loaded(folder: Path, model_type: str, **differs: Any) -> tuple[PytorchBaseli
     engine = PytorchBaselineEngine(model, BaselineOptions(device="cpu"))
     engine.load()
     return engine, reference
+
+
+def test_it_is_not_warmed_up_and_others_are() -> None:
+    """What the server asks for before it is ready."""
+
+    async def main() -> list[int]:
+        answered: list[int] = []
+        for name, options in (("pytorch-baseline", {"device": "cpu"}), ("transformers", {"device": "cpu"})):
+            model = fetch_model("random:unoptimized-512" if name == "pytorch-baseline" else "random:llama-3.2-tiny")
+            engine = load_engine(name, model, options)
+            asked: list[EngineInfo] = []
+
+            def warm_up(info: EngineInfo, asked: list[EngineInfo] = asked) -> GenerateRequest:
+                asked.append(info)
+                return GenerateRequest("", (1, 2), 2)
+
+            engine.warm_up = warm_up
+            await engine.start()
+            await engine.stop()
+            answered.append(len(asked))
+        return answered
+
+    assert asyncio.run(main()) == [0, 1]
 
 
 def chosen(engine: PytorchBaselineEngine, ids: list[int], tokens: int) -> list[int]:
@@ -96,7 +121,7 @@ def test_a_cold_request_that_fails_says_why(tmp_path: Path) -> None:
     model, _ = write_tiny(tmp_path, "llama")
     engine = PytorchBaselineEngine(model, BaselineOptions(device="cuda:99", cold=True))
     engine.load()
-    with pytest.raises(EngineUnavailable, match=r"torch finds .* CUDA devices, so not `cuda:99`"):
+    with pytest.raises(EngineUnavailable, match=r"no device `cuda:99`: torch finds \d+ CUDA devices"):
         list(engine.generate_blocking(GenerateRequest("", (5, 6), 4)))
 
 

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from engines.contract.base import Chunk, GenerateRequest
-from engines.contract.errors import BadRequest
+from engines.contract.errors import BadRequest, FatalError
 from engines.text.detokenize import Detokenizer
 from engines.transformers_batching import BatchingOptions, TransformersBatchingEngine
 from tests.support.engines.reference import Reference
@@ -22,13 +22,13 @@ TOKENS = 10
 
 
 class Loaded:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, device: str = "cpu") -> None:
         self.reference: Reference
-        model, self.reference = write_tiny(folder, "llama")
+        self.model, self.reference = write_tiny(folder, "llama")
         self.engine = TransformersBatchingEngine(
-            model, BatchingOptions(device="cpu", dtype="float32", concurrency=4, kv_tokens=1024)
+            self.model, BatchingOptions(device=device, dtype="float32", concurrency=4, kv_tokens=1024)
         )
-        self.engine.load()
+        self.info = self.engine.load()
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 
     async def answer(self, ids: list[int], **settings: Any) -> list[Chunk]:
@@ -67,6 +67,54 @@ def test_the_second_request_is_not_answered_from_the_first_ones_cache(loaded: Lo
     for seed in (20, 21, 20):
         ids = prompt(seed, 12)
         assert text(asyncio.run(loaded.answer(ids))) == loaded.expected(ids)
+
+
+def test_it_is_warm_before_the_first_request(loaded: Loaded) -> None:
+    """On a GPU, CUDA graphs are captured there, and not within a request that is measured."""
+    assert loaded.engine._manager.warmed_up
+    shown = loaded.info.options
+    assert (shown["kv_tokens"], shown["batch_tokens"], shown["cuda_graphs"]) == (1024, 512, False)
+
+
+def test_a_gpu_has_sizes_of_its_own() -> None:
+    """What is not given is Transformers' to decide, by the memory that it finds; pages are those of flash attention."""
+    from transformers import ContinuousBatchingConfig
+
+    def sizes(device: str, **options: Any) -> tuple[int, int | None, int | None]:
+        given = TransformersBatchingEngine(None, BatchingOptions(**options)).batching(device)
+        made = ContinuousBatchingConfig(**given)
+        return made.page_size, made.num_blocks, made.max_batch_tokens
+
+    assert sizes("cpu") == (32, 512, 512)
+    assert sizes("cuda") == (256, None, None)
+    assert sizes("cuda", kv_tokens=1000, batch_tokens=8192) == (256, 4, 8192)
+    assert sizes("cpu", concurrency=600) == (32, 512, 600)
+
+
+def test_an_older_transformers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engines.transformers_batching.version", lambda name: "5.16.2")
+    reason = TransformersBatchingEngine.why_not_here()
+    assert reason == "it needs transformers 5.17, and 5.16.2 is installed; run: pip install -U transformers"
+
+
+def test_a_request_after_the_end_of_the_batch_is_not_waited_for(tmp_path: Path) -> None:
+    ended = Loaded(tmp_path)
+    ended.engine._manager.stop(block=True)
+    with pytest.raises(FatalError, match="Transformers' batch has ended"):
+        asyncio.run(asyncio.wait_for(ended.answer(prompt(0, 5)), 20))
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_text_is_that_of_eager(tmp_path: Path) -> None:
+    on_gpu = Loaded(tmp_path, "cuda")
+    prompts = [prompt(seed, 3 + 7 * seed) for seed in range(10)]
+
+    async def all_at_once() -> list[list[Chunk]]:
+        return list(await asyncio.gather(*(on_gpu.answer(ids) for ids in prompts)))
+
+    for ids, chunks in zip(prompts, asyncio.run(all_at_once()), strict=True):
+        assert text(chunks) == on_gpu.expected(ids)
+    on_gpu.engine.close()
 
 
 def test_a_request_that_samples_is_refused(loaded: Loaded) -> None:

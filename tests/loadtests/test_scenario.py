@@ -14,7 +14,6 @@ from loadtests.harness.run.options import add_options, read_options
 from loadtests.harness.scenario import Scenario, rates, read, slo, tokens, users
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.workload.distribution import Pause
-from records.load import Users
 from settings.schema import settings_of
 
 SINGLE = Scenario(load=users("1"), stage_requests=100, warm_up=(0.1, True), prompt_tokens=tokens("10,50"))
@@ -23,7 +22,7 @@ SINGLE = Scenario(load=users("1"), stage_requests=100, warm_up=(0.1, True), prom
 def test_what_is_not_given_keeps_the_scenarios_own_default() -> None:
     scenario = read(SINGLE, {"think_time": "0.5", "prompt_tokens": "uniform:10-20", "no_stream": "yes"})
     assert scenario == Scenario(
-        load=(Users(1),), stage_requests=100, warm_up=(0.1, True), prompt_tokens=tokens("uniform:10-20"),
+        load=users("1"), stage_requests=100, warm_up=(0.1, True), prompt_tokens=tokens("uniform:10-20"),
         think_time=Pause("fixed", 0.5), no_stream=True,
     )  # fmt: skip
 
@@ -31,7 +30,7 @@ def test_what_is_not_given_keeps_the_scenarios_own_default() -> None:
 @pytest.mark.parametrize(
     ("given", "field", "value"),
     [
-        pytest.param({"load": "3,5"}, "load", (Users(3), Users(5)), id="users of each stage"),
+        pytest.param({"load": "3,5"}, "load", users("3,5"), id="users of each stage"),
         pytest.param({"stage_requests": ""}, "stage_requests", None, id="empty is none, where none is allowed"),
         pytest.param({"stage_requests": "none"}, "stage_requests", None, id="none, too"),
         pytest.param({"stage_requests": None}, "stage_requests", None, id="so is what a parser has for none"),

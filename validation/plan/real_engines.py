@@ -30,7 +30,7 @@ from analysis.plan.model import FittedModel
 from analysis.plan.settings import CannotPlan
 from engines.machine.devices import usable_cores
 from loadtests.harness.command.server_process import PYTHON
-from loadtests.harness.workload.lengths import whole_numbers
+from settings.schema import whole_numbers
 from validation.plan.planned_fleet import enginebench
 from validation.processes import on_cores, started_server
 from validation.program import command_line, measured_before, write

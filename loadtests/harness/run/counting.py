@@ -8,15 +8,15 @@ from typing import Any
 
 from loadtests.harness.client.dialects.registry import Endpoint
 from loadtests.harness.run.target import Target
-from loadtests.harness.workload.material import Material, assumed, with_template
 from loadtests.harness.workload.measuring import measured
+from loadtests.harness.workload.prompt_source import PromptSource, assumed, with_template
 from loadtests.harness.workload.words import START, WORDS, Kind
 from settings.schema import UserMistake
 
 
-def material_for(
+def prompt_source_for(
     target: Target, model: str, endpoint: Endpoint, kind: Kind, file: Path | None, tried: Callable[[str], int | None]
-) -> Material:
+) -> PromptSource:
     """What prompts are made of. `tried` sends a prompt and gives its tokens by the server's `usage`, where it has one.
 
     Raises `UserMistake` for token ids without a way to get some, and for a tokenizer that is none.
@@ -27,19 +27,19 @@ def material_for(
         tokenizer = _load(file)
         ids = sorted({one for word in WORDS for one in tokenizer.encode(word, add_special_tokens=False).ids})
         special = endpoint == "completions"
-        material = measured(lambda text: len(tokenizer.encode(text, add_special_tokens=special).ids), kind, ids)
-        if material is not None and not special:
+        source = measured(lambda text: len(tokenizer.encode(text, add_special_tokens=special).ids), kind, ids)
+        if source is not None and not special:
             start = tried(START)
             # Without the server's count nothing is known of its chat template.
-            return with_template(material, start, known=start is not None)
+            return with_template(source, start, known=start is not None)
     else:
-        material = measured(lambda text: _count(target, model, endpoint, text), kind, _ids(target, model, kind))
-    if material is None:
+        source = measured(lambda text: _count(target, model, endpoint, text), kind, _ids(target, model, kind))
+    if source is None:
         if kind == "ids":
             raise UserMistake(f"{target.url} has no /tokenize to get token ids from: give --tokenizer.")
         start = tried(START)
         return with_template(assumed(kind, endpoint != "completions"), start, known=False)
-    return material
+    return source
 
 
 def _count(target: Target, model: str, endpoint: Endpoint, text: str) -> int | None:

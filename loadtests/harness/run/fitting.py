@@ -10,12 +10,12 @@ from typing import Any
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS
 from loadtests.harness.client.sampling import Sampling
-from loadtests.harness.run.counting import material_for
+from loadtests.harness.run.counting import prompt_source_for
 from loadtests.harness.run.target import Target, Trial
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
-from loadtests.harness.workload.material import Material
+from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.words import START
 from loadtests.harness.workload.workload import Workload
 from records.stage import StagePlan
@@ -39,7 +39,7 @@ class ServerFacts:
     model: str
     engine: Mapping[str, Any] | None
     context: int | None
-    material: Material
+    source: PromptSource
     max_tokens_field: str
     sampling: Sampling
 
@@ -66,13 +66,13 @@ def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> Server
 
     if engine is None:  # not one of our servers, all of which take the same fields
         tried(START)
-    material = material_for(target, model, scenario.endpoint, scenario.prompt_kind, settings.tokenizer, tried)
+    source = prompt_source_for(target, model, scenario.endpoint, scenario.prompt_kind, settings.tokenizer, tried)
     accepted = trials[0].request if trials else wanted
     sampling = accepted.sampling
     if scenario.ignore_eos == "auto" and trials and trials[0].is_short:
         logger.info("The server does not obey ignore_eos: answers may be shorter than planned.")
         sampling = replace(sampling, ignore_eos="no")
-    return ServerFacts(model, engine, _context(engine, target, model), material, accepted.max_tokens_field, sampling)
+    return ServerFacts(model, engine, _context(engine, target, model), source, accepted.max_tokens_field, sampling)
 
 
 def _context(engine: Mapping[str, Any] | None, target: Target, model: str) -> int | None:
@@ -90,7 +90,7 @@ def workload_for(scenario: Scenario, server: ServerFacts, prompt_set: str) -> Wo
         streamed=not scenario.no_stream,
         prompt_tokens=scenario.prompt_tokens[0].scaled(factor),
         output_tokens=scenario.output_tokens[0].scaled(factor),
-        material=server.material,
+        source=server.source,
         seed=scenario.seed,
         prompt_set=prompt_set,
         shared_prefix_tokens=scenario.shared_prefix_tokens[0],

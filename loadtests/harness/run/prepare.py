@@ -61,7 +61,7 @@ def prepare(
     facts = {
         "ignore_eos": workload.sampling.to_full_length,
         "prompt_set": prompt_set,
-        "prompt_length_measured": workload.material.exact,
+        "prompt_length_measured": workload.source.exact,
         "max_tokens_field": workload.max_tokens_field,
         "context": server.context,
         "class_objectives": {one.name: one.slo for one in scenario.classes if one.slo},

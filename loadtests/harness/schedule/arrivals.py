@@ -56,3 +56,9 @@ def gaps(process: str, rate: float, rng: Random) -> Iterator[Second]:
     except (KeyError, TypeError, ValueError, ArithmeticError):
         choices = ", ".join("gamma:cv=2" if each == "gamma" else each for each in PROCESSES)
         raise UserMistake(f"arrivals are one of {choices}, not `{process}`.") from None
+
+
+def parse_arrivals(text: str) -> str:
+    """The name of an arrival process, checked. Raises `UserMistake` with the choices."""
+    gaps(text, 1.0, Random(0))
+    return text

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from records.load import Rate, Users
+from records.load import TRACE, Rate, Users
 from records.stage import SECOND, Nanoseconds, Stage, StagePlan
 
 LEAD: Nanoseconds = SECOND // 2  # between the decision when an open stage begins and its beginning
@@ -24,8 +24,8 @@ UNDECIDED: Nanoseconds = 2**62  # start of an open stage that waits for the proc
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What processes know of the current stage. Sums over processes, but for `known`, `last_scheduled` and
-    `ready`, which is true when all are.
+    """What processes know of the current stage. Sums over processes, but for `known`, `last_scheduled`, and
+    `ready` and `played`, which are true when they are for all.
 
     `known` is the last boundary that the process knows: a report says nothing of a later one.
     """
@@ -39,6 +39,7 @@ class Progress:
     outstanding: int = 0  # of those, without an answer
     last_scheduled: Nanoseconds = 0  # the latest request scheduled in the window
     ready: bool = False  # to send the arrivals of an open loop
+    played: bool = False  # all that a trace has, so that nothing more will be scheduled
 
 
 def together(reports: Sequence[Progress]) -> Progress:
@@ -53,6 +54,7 @@ def together(reports: Sequence[Progress]) -> Progress:
         outstanding=sum(report.outstanding for report in reports),
         last_scheduled=max((report.last_scheduled for report in reports), default=0),
         ready=bool(reports) and all(report.ready for report in reports),
+        played=bool(reports) and all(report.played for report in reports),
     )
 
 
@@ -165,8 +167,10 @@ def _end_window(stage: Stage, start: Nanoseconds, now: Nanoseconds, progress: Pr
     if plan.unit == "seconds":
         end = start + round(plan.amount * SECOND)
         return replace(stage, steady_end=end) if now >= end else stage
-    if progress.known == start and progress.scheduled >= plan.amount:
-        return replace(stage, steady_end=progress.last_scheduled + 1)
+    of_a_trace = isinstance(stage.load, Rate) and stage.load.arrivals == TRACE
+    complete = progress.played if of_a_trace else progress.scheduled >= plan.amount
+    if progress.known == start and complete:
+        return replace(stage, steady_end=max(start, progress.last_scheduled + 1))
     return stage
 
 

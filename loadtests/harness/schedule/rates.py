@@ -1,9 +1,5 @@
 """The open loop's schedule: when each request of a stage arrives, drawn ahead from the seed.
 
-    8            8 requests a second
-    2..20        a ramp: the rate of the warm-up is 2, and it rises to 20 over the window
-    20x5+2x25    a cycle: 20 requests a second for 5 s, then 2 for 25 s, repeated
-
 A rate that changes is a time change of a process of rate 1: the n-th arrival comes where the integral of the rate
 reaches the process's n-th instant, so Poisson arrivals stay Poisson (Çinlar 1975, Introduction to Stochastic Processes,
 section 4.7) and other processes keep their burstiness (Gerhardt and Nelson 2009).
@@ -15,62 +11,15 @@ number. So one process makes the same arrivals as sixteen.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import accumulate, cycle, islice
 from random import Random
 
 from loadtests.harness.schedule.arrivals import Second, gaps
-from records.load import Load, Rate
-from settings.schema import UserMistake
+from records.load import Rate
 
-GRAMMAR = "2,4,8, 1-20:1 (from, to, step), 2..20 (a ramp), or 20x5+2x25 (20 for 5 s, then 2 for 25 s, repeated)"
-NUMBER = r"(\d+\.?\d*|\.\d+)"
 Segment = tuple[Second, float, float]
 """Seconds, and the rate at their beginning and end, between which it changes linearly."""
-
-
-def parse_rates(text: str) -> tuple[Rate, ...]:
-    """`"2,4,8"` → a load for each stage; none for an empty text. Raises `UserMistake`."""
-    try:
-        return tuple(rate for part in filter(None, text.replace(" ", "").split(",")) for rate in _rates(part))
-    except ValueError:
-        raise UserMistake(f"rates are requests per second above 0, such as {GRAMMAR}, not `{text}`.") from None
-
-
-def write_rates(rates: Sequence[Load]) -> str:
-    return ",".join(load.profile if isinstance(load, Rate) and load.profile else f"{load.value:g}" for load in rates)
-
-
-def parse_arrivals(text: str) -> str:
-    """The name of an arrival process, checked. Raises `UserMistake` with the choices."""
-    gaps(text, 1.0, Random(0))
-    return text
-
-
-def _rates(part: str) -> Iterator[Rate]:
-    if match := re.fullmatch(rf"{NUMBER}\.\.{NUMBER}", part):
-        yield Rate(_positive((float(match[1]) + float(match[2])) / 2), profile=part)
-    elif "x" in part:
-        if not re.fullmatch(rf"{NUMBER}x{NUMBER}(\+{NUMBER}x{NUMBER})*", part):
-            raise ValueError(part)
-        parts = Rate(0.0, profile=part).cycle
-        whole = sum(_positive(seconds) for _, seconds in parts)
-        yield Rate(_positive(sum(rate * seconds for rate, seconds in parts) / whole), profile=part)
-    elif match := re.fullmatch(rf"{NUMBER}-{NUMBER}(?::{NUMBER})?", part):
-        first, last, step = float(match[1]), float(match[2]), _positive(float(match[3] or match[1]))
-        if last < first:
-            raise ValueError(part)
-        for index in range(math.floor((last - first) / step + 1e-9) + 1):
-            yield Rate(_positive(round(first + index * step, 9)))
-    else:
-        yield Rate(_positive(float(part)))
-
-
-def _positive(number: float) -> float:
-    if not (math.isfinite(number) and number > 0):
-        raise ValueError(number)
-    return number
 
 
 def segments(load: Rate, warm_up: Second, window: Second) -> Iterator[Segment]:

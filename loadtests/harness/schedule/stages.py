@@ -4,6 +4,7 @@ A schedule is a pure function of its settings: no clock, no sleep. Each stage op
 and the server's queue fills, and only what is scheduled in the window after it is counted.
 
     locust -f loadtests/concurrent.py --stages 10,20,40 --stage-seconds 60 --warm-up 20%
+    locust -f loadtests/concurrent.py --stages 20x300,60x60,20x300
 """
 
 from __future__ import annotations
@@ -13,28 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
+from loadtests.harness.schedule.loads import LoadStep
 from loadtests.harness.schedule.rates import seconds_of_requests
-from loadtests.harness.workload.lengths import Lengths, whole_numbers
-from records.load import Load, Rate, Users
+from records.load import TRACE, Load, Rate
 from records.stage import Extent, StagePlan
 from settings.schema import UserMistake
 
 LEAST_BOUND = 10.0  # seconds
-
-
-def parse_users(text: str) -> tuple[Load, ...]:
-    """`"10,20,40"` or `"10-100:10"` (from, to, step) → a load per stage. Raises `UserMistake`."""
-    try:
-        counts = whole_numbers(text)
-    except ValueError:
-        counts = []
-    if not counts or min(counts) < 1:
-        raise UserMistake(f"stages are numbers of users, such as 10,20,40 or 10-100:10, not `{text}`.")
-    return tuple(Users(count) for count in counts)
-
-
-def write_users(loads: Sequence[Load]) -> str:
-    return ",".join(f"{load.value:g}" for load in loads)
 
 
 def parse_warm_up(text: str) -> tuple[float, bool]:
@@ -59,50 +45,52 @@ def write_warm_up(warm_up: tuple[float, bool]) -> str:
 
 
 def plan_stages(
-    loads: Sequence[Load],
-    prompts: Sequence[Lengths],
-    answers: Sequence[Lengths],
+    steps: Sequence[LoadStep],
+    variations: Mapping[str, Sequence[object]],
     *,
-    prefixes: Sequence[int] = (0,),
     seconds: float,
     requests: int | None,
     warm_up: tuple[float, bool],
 ) -> tuple[StagePlan, ...]:
-    """One stage for each combination, loads varying slowest.
+    """One stage for each combination of a load and of the settings that have several values, loads varying slowest.
 
-    A stage lasts `seconds`, warm-up included, or until `requests` were scheduled after the warm-up. Raises
-    `UserMistake` when nothing is left to be measured.
+    A stage lasts as long as its step says, else `seconds`, warm-up included, or until `requests` were scheduled after
+    the warm-up. Raises `UserMistake` when nothing is left to be measured.
     """
+    varied = {setting: [str(value) for value in values] for setting, values in variations.items() if len(values) > 1}
+    several = len(steps) > 1
+    planned = []
+    for step in steps:
+        length = seconds if step.seconds is None else step.seconds
+        before, window = _extents(step, length, requests, warm_up)
+        for values in product(*varied.values()):
+            asks = dict(zip(varied, values, strict=True))
+            name = _name(step.load, several, asks)
+            planned.append(StagePlan(step.load, before, window, max(length, LEAST_BOUND), name, asks))
+    return tuple(planned)
+
+
+def _extents(
+    step: LoadStep, seconds: float, requests: int | None, warm_up: tuple[float, bool]
+) -> tuple[Extent, Extent]:
+    """Warm-up and window of a stage. Raises `UserMistake`."""
     if not (math.isfinite(seconds) and seconds > 0):
         raise UserMistake(f"a stage must last longer than 0 seconds, not {seconds:g}.")
     amount, share = warm_up
     if requests is not None:
+        if step.seconds is not None:
+            raise UserMistake(f"a stage of {step} has a length of its own: leave --stage-requests out.")
+        if isinstance(step.load, Rate) and step.load.varies:
+            raise UserMistake(f"the length of a stage of {step.load.label} is set with --stage-seconds.")
         before = Extent(round(requests * amount) if share else round(amount), "requests")
-        window = Extent(requests, "requests")
-    else:
-        warm = amount * seconds if share else amount
-        if warm >= seconds:
-            raise UserMistake(
-                f"a stage of {seconds:g} s has nothing left to measure after {warm:g} s of warm-up: make the stages "
-                "longer or the warm-up shorter."
-            )
-        before, window = Extent(warm), Extent(seconds - warm)
-    for load in loads:
-        if requests is not None and isinstance(load, Rate) and load.varies:
-            raise UserMistake(f"the length of a stage of {load.label} is set with --stage-seconds.")
-    bound = max(seconds, LEAST_BOUND)
-    varied = {
-        setting: [str(value) for value in values]
-        for setting, values in {
-            "prompt_tokens": prompts, "output_tokens": answers, "shared_prefix_tokens": prefixes,
-        }.items()
-        if len(values) > 1
-    }  # fmt: skip
-    return tuple(
-        StagePlan(load, before, window, bound, _name(load, len(loads) > 1, asks), asks)
-        for load, values in product(loads, product(*varied.values()))
-        for asks in (dict(zip(varied, values, strict=True)),)
-    )
+        return before, Extent(requests, "requests")
+    warm = amount * seconds if share else amount
+    if warm >= seconds:
+        raise UserMistake(
+            f"a stage of {seconds:g} s has nothing left to measure after {warm:g} s of warm-up: make the stages "
+            "longer or the warm-up shorter."
+        )
+    return Extent(warm), Extent(seconds - warm)
 
 
 def in_seconds(stages: Sequence[StagePlan], seed: int) -> tuple[StagePlan, ...]:
@@ -115,7 +103,7 @@ def in_seconds(stages: Sequence[StagePlan], seed: int) -> tuple[StagePlan, ...]:
 
 
 def _in_seconds(plan: StagePlan, seed: int, index: int) -> StagePlan:
-    if not isinstance(plan.load, Rate) or plan.drains or plan.window.unit == "seconds":
+    if not isinstance(plan.load, Rate) or plan.drains or plan.load.arrivals == TRACE or plan.window.unit == "seconds":
         return plan
     warm_up, window = int(plan.warm_up.amount), int(plan.window.amount)
     before, counted = seconds_of_requests(plan.load, warm_up, window, seed, index)

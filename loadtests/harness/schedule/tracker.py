@@ -24,6 +24,8 @@ class StageTracker:
         self.stage: Stage | None = None
         self.ready = False
         """Whether the arrivals of an open loop can be sent."""
+        self.played = False
+        """Whether all that a trace has was sent."""
         self._users: set[int] = set()
         self._served: set[int] = set()
         self._in_flight: dict[int, Nanoseconds] = {}  # request -> when it was scheduled
@@ -39,6 +41,7 @@ class StageTracker:
             self._served.clear()
             self._recent.clear()
             self._answered = 0
+            self.played = False
         self.stage = stage
         if self.counts is not None:
             self.counts.enter(stage)
@@ -102,6 +105,7 @@ class StageTracker:
             outstanding=self._outstanding,
             last_scheduled=self._last,
             ready=self.ready,
+            played=self.played,
         )
 
     def _in_window(self, at: Nanoseconds) -> bool:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from loadtests.harness.schedule.rates import GRAMMAR as RATES
-from loadtests.harness.schedule.rates import parse_arrivals, parse_rates, write_rates
-from loadtests.harness.schedule.stages import parse_users, parse_warm_up, write_users, write_warm_up
+from loadtests.harness.schedule.arrivals import parse_arrivals
+from loadtests.harness.schedule.loads import RATES, USERS, LoadStep, parse_rates, parse_users, write_steps
+from loadtests.harness.schedule.stages import parse_warm_up, write_warm_up
 from loadtests.harness.workload.distribution import PAUSE_GRAMMAR, Pause, parse_pause
 from loadtests.harness.workload.playback import TraceOptions, parse_options, write_options
-from records.load import Load, Rate
 from settings.schema import MOST_USED, setting
 
 most_used = partial(setting, group=MOST_USED)
@@ -23,20 +22,20 @@ fault_setting = partial(setting, group="Faults")
 class LoadSettings:
     """Seconds."""
 
-    load: tuple[Load, ...] = most_used(
-        parse_users("10-100:10"),
-        "Users of each stage: 10,20,40 or 10-100:10 (from, to, step).",
+    load: tuple[LoadStep, ...] = most_used(
+        parse_users("1,10-100:10"),
+        f"Users of each stage: {USERS}.",
         flag="--stages",
         metavar="USERS",
         read=parse_users,
-        write=write_users,
+        write=write_steps,
     )
-    rate: tuple[Rate, ...] = most_used(
+    rate: tuple[LoadStep, ...] = most_used(
         (),
         f"Open loop instead of users, with the requests per second of each stage: {RATES}.",
         metavar="RATE",
         read=parse_rates,
-        write=write_rates,
+        write=write_steps,
     )
     arrivals: str = load_setting(
         "poisson",
@@ -51,7 +50,12 @@ class LoadSettings:
         metavar="N",
         least=1,
     )
-    stage_seconds: float = most_used(30.0, "Length of a stage in seconds, warm-up included.", metavar="S", least=0.1)
+    stage_seconds: float = most_used(
+        30.0,
+        "Length in seconds of each stage that has none of its own, warm-up included.",
+        metavar="S",
+        least=0.1,
+    )
     stage_requests: int | None = load_setting(
         None, "Requests per stage after its warm-up, instead of a length in seconds.", metavar="N", least=1
     )
@@ -75,8 +79,8 @@ class LoadSettings:
     )
     trace: str = trace_setting(
         "",
-        "Trace to replay: Mooncake, Azure, BurstGPT or ShareGPT, a CSV or JSONL file, or the folder of a run. With "
-        "--rate only its requests are used, not its times.",
+        "Trace to replay: Mooncake, Azure, BurstGPT or ShareGPT, sessions of agents (Weka's, OpenTelemetry's spans), a "
+        "CSV, JSONL or Parquet file, or the folder of a run. With --rate only its requests are used, not its times.",
         metavar="PATH",
     )
     trace_as: TraceOptions = trace_setting(

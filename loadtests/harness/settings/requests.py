@@ -10,9 +10,9 @@ from loadtests.harness.client.sampling import Sampling, api_setting
 from loadtests.harness.workload.classes import GRAMMAR as CLASSES_GRAMMAR
 from loadtests.harness.workload.classes import RequestClass, parse_classes, write_classes
 from loadtests.harness.workload.datasets import checked_dataset, checked_pairs
-from loadtests.harness.workload.lengths import GRAMMAR, Lengths, parse_lengths, parse_several, whole_numbers
+from loadtests.harness.workload.lengths import GRAMMAR, Lengths, parse_lengths, parse_several
 from loadtests.harness.workload.words import Kind
-from settings.schema import MOST_USED, UserMistake, setting, write_list
+from settings.schema import MOST_USED, UserMistake, setting, whole_numbers, write_list
 
 lengths_setting = partial(setting, group=MOST_USED, metavar="N", read=parse_several, write=write_list)
 prompt_setting = partial(setting, group="Prompts and answers")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count
 from math import ceil, inf
@@ -24,6 +24,7 @@ from loadtests.harness.client.client import Client
 from loadtests.harness.schedule.control import UNDECIDED
 from loadtests.harness.schedule.rates import peak_rate, share_of
 from loadtests.harness.schedule.retries import pause_before_retry
+from loadtests.harness.schedule.trace import PlayedSession
 from loadtests.harness.users.alarm import Alarm
 from loadtests.harness.users.run_process import RunProcess
 from loadtests.harness.users.senders import SenderPool
@@ -42,22 +43,26 @@ AT_ONCE = 32  # overdue arrivals sent before the loop reads answers again
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One request that is due; `t_sched` is absolute."""
+    """One request that is due; `t_sched` is absolute. `number` is the arrival's in its stage; where a recorded session
+    has arrived, `index` is the request's in it, and `session` what has been played of it."""
 
     t_sched: Nanoseconds
     stage: Stage
     planned: PlannedRequest
+    number: int
+    index: int = 0
+    session: PlayedSession | None = None
 
 
 class Dispatcher:
-    """`next_request(stage, number)` builds the request of an arrival; `show` is called with each that has ended,
+    """`next_request(stage, number, index)` builds a request of an arrival; `show` is called with each that has ended,
     and with the size of its answer in bytes."""
 
     def __init__(
         self,
         run: RunProcess,
         new_client: Callable[[], Client],
-        next_request: Callable[[Stage, int], PlannedRequest],
+        next_request: Callable[[Stage, int, int], PlannedRequest],
         show: Callable[[Call, RequestRecord, int], None],
     ) -> None:
         self._run, self._next_request, self._show = run, next_request, show
@@ -67,8 +72,11 @@ class Dispatcher:
         self._source: Iterator[tuple[int, float]] = iter(())
         self._following: tuple[int, float] = (0, inf)
         self._queue: deque[Arrival] = deque()
-        self._retries: list[tuple[Nanoseconds, int, Arrival]] = []  # a heap
-        self._retried = count()
+        self._later: list[tuple[Nanoseconds, int, Arrival]] = []  # a heap of retries, and of what follows in sessions
+        self._put_off = count()
+        trace = run.trace
+        self._sessions = trace.arrivals if trace is not None and trace.has_sessions else ()
+        self._open_sessions = 0
         self._jitter = Random(f"retries {run.plan.workload.seed}/{run.share[0]}")
         self._closing = False
         self._alarm = Alarm(self._on_due)
@@ -83,10 +91,11 @@ class Dispatcher:
                 self._follow(run.stage)
                 complete = self._build_ahead()
                 tracker.ready = tracker.ready or self._pool.complete
+                tracker.played = self._has_played
                 gevent.sleep(TURN if complete else 0)
-            self._closing = True  # pending retries are dropped
+            self._closing = True  # pending retries are dropped, and what would follow in sessions
             self._queue.clear()
-            self._retries.clear()
+            self._later.clear()
             while self._pool.in_flight:
                 gevent.sleep(TURN)
         finally:
@@ -94,6 +103,12 @@ class Dispatcher:
             self._queue.clear()
             self._alarm.close()
             self._pool.close()
+
+    @property
+    def _has_played(self) -> bool:
+        """Whether there is nothing left to be sent in this stage."""
+        waiting = self._queue or self._later or self._open_sessions
+        return self._stage is not None and self._following[1] == inf and not waiting
 
     def _spare(self, load: Load) -> int:
         assert isinstance(load, Rate)
@@ -105,13 +120,19 @@ class Dispatcher:
         if stage.start == UNDECIDED or (known is not None and known.index == stage.index):
             return
         begins = self._run.start + stage.start
-        while self._queue and self._queue[-1].t_sched >= begins:
-            self._queue.pop()
+        self._unsend([arrival for arrival in self._queue if arrival.t_sched >= begins])
         self._stage, load = stage, stage.load
         assert isinstance(load, Rate)
         times = self._run.arrival_times(stage)
         self._source = share_of(times, *self._run.share)
         self._following = next(self._source, (0, inf))
+
+    def _unsend(self, arrivals: list[Arrival]) -> None:
+        """Drop the last ones that were built."""
+        for _ in arrivals:
+            self._queue.pop()
+        if self._run.rows is not None:
+            self._run.rows.untake(len(arrivals))
 
     def _build_ahead(self) -> bool:
         """Build the requests that are due within `AHEAD`, for at most `BUILD_TIME`. Returns whether all are built."""
@@ -120,13 +141,14 @@ class Dispatcher:
             return True
         now_on = self._run.stage
         if stage.plan.drains and now_on.index == stage.index and now_on.steady_end is not None:
-            self._queue.clear()
+            self._unsend(list(self._queue))
             self._source, self._following = iter(()), (0, inf)
             return True
         begins, pause = self._run.start + stage.start, monotonic_ns() + BUILD_TIME
         while begins + (seconds := self._following[1]) * SECOND < monotonic_ns() + AHEAD:
             number = self._following[0]
-            arrival = Arrival(begins + round(seconds * SECOND), stage, self._next_request(stage, number))
+            planned = self._next_request(stage, number, 0)
+            arrival = Arrival(begins + round(seconds * SECOND), stage, planned, number)
             self._queue.append(arrival)
             if len(self._queue) == 1:
                 self._set_alarm()
@@ -143,27 +165,58 @@ class Dispatcher:
             if self._queue and self._queue[0].t_sched == self._next_due():
                 self._send(self._queue.popleft())
             else:
-                self._send(heappop(self._retries)[2])
+                self._send(heappop(self._later)[2])
         self._set_alarm()
 
     def _next_due(self) -> float:
         planned = self._queue[0].t_sched if self._queue else inf
-        return min(planned, self._retries[0][0]) if self._retries else planned
+        return min(planned, self._later[0][0]) if self._later else planned
 
     def _set_alarm(self) -> None:
         if (due := self._next_due()) < inf:
             self._alarm.set(int(due))
 
-    def _retry(self, ended: RequestRecord, again: PlannedRequest | None) -> None:
+    def _retry(self, arrival: Arrival, ended: RequestRecord, again: PlannedRequest | None) -> bool:
         """Schedule a retry, if the outcome and the scenario's limit allow one."""
         pause = pause_before_retry(ended, self._run.scenario.retries, self._jitter)
         if pause is None or again is None or self._closing:
-            return
+            return False
         due = monotonic_ns() + round(pause * SECOND)
-        heappush(self._retries, (due, next(self._retried), Arrival(due, self._run.stage, again)))
+        self._put(replace(arrival, t_sched=due, stage=self._run.stage, planned=again))
+        return True
+
+    def _put(self, arrival: Arrival) -> None:
+        heappush(self._later, (arrival.t_sched, next(self._put_off), arrival))
         self._set_alarm()
 
+    def _begin(self, arrival: Arrival) -> Arrival:
+        """The same arrival with its session, where it is the first request of one."""
+        if not self._sessions or arrival.session is not None:
+            return arrival
+        session = PlayedSession(self._sessions[arrival.number % len(self._sessions)].requests)
+        arrival = replace(arrival, session=session)
+        self._open_sessions += 1
+        self._follow_up(arrival, session.begins(), arrival.t_sched)
+        return arrival
+
+    def _ended(self, arrival: Arrival, t_end: Nanoseconds) -> None:
+        """Schedule what waited for this request alone."""
+        if arrival.session is not None:
+            self._follow_up(arrival, arrival.session.ended(arrival.index), t_end)
+            self._open_sessions -= arrival.session.over
+
+    def _follow_up(self, arrival: Arrival, following: list[tuple[int, float]], since: Nanoseconds) -> None:
+        if self._closing:
+            return
+        stage = self._run.stage
+        for index, pause in following:
+            # Built now, not when it is due.
+            planned = self._next_request(stage, arrival.number, index)
+            due = since + round(pause * SECOND)
+            self._put(replace(arrival, t_sched=due, stage=stage, planned=planned, index=index))
+
     def _send(self, arrival: Arrival) -> None:
+        arrival = self._begin(arrival)
         run, (call, record) = self._run, arrival.planned
         again = arrival.planned.again() if record.attempt < run.scenario.retries else None
         number = run.request_scheduled(record, arrival.t_sched, arrival.stage, None)
@@ -171,7 +224,8 @@ class Dispatcher:
         def end(ended: RequestRecord, answer_bytes: int) -> None:
             run.request_ended(number, ended)
             self._show(call, ended, answer_bytes)
-            self._retry(ended, again)
+            if not self._retry(arrival, ended, again):
+                self._ended(arrival, run.start + ended.t_end)
 
         def send(client: Client) -> None:
             run.announce(record)

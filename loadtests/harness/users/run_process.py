@@ -83,6 +83,7 @@ class RunProcess:
         self._worker = getattr(runner, "worker_index", 0)  # a master has none and writes no records
         scales = Scales(RunObjectives.of(plan.meta.workload))
         self._counts = Counts(scales)
+        self.rows = plan.workload.rows_of(self._worker % plan.meta.workers, plan.meta.workers)
         self._users = 0
         self._requests = 0
         self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)

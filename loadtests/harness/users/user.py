@@ -73,7 +73,7 @@ class ModelUser(User):
             return
         assert run.tracker is not None
         run.tracker.user_started(self._number)
-        self._requests = self.workload.requests_of(self._number)
+        self._requests = self.workload.requests_of(self._number, run.rows)
         self._pauses = Random(f"pauses {self.workload.seed}/{self._number}")
         self._client = self._new_client()
         # Users that start together would stay in step for the rest of the run.
@@ -92,6 +92,7 @@ class ModelUser(User):
     def on_stop(self) -> None:
         if hasattr(self, "_client"):
             self._client.close()
+            self._requests.close()
             assert self._run.tracker is not None
             self._run.tracker.user_stopped(self._number)
 
@@ -99,11 +100,12 @@ class ModelUser(User):
         """What this user asks next, in `stage`."""
         return self._requests.next(stage.plan.asks)
 
-    def arrival_request(self, stage: Stage, number: int) -> PlannedRequest:
-        """What an open loop's arrival asks; `number` is its index among all arrivals of `stage`."""
+    def arrival_request(self, stage: Stage, number: int, index: int) -> PlannedRequest:
+        """What an open loop's arrival asks; `number` is its index among all arrivals of `stage`, `index` the request's
+        where a recorded session has arrived."""
         if self._run.trace is not None:
-            return trace_request(self.workload, self._run.trace, stage.index, number)
-        self._requests = self.workload.requests_of(stage.index * MOST_ARRIVALS + number)
+            return trace_request(self.workload, self._run.trace, stage.index, number, index)
+        self._requests = self.workload.requests_of(stage.index * MOST_ARRIVALS + number, self._run.rows)
         return self.next_request(stage)
 
     def _new_client(self) -> Client:
@@ -135,6 +137,8 @@ class ModelUser(User):
         # The loop's timers count from its last iteration, so a busy loop ends a sleep early; nothing may be sent early.
         while (early := self._free_at - monotonic_ns()) > 0:
             gevent.sleep(early / SECOND)
+        if self._run.over:  # during a think time
+            raise StopUser
         run, stage, t_sched = self._run, self._run.stage, self._free_at
         if stage.plan is not self._asked_for and stage.plan.asks != self._asked_for.asks:
             self._prepare()  # the new stage asks for something else

@@ -20,7 +20,6 @@ from settings.schema import UserMistake
 ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user"}
 QUESTIONS = Path(__file__).with_name("questions.jsonl")
 """64 questions whose answers have several sentences."""
-STEP = 997  # rows between two requests of a user, so that users rarely send the same row
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +51,36 @@ def length_pairs(path: str) -> tuple[tuple[int, int], ...]:
     return pairs
 
 
-@cache
-def order_of(path: str, rows: int, seed: str) -> tuple[int, ...]:
-    """The order in which rows are asked: the file's, shuffled."""
-    order = list(range(rows))
-    Random(f"rows {seed}").shuffle(order)
-    return tuple(order)
+class DatasetRows:
+    """The rows that one of several processes sends: the file is shuffled by `seed` and dealt to the processes in turn.
 
+    Process p of P has the rows at p, p + P, p + 2P, … of the shuffled file, whichever of its users asks for one and in
+    whichever stage. Once through, the file begins again in the same order. So every row is sent once before any is sent
+    twice: exactly with one process, and with several up to the difference in the number of requests between them.
+    """
 
-def row_of(path: str, seed: str, number: int, turn: int) -> Row:
-    """What user (or arrival) `number` asks as its request `turn`. Arrivals go through the file row by row."""
-    rows = dataset(path)
-    return rows[order_of(path, len(rows), seed)[(number + turn * STEP) % len(rows)]]
+    def __init__(self, path: str, seed: str, process: int, processes: int) -> None:
+        self._rows = dataset(path)
+        self._order = list(range(len(self._rows)))
+        Random(f"rows {seed}").shuffle(self._order)
+        self._process, self._processes = process, processes
+        self._taken = 0
+        self._returned: list[Row] = []
+
+    def take(self) -> Row:
+        if self._returned:
+            return self._returned.pop()
+        position = self._process + self._processes * self._taken
+        self._taken += 1
+        return self._rows[self._order[position % len(self._order)]]
+
+    def give_back(self, row: Row) -> None:
+        """It was taken and not sent."""
+        self._returned.append(row)
+
+    def untake(self, count: int) -> None:
+        """The last `count` rows taken were not sent."""
+        self._taken -= count
 
 
 def checked_dataset(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from loadtests.harness.workload.distribution import Distribution
-from settings.schema import UserMistake
+from settings.schema import UserMistake, whole_numbers
 
 GRAMMAR = "64, uniform:16-128, normal:64,10, lognormal:64,0.5 (median, sigma), or file:PATH with one number per line"
 
@@ -40,16 +40,3 @@ def parse_several(text: str) -> tuple[Lengths, ...]:
     except ValueError:
         return (parse_lengths(text),)
     return tuple(parse_lengths(str(number)) for number in numbers) or (parse_lengths(text),)
-
-
-def whole_numbers(text: str) -> list[int]:
-    """`"10,20-40:10"` → 10, 20, 30, 40: numbers, and ranges with both ends and a step. Raises `UserMistake`."""
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, dash, rest = part.strip().partition("-")
-        if dash:
-            last, _, by = rest.partition(":")
-            numbers += range(int(first), int(last) + 1, int(by or first))
-        else:
-            numbers.append(int(first))
-    return numbers

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from loadtests.harness.workload.material import Material, assumed
+from loadtests.harness.workload.prompt_source import PromptSource, assumed
 from loadtests.harness.workload.words import INSTRUCTION, START, WORDS, Kind, Unit
 
 Count = Callable[[str], int | None]
@@ -21,7 +21,7 @@ ENOUGH_WORDS = 40
 CHECKED_LENGTHS = (24, 60, 250, 700)
 
 
-def measured(count: Count, kind: Kind, ids: Sequence[int]) -> Material | None:
+def measured(count: Count, kind: Kind, ids: Sequence[int]) -> PromptSource | None:
     """`None` where nothing can be counted. `ids` are token ids that the tokenizer has given to words."""
     template = count(START)
     if template is None:
@@ -34,10 +34,10 @@ def measured(count: Count, kind: Kind, ids: Sequence[int]) -> Material | None:
     if len(words) < ENOUGH_WORDS:
         return replace(assumed(kind, chat=False), template=template)
     instruction = cost([WORDS[0], INSTRUCTION]) - cost([WORDS[0]])
-    material = Material(kind, template, instruction, tuple(words), tuple(ids))
+    source = PromptSource(kind, template, instruction, tuple(words), tuple(ids))
     rng = Random("check")
-    lengths = [length * material.costliest + template for length in CHECKED_LENGTHS]
-    return replace(material, exact=all(count(material.prompt(tokens, rng)) == tokens for tokens in lengths))
+    lengths = [length * source.costliest + template for length in CHECKED_LENGTHS]
+    return replace(source, exact=all(count(source.prompt(tokens, rng)) == tokens for tokens in lengths))
 
 
 def _costs(cost: Callable[[Sequence[str]], int]) -> list[Unit]:

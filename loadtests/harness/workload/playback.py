@@ -5,16 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 from loadtests.harness.schedule.trace import Trace, clipped, scaled
-from loadtests.harness.workload.trace_files import read_trace
+from loadtests.harness.workload.trace_files import READERS, read_trace
 from records.load import TRACE, Rate
 from records.stage import Extent, StagePlan
 from settings.schema import UserMistake, from_text, setting, settings_of
 
 LEAST_BOUND = 60.0  # seconds that the last requests of a trace get
 LAST = 1e-6  # seconds by which a stage is longer than its last arrival
+
+
+def _format(text: str) -> str:
+    known = ("auto", *READERS, "columns")
+    if text not in known:
+        raise UserMistake(f"the format of a trace is one of {', '.join(known)}, not `{text}`.")
+    return text
 
 
 def _span(text: str) -> tuple[float, float]:
@@ -31,9 +37,9 @@ def _span(text: str) -> tuple[float, float]:
 class TraceOptions:
     """How a trace is read and played: `speed=2,share=0.1,span=600-1200`."""
 
-    format: Literal["auto", "mooncake", "azure", "burstgpt", "sharegpt", "run", "columns"] = setting("auto", "Format.")
+    format: str = setting("auto", "Format.", read=_format)
     speed: float = setting(1.0, "How many times as fast it is played.", least=1e-6)
-    share: float = setting(1.0, "Requests for each one of the trace; above 1 with copies.", least=1e-6)
+    share: float = setting(1.0, "Arrivals for each one of the trace; above 1 with copies.", least=1e-6)
     span: tuple[float, float] | None = setting(
         None, "Seconds of the trace, from and to.", read=_span, write=lambda span: f"{span[0]:g}-{span[1]:g}"
     )
@@ -78,20 +84,27 @@ def played(path: str, options: TraceOptions, seed: int) -> Trace:
     """The trace as it is to be played. Raises `UserMistake`."""
     trace = read_trace(path, options.format, options.columns)
     trace = scaled(clipped(trace, options.span, options.longest), options.speed, options.share, seed)
-    if not trace.requests:
+    if not trace.arrivals:
         raise UserMistake(f"nothing is left of the trace {path} ({write_options(options)}).")
     return trace
 
 
 def trace_stage(path: str, trace: Trace, warm_up: tuple[float, bool]) -> StagePlan:
-    """The one stage in which a trace is played to its end. Raises `UserMistake` where it has no times."""
+    """The one stage in which a trace is played to its end. Raises `UserMistake` where it has no times.
+
+    Of sessions, whose requests come when their answers allow, the stage lasts until all requests were sent.
+    """
     name = Path(path).name
     if not trace.is_timed:
-        raise UserMistake(f"the trace {name} has no times: set the requests per second with --rate.")
+        what = "sessions" if trace.has_sessions else "requests"
+        raise UserMistake(f"the trace {name} has no times: set the {what} per second with --rate.")
     seconds = trace.times[-1] + LAST
     amount, share = warm_up
     before = amount * seconds if share else amount
+    rate = Rate(len(trace.arrivals) / max(seconds, 1.0), TRACE)
+    if trace.has_sessions:
+        requests = Extent(sum(1 for _ in trace.requests), "requests")
+        return StagePlan(rate, Extent(0.0 if share else amount), requests, LEAST_BOUND, name)
     if before >= seconds:
         raise UserMistake(f"the trace {name} is over after {seconds:g} s, before its warm-up of {before:g} s.")
-    rate = Rate(len(trace.requests) / max(seconds, 1.0), TRACE)
     return StagePlan(rate, Extent(before), Extent(seconds - before), max(seconds, LEAST_BOUND), name)

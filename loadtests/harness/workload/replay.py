@@ -12,30 +12,31 @@ from loadtests.harness.schedule.trace import Trace, TraceRequest
 from loadtests.harness.workload.workload import PlannedRequest, Prompt, Workload
 
 
-def trace_request(workload: Workload, trace: Trace, stage: int, number: int) -> PlannedRequest:
-    """The request of arrival `number`; a trace that is asked for more than it has begins again with other words."""
-    request = trace.requests[number % len(trace.requests)]
-    rng = Random(f"trace {workload.seed}/{workload.prompt_set}/{stage}/{number}")
-    prompt = _prompt(workload, trace, request, rng)
+def trace_request(workload: Workload, trace: Trace, stage: int, number: int, index: int) -> PlannedRequest:
+    """Request `index` of arrival `number`; a trace that is asked for more than it has begins again with other words."""
+    arrival = trace.arrivals[number % len(trace.arrivals)]
+    request = arrival.requests[index]
+    rng = Random(f"trace {workload.set_name}/{stage}/{number}/{index}")
+    prompt = _prompt(workload, request, rng)
     return workload.request(
         prompt,
         request.output_tokens,
         rng.getrandbits(31),
         prompt_tokens=request.prompt_tokens,
         session=request.session,
+        turn=index if len(arrival.requests) > 1 else None,
     )
 
 
-def _prompt(workload: Workload, trace: Trace, request: TraceRequest, rng: Random) -> Prompt:
+def _prompt(workload: Workload, request: TraceRequest, rng: Random) -> Prompt:
     if request.messages:
         return tuple(Message(role, text) for role, text in request.messages)  # type: ignore[arg-type]
     tokens = request.prompt_tokens
     assert tokens is not None, "a request has texts or a length"
-    material = workload.material
-    if material.kind == "ids":
-        return material.token_ids(tokens, rng)
+    source = workload.source
+    if source.kind == "ids":
+        return source.token_ids(tokens, rng)
     if not request.blocks:
-        return material.prompt(tokens, rng)
-    whole = f"{workload.seed}/{workload.prompt_set}"
-    blocks = [(Random(f"block {whole}/{name}"), trace.block_tokens) for name in request.blocks]
-    return material.of_blocks(tokens, blocks)
+        return source.prompt(tokens, rng)
+    blocks = [f"{workload.set_name}/{request.scope}/{name}" for name in request.blocks]
+    return source.of_blocks(tokens, blocks, request.block_tokens, rng)

@@ -21,9 +21,9 @@ from loadtests.harness.client.dialects.dialect import GREEDY, Message, ModelRequ
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.workload.classes import RequestClass, class_of
-from loadtests.harness.workload.datasets import length_pairs, row_of
+from loadtests.harness.workload.datasets import DatasetRows, Row, length_pairs
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
-from loadtests.harness.workload.material import Material
+from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.session import Session
 from records.request import RequestRecord
 
@@ -67,7 +67,7 @@ class Workload:
     streamed: bool
     prompt_tokens: Lengths
     output_tokens: Lengths
-    material: Material
+    source: PromptSource
     seed: int
     prompt_set: str
     shared_prefix_tokens: int = 0
@@ -80,9 +80,17 @@ class Workload:
     turn_tokens: Lengths | None = None
     context: int | None = None
 
-    def requests_of(self, user: int) -> UserRequests:
-        """The requests of one user; `user` is its number in the whole run, over all workers."""
-        return UserRequests(self, user)
+    def rows_of(self, process: int, processes: int) -> DatasetRows | None:
+        """The rows of the dataset that this process sends; `None` without a dataset."""
+        return DatasetRows(self.dataset, self.set_name, process, processes) if self.dataset else None
+
+    def requests_of(self, user: int, rows: DatasetRows | None = None) -> UserRequests:
+        """The requests of one user; `user` is its number in the whole run, over all workers, `rows` its process's."""
+        return UserRequests(self, user, rows)
+
+    @property
+    def set_name(self) -> str:
+        return f"{self.seed}/{self.prompt_set}"
 
     def request(
         self, prompt: Prompt, output_tokens: int, seed: int, *, prompt_tokens: int | None = None, **known: Any
@@ -112,20 +120,19 @@ class Workload:
 class UserRequests:
     """Makes one user's requests, without end."""
 
-    def __init__(self, workload: Workload, user: int) -> None:
-        self._workload, self._user = workload, user
-        self._set = f"{workload.seed}/{workload.prompt_set}"
+    def __init__(self, workload: Workload, user: int, rows: DatasetRows | None) -> None:
+        self._workload, self._user, self._rows = workload, user, rows
+        self._row: Row | None = None
+        self._set = workload.set_name
         self._lengths = Random(f"lengths {workload.seed}/{user}")
         self._words = Random(f"words {self._set}/{user}")
-        self._asked = 0
         self._session: Session | None = None
         self._sessions = 0
 
     def next(self, asks: Mapping[str, str]) -> PlannedRequest:
         """`asks` are the settings specific to the stage, as in `StagePlan.asks`."""
-        number, self._asked = self._asked, self._asked + 1
-        if self._workload.dataset:
-            return self._from_dataset(number)
+        if self._rows is not None:
+            return self._from_dataset(self._rows)
         if self._workload.turns.a > 1 or self._workload.turns.kind != "fixed":
             return self._of_session(asks)
         of_class, prompt_tokens, output_tokens = self._plan(asks)
@@ -133,8 +140,15 @@ class UserRequests:
 
     def answered(self, ended: RequestRecord, text: str) -> None:
         """The last request has ended: its conversation continues with `text`, or ends."""
+        self._row = None
         if self._session is not None and not self._session.answered(ended, text):
             self._session = None
+
+    def close(self) -> None:
+        """The user leaves; what it has asked for and not sent is left to others."""
+        if self._rows is not None and self._row is not None:
+            self._rows.give_back(self._row)
+            self._row = None
 
     def _plan(self, asks: Mapping[str, str]) -> tuple[str | None, int, int]:
         """The class, if there are classes, and the lengths of prompt and answer."""
@@ -153,13 +167,13 @@ class UserRequests:
 
     def _prompt(self, tokens: int, asks: Mapping[str, str]) -> str | tuple[int, ...]:
         workload = self._workload
-        if workload.material.kind == "ids":
-            return workload.material.token_ids(tokens, self._words)
+        if workload.source.kind == "ids":
+            return workload.source.token_ids(tokens, self._words)
         shared = int(asks.get("shared_prefix_tokens", workload.shared_prefix_tokens))
-        return workload.material.prompt(tokens, self._words, shared, self._set)
+        return workload.source.prompt(tokens, self._words, shared, self._set)
 
-    def _from_dataset(self, number: int) -> PlannedRequest:
-        row = row_of(self._workload.dataset, self._set, self._user, number)
+    def _from_dataset(self, rows: DatasetRows) -> PlannedRequest:
+        row = self._row = self._row or rows.take()  # asked again for another stage, it is the same row
         output_tokens = row.output_tokens or self._workload.output_tokens.draw(self._lengths)
         return self._planned(row.messages, None, output_tokens)
 
@@ -171,7 +185,7 @@ class UserRequests:
         if self._session is not None:
             length = (workload.turn_tokens or workload.prompt_tokens).draw(self._lengths)
             if self._session.has_room_for(length + output_tokens, workload.context):
-                self._session.ask(workload.material.message(length, self._words))
+                self._session.ask(workload.source.message(length, self._words))
             else:
                 self._session = None
         tokens = None  # those of a later turn depend on the answers before it

@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 
 from analysis.compare.command import document, show
 from analysis.compare.comparison import compare
-from analysis.compare.frame import SCHEMA, frame
 from analysis.compare.tables import LEFT_OUT, comparison_rows, criteria, ratio_text, tables_of
 from analysis.console import TextTable, stdout
 from analysis.data.load import load_run
+from analysis.summary.frame import SCHEMA, frame
 from analysis.summary.run_summary import RunSummary, summarise
 from enginebench import app
 from records.formatting import MISSING

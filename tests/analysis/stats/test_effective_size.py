@@ -21,7 +21,8 @@ from analysis.stats.effective_size import (
     user_codes,
 )
 from analysis.stats.estimate import Floats
-from analysis.stats.intervals import IN_CYCLES, share_interval
+from analysis.stats.intervals import share_interval
+from records.view import IN_CYCLES
 from tests.support.analysis.draws import percentile_interval, queueing
 
 

@@ -14,7 +14,6 @@ import scipy
 
 from analysis.stats.estimate import interval_ranks, least_samples
 from analysis.stats.intervals import (
-    IN_CYCLES,
     bin_by_user,
     bin_events,
     needed,
@@ -25,7 +24,7 @@ from analysis.stats.intervals import (
     share_interval,
 )
 from records.rules import percentile
-from records.view import DEPENDS_ON_CUT_OFF, Estimate
+from records.view import DEPENDS_ON_CUT_OFF, IN_CYCLES, Estimate
 from tests.support.analysis.draws import percentile_interval, queueing, width
 
 

@@ -17,6 +17,7 @@ from records.load import Rate
 from records.request import RequestRecord
 from records.stage import SECOND
 from records.telemetry import TelemetrySample
+from records.view import IN_CYCLES
 from tests.support.analysis.found import MS, STAGES, every_100_ms, findings, samples
 from tests.support.analysis.synthetic import Engine, in_order, meta_of, record, simulate, stages_of, write_run
 
@@ -84,11 +85,29 @@ def test_a_backlog_that_grows_in_an_open_loop_is_told(tmp_path: Path, rate: floa
 def test_convoys_of_users_are_told(tmp_path: Path) -> None:
     """Ten users who all send at once, every second; and ten who are spread over it."""
     convoy = [record(k, (k // 10) * SECOND + k % 10, user=k % 10) for k in range(200)]
-    spread = [record(k, k * SECOND // 10, user=k % 10) for k in range(200)]
+    rng = random.Random(2)
+    spread = [record(k, k * SECOND // 10 + rng.randrange(90 * MS), user=k % 10) for k in range(200)]
     stages, there = stages_of((10,), 20.0), samples(users=10)
     found = findings(tmp_path / "convoy", convoy, stages=stages, samples=there)
     assert "lock_step" in {f.kind for f in found}
     assert "lock_step" not in {f.kind for f in findings(tmp_path / "spread", spread, stages=stages, samples=there)}
+
+
+def test_requests_that_repeat_in_cycles_are_told_wherever_an_interval_is_withheld(tmp_path: Path) -> None:
+    """Ten users who are spread over a second, each with a latency of its own, which never changes."""
+    march = []
+    for k in range(400):
+        at = k * SECOND // 10
+        first = at + (20 + 8 * (k % 10)) * MS
+        seen = {"t_first": first, "t_first_out": first, "read_first": first, "t_last": first, "t_end": first}
+        march.append(record(k, at, user=k % 10, icl=(), chunks=1, **seen))
+    run = write_run(tmp_path / "run", meta_of(stages_of((10,), 40.0)), march, samples(users=10))
+    summary = summarise(load_run(run))
+    (view,) = summary.stages
+    assert view.metrics["ttft"].percentile("p50").why == IN_CYCLES
+    (found,) = [finding for finding in summary.findings if finding.kind == "lock_step"]
+    assert "ttft" in found.evidence
+    assert "--think-time exponential" in found.remedy
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from engines.bench.document import Limit, Series, measure_of
+from engines.bench.document import Limit, Series, Share, measure_of
 from engines.bench.roofline import ModelCost, arithmetic_of, cost_of, cpu_flops, read_bandwidth, share_of
 from engines.models.fetch import fetch_model
 
@@ -64,9 +64,25 @@ def test_what_has_no_bound_has_no_share() -> None:
     assert share_of(series("generate 10", [1.0]), "float32", COST, [LIMIT]) is None
     assert share_of(series("decode", [1.0]), "float32", None, [LIMIT]) is None
     assert share_of(series("decode", [1.0]), "float32", COST, [None]) is None
-    unknown = share_of(series("decode", [1.0]), "wibble", COST, [LIMIT])
-    assert unknown is not None
-    assert unknown.bandwidth is None, "bytes per weight are not known"
+    for name in ("wibble", "auto", "awq", "gguf"):
+        unknown = share_of(series("decode", [1.0]), name, COST, [LIMIT])
+        assert unknown == Share(None, None), "bytes per weight are not known"
+
+
+def test_how_quantised_weights_are_multiplied_is_the_engines_choice() -> None:
+    for name in ("q8_0", "fp8", "int4"):
+        share = share_of(series("prefill 100", [0.01]), name, COST, [LIMIT])
+        assert share is not None
+        assert share.flops is None
+        assert share.bandwidth == pytest.approx((COST.bytes_per_step(name) or 0) / 0.01 / 8e9)
+
+
+@pytest.mark.parametrize(("seconds", "share"), [(0.0005, 1.0), (0.00049, 1.0), (0.0004, None)])
+def test_no_share_is_above_1(seconds: float, share: float | None) -> None:
+    """4 MB in 0.5 ms is all of 8 GB/s; 4 MB in 0.4 ms were not read from this memory."""
+    found = share_of(series("decode", [seconds]), "float32", COST, [LIMIT])
+    assert found is not None
+    assert found.bandwidth == share
 
 
 def test_this_machine_has_limits() -> None:

@@ -81,7 +81,7 @@ def test_what_the_parent_writes_the_child_reads(message: ToChild) -> None:
         pytest.param(Failed(1, "bad_request", "no"), id="a request failed"),
         pytest.param(Failed(1, "overloaded", "later", 2.5), id="overloaded"),
         pytest.param(Failed(None, "unavailable", "no model"), id="the engine failed"),
-        pytest.param(Stats(EngineStats(1, 0.5)), id="stats"),
+        pytest.param(Stats(EngineStats(1, 1, 0.5)), id="stats"),
     ],
 )
 def test_what_the_child_writes_the_parent_reads(message: ToParent) -> None:

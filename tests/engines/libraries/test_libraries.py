@@ -4,6 +4,7 @@ The stand-ins have the signatures of the pinned versions' published source, as f
 """
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from engines.contract.errors import BadRequest, EngineError
 from engines.libraries.sglang import SglangEngine, SglangOptions
 from engines.libraries.tensorrt_llm import TensorRtLlmEngine, TensorRtLlmOptions
 from settings.schema import from_text
+from tests.support.engines.nvml_stand_in import Gpu, install
 
 PIECES = ((" one", 1), (" two", 1), (" three four", 2), (" five", 1))
 
@@ -116,7 +118,7 @@ def tensorrt_llm(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
 
     module, llmapi = ModuleType("tensorrt_llm"), ModuleType("tensorrt_llm.llmapi")
     module.LLM, module.SamplingParams = StandIn, SimpleNamespace  # type: ignore[attr-defined]
-    for name in ("KvCacheConfig", "NGramDecodingConfig", "DraftTargetDecodingConfig"):
+    for name in ("CudaGraphConfig", "KvCacheConfig", "NGramDecodingConfig", "DraftTargetDecodingConfig"):
         setattr(llmapi, name, type(name, (SimpleNamespace,), {}))
     monkeypatch.setitem(sys.modules, "tensorrt_llm", module)
     monkeypatch.setitem(sys.modules, "tensorrt_llm.llmapi", llmapi)
@@ -196,7 +198,7 @@ def test_an_answer_that_the_library_gave_up_is_an_error(name: str, model: Model,
         answer(name, model, question())
 
 
-def test_greedy_is_greedy_and_a_seed_is_passed_on(name: str, model: Model, asked: Asked) -> None:
+def test_greedy_is_greedy_and_a_seed_is_not_promised(name: str, model: Model, asked: Asked) -> None:
     answer(name, model, question(min_tokens=2, ignore_eos=True))
     greedy = asked.sampling
     assert greedy["ignore_eos"] is True
@@ -206,7 +208,8 @@ def test_greedy_is_greedy_and_a_seed_is_passed_on(name: str, model: Model, asked
         assert (greedy["top_k"], greedy["min_tokens"]) == (1, 2)
     answer(name, model, question(temperature=0.7, top_p=0.9, seed=3))
     assert (asked.sampling["temperature"], asked.sampling["top_p"]) == (0.7, 0.9)
-    assert asked.sampling["sampling_seed" if name == "sglang" else "seed"] == 3
+    assert not {"sampling_seed", "seed"} & asked.sampling.keys()
+    assert "seed" not in ENGINES[name][0].features
     assert "top_k" not in asked.sampling
 
 
@@ -220,7 +223,32 @@ def test_by_default_nothing_is_remembered_or_guessed(name: str, model: Model, as
     else:
         assert given["kv_cache_config"].enable_block_reuse is False
         assert given["max_seq_len"] == 4096
-        assert not {"speculative_config", "cuda_graph_config"} & given.keys()
+        assert "speculative_config" not in given
+        graphs = given["cuda_graph_config"]
+        assert (graphs.max_batch_size, graphs.enable_padding) == (256, True), "a graph for every size of batch"
+
+
+@pytest.mark.parametrize(
+    ("config", "capability", "dtype"),
+    [
+        ({"torch_dtype": "float16"}, (9, 0), "bfloat16"),
+        ({"torch_dtype": "bfloat16"}, (7, 5), "float16"),
+        ({"torch_dtype": "float16", "quantization_config": {"quant_method": "awq"}}, (9, 0), "auto"),
+    ],
+)
+def test_the_number_format_is_that_of_all_engines(
+    name: str,
+    model: Model,
+    asked: Asked,
+    config: dict[str, Any],
+    capability: tuple[int, int],
+    dtype: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install(monkeypatch, [Gpu(capability)])
+    (model.folder / "config.json").write_text(json.dumps({"max_position_embeddings": 4096} | config))
+    asyncio.run(loaded(name, model))
+    assert asked.arguments["dtype"] == dtype
 
 
 @pytest.mark.parametrize("draft", [None, "/models/small"])

@@ -14,6 +14,11 @@ from settings.schema import from_text
 SMALL = Model("m", Path("/models/m"))
 
 
+@pytest.fixture(autouse=True)
+def _not_quantised_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engines.libraries.library.config_of", lambda folder: {})
+
+
 def arguments(**options: str) -> dict[str, Any]:
     return VllmEngine(SMALL, from_text(VllmOptions, options)).arguments(SMALL)
 

@@ -2,14 +2,13 @@
 
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from engines.machine.devices import GpuMemory, _left_by_groups, free_memory, gpu_memory
-
-MB = 1_000_000
+from tests.support.engines.nvml_stand_in import MB, Gpu, install
 
 
 def write_group(folder: Path, limit: str, used: int, version: int = 2, cached: int = 0) -> None:
@@ -57,18 +56,8 @@ def test_free_memory_is_the_least_of_all(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_gpus_are_asked_for_as_cuda_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = ModuleType("pynvml")
-    for name, value in {
-        "NVMLError": RuntimeError,
-        "nvmlInit": lambda: None,
-        "nvmlShutdown": lambda: None,
-        "nvmlDeviceGetHandleByIndex": lambda index: index,
-        "nvmlDeviceGetHandleByUUID": lambda uuid: {"GPU-ab12": 7}[uuid],
-        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(free=handle * MB, total=80 * MB),
-    }.items():
-        setattr(nvml, name, value)
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert gpu_memory(["3", "GPU-ab12"]) == [GpuMemory(3 * MB, 80 * MB), GpuMemory(7 * MB, 80 * MB)]
+    install(monkeypatch, [Gpu(free=at * MB, uuid=f"GPU-{at}") for at in range(8)])
+    assert gpu_memory(["3", "GPU-7"]) == [GpuMemory(3 * MB, 80_000 * MB), GpuMemory(7 * MB, 80_000 * MB)]
 
 
 def test_without_a_driver_nothing_is_known_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

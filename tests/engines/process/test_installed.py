@@ -1,6 +1,8 @@
 """Environments of their own: made by uv from wheels that lie here, so without a network."""
 
 import asyncio
+import re
+import shutil
 import sys
 import sysconfig
 from collections.abc import Callable
@@ -15,9 +17,11 @@ from engines.contract import registry
 from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import EngineSpec
+from engines.libraries.sglang import SglangEngine
+from engines.libraries.tensorrt_llm import TensorRtLlmEngine
 from engines.models.progress import silent
 from engines.process import installed
-from engines.process.installed import Environment, Packages
+from engines.process.installed import Environment, InstalledEngine, Packages
 from engines.process.loading import load_engine
 from tests.support.engines.wheels import write_wheel
 
@@ -134,6 +138,58 @@ def test_a_failure_is_one_sentence_and_nothing_counts_as_installed(tmp_path: Pat
     with pytest.raises(EngineUnavailable, match="run the same command again"):
         environment.install(None, silent)
     assert environment.why_not_here() == "it is not installed; install it with: enginebench engines install tiny"
+
+
+def test_a_library_gets_its_interpreter_its_torch_and_its_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorRT-LLM's wheels are for two Pythons and for CUDA 13. Nothing is downloaded: uv's commands are noted."""
+    commands: list[tuple[str, ...]] = []
+
+    def noted(*words: str) -> None:
+        commands.append(words)
+        if words[0] == "venv":
+            Path(words[-1]).mkdir(parents=True)
+
+    monkeypatch.setattr(installed, "_uv", noted)
+    monkeypatch.setattr(Environment, "_versions", lambda self, names: dict.fromkeys(names, "1"))
+    monkeypatch.setattr(installed, "_is_there", lambda name: True)
+    TensorRtLlmEngine.environment.install("cuda", silent)
+    made, install = commands
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert made[made.index("--python") + 1] == (sys.executable if here in {"3.10", "3.12"} else "3.12")
+    assert install[install.index("--torch-backend") + 1] == "cu130"
+    assert install[install.index("--index") + 1] == "https://pypi.nvidia.com"
+    assert {"tensorrt-llm==1.2.1", "torch==2.9.1"} <= set(install)
+    commands.clear()
+    SglangEngine.environment.install("cuda", silent)
+    assert commands[1][commands[1].index("--prerelease") + 1] == "allow"
+
+
+@pytest.mark.parametrize(
+    ("engine", "sentence"),
+    [
+        (TensorRtLlmEngine, "it needs Open MPI: on Debian, apt-get install libopenmpi-dev."),
+        (SglangEngine, "it needs nvcc to compile kernels at their first use: install NVIDIA's CUDA toolkit 13, or set"),
+    ],
+)
+def test_what_pip_cannot_bring_is_named_before_anything_is_downloaded(
+    engine: type[InstalledEngine], sentence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setattr(installed, "find_library", lambda name: None)
+    monkeypatch.setattr(installed, "_uv", lambda *_: pytest.fail("uv was called"))
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, **more: None if name == "nvcc" else which(name, **more))
+    with pytest.raises(EngineUnavailable, match=re.escape(sentence)):
+        engine.environment.install("cuda", silent)
+
+
+def test_nvcc_is_found_where_cuda_home_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    (tmp_path / "bin").mkdir()
+    nvcc = tmp_path / "bin" / "nvcc"
+    nvcc.write_text("#!/bin/sh\n")
+    nvcc.chmod(0o755)
+    assert Packages(("x==1",), system=("nvcc",)).missing() is None
 
 
 def test_an_environment_is_removed_whole(tiny: Environment) -> None:

@@ -11,10 +11,12 @@ from tokenizers import Tokenizer
 
 from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineCrashed
+from engines.contract.registry import check_options, engine_class
 from engines.machine.devices import usable_cores, visible_gpus
 from engines.process.child import ChildEngine, Watch
 from engines.process.replicas import Replicas, Share, load_replicas, shares_of
 from engines.process.stream import Stream
+from tests.support.engines.nvml_stand_in import Gpu, install
 from tests.support.engines.small_model import small_model
 from tests.support.servers.served import served, until
 
@@ -45,6 +47,26 @@ def test_what_a_replica_may_use(
 def test_too_few_gpus_are_refused_with_the_figures() -> None:
     with pytest.raises(ValueError, match="3 replicas with 2 GPUs each need 6; there are 4"):
         shares_of(3, 2, ["0", "1", "2", "3"], [0])
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "on_gpus"),
+    [
+        ("transformers", {}, True),
+        ("transformers", {"device": "cpu"}, False),
+        ("fake", {}, False),
+        ("mistralrs", {}, False),  # the wheel that is installed here is for the CPU
+        ("openvino", {}, False),
+        ("lmrs", {}, False),
+        ("remote", {"url": "http://127.0.0.1:1/v1"}, False),
+    ],
+)
+def test_engines_that_compute_on_a_cpu_share_its_cores_on_a_machine_with_a_gpu(
+    engine: str, options: dict[str, str], on_gpus: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, [Gpu()])
+    parsed = check_options(engine, options).parsed
+    assert engine_class(engine).device_of(parsed).startswith("cuda") is on_gpus
 
 
 @pytest.mark.parametrize(("given", "gpus"), [("1,3", ["1", "3"]), ("", []), ("-1", []), ("GPU-ab12", ["GPU-ab12"])])

@@ -5,9 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from engines.contract.base import Launch
+from engines.contract.errors import BadRequest, EngineError, FatalError
 from engines.contract.protocol import AskStats, Load, Stats, decode_to_parent, encode
 from engines.process.child import ChildEngine
+from engines.process.worker import _failed
 from tests.support.engines.children import QUICK, answer
 
 ROOT = Path(__file__).parents[3]
@@ -23,6 +27,65 @@ def test_a_worker_that_loads_hears_the_parent_and_the_end_of_its_input() -> None
         assert isinstance(decode_to_parent(worker.stdout.readline()), Stats)
         worker.stdin.close()
         assert worker.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (
+            RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with `TORCH`"),
+            "fatal",
+        ),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`"), "fatal"),
+        (EngineError('mistral.rs failed: DriverError(CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal access")'), "fatal"),
+        (RuntimeError("HIP error: unspecified launch failure"), "fatal"),
+        (
+            RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79 GiB"),
+            "internal",
+        ),
+        (RuntimeError("CUDA error: out of memory"), "internal"),
+        (EngineError("mistral.rs failed: DriverError(CUDA_ERROR_OUT_OF_MEMORY)"), "internal"),
+        (RuntimeError("shapes differ"), "internal"),
+        (BadRequest("the prompt is empty."), "bad_request"),
+    ],
+)
+def test_an_error_that_stays_with_a_gpus_process_ends_it(error: Exception, kind: str) -> None:
+    assert _failed(1, error).kind == kind
+
+
+def test_the_cause_of_an_error_counts() -> None:
+    error = EngineError("the step failed.")
+    error.__cause__ = RuntimeError("CUDA error: unspecified launch failure")
+    assert _failed(1, error).kind == "fatal"
+
+
+def test_an_engine_whose_gpu_failed_is_replaced_and_answers_again(tmp_path: Path) -> None:
+    """The second request of a process fails as on a GPU, and with it all that would follow there."""
+    (tmp_path / "failing_gpu.py").write_text(
+        "from engines.fake.engine import FakeEngine\n"
+        "class FailingGpu(FakeEngine):\n"
+        "    count = 0\n"
+        "    async def generate(self, request):\n"
+        "        self.count += 1\n"
+        "        if self.count > 1:\n"
+        "            raise RuntimeError('CUDA error: an illegal memory access was encountered')\n"
+        "        async for chunk in super().generate(request):\n"
+        "            yield chunk\n"
+    )
+    command = ("env", f"PYTHONPATH={tmp_path}:{ROOT}", sys.executable, "-m", "engines.process.worker")
+
+    async def main() -> None:
+        engine = ChildEngine("fake", None, {}, launch=Launch((*command, "failing_gpu:FailingGpu")), watch=QUICK)
+        await engine.start()
+        assert await answer(engine) == 5
+        with pytest.raises(FatalError, match="the GPU failed"):
+            await answer(engine)
+        while engine.restarts < 1 or engine.state != "ready":
+            await asyncio.sleep(0.02)
+        assert await answer(engine) == 5
+        await engine.stop()
+
+    asyncio.run(main())
 
 
 def test_what_a_library_prints_does_not_break_the_protocol(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from engines.contract.errors import BadRequest, EngineUnavailable
 from engines.static.buckets import Buckets, StepShape
+from engines.static.engine import StaticOptions
 from engines.static.weights import DecoderShape
 from tests.support.engines.static_decoder import BUCKETS, Small, generated, prompt
 
@@ -111,8 +112,34 @@ def test_a_step_runs_in_the_smallest_bucket_that_holds_it() -> None:
     assert Buckets.of((8, 1, 4), (512, 2048), 64, 1000) == Buckets((1, 4, 8), (512, 1024), 64)
     assert BUCKETS.decoding(2, 32) == StepShape(4, 1, 32)
     assert BUCKETS.decoding(1, 33) == StepShape(1, 1, 64)
-    assert BUCKETS.reading(48) == StepShape(1, 16, 64)
+    assert BUCKETS.reading(1, 48) == StepShape(1, 16, 64)
     assert len(list(BUCKETS.all())) == 2 * (1 + 2)
+    several = Buckets.of((1, 8), (512,), 64, 1000, prompts=4)
+    assert [several.reading(prompts, 64).batch for prompts in (1, 2, 3, 4, 9)] == [1, 2, 2, 4, 4]
+    assert Buckets.of((1, 2), (512,), 64, 1000, prompts=4).prompts == (1, 2), "not more than there are rows"
+
+
+def test_what_is_prepared_on_a_gpu_is_of_its_size() -> None:
+    options = StaticOptions()
+    cpu = options.buckets(8192, False, lambda length: 1)
+    assert cpu == Buckets((1, 4, 8), (512, 2048), 64)
+    gpu = options.buckets(8192, True, lambda length: 1000)
+    assert gpu == Buckets((1, 8, 32, 64, 128, 256), (512, 2048, 4096), 512, (1, 2, 4))
+    assert max(shape.batch * shape.tokens for shape in gpu.all()) == 2048
+    assert options.buckets(8192, True, lambda length: 131_072 / length).batches == (1, 8, 32), "as far as they fit"
+    assert options.buckets(8192, True, lambda length: 0.5).batches == (1,)
+    given = StaticOptions(batches=(1, 16), lengths=(1024,), chunk=256, prompts=2)
+    assert given.buckets(8192, True, lambda length: 1) == Buckets((1, 16), (1024,), 256, (1, 2))
+
+
+def test_several_prompts_are_read_in_one_step(small: Small) -> None:
+    """Of many lengths, so that some end before those beside them; rows are left, moved and taken again."""
+    buckets = Buckets((1, 4), (32, 64), 16, (1, 2, 4))
+    batch = small.batch(buckets=buckets)
+    sizes = [(40, 12), (17, 3), (2, 9), (33, 5), (30, 12), (5, 9), (18, 1), (50, 12), (1, 12), (9, 4)]
+    prompts = [(prompt(seed, tokens), most) for seed, (tokens, most) in enumerate(sizes)]
+    answers = generated(batch, *(small.sequence(one, most) for one, most in prompts))
+    assert answers == [small.expected(one, most) for one, most in prompts]
 
 
 @pytest.mark.parametrize(

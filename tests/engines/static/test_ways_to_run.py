@@ -11,6 +11,7 @@ import pytest
 
 from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineUnavailable
+from engines.machine.cuda import Build
 from engines.static.batch import Batch
 from engines.static.engine import StaticEngine, StaticOptions
 from engines.static.ways_to_run import (
@@ -19,8 +20,11 @@ from engines.static.ways_to_run import (
     TorchCompileEngine,
     TorchJitEngine,
     captured,
+    compilations_folder,
     missing_compiler,
 )
+from engines.transformers import TransformersEngine, TransformersOptions
+from tests.support.engines.nvml_stand_in import Gpu, install
 from tests.support.engines.static_decoder import (
     ONE_BUCKET,
     Small,
@@ -56,6 +60,8 @@ def test_traced(small: Small) -> None:
 
 
 def test_captured(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
     from tests.support.engines import cuda_graph_stand_in
 
     graphs = cuda_graph_stand_in.install(monkeypatch)
@@ -63,6 +69,8 @@ def test_captured(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(graphs) == 4, "two batch sizes, two lengths; prompts are read without a graph"
     ten_prompts_then_together(batch, small)
     assert all(graph.replays > 0 for graph in graphs)
+    assert all(graph.pool is cuda_graph_stand_in.POOL for graph in graphs), "one pool of memory for all"
+    assert all(graph.device == torch.device("cpu") for graph in graphs), "captured on the device of its tensors"
 
 
 def a_constant(ids: Any, starts: Any, last: Any, *cache: Any) -> Any:
@@ -90,18 +98,33 @@ def test_the_stand_in_refuses_what_a_gpu_would(
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("engine", [CudaGraphEngine, CompileCudaGraphEngine])
-def test_captured_on_a_gpu(engine: type[StaticEngine], small: Small) -> None:
-    made = engine(small.model, engine.Options(dtype="float32", device="cuda", batches=(1, 4), lengths=(64,), chunk=16))
-    made.load()
-
-    async def answer(one: list[int]) -> int:
-        request = GenerateRequest("", tuple(one), 12, ignore_eos=True)
-        return sum([chunk.tokens async for chunk in made.generate(request)])
-
+@pytest.mark.parametrize("device", ["cuda:0", "cuda:1"])
+@pytest.mark.parametrize("engine", [TorchJitEngine, TorchCompileEngine, CudaGraphEngine, CompileCudaGraphEngine])
+def test_on_a_gpu_the_text_is_that_of_eager(engine: type[StaticEngine], device: str, small: Small) -> None:
     import asyncio
 
-    assert asyncio.run(answer(PROMPTS[0])) == 12
+    import torch
+
+    if int(device[-1]) >= torch.cuda.device_count():
+        pytest.skip("there is one GPU")
+    requests = [GenerateRequest("", tuple(one), 12, ignore_eos=True) for one in PROMPTS]
+    eager = TransformersEngine(small.model, TransformersOptions(dtype="float32", device=device))
+    eager.load()
+    expected = ["".join(chunk.text for chunk in eager.generate_blocking(one)) for one in requests]
+    made = engine(small.model, StaticOptions(dtype="float32", device=device, batches=(1, 4), lengths=(64,), chunk=16))
+    info = made.load()
+
+    async def text(one: GenerateRequest) -> str:
+        return "".join([chunk.text async for chunk in made.generate(one)])
+
+    async def answers() -> tuple[list[str], list[str]]:
+        return [await text(one) for one in requests], await asyncio.gather(*map(text, requests))
+
+    alone, together = asyncio.run(answers())
+    assert alone == expected
+    assert together == expected
+    assert (info.device, info.max_concurrency) == (device, 4)
+    made.close()
 
 
 @pytest.mark.parametrize("engine", [CudaGraphEngine, CompileCudaGraphEngine])
@@ -129,7 +152,18 @@ def test_without_a_compiler_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch,
     assert TorchCompileEngine.why_not_here() == reason
 
 
-@pytest.mark.parametrize("text", ["", "1,x", "0,4"])
+def test_compiled_code_is_kept_by_architecture_and_cuda_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, [Gpu((9, 0)), Gpu((8, 6))])
+    build = Build("torch 2.11.0", (13, 0))
+    monkeypatch.setattr("engines.static.ways_to_run.torch_in", lambda packages: build)
+    names = [compilations_folder(device).name for device in ("cuda", "cuda:1", "cpu")]
+    assert names[:2] == ["torch-2.11.0-with-CUDA-13.0-sm90", "torch-2.11.0-with-CUDA-13.0-sm86"]
+    build = Build("torch 2.11.0", (12, 8))
+    assert compilations_folder("cuda").name == "torch-2.11.0-with-CUDA-12.8-sm90"
+    assert len({*names, compilations_folder("cpu").name}) == 4
+
+
+@pytest.mark.parametrize("text", [",", "1,x", "0,4"])
 def test_buckets_are_whole_numbers(text: str) -> None:
     from settings.schema import from_text
 

@@ -13,10 +13,10 @@ import pytest
 from engines.models.fetch import fetch_model
 from loadtests.harness.client.access import Access
 from loadtests.harness.client.dialects.registry import Endpoint
-from loadtests.harness.run.counting import material_for
+from loadtests.harness.run.counting import prompt_source_for
 from loadtests.harness.run.target import Target
 from loadtests.harness.workload.lengths import Lengths
-from loadtests.harness.workload.material import Material
+from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.words import Kind
 from loadtests.harness.workload.workload import Workload
 from tests.support.servers.scripted import Script, ScriptedServer
@@ -38,15 +38,15 @@ def tokenizer() -> Path:
     return fetch_model().folder
 
 
-def material(url: str, model: str, endpoint: Endpoint, kind: Kind, file: Path | None = None) -> Material:
+def source(url: str, model: str, endpoint: Endpoint, kind: Kind, file: Path | None = None) -> PromptSource:
     with Target(url, Access()) as target:
-        return material_for(target, model, endpoint, kind, file, lambda text: None)
+        return prompt_source_for(target, model, endpoint, kind, file, lambda text: None)
 
 
-def workload(made_of: Material, model: str, endpoint: Endpoint) -> Workload:
+def workload(made_of: PromptSource, model: str, endpoint: Endpoint) -> Workload:
     return Workload(
         model=model, endpoint=endpoint, streamed=False, prompt_tokens=LENGTHS, output_tokens=Lengths("fixed", 1),
-        material=made_of, seed=1, prompt_set="a set", shared_prefix_tokens=50,
+        source=made_of, seed=1, prompt_set="a set", shared_prefix_tokens=50,
     )  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def workload(made_of: Material, model: str, endpoint: Endpoint) -> Workload:
     ],
 )
 def test_all_requests_have_the_tokens_that_were_planned(bytes_server: Served, endpoint: Endpoint, kind: Kind) -> None:
-    made_of = material(bytes_server.url, "fake", endpoint, kind)
+    made_of = source(bytes_server.url, "fake", endpoint, kind)
     assert made_of.exact
     for user in range(3):
         asks = workload(made_of, "fake", endpoint).requests_of(user)
@@ -75,7 +75,7 @@ def test_a_byte_pair_tokenizer_is_met_exactly(tokenizer: Path) -> None:
 
     count = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
     with ScriptedServer(Script(tokenizes=False)) as server:
-        made_of = material(server.url, "scripted-model", "completions", "words", tokenizer)
+        made_of = source(server.url, "scripted-model", "completions", "words", tokenizer)
     assert made_of.exact
     assert len(made_of.words) > 200
     assert {cost for _, cost in made_of.words} == {1}
@@ -90,9 +90,9 @@ def test_a_byte_pair_tokenizer_is_met_exactly(tokenizer: Path) -> None:
 def test_the_chat_template_is_known_from_the_servers_own_count(tokenizer: Path, tmp_path: Path) -> None:
     shutil.copy(tokenizer / "tokenizer.json", tmp_path)
     with ScriptedServer(Script(tokenizes=False)) as server, Target(server.url, Access()) as target:
-        made_of = material_for(target, "m", "chat", "words", tmp_path, lambda text: 31)
+        made_of = prompt_source_for(target, "m", "chat", "words", tmp_path, lambda text: 31)
         assert (made_of.template, made_of.exact) == (31, True)
-        unknown = material_for(target, "m", "chat", "words", tmp_path, lambda text: None)
+        unknown = prompt_source_for(target, "m", "chat", "words", tmp_path, lambda text: None)
         assert (unknown.template, unknown.exact) == (1, False)
 
 
@@ -112,7 +112,7 @@ def test_what_cannot_be_counted_gets_a_sentence(
         ScriptedServer(Script(tokenizes=False)) as server,
         pytest.raises(ValueError, match=sentence),
     ):
-        material(server.url, "scripted-model", endpoint, kind, file)
+        source(server.url, "scripted-model", endpoint, kind, file)
 
 
 def test_a_tokenizer_whose_pieces_do_not_add_up_is_noticed() -> None:

@@ -11,7 +11,7 @@ from loadtests.harness.client.access import Access
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.client.sampling import Sampling
-from loadtests.harness.run.counting import material_for
+from loadtests.harness.run.counting import prompt_source_for
 from loadtests.harness.run.fitting import look_at
 from loadtests.harness.run.target import Target, UnreachableServer, origin_of
 from loadtests.harness.scenario import Scenario
@@ -33,9 +33,9 @@ def not_tried(text: str) -> int | None:
 def test_the_servers_own_tokenizer_says_how_many_words_make_a_prompt() -> None:
     with ScriptedServer() as server, target(server.url) as asked:
         # The scripted tokenizer counts words and adds seven for a template; the instruction has eight words.
-        material = material_for(asked, "scripted-model", "chat", "words", None, not_tried)
-        assert (material.template, material.instruction, material.exact) == (8, 8, True)
-        assert {cost for _, cost in material.words} == {1}
+        source = prompt_source_for(asked, "scripted-model", "chat", "words", None, not_tried)
+        assert (source.template, source.instruction, source.exact) == (8, 8, True)
+        assert {cost for _, cost in source.words} == {1}
         assert asked.model(None, CHAT) == "scripted-model"
         assert asked.model("another", CHAT) == "another"
         assert asked.engine() == {"name": "scripted", "features": ["ignore_eos"]}
@@ -44,8 +44,8 @@ def test_the_servers_own_tokenizer_says_how_many_words_make_a_prompt() -> None:
 @pytest.mark.parametrize(("endpoint", "template"), [("chat", 11), ("completions", 1)])
 def test_a_server_without_the_extra_pages_will_do(endpoint: Endpoint, template: int) -> None:
     with ScriptedServer(Script(tokenizes=False, engine=None)) as server, target(server.url) as asked:
-        material = material_for(asked, "scripted-model", endpoint, "words", None, lambda text: None)
-        assert (material.template, material.exact) == (template, False)
+        source = prompt_source_for(asked, "scripted-model", endpoint, "words", None, lambda text: None)
+        assert (source.template, source.exact) == (template, False)
         assert asked.engine() is None
 
 

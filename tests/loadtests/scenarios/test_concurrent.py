@@ -243,3 +243,13 @@ def answered_in_the_newest_stage(page: httpx.Client) -> int:
     """As the tab of Locust's page has it."""
     (table,) = page.get("/stats/requests").json()["extended_stats"]
     return int(table["data"][0]["answered"]) if table["data"] else 0
+
+
+def test_a_think_time_that_outlasts_the_run_is_followed_by_no_request(server: ScriptedServer, tmp_path: Path) -> None:
+    locust = start(server, tmp_path, "--stages", "3", "--stage-seconds", "2", "--think-time", "uniform:1.5-3")
+    output = locust.wait()
+    assert locust.process.returncode == 0, output
+    (stage,) = locust.meta.stages
+    assert stage.end is not None
+    assert len(locust.records) >= 3
+    assert max(record.t_sched for record in locust.records) < stage.end

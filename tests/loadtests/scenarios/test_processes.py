@@ -17,7 +17,7 @@ from analysis.summary.run_summary import RunSummary, summarise
 from enginebench import app
 from loadtests.harness.run.host import free_port
 from loadtests.harness.workload.lengths import Lengths
-from loadtests.harness.workload.material import Material
+from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.words import WORDS
 from loadtests.harness.workload.workload import Workload
 from records.files import read_meta, read_requests
@@ -58,7 +58,7 @@ def planned(user: int) -> Asked:
     lengths = Lengths("uniform", 30, 60), Lengths("uniform", 8, 64)
     workload = Workload(
         model="scripted-model", endpoint="chat", streamed=True, prompt_tokens=lengths[0], output_tokens=lengths[1],
-        seed=7, prompt_set="a-set", material=Material("words", 8, 8, tuple((word, 1) for word in WORDS)),
+        seed=7, prompt_set="a-set", source=PromptSource("words", 8, 8, tuple((word, 1) for word in WORDS)),
     )  # fmt: skip
     asks = workload.requests_of(user)
     bodies = [json.loads(asks.next({}).call.body) for _ in range(200)]

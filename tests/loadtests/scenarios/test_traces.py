@@ -5,23 +5,26 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
+import polars as pl
 import pytest
 
-from loadtests.harness.schedule.trace import Trace, TraceRequest, clipped, scaled
-from loadtests.harness.workload.material import assumed
+from loadtests.harness.schedule.trace import Trace, TraceArrival, TraceRequest, clipped, scaled
 from loadtests.harness.workload.playback import TraceOptions, parse_options, trace_stage, write_options
+from loadtests.harness.workload.prompt_source import assumed
 from loadtests.harness.workload.trace_files import read_trace
 from records.request import RequestRecord
 from records.stage import SECOND
+from tests.loadtests.workload.test_trace_agents import weka
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
-from tests.support.servers.scripted import ScriptedServer
+from tests.support.servers.scripted import Script, ScriptedServer
 from tests.support.servers.served import served
 
 DATA = ROOT / "tests/data/traces"
@@ -30,7 +33,8 @@ REPLAY = ROOT / "loadtests/replay.py"
 
 def rows(name: str, form: str = "auto", columns: str = "") -> list[tuple[Any, ...]]:
     trace = read_trace(str(DATA / name), form, columns)
-    return [(one.at, one.prompt_tokens, one.output_tokens, one.session) for one in trace.requests]
+    arrivals = [(arrival.at, request) for arrival in trace.arrivals for request in arrival.requests]
+    return [(at, one.prompt_tokens, one.output_tokens, one.session) for at, one in arrivals]
 
 
 @pytest.mark.parametrize(
@@ -69,10 +73,11 @@ def test_formats_as_published(name: str, columns: str, expected: list[tuple[Any,
 def test_sharegpt_has_texts_and_no_times() -> None:
     trace = read_trace(str(DATA / "sharegpt.json"))
     assert not trace.is_timed
+    first, second, third = trace.requests
     assert [request.session for request in trace.requests] == ["a1", "a1", "b2"]
-    assert trace.requests[0].messages == (("user", "What is a queue?"),)
-    assert [role for role, _ in trace.requests[1].messages] == ["user", "assistant", "user"]
-    assert trace.requests[2].messages == (("assistant", "Hello."), ("user", "Count to three."))
+    assert first.messages == (("user", "What is a queue?"),)
+    assert [role for role, _ in second.messages] == ["user", "assistant", "user"]
+    assert third.messages == (("assistant", "Hello."), ("user", "Count to three."))
     assert [request.output_tokens for request in trace.requests] == [15, 6, 4], "characters over four"
     with pytest.raises(ValueError, match="set the requests per second with --rate"):
         trace_stage("sharegpt.json", trace, (0.0, False))
@@ -132,7 +137,8 @@ def test_files_as_they_are_found(tmp_path: Path, data: bytes, columns: str, expe
         pytest.param(b"t;i;o\n0;9;5\n", OWN, "line 2 .* has no i, only t;i;o: name its columns", id="semicolons"),
         pytest.param(b'{"t":0,"i":9,"o":5}\n{"t":1,', OWN, "line 2 .* is not JSON", id="a line cut short"),
         pytest.param(b'[{"t":0,"i":9,"o":5}]', OWN, "line 1 .* is not a JSON object", id="a list"),
-        pytest.param(b"PAR1\x15\x80t\n0\n", OWN, "not text in UTF-8: unpack or convert", id="Parquet"),
+        pytest.param(b"PAR1\x15\x80t\n0\n", OWN, "cannot read .* it is not Parquet", id="Parquet that is none"),
+        pytest.param(b"t,i,o\n0,\x80,5\n", OWN, "not text in UTF-8: unpack or convert", id="another encoding"),
         pytest.param(gzip.compress(b"t,i,o\n0,9,5\n")[:-9], OWN, "cannot read .* ended before", id="cut gzip"),
         pytest.param(b"\x1f\x8b\x08\x00t", OWN, "cannot read the trace .* ended before", id="gzip's head alone"),
         pytest.param(b"t,i,o,s\n0,9,5,x\n", f"{OWN},session=user", "no line .* has a user", id="no such session"),
@@ -160,6 +166,18 @@ def test_a_compressed_trace_is_the_same(tmp_path: Path, name: str) -> None:
     assert read_trace(str(packed)) == read_trace(str(DATA / name))
 
 
+def test_parquet_says_the_same(tmp_path: Path) -> None:
+    """Of a published format, of columns of one's own with dates, and with rows of failed requests."""
+    mooncake, own = tmp_path / "trace", tmp_path / "own.parquet"
+    pl.read_ndjson(DATA / "mooncake.jsonl").write_parquet(mooncake)
+    assert read_trace(str(mooncake)) == read_trace(str(DATA / "mooncake.jsonl"))
+    moments = [datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in (0, 2, 3)]
+    pl.DataFrame({"t": moments, "i": [9, 8, 7], "o": [5, 4, None]}).write_parquet(own)
+    assert rows(str(own), columns=OWN) == [(0, 9, 5, None), (2, 8, 4, None)]
+    with pytest.raises(ValueError, match="unknown format: name its columns"):
+        read_trace(str(own))
+
+
 def test_rows_that_are_left_out_are_counted() -> None:
     assert [read_trace(str(DATA / name)).left_out for name in ("burstgpt.csv", "mooncake.jsonl")] == [1, 0]
 
@@ -174,7 +192,11 @@ def test_retries_of_a_run_are_not_played_as_arrivals(tmp_path: Path) -> None:
     assert rows(str(tmp_path)) == [(0, 9, 5, None)]
 
 
-REGULAR = Trace(tuple(TraceRequest(k / 10, 10 + k % 7, 5) for k in range(1000)))
+def arrivals(*requests: tuple[float, int]) -> Trace:
+    return Trace(tuple(TraceArrival(at, (TraceRequest(tokens, 5),)) for at, tokens in requests))
+
+
+REGULAR = arrivals(*((k / 10, 10 + k % 7) for k in range(1000)))
 
 
 def test_a_trace_is_played_faster() -> None:
@@ -189,11 +211,11 @@ def test_a_span_and_a_limit_cut_it() -> None:
 @pytest.mark.parametrize("share", [0.1, 0.5, 2.0, 2.5])
 def test_a_share_keeps_the_pattern_and_changes_the_rate(share: float) -> None:
     times = [*(k / 10 for k in range(500)), *(50.0 + k for k in range(50))]
-    burst = Trace(tuple(TraceRequest(at, 10, 5) for at in times))
+    burst = arrivals(*((at, 10) for at in times))
     found = scaled(burst, 1.0, share, 3)
     early = sum(at < 50 for at in found.times)
-    assert len(found.requests) == pytest.approx(550 * share, rel=0.25)
-    assert early / len(found.requests) == pytest.approx(500 / 550, abs=0.06)
+    assert len(found.arrivals) == pytest.approx(550 * share, rel=0.25)
+    assert early / len(found.arrivals) == pytest.approx(500 / 550, abs=0.06)
     assert found == scaled(burst, 1.0, share, 3)
     assert share == 2.0 or found != scaled(burst, 1.0, share, 4)
     assert found.times == sorted(found.times)
@@ -202,7 +224,7 @@ def test_a_share_keeps_the_pattern_and_changes_the_rate(share: float) -> None:
 
 def test_copies_do_not_meet_at_the_start() -> None:
     """Half of those of the first request would come before it."""
-    times = scaled(Trace((TraceRequest(0.0, 10, 5),)), 1.0, 1000.0, 0).times
+    times = scaled(arrivals((0.0, 10)), 1.0, 1000.0, 0).times
     assert times.count(0.0) == 1
     assert sum(times) / len(times) == pytest.approx(0.5, abs=0.03)
 
@@ -232,17 +254,17 @@ def test_wrong_options_get_a_sentence(text: str, sentence: str) -> None:
 
 
 def test_blocks_that_are_shared_are_the_same_text() -> None:
-    """Of this material a word is a token, and so is the start of a prompt; the chat template has ten more."""
-    material = assumed("words", chat=True)
+    """Of this prompt source a word is a token, and so is the start of a prompt; the chat template has ten more."""
+    source = assumed("words", chat=True)
 
     def prompt(tokens: int, names: list[int]) -> list[str]:
-        return material.of_blocks(tokens, [(Random(f"block {name}"), 100) for name in names]).split()
+        return source.of_blocks(tokens, list(map(str, names)), 100, Random(tokens)).split()
 
-    one, other, third = prompt(250, [0, 1, 2]), prompt(230, [0, 1, 3]), prompt(80, [4])
-    shared = 200 - material.template
+    one, other, third = prompt(250, [0, 1, 2]), prompt(230, [0, 1]), prompt(80, [4])
+    shared = 200 - source.template
     assert one[: shared + 1] == other[: shared + 1]
     assert one[shared + 1 :] != other[shared + 1 : len(one)]
-    assert [len(each) - 1 + material.template for each in (one, other, third)] == [250, 230, 80]
+    assert [len(each) - 1 + source.template for each in (one, other, third)] == [250, 230, 80]
 
 
 def finished(locust: Locust) -> Locust:
@@ -317,3 +339,38 @@ def test_conversations_without_times_arrive_at_a_rate(tmp_path: Path) -> None:
     assert len(server.bodies) > 20
     assert len(asked) == 3
     assert any("A line in which the first to come" in one for one in asked)
+
+
+@pytest.mark.parametrize(("processes", "sessions"), [(1, 1), (2, 2)])
+def test_an_agents_calls_follow_its_answers_and_pauses_with_sub_agents_in_parallel(
+    tmp_path: Path, processes: int, sessions: int
+) -> None:
+    """Two sessions come at a rate of two a second, and so again and again; one alone is played once, to its end."""
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(json.dumps(weka(f"s{number}")) + "\n" for number in range(sessions)))
+    options = ["--trace", str(path), "--trace-as", "speed=4"]
+    options += ["--rate", "2", "--stage-seconds", "4", "--arrivals", "constant"] if sessions > 1 else []
+    with ScriptedServer(Script(ttft=0.2)) as server:
+        locust = finished(start(server, tmp_path, *options, processes=processes, scenario=REPLAY))
+        bodies = [body["messages"][0]["content"] for body in server.bodies]
+    (recorded, *_) = read_trace(str(path)).arrivals
+    records = [one for one in locust.records if one.session == "s0"]
+    by_turn: dict[int, list[RequestRecord]] = defaultdict(list)
+    for sent in sorted(records, key=lambda one: one.t_sched):
+        assert sent.turn is not None
+        by_turn[sent.turn].append(sent)
+    assert set(by_turn) == set(range(6)), "all that was recorded"
+    for turn, request in enumerate(recorded.requests):
+        if request.after:
+            ended = max(by_turn[index][0].t_end for index in request.after)
+            assert by_turn[turn][0].t_sched == ended + round(request.pause / 4 * SECOND)
+    firsts = [by_turn[turn][0].t_sched for turn in (1, 2, 3)]
+    assert max(firsts) == min(firsts), "three sub-agents at once"
+    assert {one.planned_output_tokens for one in records} == {7}
+    if sessions == 1:
+        (stage,) = locust.meta.stages
+        assert len(records) == 6
+        assert stage.steady_start == stage.start
+        assert stage.steady_end == by_turn[5][0].t_sched + 1
+        shared = Counter(text[:150] for text in bodies)
+        assert sorted(shared.values()) == [1, 2, 3], "blocks that they have in common"

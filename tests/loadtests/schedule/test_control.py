@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loadtests.harness.schedule.control import LEAD, Progress, StageControl, together
-from records.load import Rate, Users
+from records.load import TRACE, Rate, Users
 from records.stage import SECOND, Extent, Stage, StagePlan
 
 S = SECOND
@@ -167,6 +167,19 @@ def test_a_window_in_requests_ends_right_after_the_last_of_them_was_scheduled() 
     assert not control.update(7 * S, replace(counted, scheduled=99))
     assert control.update(8 * S, counted)
     assert control.stages[0].steady_end == 7 * S + 1, "the hundredth is inside, whatever came after it is not"
+
+
+def test_a_stage_of_recorded_sessions_lasts_until_all_was_played_in_every_process() -> None:
+    """Not until so many requests were scheduled: retries come on top, and a lost process sends none of its share."""
+    control = begun(StagePlan(Rate(1.0, TRACE), Extent(0.0), Extent(6, "requests"), bound=20.0))
+    control.update(S, Progress(stage=0, known=0, ready=True))
+    start = S + LEAD
+    assert control.update(start, Progress(stage=0, known=0, ready=True))
+    on = Progress(stage=0, known=start, scheduled=9, last_scheduled=8 * S)
+    assert not control.update(9 * S, on)
+    assert not control.update(9 * S, together([replace(on, played=True), on]))
+    assert control.update(9 * S, together([replace(on, played=True), replace(on, played=True, last_scheduled=7 * S)]))
+    assert (control.stages[0].steady_start, control.stages[0].steady_end) == (start, 8 * S + 1)
 
 
 def test_the_next_stage_begins_where_the_one_before_ended() -> None:

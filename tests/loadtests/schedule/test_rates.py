@@ -1,4 +1,4 @@
-"""The schedule of an open loop: what rates are written like, and when their requests arrive."""
+"""The schedule of an open loop: when its requests arrive."""
 
 from __future__ import annotations
 
@@ -8,57 +8,10 @@ from statistics import fmean, pvariance
 
 import pytest
 
-from loadtests.harness.schedule.rates import (
-    arrival_times,
-    parse_arrivals,
-    parse_rates,
-    peak_rate,
-    seconds_of_requests,
-    share_of,
-    write_rates,
-)
+from loadtests.harness.schedule.arrivals import parse_arrivals
+from loadtests.harness.schedule.loads import parse_rates
+from loadtests.harness.schedule.rates import arrival_times, seconds_of_requests, share_of
 from records.load import Rate
-
-
-@pytest.mark.parametrize(
-    ("text", "rates"),
-    [
-        pytest.param("2,4,8", (2, 4, 8), id="a list is taken as it is"),
-        pytest.param("1-4:1", (1, 2, 3, 4), id="a range climbs by its step and includes its end"),
-        pytest.param("0.5-2", (0.5, 1, 1.5, 2), id="without a step a range climbs by its start"),
-        pytest.param("0.1-0.3:0.1", (0.1, 0.2, 0.3), id="decimal steps do not drift"),
-        pytest.param("8, 2", (8, 2), id="blanks do not matter, and rates may fall"),
-        pytest.param("", (), id="none"),
-    ],
-)
-def test_constant_rates(text: str, rates: tuple[float, ...]) -> None:
-    loads = parse_rates(text)
-    assert loads == tuple(Rate(rate) for rate in rates)
-    assert parse_rates(write_rates(loads)) == loads
-
-
-@pytest.mark.parametrize(
-    ("text", "mean", "peak"),
-    [
-        pytest.param("2..20", 11.0, 20.0, id="a ramp"),
-        pytest.param("20..0", 10.0, 20.0, id="a ramp down to nothing"),
-        pytest.param("20x5+2x25", 5.0, 20.0, id="bursts"),
-        pytest.param("8x1+0x3", 2.0, 8.0, id="on and off"),
-    ],
-)
-def test_rates_that_change(text: str, mean: float, peak: float) -> None:
-    (load,) = parse_rates(text)
-    assert load == Rate(mean, profile=text)
-    assert (load.label, load.varies, peak_rate(load)) == (f"{text} req/s", True, peak)
-    assert parse_rates(write_rates([load])) == (load,)
-
-
-@pytest.mark.parametrize(
-    "text", ["0", "-1", "many", "4-1", "1-4:0", "nan", "inf", "2..", "0..0", "20x", "0x5", "5x0", "1x2+"]
-)
-def test_wrong_rates_get_a_sentence_with_examples(text: str) -> None:
-    with pytest.raises(ValueError, match=r"requests per second above 0, such as 2,4,8, 1-20:1"):
-        parse_rates(text)
 
 
 @pytest.mark.parametrize("text", ["0..10", "0x1+10x1"])
@@ -123,7 +76,9 @@ def test_constant_arrivals_are_evenly_spaced() -> None:
 
 
 def test_a_ramp_rises_over_the_window_and_stays_level_before_and_after() -> None:
-    (load,) = parse_rates("10..50")
+    (step,) = parse_rates("10..50")
+    load = step.load
+    assert isinstance(load, Rate)
     times = list(takewhile(lambda at: at < 60, arrival_times(load, 10.0, 40.0, 1, 0)))
     even = list(takewhile(lambda at: at < 60, arrival_times(Rate(30.0, "constant", "10..50"), 10.0, 40.0, 1, 0)))
     # ∫ rate: 100 over the warm-up, then 10 t + t²/2 for t seconds of the window, 1 200 in all, then 50 a second.

@@ -4,32 +4,11 @@ from typing import Any
 
 import pytest
 
-from loadtests.harness.schedule.stages import parse_users, parse_warm_up, plan_stages, write_users, write_warm_up
+from loadtests.harness.schedule.loads import parse_rates, parse_users
+from loadtests.harness.schedule.stages import parse_warm_up, plan_stages, write_warm_up
 from loadtests.harness.workload.lengths import parse_several
 from records.load import Users
 from records.stage import Extent, StagePlan
-
-
-@pytest.mark.parametrize(
-    ("text", "counts"),
-    [
-        pytest.param("10,20,40", (10, 20, 40), id="a list is taken as it is"),
-        pytest.param("10-100:10", tuple(range(10, 101, 10)), id="a range climbs by its step and includes its end"),
-        pytest.param("10-100", tuple(range(10, 101, 10)), id="without a step a range climbs by its start"),
-        pytest.param("1, 2-6:2,50", (1, 2, 4, 6, 50), id="lists and ranges mix, blanks do not matter"),
-        pytest.param("40,10", (40, 10), id="users may become fewer"),
-    ],
-)
-def test_numbers_of_users(text: str, counts: tuple[int, ...]) -> None:
-    loads = parse_users(text)
-    assert loads == tuple(Users(count) for count in counts)
-    assert parse_users(write_users(loads)) == loads
-
-
-@pytest.mark.parametrize("text", ["", "ten", "0,10", "-5", "10-1", "10-20:0", "1.5"])
-def test_wrong_numbers_of_users_get_a_sentence_with_an_example(text: str) -> None:
-    with pytest.raises(ValueError, match="such as 10,20,40"):
-        parse_users(text)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +40,8 @@ def planned(
     requests: int | None = None,
     warm_up: tuple[float, bool] = (0.2, True),
 ) -> tuple[StagePlan, ...]:
-    lengths = parse_several(prompts), parse_several(answers)
-    return plan_stages(parse_users(users), *lengths, seconds=seconds, requests=requests, warm_up=warm_up)
+    variations = {"prompt_tokens": parse_several(prompts), "output_tokens": parse_several(answers)}
+    return plan_stages(parse_users(users), variations, seconds=seconds, requests=requests, warm_up=warm_up)
 
 
 def test_a_stage_for_each_load_warm_up_and_window_filling_its_seconds() -> None:
@@ -71,6 +50,33 @@ def test_a_stage_for_each_load_warm_up_and_window_filling_its_seconds() -> None:
         StagePlan(Users(20), Extent(6.0), Extent(24.0), bound=30.0),
     )
     assert [plan.label for plan in planned("10,20")] == ["10 users", "20 users"]
+
+
+def test_stages_of_unequal_length_each_with_its_share_of_warm_up() -> None:
+    stages = planned("20x300,60x60,20")
+    assert [(plan.load, plan.warm_up.amount, plan.window.amount, plan.bound) for plan in stages] == [
+        (Users(20), 60.0, 240.0, 300.0),
+        (Users(60), 12.0, 48.0, 60.0),
+        (Users(20), 6.0, 24.0, 30.0),
+    ]
+    assert [plan.label for plan in stages] == ["20 users", "60 users", "20 users"]
+    rates = plan_stages(parse_rates("8x60,4"), {}, seconds=30.0, requests=None, warm_up=(5.0, False))
+    assert [(plan.load.value, plan.seconds, plan.warm_up.amount) for plan in rates] == [
+        (8.0, 60.0, 5.0),
+        (4.0, 30.0, 5.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        pytest.param({"requests": 100}, "20x60 has a length of its own: leave --stage-requests out", id="requests"),
+        pytest.param({"warm_up": (60.0, False)}, "a stage of 60 s has nothing left to measure", id="all warm-up"),
+    ],
+)
+def test_a_length_that_does_not_go_with_the_rest_gets_a_sentence(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        planned("10,20x60", seconds=90.0, **changes)
 
 
 @pytest.mark.parametrize(

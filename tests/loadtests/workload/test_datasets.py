@@ -15,8 +15,11 @@ from loadtests.harness.client.dialects.dialect import Message
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.workload.datasets import Row, checked_dataset, checked_pairs, dataset, length_pairs
 from loadtests.harness.workload.lengths import parse_lengths
-from tests.loadtests.workload.test_workload import PLAIN, bodies
+from loadtests.harness.workload.workload import PlannedRequest, Workload
+from tests.loadtests.workload.test_workload import PLAIN, asks, bodies
+from tests.support.records import record
 
+ENDED = record()
 ROWS: list[dict[str, object]] = [
     {"prompt": "Who?", "output_tokens": 7},
     {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What?"}]},
@@ -80,16 +83,58 @@ def test_lengths_of_a_file_are_finite(tmp_path: Path, text: str) -> None:
         parse_lengths(f"file:{path}")
 
 
-def test_every_row_is_asked_as_often_as_any_other_and_users_differ(tmp_path: Path) -> None:
-    path = jsonl(tmp_path, [{"prompt": f"Question {n}?"} for n in range(100)])
-    workload = dataclasses.replace(PLAIN, dataset=path)
-    one = [body["messages"][0]["content"] for body in bodies(workload, user=0, count=200)]
-    assert set(Counter(one).values()) == {2}
-    firsts = [bodies(workload, user=user, count=1)[0]["messages"][0]["content"] for user in range(100)]
-    assert len(set(firsts)) == 100, "arrivals, each of which asks once, go through the file row by row"
+def questions(tmp_path: Path, count: int) -> Workload:
+    return dataclasses.replace(PLAIN, dataset=jsonl(tmp_path, [{"prompt": f"Question {n}?"} for n in range(count)]))
+
+
+def question(ask: PlannedRequest) -> str:
+    text: str = json.loads(ask.call.body)["messages"][0]["content"]
+    return text
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_every_row_once_before_any_row_twice_whatever_the_users_pace(tmp_path: Path, processes: int) -> None:
+    """100 users who send 1 000 requests between them, some many more than others; 1 000 rows."""
+    workload, rng = questions(tmp_path, 1000), Random(3)
+    decks = [workload.rows_of(process, processes) for process in range(processes)]
+    users = [workload.requests_of(user, decks[user % processes]) for user in range(100)]
+    sent: list[str] = []
+    for turn in range(2000):
+        of_process = [user for user in range(100) if user % processes == turn % processes]
+        user = users[min(rng.choice(of_process), rng.choice(of_process))]
+        sent.append(question(user.next({})))
+        user.answered(ENDED, "")
+    assert set(Counter(sent[:1000]).values()) == {1}
+    assert len(set(sent)) == 1000
+    assert sent[1000:] == sent[:1000], "then again in the same order"
+
+
+def test_the_order_is_the_seeds_and_the_same_for_every_engine(tmp_path: Path) -> None:
+    workload = questions(tmp_path, 50)
+    order = [question(ask) for ask in asks(workload, count=50)]
+    assert order == [question(ask) for ask in asks(workload, user=7, count=50)]
+    assert order != sorted(order)
     other = dataclasses.replace(workload, prompt_set="another")
-    assert bodies(other, user=0, count=5) != bodies(workload, user=0, count=5)
-    assert {body["max_tokens"] for body in bodies(workload)} == {16}
+    assert order != [question(ask) for ask in asks(other, count=50)]
+    assert {ask.record.planned_output_tokens for ask in asks(workload)} == {16}
+
+
+def test_a_row_that_was_not_sent_is_sent_later(tmp_path: Path) -> None:
+    """A user who leaves, a stage that asks for something else, arrivals that were built for a stage that has ended."""
+    workload = questions(tmp_path, 6)
+    rows = workload.rows_of(0, 1)
+    assert rows is not None
+    leaves, stays = workload.requests_of(0, rows), workload.requests_of(1, rows)
+    unsent, sent = question(leaves.next({})), question(stays.next({}))
+    assert question(stays.next({"output_tokens": "9"})) == sent, "it was asked anew before it was sent"
+    leaves.close()
+    stays.answered(ENDED, "")
+    assert question(stays.next({})) == unsent
+    arrivals = [question(workload.requests_of(number, rows).next({})) for number in range(3)]
+    rows.untake(2)
+    following = [question(workload.requests_of(number, rows).next({})) for number in range(3)]
+    assert following[:2] == arrivals[1:]
+    assert {unsent, sent, arrivals[0], *following} == {f"Question {n}?" for n in range(6)}
 
 
 def test_a_rows_own_limit_counts_before_the_scenarios(tmp_path: Path) -> None:
@@ -101,8 +146,7 @@ def test_lengths_are_drawn_together(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [{"prompt_tokens": 100 * n, "output_tokens": n} for n in range(1, 6)]
     path = jsonl(tmp_path, [*rows, {"prompt_tokens": 9, "output_tokens": None}])
     assert length_pairs(path) == tuple((100 * n, n) for n in range(1, 6))
-    asks = dataclasses.replace(PLAIN, length_pairs=path).requests_of(0)
-    drawn = [asks.next({}) for _ in range(300)]
+    drawn = asks(dataclasses.replace(PLAIN, length_pairs=path), count=300)
     pairs = Counter((one.record.planned_prompt_tokens, one.record.planned_output_tokens) for one in drawn)
     assert set(pairs) == {(100 * n, n) for n in range(1, 6)}
     assert min(pairs.values()) > 30

@@ -14,7 +14,7 @@ from time import thread_time
 import pytest
 
 from loadtests.harness.client.connection import WRITE_BYTES, Connection
-from loadtests.harness.workload.material import LONG, Material
+from loadtests.harness.workload.prompt_source import LONG, PromptSource
 from loadtests.harness.workload.words import INSTRUCTION, START, WORDS
 from loadtests.harness.workload.workload import prompt_id
 from records.stage import SECOND
@@ -22,8 +22,8 @@ from tests.loadtests.workload.test_workload import A_TOKEN_A_WORD, PLAIN, asks
 from tests.support.loadtests.locust_process import ROOT, start
 from tests.support.servers.scripted import ScriptedServer
 
-COSTLY = Material("words", 4, 6, tuple((word, len(word)) for word in WORDS))
-IDS = Material("ids", 4, 6, A_TOKEN_A_WORD.words, ids=tuple(range(100, 1100)))
+COSTLY = PromptSource("words", 4, 6, tuple((word, len(word)) for word in WORDS))
+IDS = PromptSource("ids", 4, 6, A_TOKEN_A_WORD.words, ids=tuple(range(100, 1100)))
 TOKENS = 128_000
 
 
@@ -58,24 +58,24 @@ def test_a_long_message_goes_out_in_pieces_and_arrives_whole(pair: tuple[Connect
     assert writes == -(-500_000 // WRITE_BYTES)
 
 
-def cpu_seconds(material: Material) -> float:
+def cpu_seconds(source: PromptSource) -> float:
     """The least of several prompts: other work on the machine must not count."""
     rng, found = Random(5), []
     for _ in range(5):
         began = thread_time()
-        if material.kind == "ids":
-            material.token_ids(TOKENS, rng)
+        if source.kind == "ids":
+            source.token_ids(TOKENS, rng)
         else:
-            material.prompt(TOKENS, rng)
+            source.prompt(TOKENS, rng)
         found.append(thread_time() - began)
     return min(found)
 
 
-@pytest.mark.parametrize("material", [A_TOKEN_A_WORD, COSTLY, IDS], ids=["words", "costly words", "ids"])
-def test_a_long_prompt_takes_a_fraction_of_what_drawing_it_word_by_word_takes(material: Material) -> None:
+@pytest.mark.parametrize("source", [A_TOKEN_A_WORD, COSTLY, IDS], ids=["words", "costly words", "ids"])
+def test_a_long_prompt_takes_a_fraction_of_what_drawing_it_word_by_word_takes(source: PromptSource) -> None:
     began = thread_time()
     Random(5).choices(WORDS, k=TOKENS)
-    assert cpu_seconds(material) < 0.4 * (thread_time() - began)
+    assert cpu_seconds(source) < 0.4 * (thread_time() - began)
 
 
 @pytest.mark.parametrize("tokens", [LONG - 1, LONG, LONG + 1, 5000, TOKENS])

@@ -9,29 +9,33 @@ import pytest
 
 from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.workload.lengths import Lengths, parse_lengths, parse_several
-from loadtests.harness.workload.material import Material
+from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.words import INSTRUCTION, START, WORDS
 from loadtests.harness.workload.workload import PlannedRequest, Workload
 from records.request import RequestRecord
 from settings.schema import write_list
 from tests.support.records import record
 
-A_TOKEN_A_WORD = Material("words", template=12, instruction=8, words=tuple((word, 1) for word in WORDS), exact=True)
+A_TOKEN_A_WORD = PromptSource("words", template=12, instruction=8, words=tuple((word, 1) for word in WORDS), exact=True)
 PLAIN = Workload(
     model="some-model",
     endpoint="chat",
     streamed=True,
     prompt_tokens=Lengths("fixed", 40),
     output_tokens=Lengths("fixed", 16),
-    material=A_TOKEN_A_WORD,
+    source=A_TOKEN_A_WORD,
     seed=0,
     prompt_set="a set",
 )
 
 
 def asks(workload: Workload, user: int = 0, count: int = 100, **of_the_stage: str) -> list[PlannedRequest]:
-    one_user = workload.requests_of(user)
-    return [one_user.next(of_the_stage) for _ in range(count)]
+    one_user = workload.requests_of(user, workload.rows_of(0, 1))
+    found = []
+    for _ in range(count):
+        found.append(one_user.next(of_the_stage))
+        one_user.answered(record(), "")
+    return found
 
 
 def bodies(workload: Workload, user: int = 0, count: int = 100) -> list[dict[str, Any]]:
@@ -134,8 +138,8 @@ def test_a_stage_may_ask_for_lengths_of_its_own() -> None:
 
 def test_a_prompt_has_the_words_that_make_its_tokens() -> None:
     assert {len(words(body)) for body in bodies(PLAIN)} == {20}  # 40 tokens, less 12 and 8
-    bytes_of_words = Material("words", 4, 6, tuple((word, len(word)) for word in WORDS))
-    longer = dataclasses.replace(PLAIN, material=bytes_of_words, prompt_tokens=Lengths("fixed", 200))
+    bytes_of_words = PromptSource("words", 4, 6, tuple((word, len(word)) for word in WORDS))
+    longer = dataclasses.replace(PLAIN, source=bytes_of_words, prompt_tokens=Lengths("fixed", 200))
     assert {sum(len(word) + 1 for word in words(body)) for body in bodies(longer)} == {190}
 
 

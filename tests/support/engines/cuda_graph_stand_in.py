@@ -30,6 +30,8 @@ class Graph:
     def __init__(self) -> None:
         self.recorded: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
         self.replays = 0
+        self.pool: Any = None
+        self.device = guarded
 
     def replay(self) -> None:
         self.replays += 1
@@ -56,8 +58,22 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 @contextlib.contextmanager
 def capture(graph: Graph, **settings: Any) -> Iterator[None]:
     """Stands for `torch.cuda.graph`."""
+    graph.pool = settings.get("pool")
     with _Recorder(graph):
         yield
+
+
+POOL = object()
+guarded: torch.device | None = None  # what `torch.cuda.device` has made the current device
+
+
+@contextlib.contextmanager
+def guard(device: torch.device) -> Iterator[None]:
+    """Stands for `torch.cuda.device`."""
+    global guarded
+    guarded, before = device, guarded
+    yield
+    guarded = before
 
 
 class Stream:
@@ -83,5 +99,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     monkeypatch.setattr(torch.cuda, "graph", capture)
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: POOL)
+    monkeypatch.setattr(torch.cuda, "device", guard)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
     return graphs

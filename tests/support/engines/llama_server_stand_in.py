@@ -72,6 +72,9 @@ def main() -> None:
     if "--version" in sys.argv:
         print("version: 4711 (stand-in)", file=sys.stderr)
         return
+    if "--list-devices" in sys.argv:
+        print("Available devices:" + os.environ.get("STAND_IN_DEVICES", ""))
+        return
     given = dict(zip(sys.argv[1:], sys.argv[2:], strict=False))
     Path(os.environ["STAND_IN_NOTES"]).write_text(json.dumps(sys.argv[1:]) + "\n")
     if Path(given["--model"]).read_bytes()[:4] != b"GGUF":

@@ -24,7 +24,7 @@ def small_model() -> Model:
     shape = replace(PRESET, config={**PRESET.config, "vocab_size": VOCABULARY, "rope_scaling": None})
 
     def write(folder: Path) -> None:
-        random_model.write_model(shape, fetch_model().folder, folder)
+        random_model.write_model_like(shape, fetch_model().folder, folder)
         path = folder / "config.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "rope_scaling": LLAMA_3_ROPE}))
 

@@ -69,7 +69,7 @@ def logits_are_those_of_transformers(
     for ids, answer in zip(prompts, answers, strict=True):
         expected = reference.logits([*ids, *answer])[len(ids) - 1 :]
         for start in range(0, len(ids), decoder.buckets.chunk):
-            found = decoder.read(0, ids[start : start + decoder.buckets.chunk], start)
+            found = decoder.read(0, [ids[start : start + decoder.buckets.chunk]], [start])[0]
         for at, token in enumerate(answer):
             error = max(error, float((found - expected[at]).abs().max()))
             largest = max(largest, float(expected[at].abs().max()))

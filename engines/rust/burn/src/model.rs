@@ -9,7 +9,7 @@ use burn::module::Param;
 use burn::nn::{Linear, RmsNorm};
 use burn::prelude::*;
 use burn::tensor::{DType, Int, activation};
-use enginebench_protocol::{Failure, Model, Piece};
+use enginebench_protocol::{Failure, Model, Output, Piece};
 
 pub struct Decoder {
     config: Config,
@@ -23,6 +23,7 @@ pub struct Decoder {
     sines: Tensor<2>,   // the first half of a row negated: what turns a pair of values is (-sin, sin)
     slots: Vec<Option<Vec<Cache>>>,
     logits: Vec<f32>,
+    on_cpu: bool,
 }
 
 struct Layer {
@@ -65,6 +66,7 @@ impl Decoder {
             sines,
             slots: (0..settings.slots).map(|_| None).collect(),
             logits: Vec::new(),
+            on_cpu: settings.device_name.starts_with("cpu"),
             device,
             dtype,
             config,
@@ -169,21 +171,32 @@ impl Model for Decoder {
         self.config.vocab_size
     }
 
-    fn forward(&mut self, batch: &[Piece]) -> Result<&mut [f32]> {
+    fn forward(&mut self, batch: &[Piece], likeliest: bool) -> Result<Output<'_>> {
         // On one of Flex's threads: to hand it a product from outside takes longer than some products do.
         self.logits = match rayon::scope(|_| self.run(batch)) {
             None => Vec::new(),
+            Some(logits) if likeliest && !self.on_cpu => return Ok(Output::Likeliest(likeliest_of(logits)?)),
             Some(logits) => {
                 let data = logits.try_into_data_as::<f32>().map_err(|error| anyhow!("{error:?}"))?;
                 data.try_into_vec().map_err(|error| anyhow!("{error:?}"))?
             }
         };
-        Ok(&mut self.logits)
+        Ok(Output::Logits(&mut self.logits))
     }
 
     fn free(&mut self, slot: usize) {
         self.slots[slot] = None;
     }
+}
+
+/// Of each row of logits, found on their device; `None` where no logit is a number.
+fn likeliest_of(logits: Tensor<2>) -> Result<Vec<Option<u32>>> {
+    let (most, ids) = logits.max_dim_with_indices(1);
+    let ids = ids.try_into_data_as::<i64>().map_err(|error| anyhow!("{error:?}"))?;
+    let most = most.try_into_data_as::<f32>().map_err(|error| anyhow!("{error:?}"))?;
+    let ids: Vec<i64> = ids.try_into_vec().map_err(|error| anyhow!("{error:?}"))?;
+    let most: Vec<f32> = most.try_into_vec().map_err(|error| anyhow!("{error:?}"))?;
+    Ok(ids.into_iter().zip(most).map(|(id, most)| most.is_finite().then_some(id as u32)).collect())
 }
 
 impl Layer {
@@ -251,4 +264,16 @@ fn turns(config: &Config, positions: usize, device: &Device, dtype: DType) -> Re
     }
     let table = |values| Tensor::from_data(TensorData::new(values, [positions, size]), (device, dtype));
     Ok((table(cosines), table(sines)))
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_likeliest_token_is_found_where_the_logits_are() {
+        let rows = [[0f32, 3.0, -1.0], [f32::NEG_INFINITY; 3], [2.0, 1.0, 0.0]];
+        let logits = Tensor::from_data(TensorData::new(rows.concat(), [3, 3]), (&Device::flex(), DType::F32));
+        assert_eq!(likeliest_of(logits).unwrap(), [Some(1), None, Some(0)]);
+    }
 }

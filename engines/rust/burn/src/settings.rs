@@ -2,7 +2,7 @@
 
 use burn::prelude::*;
 use burn::tensor::DType;
-use enginebench_protocol::{Failure, Load, free_gpu_memory, free_memory};
+use enginebench_protocol::{Failure, Load, free_gpu_memory, free_memory, has_bfloat16};
 
 const SLOTS: usize = 32;
 
@@ -91,6 +91,10 @@ fn choose(wanted: Option<&str>) -> Result<(Device, String), Failure> {
 fn dtype(wanted: Option<&str>, device: &Device, device_name: &str) -> Result<(DType, &'static str), Failure> {
     let (dtype, name) = match wanted {
         None | Some("auto") if device_name.starts_with("cpu") => (DType::F32, "float32"),
+        // The same for every engine: `engines/machine/devices.py`.
+        None | Some("auto") if device_name == "rocm" || device_name == "cuda" && has_bfloat16(0) => {
+            (DType::BF16, "bfloat16")
+        }
         None | Some("auto" | "float16") => (DType::F16, "float16"),
         Some("bfloat16") => (DType::BF16, "bfloat16"),
         Some("float32") => (DType::F32, "float32"),

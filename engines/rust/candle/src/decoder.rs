@@ -11,7 +11,7 @@ use candle_nn::attention::{AttnMask, flash_attn};
 use candle_nn::kv_cache::KvCache;
 use candle_nn::{RmsNorm, VarBuilder, ops, rotary_emb};
 use candle_transformers::models::llama;
-use enginebench_protocol::{Failure, Model, Piece};
+use enginebench_protocol::{Failure, Model, Output, Piece};
 use serde_json::Value;
 
 /// Families whose decoder this is; they differ in shapes, biases and norms of the heads.
@@ -117,7 +117,7 @@ impl Model for Decoder {
         self.vocabulary
     }
 
-    fn forward(&mut self, batch: &[Piece]) -> Result<&mut [f32]> {
+    fn forward(&mut self, batch: &[Piece], likeliest: bool) -> Result<Output<'_>> {
         let hidden = self.hidden(batch)?;
         let mut end = 0;
         let ends = batch.iter().map(|piece| {
@@ -129,14 +129,25 @@ impl Model for Decoder {
         if !last.is_empty() {
             let last = hidden.index_select(&Tensor::new(last, &self.device)?, 0)?;
             let logits = self.head.forward(&self.norm.forward(&last)?)?;
+            if likeliest && !self.device.is_cpu() {
+                return Ok(Output::Likeliest(likeliest_of(&logits)?));
+            }
             self.logits = logits.flatten_all()?.to_dtype(DType::F32)?.to_vec1()?;
         }
-        Ok(&mut self.logits)
+        Ok(Output::Logits(&mut self.logits))
     }
 
     fn free(&mut self, slot: usize) {
         self.layers.iter_mut().for_each(|layer| layer.caches[slot] = new_cache());
     }
+}
+
+/// Of each row of logits, found on their device; `None` where no logit is a number.
+pub fn likeliest_of(logits: &Tensor) -> Result<Vec<Option<u32>>> {
+    let logits = logits.to_dtype(DType::F32)?.contiguous()?;
+    let ids: Vec<u32> = logits.argmax(D::Minus1)?.to_vec1()?;
+    let most: Vec<f32> = logits.max(D::Minus1)?.to_vec1()?;
+    Ok(ids.into_iter().zip(most).map(|(id, most)| most.is_finite().then_some(id)).collect())
 }
 
 /// Keys and values stand as `[1, tokens, heads, width]`.
@@ -304,6 +315,14 @@ mod tests {
 
     fn random(shape: (usize, usize, usize, usize)) -> Tensor {
         Tensor::randn(0f32, 1.0, shape, &Device::Cpu).unwrap()
+    }
+
+    #[test]
+    fn the_likeliest_token_is_found_where_the_logits_are() {
+        let rows = Tensor::new(&[[0f32, 3.0, -1.0], [f32::NEG_INFINITY; 3], [2.0, 1.0, 0.0]], &Device::Cpu).unwrap();
+        assert_eq!(likeliest_of(&rows).unwrap(), [Some(1), None, Some(0)]);
+        let half = rows.to_dtype(DType::BF16).unwrap();
+        assert_eq!(likeliest_of(&half).unwrap(), [Some(1), None, Some(0)]);
     }
 
     /// The path of other devices, with a prompt that is split over steps and several query heads to a key head.

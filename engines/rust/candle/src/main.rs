@@ -15,8 +15,8 @@ use crate::transformers::OneSequence;
 use crate::weights::Format;
 use anyhow::Result;
 use enginebench_protocol::{
-    BatchLimits, Batching, Failure, Info, Load, Loaded, Model, Piece, Vocabulary, cache_tokens, end_of_text_ids,
-    serve_model,
+    BatchLimits, Batching, Failure, Info, Load, Loaded, Model, Output, Piece, Vocabulary, cache_tokens,
+    end_of_text_ids, serve_model,
 };
 use serde_json::json;
 use std::process::ExitCode;
@@ -47,10 +47,10 @@ impl Model for Runner {
         }
     }
 
-    fn forward(&mut self, batch: &[Piece]) -> Result<&mut [f32]> {
+    fn forward(&mut self, batch: &[Piece], likeliest: bool) -> Result<Output<'_>> {
         match self {
-            Self::OneSequence(model) => model.forward(batch),
-            Self::Batch(model) => model.forward(batch),
+            Self::OneSequence(model) => model.forward(batch, likeliest),
+            Self::Batch(model) => model.forward(batch, likeliest),
         }
     }
 

@@ -5,7 +5,7 @@ use anyhow::Result;
 use candle_core::quantized::GgmlDType;
 use candle_core::utils::{cuda_is_available, metal_is_available};
 use candle_core::{DType, Device, DeviceLocation};
-use enginebench_protocol::{Failure, Load, ModelOnDisk, free_gpu_memory, free_memory};
+use enginebench_protocol::{Failure, Load, ModelOnDisk, free_gpu_memory, free_memory, has_bfloat16};
 
 pub struct Settings {
     pub device: Device,
@@ -44,6 +44,15 @@ impl Settings {
         }
     }
 
+    /// The same for every engine: `engines/machine/devices.py`.
+    fn automatic_dtype(&self) -> DType {
+        match self.device.location() {
+            DeviceLocation::Cpu => DType::F32,
+            DeviceLocation::Cuda { gpu_id } if has_bfloat16(gpu_id) => DType::BF16,
+            DeviceLocation::Cuda { .. } | DeviceLocation::Metal { .. } => DType::F16,
+        }
+    }
+
     /// The number format of the weights; `None`: as in the model's GGUF file.
     pub fn format(&self, model: &ModelOnDisk) -> Result<Option<Format>, Failure> {
         Ok(Some(match self.dtype.as_str() {
@@ -54,8 +63,8 @@ impl Settings {
                     model.name
                 )));
             }
-            "auto" if self.device.is_cpu() => Format::Float(DType::F32),
-            "auto" | "bfloat16" => Format::Float(DType::BF16),
+            "auto" => Format::Float(self.automatic_dtype()),
+            "bfloat16" => Format::Float(DType::BF16),
             "float32" => Format::Float(DType::F32),
             "float16" => Format::Float(DType::F16),
             "q8_0" => Format::Quantised(GgmlDType::Q8_0),

@@ -1,5 +1,6 @@
 //! The models of candle-transformers, each with its own cache: one sequence at a time.
 
+use crate::decoder::likeliest_of;
 use crate::weights::kind_name;
 use anyhow::{Context, Result, bail};
 use candle_core::quantized::gguf_file;
@@ -9,7 +10,7 @@ use candle_transformers::models::{
     gemma, gemma2, gemma3, llama, mamba, mistral, phi3, quantized_gemma3, quantized_llama, quantized_phi3,
     quantized_qwen2, quantized_qwen3, qwen2, qwen3,
 };
-use enginebench_protocol::{Failure, Model, Piece};
+use enginebench_protocol::{Failure, Model, Output, Piece};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -33,17 +34,21 @@ impl Model for OneSequence {
         self.vocabulary
     }
 
-    fn forward(&mut self, batch: &[Piece]) -> Result<&mut [f32]> {
+    fn forward(&mut self, batch: &[Piece], likeliest: bool) -> Result<Output<'_>> {
         let [piece] = batch else { bail!("one sequence at a time") };
         let tokens = Tensor::new(piece.tokens, &self.device)?.unsqueeze(0)?;
         let logits = (self.forward)(&tokens, piece.start)?;
         self.logits.clear();
         if piece.wants_logits {
-            self.logits = logits.flatten_all()?.to_dtype(DType::F32)?.to_vec1()?;
-            anyhow::ensure!(self.logits.len() >= self.vocabulary, "the model gave too few logits");
-            self.logits.truncate(self.vocabulary); // Mamba's are padded
+            let logits = logits.flatten_all()?;
+            anyhow::ensure!(logits.dim(0)? >= self.vocabulary, "the model gave too few logits");
+            let logits = logits.narrow(0, 0, self.vocabulary)?; // Mamba's are padded
+            if likeliest && !self.device.is_cpu() {
+                return Ok(Output::Likeliest(likeliest_of(&logits.unsqueeze(0)?)?));
+            }
+            self.logits = logits.to_dtype(DType::F32)?.to_vec1()?;
         }
-        Ok(&mut self.logits)
+        Ok(Output::Logits(&mut self.logits))
     }
 
     fn free(&mut self, _: usize) {}

@@ -108,13 +108,16 @@ impl Linear {
                          use dtype=float32."
                     )));
                 }
-                let rows = rows.to_device(&Device::Cpu)?;
-                let device = bias.as_ref().map_or(rows.device().clone(), |bias| bias.device().clone());
-                QMatMul::from_arc(Arc::new(QTensor::quantize_onto(&rows, kind, &device)?))?
+                QMatMul::from_arc(Arc::new(quantised(&rows.to_device(&Device::Cpu)?, kind, rows.device())?))?
             }
         };
         Ok(Self { weights, bias })
     }
+}
+
+/// On `device`, from `rows` on the CPU, where Candle quantises. Left there, a product with anything on a GPU aborts.
+fn quantised(rows: &Tensor, kind: GgmlDType, device: &Device) -> candle_core::Result<QTensor> {
+    QTensor::quantize_onto(rows, kind, device)
 }
 
 impl Module for Linear {
@@ -124,5 +127,30 @@ impl Module for Linear {
             Some(bias) => product.broadcast_add(bias),
             None => Ok(product),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantised_weights_are_where_they_are_multiplied() {
+        let rows = Tensor::randn(0f32, 1.0, (4, 64), &Device::Cpu).unwrap();
+        for bias in [None, Some(Tensor::zeros(4, DType::F32, &Device::Cpu).unwrap())] {
+            let linear = Linear::new(rows.clone(), bias, Format::Quantised(GgmlDType::Q8_0)).unwrap();
+            let QMatMul::QTensor(weights) = &linear.weights else { panic!("they are not quantised") };
+            assert!(weights.device().same_device(rows.device()));
+        }
+    }
+
+    /// A build without CUDA has a stand-in for its device, which says so as soon as memory is asked of it.
+    #[cfg(not(feature = "cuda"))]
+    #[test]
+    fn a_gpu_is_asked_for_memory_of_weights_on_it() {
+        let rows = Tensor::randn(0f32, 1.0, (4, 64), &Device::Cpu).unwrap();
+        let gpu = Device::Cuda(candle_core::CudaDevice);
+        let error = quantised(&rows, GgmlDType::Q8_0, &gpu).unwrap_err();
+        assert!(matches!(error, candle_core::Error::NotCompiledWithCudaSupport), "{error}");
     }
 }

@@ -27,14 +27,40 @@ pub struct Piece<'a> {
     pub wants_logits: bool,
 }
 
+/// What a model gives for each piece that wants logits.
+pub enum Output<'a> {
+    /// `vocab_size` floats each.
+    Logits(&'a mut [f32]),
+    /// Its token; `None` where no logit is a number.
+    Likeliest(Vec<Option<u32>>),
+}
+
+impl<'a> Output<'a> {
+    /// For each piece.
+    fn parts(self, width: usize) -> Box<dyn Iterator<Item = Part<'a>> + 'a> {
+        match self {
+            Self::Logits(all) => Box::new(all.chunks_exact_mut(width).map(Part::Logits)),
+            Self::Likeliest(tokens) => Box::new(tokens.into_iter().map(Part::Likeliest)),
+        }
+    }
+}
+
+enum Part<'a> {
+    Logits(&'a mut [f32]),
+    Likeliest(Option<u32>),
+}
+
 /// A decoder that keeps one key/value cache per slot.
 pub trait Model {
     /// The number of logits; prompts with other tokens are refused.
     fn vocab_size(&self) -> usize;
 
-    /// Append the pieces to their slots' caches. Returns the logits after the last token of each piece that wants
-    /// them, in the order of the pieces, `vocab_size` floats each. No two pieces share a slot.
-    fn forward(&mut self, batch: &[Piece]) -> anyhow::Result<&mut [f32]>;
+    /// Append the pieces to their slots' caches. Returns what comes after the last token of each piece that wants
+    /// logits, in the order of the pieces. No two pieces share a slot.
+    ///
+    /// With `likeliest`, nothing but the likeliest token of each is of interest. A model on a device of its own finds it
+    /// there, and copies a number in place of a vocabulary.
+    fn forward(&mut self, batch: &[Piece], likeliest: bool) -> anyhow::Result<Output<'_>>;
 
     /// The sequence in `slot` has ended: release its cache.
     fn free(&mut self, slot: usize);
@@ -248,15 +274,17 @@ impl<M: Model> Batch<M> {
             .map(|&(slot, count)| self.slots[slot].as_ref().expect("a share has a sequence").piece(slot, count))
             .collect();
         let writing: Vec<usize> = pieces.iter().filter(|piece| piece.wants_logits).map(|piece| piece.slot).collect();
-        let mut rows = model.forward(&pieces)?.chunks_exact_mut(width);
+        let known = |slot: &usize| self.slots[*slot].as_ref().expect("a share has a sequence");
+        let likeliest = writing.iter().map(known).all(Sequence::takes_likeliest);
+        let mut parts = model.forward(&pieces, likeliest)?.parts(width);
         let mut ended = Vec::new();
         for &(slot, count) in shares {
             self.slots[slot].as_mut().expect("a share has a sequence").fed += count;
         }
         for slot in writing {
             let sequence = self.slots[slot].as_mut().expect("a share has a sequence");
-            let row = rows.next().ok_or_else(|| anyhow::anyhow!("the model gave too few logits"))?;
-            if let Some(reason) = sequence.write(row, vocabulary, end_of_text, info.context_length)? {
+            let part = parts.next().ok_or_else(|| anyhow::anyhow!("the model gave too few logits"))?;
+            if let Some(reason) = sequence.write(part, vocabulary, end_of_text, info.context_length)? {
                 ended.push((slot, reason));
             }
         }
@@ -295,20 +323,33 @@ impl Sequence {
         Piece { slot, start: self.fed, tokens: &self.tokens[self.fed..end], wants_logits: end == self.tokens.len() }
     }
 
+    /// Whether its next token is the likeliest one, whatever the others are.
+    fn takes_likeliest(&self) -> bool {
+        let request = &self.answer.request;
+        let no_end_yet = self.produced < request.min_tokens && !request.ignore_eos;
+        self.sampler.is_greedy() && request.logprobs.is_none() && !no_end_yet
+    }
+
     /// Sample the next token and send its text. Returns the reason if it was the last. Fails where the model has
     /// overflowed: an answer of arbitrary tokens would be measured as if it were one.
     fn write(
         &mut self,
-        logits: &mut [f32],
+        part: Part,
         vocabulary: &Vocabulary,
         end_of_text: &[u32],
         context_length: usize,
     ) -> Result<Option<FinishReason>, Failure> {
         let request = &self.answer.request;
-        if self.produced < request.min_tokens && !request.ignore_eos {
-            end_of_text.iter().for_each(|&id| logits[id as usize] = f32::NEG_INFINITY);
-        }
-        let token = self.sampler.choose(logits).ok_or_else(|| Failure::internal(OVERFLOWED))?;
+        let (token, logits) = match part {
+            Part::Likeliest(token) => (token, &mut [] as &mut [f32]),
+            Part::Logits(logits) => {
+                if self.produced < request.min_tokens && !request.ignore_eos {
+                    end_of_text.iter().for_each(|&id| logits[id as usize] = f32::NEG_INFINITY);
+                }
+                (self.sampler.choose(logits), logits)
+            }
+        };
+        let token = token.ok_or_else(|| Failure::internal(OVERFLOWED))?;
         self.tokens.push(token);
         self.produced += 1;
         let end = end_of_text.contains(&token) && !request.ignore_eos;

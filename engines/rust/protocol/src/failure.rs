@@ -10,6 +10,8 @@ pub enum ErrorKind {
     BadRequest,
     Unavailable,
     Internal,
+    /// The engine cannot continue: its process is replaced.
+    Fatal,
 }
 
 /// An error with one sentence for the client: no paths, no stack trace.
@@ -50,9 +52,33 @@ impl From<anyhow::Error> for Failure {
         match error.downcast::<Failure>() {
             Ok(failure) => failure,
             Err(error) => {
-                eprintln!("{error:?}");
-                Self::internal("the engine failed; its log says why.")
+                let text = format!("{error:?}");
+                eprintln!("{text}");
+                match is_sticky(&text) {
+                    true => Self { kind: ErrorKind::Fatal, message: "the GPU failed; the log says why.".into() },
+                    false => Self::internal("the engine failed; its log says why."),
+                }
             }
         }
+    }
+}
+
+/// Errors of a GPU, as cudarc and CubeCL name them, stay with the process: every later call fails too. Memory that runs
+/// out does not stay. The same rule as in `engines/contract/errors.py`.
+fn is_sticky(text: &str) -> bool {
+    let of_gpu = ["CUDA_ERROR_", "CUBLAS_STATUS_EXECUTION_FAILED", "CUBLAS_STATUS_INTERNAL", "device-side assert"];
+    of_gpu.iter().any(|name| text.contains(name)) && !text.contains("CUDA_ERROR_OUT_OF_MEMORY")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_stays_with_the_process_ends_it() {
+        let kind = |text: &'static str| Failure::from(anyhow::anyhow!(text)).kind;
+        assert_eq!(kind("DriverError(CUDA_ERROR_ILLEGAL_ADDRESS, \"an illegal memory access\")"), ErrorKind::Fatal);
+        assert_eq!(kind("DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")"), ErrorKind::Internal);
+        assert_eq!(kind("shape mismatch in matmul"), ErrorKind::Internal);
     }
 }

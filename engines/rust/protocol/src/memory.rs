@@ -37,10 +37,24 @@ pub fn free_memory() -> Option<u64> {
 
 /// Free memory of an NVIDIA GPU in bytes, as its driver reports it; `None` where it does not. `ordinal` is CUDA's.
 pub fn free_gpu_memory(ordinal: usize) -> Option<u64> {
+    mebibytes(&asked_of_driver("memory.free", ordinal)?)
+}
+
+/// Whether an NVIDIA GPU multiplies bfloat16: `dtype=auto` is float16 on older ones, for every engine. The same bound
+/// as in `engines/machine/devices.py`.
+pub fn has_bfloat16(ordinal: usize) -> bool {
+    asked_of_driver("compute_cap", ordinal).is_none_or(|capability| is_new_enough(&capability))
+}
+
+fn is_new_enough(capability: &str) -> bool {
+    capability.trim().split('.').next().and_then(|major| major.parse::<u32>().ok()).is_none_or(|major| major >= 8)
+}
+
+fn asked_of_driver(field: &str, ordinal: usize) -> Option<String> {
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-    let asked = ["--query-gpu=memory.free", "--format=csv,noheader,nounits", "--id"];
+    let asked = [&format!("--query-gpu={field}"), "--format=csv,noheader,nounits", "--id"];
     let said = Command::new("nvidia-smi").args(asked).arg(gpu_name(ordinal, visible.as_deref())).output().ok()?;
-    mebibytes(&String::from_utf8(said.stdout).ok()?)
+    String::from_utf8(said.stdout).ok()
 }
 
 /// What the driver calls CUDA's GPU of this ordinal: CUDA counts only the visible ones.
@@ -84,5 +98,10 @@ mod tests {
         assert_eq!(gpu_name(0, Some("")), "0");
         assert_eq!(mebibytes("80995\n"), Some(80_995 << 20));
         assert_eq!(mebibytes("[N/A]\n"), None);
+    }
+
+    #[test]
+    fn bfloat16_begins_with_compute_capability_8() {
+        assert_eq!(["7.5\n", "8.0\n", "12.0\n", "[N/A]\n"].map(is_new_enough), [false, true, true, true]);
     }
 }

@@ -169,6 +169,8 @@ pub struct Stats {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_memory_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_memory_peak_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_cache_usage: Option<f64>,
 }
 

@@ -19,6 +19,10 @@ impl Sampler {
         Self { temperature: request.temperature, top_p: request.top_p, random, candidates: Vec::new() }
     }
 
+    pub(crate) fn is_greedy(&self) -> bool {
+        self.temperature < GREEDY_BELOW
+    }
+
     /// `logits`: one per token of the vocabulary. `None` where no token can be chosen: a model that overflowed its
     /// number format gives NaN for all of them.
     pub fn choose(&mut self, logits: &[f32]) -> Option<u32> {
@@ -26,7 +30,7 @@ impl Sampler {
         if most == f32::NEG_INFINITY {
             return None;
         }
-        Some(if self.temperature < GREEDY_BELOW { first(logits, most) } else { self.draw(logits, most) })
+        Some(if self.is_greedy() { first(logits, most) } else { self.draw(logits, most) })
     }
 
     fn draw(&mut self, logits: &[f32], most: f32) -> u32 {

@@ -8,9 +8,9 @@ stands: what the pieces cost is measured once, before the run (`measuring.py`), 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from random import Random
 
@@ -27,6 +27,7 @@ from loadtests.harness.workload.words import (
 MIN_WORDS = 4  # however short the prompt: with fewer, the prompts of many users would repeat
 LONG = 2048  # tokens from which a prompt is made of runs that were drawn beforehand,
 UNIQUE = 512  # after so many that are its own, so that a prefix cache cannot hit the runs
+KEPT_BLOCKS = 50_000  # of recorded prompts: some 20 MB where a block has 64 tokens
 RUN, RUNS = 64, 512  # pieces of a run, and how many runs there are
 
 
@@ -88,7 +89,7 @@ def _drawn(units: Sequence[Unit], costliest: int, tokens: int, rng: Random) -> t
 
 
 @dataclass(frozen=True)
-class Material:
+class PromptSource:
     """`template` are the tokens of a prompt that has only its start, chat template included; `ids` those to draw from.
 
     `exact` says that prompts made of it were checked against the tokenizer, so that they have the tokens wanted.
@@ -113,17 +114,20 @@ class Material:
             return start + self._text(rest, rng) + INSTRUCTION
         return start + self._text(max(least, rest + self.instruction), rng)
 
-    def of_blocks(self, tokens: int, blocks: Sequence[tuple[Random, int]]) -> str:
-        """A prompt of `tokens` tokens made of blocks, each drawn from its own source and of at most so many tokens.
+    def of_blocks(self, tokens: int, blocks: Sequence[str], block_tokens: int, rng: Random) -> str:
+        """A prompt of `tokens` tokens made of blocks by their names, and of words of its own where they end earlier.
 
         The first block holds the chat template too. Prompts that begin with the same blocks begin with the same text.
         """
-        parts, left = [START], tokens
-        for rng, size in blocks:
-            whole = min(size, left)
-            left -= whole
-            parts.append(self._text(whole - (self.template if len(parts) == 1 else 0), rng))
-        return "".join(parts)
+        parts, left = [START], tokens - self.template
+        for name in blocks:
+            size = block_tokens - (self.template if len(parts) == 1 else 0)
+            if size <= left:
+                parts.append(self._block(name, size))
+            elif left > 0:
+                parts.append(self._text(left, Random(f"block {name}")))
+            left -= size
+        return "".join(parts) + (self._text(left, rng) if left > 0 else "")
 
     def message(self, tokens: int, rng: Random) -> str:
         """A later message of a conversation, which adds `tokens` tokens and what the template puts around it."""
@@ -149,6 +153,11 @@ class Material:
         words, left = self._words.drawn(tokens, rng)
         return words + self._words.filling(left, rng)
 
+    @cached_property
+    def _block(self) -> Callable[[str, int], str]:
+        """The text of a block. A session sends most of its blocks again with each request."""
+        return lru_cache(KEPT_BLOCKS)(lambda name, tokens: self._text(tokens, Random(f"block {name}")))
+
     def _shared(self, tokens: int, seed: str) -> str:
         if (tokens, seed) not in self._made:
             self._made[tokens, seed] = self._text(tokens, Random(f"prefix {seed}"))
@@ -168,9 +177,9 @@ class Material:
         return {}
 
 
-def assumed(kind: Kind, chat: bool) -> Material:
+def assumed(kind: Kind, chat: bool) -> PromptSource:
     """Where there is no tokenizer: a token a word."""
-    return Material(
+    return PromptSource(
         kind,
         template=1 + (ASSUMED_TEMPLATE if chat else 0),
         instruction=ASSUMED_INSTRUCTION,
@@ -178,7 +187,7 @@ def assumed(kind: Kind, chat: bool) -> Material:
     )
 
 
-def with_template(material: Material, prompt_tokens: int | None, known: bool) -> Material:
+def with_template(source: PromptSource, prompt_tokens: int | None, known: bool) -> PromptSource:
     """The same, where the server counted `prompt_tokens` for a prompt of the start alone; it may not have counted."""
-    template = material.template if prompt_tokens is None else prompt_tokens
-    return replace(material, template=template, exact=material.exact and known)
+    template = source.template if prompt_tokens is None else prompt_tokens
+    return replace(source, template=template, exact=source.exact and known)

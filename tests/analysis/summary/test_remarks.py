@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analysis.compare.findings_text import remarks
 from analysis.data.load import load_run
+from analysis.summary.remarks import remarks
 from analysis.summary.run_summary import summarise
 from records.view import Finding, StageKey
 from tests.support.analysis.synthetic import Engine, simulate

@@ -1,0 +1,107 @@
+"""The loads of a run as people write them, a stage for each: users (--stages) and requests per second (--rate).
+
+10,20-40:10          10 users, then 20, 30 and 40 (from, to, step)
+20x300,60x60,20x300  20 users for 300 s, 60 for 60 s, 20 again for 300 s: each stage has a length of its own
+2,4-8:2              2 requests a second, then 4, 6 and 8; `8x60` lasts 60 s
+2..20                a ramp: the rate of the warm-up is 2, and it rises to 20 over the window
+20x5+2x25            a cycle within one stage: 20 requests a second for 5 s, then 2 for 25 s, repeated
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from records.load import Load, Rate, Users
+from settings.schema import UserMistake, whole_numbers
+
+USERS = "10,20,40, 10-100:10 (from, to, step), or 20x300,60x60 (20 users for 300 s, then 60 for 60 s)"
+RATES = (
+    "2,4,8, 1-20:1 (from, to, step), 8x60,4x30 (8 for 60 s, then 4 for 30 s), 2..20 (a ramp), or 20x5+2x25 (a cycle in "
+    "one stage: 20 for 5 s, then 2 for 25 s, repeated)"
+)
+NUMBER = r"(\d+\.?\d*|\.\d+)"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadStep:
+    """The load of one stage; `seconds` where it has a length of its own, warm-up included."""
+
+    load: Load
+    seconds: float | None = None
+
+    def with_arrivals(self, process: str) -> LoadStep:
+        """Requests per second arrive by this process; users are as they were."""
+        if isinstance(self.load, Users):
+            return self
+        return replace(self, load=msgspec.structs.replace(self.load, arrivals=process))
+
+    def __str__(self) -> str:
+        load = self.load.profile if isinstance(self.load, Rate) and self.load.profile else f"{self.load.value:g}"
+        return load if self.seconds is None else f"{load}x{self.seconds:g}"
+
+
+def parse_users(text: str) -> tuple[LoadStep, ...]:
+    """Raises `UserMistake`."""
+    try:
+        steps = tuple(_steps(text, _users))
+    except ValueError:
+        steps = ()
+    if not steps:
+        raise UserMistake(f"stages are numbers of users, such as {USERS}, not `{text}`.")
+    return steps
+
+
+def parse_rates(text: str) -> tuple[LoadStep, ...]:
+    """None for an empty text. Raises `UserMistake`."""
+    try:
+        return tuple(_steps(text, _rates))
+    except ValueError:
+        raise UserMistake(f"rates are requests per second above 0, such as {RATES}, not `{text}`.") from None
+
+
+def write_steps(steps: Sequence[LoadStep]) -> str:
+    return ",".join(map(str, steps))
+
+
+def _steps(text: str, loads: Callable[[str], Iterable[Load]]) -> Iterator[LoadStep]:
+    for part in filter(None, text.replace(" ", "").split(",")):
+        is_cycle = "+" in part
+        load, of_its_own, seconds = (part, "", "") if is_cycle else part.partition("x")
+        for each in loads(load):
+            yield LoadStep(each, _positive(float(seconds)) if of_its_own else None)
+
+
+def _users(part: str) -> Iterator[Users]:
+    for count in whole_numbers(part):
+        _positive(count)
+        yield Users(count)
+
+
+def _rates(part: str) -> Iterator[Rate]:
+    if match := re.fullmatch(rf"{NUMBER}\.\.{NUMBER}", part):
+        yield Rate(_positive((float(match[1]) + float(match[2])) / 2), profile=part)
+    elif "+" in part:
+        if not re.fullmatch(rf"{NUMBER}x{NUMBER}(\+{NUMBER}x{NUMBER})*", part):
+            raise ValueError(part)
+        cycle = Rate(0.0, profile=part).cycle
+        whole = sum(_positive(seconds) for _, seconds in cycle)
+        yield Rate(_positive(sum(rate * seconds for rate, seconds in cycle) / whole), profile=part)
+    elif match := re.fullmatch(rf"{NUMBER}-{NUMBER}(?::{NUMBER})?", part):
+        first, last, step = float(match[1]), float(match[2]), _positive(float(match[3] or match[1]))
+        if last < first:
+            raise ValueError(part)
+        for index in range(math.floor((last - first) / step + 1e-9) + 1):
+            yield Rate(_positive(round(first + index * step, 9)))
+    else:
+        yield Rate(_positive(float(part)))
+
+
+def _positive(number: float) -> float:
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(number)
+    return number

@@ -1,0 +1,94 @@
+"""Every engine that this machine can run on its GPU, in 32-bit floats: the tokens of Transformers on the CPU.
+
+make test-gpu
+"""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from engines.contract.base import EngineInfo, EngineStats
+from engines.contract.registry import engine_class
+from engines.machine.devices import gpu_memory, visible_gpus
+from engines.process.loading import load_engine
+from engines.rust.programs import PROGRAMS, find
+from tests.conftest import BackgroundLoop
+from tests.support.engines.small_model import small_model
+from tests.support.engines.ten_questions import Answers, answers_of, assert_those_of_transformers, recorded_questions
+
+pytestmark = pytest.mark.gpu
+
+DEVICE = "cuda"
+LOADING = 55  # seconds
+SMALL = {"batches": "1,4", "lengths": "1024"}  # of which each shape takes a second, or several to compile
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        pytest.param("transformers", {}, id="transformers"),
+        pytest.param("transformers", {"attention": "eager"}, id="transformers, eager attention"),
+        pytest.param("transformers-batching", {}, id="transformers-batching"),
+        pytest.param("pytorch-baseline", {}, id="pytorch-baseline"),
+        pytest.param("torch-jit", SMALL, id="torch-jit"),
+        pytest.param("torch-compile", SMALL | {"batches": "4"}, id="torch-compile"),
+        pytest.param("cuda-graph", SMALL, id="cuda-graph"),
+        pytest.param("compile-cuda-graph", SMALL | {"batches": "4"}, id="compile-cuda-graph"),
+        pytest.param("candle", {}, id="candle, one at a time"),
+        pytest.param("candle", {"concurrency": "16"}, id="candle, in a batch"),
+        pytest.param("burn", {"concurrency": "16"}, id="burn"),
+    ],
+)
+def test_the_tokens_are_those_of_transformers_on_a_cpu(
+    name: str, options: dict[str, str], background: BackgroundLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name in PROGRAMS:
+        monkeypatch.setenv("ENGINEBENCH_RUST_PROFILE", "release")
+        program = find(name)
+        if program is None or DEVICE not in program.parent.name.split("+"):
+            pytest.skip(f"{name} is not built for a GPU: make engines FEATURES=cuda")
+    elif (reason := engine_class(name).why_not_here()) is not None:
+        pytest.skip(reason)
+    exact = {} if name == "pytorch-baseline" else {"dtype": "float32"}
+    questions = recorded_questions()
+
+    async def work() -> tuple[EngineInfo, Answers, EngineStats]:
+        engine = load_engine(name, small_model(), {"device": DEVICE} | exact | options)
+        info = await engine.start()
+        try:
+            return info, await answers_of(engine, info, questions), await engine.stats()
+        finally:
+            await engine.stop()
+
+    info, answers, stats = background.run(work(), LOADING)
+    assert_those_of_transformers(answers, info, questions)
+    assert info.device.startswith(DEVICE)
+    assert stats.device_memory_peak_bytes is not None
+    assert stats.device_memory_peak_bytes >= 1_000_000
+
+
+def test_quantised_candle_answers(background: BackgroundLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINEBENCH_RUST_PROFILE", "release")
+    program = find("candle")
+    if program is None or "cuda" not in program.parent.name.split("+"):
+        pytest.skip("candle is not built for a GPU: make engines FEATURES=cuda")
+    questions = recorded_questions()[:2]
+
+    async def work() -> Answers:
+        engine = load_engine("candle", small_model(), {"device": "cuda", "dtype": "q8_0", "concurrency": "4"})
+        info = await engine.start()
+        try:
+            return await answers_of(engine, info, questions)
+        finally:
+            await engine.stop()
+
+    assert all(background.run(work(), LOADING).alone)
+
+
+def test_memory_is_what_nvidia_smi_says() -> None:
+    words = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    totals = [gpu.total / 2**20 for gpu in gpu_memory(visible_gpus())]
+    assert totals == pytest.approx([float(text) for text in printed][: len(totals)], rel=0.02)

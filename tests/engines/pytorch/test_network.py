@@ -1,0 +1,104 @@
+"""Quantisation while loading: what the installed library can do, and the weights' format that is reported."""
+
+import sys
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from engines.contract.base import Model
+from engines.contract.errors import EngineUnavailable
+from engines.models.size import quantised_before
+from engines.pytorch import network
+from engines.pytorch.network import _group_size, loading_settings, weights_format
+from tests.support.engines.tiny_models import write_tiny
+
+pytestmark = pytest.mark.xdist_group("torch")
+GPU = torch.device("cuda")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return write_tiny(tmp_path_factory.mktemp("tiny"), "llama")[0]
+
+
+class Packing(Enum):
+    """As torchao 0.18 has them."""
+
+    PLAIN = "plain"
+    TILE_PACKED_TO_4D = "tile_packed_to_4d"
+
+
+@dataclass
+class Int4(SimpleNamespace):
+    """The signature of torchao 0.18's `Int4WeightOnlyConfig`, as far as it is used."""
+
+    group_size: int = 128
+    int4_packing_format: Any = Packing.PLAIN
+
+
+@pytest.fixture(autouse=True)
+def torchao(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("torchao.quantization")
+    module.Int4WeightOnlyConfig, module.Int8WeightOnlyConfig = Int4, SimpleNamespace  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torchao", ModuleType("torchao"))
+    monkeypatch.setitem(sys.modules, "torchao.quantization", module)
+    monkeypatch.setattr(network, "find_spec", lambda name: object())
+    monkeypatch.setattr(network, "version", lambda name: "0.18.0")
+    monkeypatch.setattr("transformers.TorchAoConfig", lambda made: made)
+
+
+def test_4_bits_on_a_gpu_take_the_kernel_that_torch_has(model: Model) -> None:
+    made = loading_settings("torchao-int4", model, GPU, torch.bfloat16)["quantization_config"]
+    assert (made.int4_packing_format, made.group_size) == ("tile_packed_to_4d", 128)
+
+
+def test_weights_that_share_a_scale_are_of_one_row() -> None:
+    smollm2 = SimpleNamespace(hidden_size=576, intermediate_size=1536, num_attention_heads=9, head_dim=64)
+    assert _group_size(smollm2) == 64
+    with pytest.raises(EngineUnavailable, match=r"grouped by 32 and more, and rows of this model are not \(48\)"):
+        _group_size(SimpleNamespace(hidden_size=48, intermediate_size=96, num_attention_heads=3, head_dim=16))
+
+
+def test_what_the_library_has_no_kernel_for_is_refused(model: Model) -> None:
+    with pytest.raises(EngineUnavailable, match=r"torchao 0\.18\.0 has no 4-bit kernel for cpu; use torchao-int8"):
+        loading_settings("torchao-int4", model, torch.device("cpu"), torch.bfloat16)
+    with pytest.raises(EngineUnavailable, match="with bfloat16 only, not with float16"):
+        loading_settings("torchao-int4", model, GPU, torch.float16)
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({}, None),
+        ({"quantization_config": None}, None),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "gptq-int4"),
+        ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}, "bitsandbytes-int8"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "fp8"),
+    ],
+)
+def test_weights_that_were_quantised_before(config: dict[str, Any], name: str | None) -> None:
+    assert quantised_before(config) == name
+    net = SimpleNamespace(config=SimpleNamespace(to_dict=lambda: config))
+    assert weights_format(net, torch.bfloat16, "none") == (name or "bfloat16")
+    assert weights_format(net, torch.bfloat16, "bnb-int4") == "int4"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("quantise", ["torchao-int8", "torchao-int4", "bnb-int8", "bnb-int4"])
+def test_quantised_weights_answer_on_a_gpu(quantise: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    pytest.importorskip("torchao" if quantise.startswith("torchao") else "bitsandbytes")
+    from engines.contract.base import GenerateRequest
+    from engines.models.fetch import fetch_model
+    from engines.transformers import TransformersEngine, TransformersOptions
+
+    engine = TransformersEngine(fetch_model(), TransformersOptions(quantise=quantise))
+    info = engine.load()
+    assert (info.dtype, info.options["activations"]) == (quantise.rpartition("-")[2], "bfloat16")
+    request = GenerateRequest("", tuple(engine._tokenizer.encode("The capital of France is").ids), 8)
+    assert "Paris" in "".join(chunk.text for chunk in engine.generate_blocking(request))
