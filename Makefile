@@ -121,8 +121,8 @@ plans: $(STAMP) ## errors and promises of capacity plans on servers of known cos
 	$(BIN)/python -m validation.plan.plans
 	$(BIN)/python -m validation.plan.futures --output validation/results/plan_futures.json
 
-searches: $(STAMP) ## accuracy and cost of the search for capacity (about half an hour)
-	$(BIN)/python -m validation.statistics.searches
+searches: $(STAMP) ## coverage and cost of the search for capacity (some minutes)
+	$(BIN)/python -m validation.statistics.capacity
 
 demo: $(STAMP) ## two engines, 4 to 16 users, one table, one report (about five minutes)
 	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs \

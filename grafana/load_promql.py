@@ -22,7 +22,7 @@ RUN_START = "enginebench_load_run_start_seconds"
 OBJECTIVE = "enginebench_load_objective_seconds"
 USERS, OFFERED_RATE = "enginebench_load_users", "enginebench_load_offered_rate"
 
-FINISHED, FAILED = 'outcome!="cut_off"', 'outcome!~"ok|cut_off"'
+FINISHED, FAILED = 'outcome!~"cut_off|unsent"', 'outcome!~"ok|cut_off|unsent"'
 CHOSEN_RUN = 'run=~"$run",engine=~"$engine",model=~"$model"'
 LAST_EDGE = 1000  # seconds; beyond it the exporter counts failed requests, which are infinitely late
 NO_RUN = "no load test is running"

@@ -3,10 +3,10 @@
     locust -f loadtests/capacity.py --host http://127.0.0.1:8000 --headless --slo ttft_p95=0.5,failures=0.01
     enginebench run capacity --engine transformers --slo ttft_p95=0.5,tpot_p95=0.04 --by users
 
-Short probes locate the capacity; longer ones slightly below and above it run until a sequential test has decided each.
-Each probe is a stage of the report. Near capacity, latencies are strongly correlated, and thousands of requests carry
-the information of dozens, so a search takes tens of thousands of requests. What --search-seconds does not suffice for
-is reported as undecided. Exit code: 0 found, 1 not found, 2 a usage error.
+Short probes locate the capacity; longer ones below and above it then certify a bracket around it, all of them together.
+Each probe is a stage of the report. A search ends when the bracket is as narrow as --search-precision asks (± 20 %), or
+when --search-seconds are up: it then says what it has certified, and what more time would give. Exit code: 0 if the
+precision was certified, 1 if not, 2 a usage error.
 """
 
 from loadtests.harness.scenario import Scenario, slo

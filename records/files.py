@@ -1,6 +1,7 @@
 """A run on disk, readable by anything:
 
     runs/<id>/meta.json          what, where, when, with which settings and stages (`RunMeta`)
+    runs/<id>/journal.jsonl      a `JournalLine` as each stage, boundary or event happens, until `meta.json` has all
     runs/<id>/requests*.jsonl    a `SentRecord` as each request is sent, a `RequestRecord` as it ends; a file per worker
     runs/<id>/telemetry*.jsonl   one `TelemetrySample` about once a second; the server is in `telemetry.jsonl`
 
@@ -19,7 +20,7 @@ from typing import TypeVar
 import msgspec
 
 from records.request import Line, RequestRecord
-from records.run import SCHEMA_VERSION, RunMeta
+from records.run import SCHEMA_VERSION, JournalLine, RunMeta
 from records.telemetry import TelemetrySample
 
 BLOCK_BYTES = 2 * 1024 * 1024
@@ -27,6 +28,8 @@ MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # no JSON
 T = TypeVar("T")
 _requests = msgspec.json.Decoder(Line)
 _samples = msgspec.json.Decoder(TelemetrySample)
+_journal = msgspec.json.Decoder(JournalLine)
+JOURNAL = "journal.jsonl"
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -46,17 +49,32 @@ def write_meta(folder: Path, meta: RunMeta) -> None:
     write_atomically(folder / "meta.json", msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n")
 
 
+def close_journal(folder: Path, meta: RunMeta) -> None:
+    """Write the whole of `meta`, which then needs no journal. Raises `OSError`: then the journal stays."""
+    write_meta(folder, meta)
+    (folder / JOURNAL).unlink(missing_ok=True)
+
+
 def read_meta(folder: Path) -> RunMeta:
-    """Raises `FileNotFoundError` where `folder` is no run, `ValueError` where its `meta.json` cannot be understood."""
-    path = folder / "meta.json"
+    """A run as it is known: its `meta.json`, and what its journal adds where it goes on or was killed.
+
+    Raises `FileNotFoundError` where `folder` is no run, `ValueError` where its `meta.json` cannot be understood.
+    """
+    path, journal = folder / "meta.json", folder / JOURNAL
+    lines: list[JournalLine] = []
+    with suppress(FileNotFoundError):  # first: it is removed once `meta.json` is complete
+        lines = [line for block in blocks_of(journal) for line in _decoded(block, _journal)]
     content = path.read_bytes()
     try:
         schema = msgspec.json.decode(content, type=_Version).schema
         if schema != SCHEMA_VERSION:
             raise ValueError(f"{folder} has records of schema {schema}; this version reads {SCHEMA_VERSION}.")
-        return msgspec.json.decode(content, type=RunMeta)
+        meta = msgspec.json.decode(content, type=RunMeta)
     except msgspec.DecodeError as error:
         raise ValueError(f"{path} cannot be understood ({error}): is it from another version?") from None
+    for line in lines:
+        meta = meta.after(line)
+    return meta
 
 
 class _Version(msgspec.Struct):

@@ -253,7 +253,8 @@ class OneUnless(Formula):
 
 @dataclass(frozen=True, slots=True)
 class ByOutcome(Formula):
-    """One formula for requests that ended `ok`, one for those that were `cut_off`, one for all failures."""
+    """One formula for requests that ended `ok`, one for those that were `cut_off`, one for all failures. One that was
+    `unsent` has no value."""
 
     ok: Formula
     cut_off: Formula
@@ -322,7 +323,8 @@ def _code(formula: Formula, name_of: Callable[[Formula], str]) -> str:
         case FirstOf(first, second):
             return f"{name_of(second)} if {name_of(first)} is None else {name_of(first)}"
         case ByOutcome(ok, cut_off, failed):
-            others = f"{name_of(cut_off)} if record.outcome == 'cut_off' else {name_of(failed)}"
+            judged = f"{name_of(failed)} if record.outcome != 'unsent' else None"
+            others = f"{name_of(cut_off)} if record.outcome == 'cut_off' else {judged}"
             return f"{name_of(ok)} if record.outcome == 'ok' else {others}"
         case Both(one, other):
             return f"min({name_of(one)}, {name_of(other)})"

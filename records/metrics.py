@@ -258,7 +258,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         "failed",
         "share",
         "failed ÷ attempted",
-        "every outcome but ok and cut_off",
+        "every outcome but ok, cut_off and unsent",
         "lower",
         Shown(compared=VALUE),
     ),

@@ -13,10 +13,14 @@ import msgspec
 
 from records.stage import Nanoseconds
 
-Outcome = Literal["ok", "http_error", "rejected", "timeout", "disconnected", "bad_stream", "dropped", "cut_off"]
+Outcome = Literal[
+    "ok", "http_error", "rejected", "timeout", "disconnected", "bad_stream", "dropped", "unsent", "cut_off"
+]
 """How a request ended. `rejected` is a 429 or 503; `disconnected` a stream that ended early; `bad_stream` a malformed
 one, an error inside it or a finish reason that is a failure; `dropped` an open-loop arrival that the limit on requests
-in flight kept back; `cut_off` was stopped by the run's own end: censored, neither a success nor a failure."""
+in flight kept back; `unsent` could not be sent for want of the load generator's own descriptors, ports, buffers or
+memory: not the server's failure, and the run is invalid; `cut_off` was stopped by the run's own end: censored, neither
+a success nor a failure."""
 
 TokenSource = Literal["usage", "tokenizer"]
 Stamps = Literal["kernel", "user"]

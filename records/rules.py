@@ -30,7 +30,8 @@ from records.formula import (
 
 MARGIN = 1.05  # practical significance: a smaller ratio is no reason to change engines
 SIGNIFICANCE = 0.05  # chance of a difference between equal engines, after correction, from which it is not claimed
-NO_FAILURE = ("ok", "cut_off")
+UNJUDGED = ("cut_off", "unsent")  # censored, and the load generator's own failure: the server is not judged by them
+NO_FAILURE = ("ok", *UNJUDGED)
 FAILURES_BORNE = 0.05  # share of failed requests above which a stage is no evidence that a load can be served
 
 Answer = Literal["met", "missed", "not enough evidence"]
@@ -39,7 +40,7 @@ Claim = Literal["better", "worse", "alike", "not shown"]
 
 
 def is_failure(outcome: str) -> bool:
-    """Every outcome but `ok` and `cut_off`, which is censored."""
+    """Every outcome but `ok` and those of `UNJUDGED`."""
     return outcome not in NO_FAILURE
 
 

@@ -1,11 +1,12 @@
-"""What a run is: the contents of `meta.json`."""
+"""What a run is: the contents of `meta.json`, and the lines of `journal.jsonl` that complete it while it goes on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from records.request import JsonLine
 from records.search import SearchRecord
 from records.stage import Nanoseconds, Stage, StagePlan
 
@@ -71,6 +72,18 @@ class RunMeta(RunFacts):
     imported: Imported | None = None  # from another tool's results
     schema: int = SCHEMA_VERSION
 
+    def after(self, line: JournalLine) -> RunMeta:
+        """With what a line adds."""
+        meta, stage = self, line.stage
+        if stage is not None:
+            plan = (*self.plan, stage.plan) if stage.index >= len(self.plan) else self.plan
+            meta = replace(meta, stages=(*self.stages[: stage.index], stage), plan=plan)
+        if line.event is not None and line.event not in self.events:
+            meta = replace(meta, events=(*self.events, line.event))
+        if line.search is not None:
+            meta = replace(meta, search=line.search)
+        return meta
+
     def client_error_at(self, load: float, run_delay: float = 0.0) -> float | None:
         """Seconds by which the client's TTFT may be off at p99, at `load` streamed chunks per second.
 
@@ -79,3 +92,15 @@ class RunMeta(RunFacts):
         """
         harder = [error for chunks, delay, error in self.client_error if chunks >= load and delay >= run_delay]
         return min(harder, default=None)
+
+
+class JournalLine(JsonLine, kw_only=True, gc=False, omit_defaults=True):
+    """Something that has changed: a stage has begun or one of its boundaries is known, something was done to the
+    server, or a search has decided a probe.
+
+    A stage takes the place of the one with its index and of all that follow.
+    """
+
+    stage: Stage | None = None
+    event: RunEvent | None = None
+    search: SearchRecord | None = None

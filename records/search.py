@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from records.formatting import format_seconds
+
 Role = Literal["locate", "refine", "below", "above"]
 Verdict = Literal["met", "missed", "undecided"]
 State = Literal["running", "found", "undecided", "missed at the lowest load", "met at the highest load"]
-Limit = Literal["queue", "prefill", "decode", "failures", "time to first token", "time to the whole answer"]
 
 ERROR_RATE = "The error rate is calibrated by simulation, not proven: see docs/statistics.md."
 
@@ -24,50 +25,68 @@ class ProbeShare:
 
 @dataclass(frozen=True, slots=True)
 class ProbeRecord:
-    """One stage of the search. `requests` are those that were judged."""
+    """One stage of the search. `requests` are those that were judged. The verdict of a probe `below` or `above` the
+    estimate is a certificate, from the evidence of all such probes; that of another one only says how it looked."""
 
     stage: int
     load: float
     role: Role
     verdict: Verdict
-    reason: str
     requests: int
     shares: tuple[ProbeShare, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRecord:
-    """`met` is the highest load certified to meet every objective, `missed` the lowest certified to miss one."""
+    """`met` is the highest load certified to meet every objective, `missed` the lowest certified to miss one.
+
+    `precision` is half the bracket that was asked as a share of its middle. `more_seconds` is about how much longer
+    that would take, `None` where it is reached or the last probes do not tell.
+    """
 
     by: str
     unit: str
     objectives: tuple[str, ...]
+    precision: float
     state: State = "running"
     estimate: float | None = None
     met: float | None = None
     missed: float | None = None
-    limited_by: Limit | None = None
+    more_seconds: float | None = None
     requests: int = 0
     probes: tuple[ProbeRecord, ...] = ()
     error_rate: str = ERROR_RATE
 
     @property
+    def bracket(self) -> str:
+        """`about 33 req/s; at least 27, at most 38 certified`"""
+        about = f"about {self.estimate:.3g} {self.unit}" if self.estimate is not None else "unknown yet"
+        ends = [f"at least {self.met:.3g}"] if self.met is not None else []
+        ends += [f"at most {self.missed:.3g}"] if self.missed is not None else []
+        if not ends:
+            return f"{about}; nothing certified yet" if self.estimate is not None else about
+        return f"{about}; {', '.join(ends)} certified"
+
+    @property
     def sentence(self) -> str:
         """The answer."""
-        unit, slo = self.unit, ", ".join(self.objectives)
-        about = f"about {self.estimate:.3g} {unit}" if self.estimate is not None else "unknown"
-        certified = [f"{self.met:.4g} {unit} meet it"] if self.met is not None else []
-        certified += [f"{self.missed:.4g} {unit} do not"] if self.missed is not None else []
-        bracket = f"certified: {' and '.join(certified)}" if certified else "nothing certified yet"
-        because = f"; limited by {self.limited_by}" if self.limited_by else ""
+        slo = ", ".join(self.objectives)
         judged = f" ({len(self.probes)} probes, {self.requests:,} requests)"
         match self.state:
-            case "found":
-                return f"Capacity at {slo} is {about}; {bracket}{because}{judged}."
             case "running":
-                return f"capacity {about}, {bracket}"
-            case "undecided":
-                known = f"{about}; {bracket}" if self.estimate is not None or certified else "nothing was certified"
-                return f"Capacity at {slo} is undecided: {known}{because}{judged}."
+                return f"capacity {self.bracket}"
+            case "found":
+                return f"Capacity at {slo} is {self.bracket}{judged}."
+            case "met at the highest load":
+                return f"Capacity at {slo} is at least {self.met:.3g} {self.unit}, the highest load searched{judged}."
+            case "missed at the lowest load":
+                return f"Capacity at {slo} is below {self.missed:.3g} {self.unit}, the lowest load searched{judged}."
             case _:
-                return f"Capacity at {slo} was not found: it is {self.state}{because}{judged}."
+                return f"Capacity at {slo} is {self.bracket}{judged}. {self._more}"
+
+    @property
+    def _more(self) -> str:
+        asked = f"± {100 * self.precision:.3g} %"
+        if self.more_seconds is None:
+            return f"How much more time {asked} would take is not known yet: raise --search-seconds."
+        return f"About {format_seconds(self.more_seconds)} more would give {asked}: raise --search-seconds."

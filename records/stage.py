@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Annotated, Literal
 
 import msgspec
@@ -84,3 +85,9 @@ class Stage:
 def stage_at(stages: Sequence[Stage], t: Nanoseconds) -> Stage | None:
     """The stage in which `t` lies; `None` before the first and after the last has ended."""
     return next((stage for stage in stages if stage.start <= t and (stage.end is None or t < stage.end)), None)
+
+
+def changed(before: Sequence[Stage], now: Sequence[Stage]) -> Sequence[Stage]:
+    """Those of `now` from the first that is new or different on; the last one where others followed it before."""
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False)))
+    return now[min(same, len(now) - 1) if len(now) < len(before) else same :]

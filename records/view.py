@@ -217,6 +217,7 @@ class StageView:
     metrics: Mapping[str, Distribution]
     quantities: Mapping[str, Estimate]
     gauges: Mapping[str, Level] = field(default_factory=dict)
+    cpu_holder: tuple[str, float] | None = None  # that other process, and its cores, while the load generator had none
     judgements: tuple[Judgement, ...] = ()
     grid: tuple[Judgement, ...] = ()  # by each of `CAPACITY_GRID`
     findings: tuple[Finding, ...] = ()

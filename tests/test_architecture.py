@@ -91,11 +91,6 @@ def test_no_folders_of_the_load_tests_import_each_other_in_a_circle() -> None:
     list(TopologicalSorter(imports).static_order())  # raises where there is a circle, and names it
 
 
-def test_when_requests_are_sent_does_not_depend_on_what_is_sent() -> None:
-    for path in (ROOT / "loadtests/harness/schedule").rglob("*.py"):
-        assert not [name for name in imported(path) if name.startswith("loadtests.harness.workload")], path
-
-
 def test_only_the_load_tests_import_what_patches_the_process() -> None:
     for path in [ROOT / "enginebench.py", *(p for room in ROOMS if room != "loadtests" for p in files(room))]:
         tops = {module.partition(".")[0] for module in imported(path)}

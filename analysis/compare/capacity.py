@@ -265,11 +265,15 @@ def _with_need(judgement: Judgement) -> Judgement:
 
 
 def _certified(engine: EngineRuns, stages: Sequence[StageView], objectives: Sequence[Objective]) -> Answer | None:
-    """The verdict of a search on its own probe; `None` where several runs have the stage."""
+    """The verdict of a search on a load of its own, by its certified bracket; `None` where several runs have the
+    stage."""
     run = next((run for run in engine.runs if stages[0] in run.stages), None)
     if len(stages) != 1 or run is None or run.search is None or not _searched_for(run, objectives):
         return None
-    return next((OF_SEARCH[probe.verdict] for probe in run.search.probes if probe.stage == stages[0].index), None)
+    met, missed = run.search.met, run.search.missed
+    if met is not None and stages[0].load <= met:
+        return "met"
+    return "missed" if missed is not None and stages[0].load >= missed else "not enough evidence"
 
 
 def _limit(engine: EngineRuns, loads: Sequence[LoadJudgement], met: float | None, missed: float | None) -> Limit | None:

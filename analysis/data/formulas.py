@@ -84,7 +84,8 @@ def expression(formula: Formula) -> pl.Expr:
             return pl.when(expression(flag) == 0).then(1.0)
         case ByOutcome(ok, cut_off, failed):
             of_cut_off, of_failed = expression(cut_off), expression(failed)
-            known = pl.when(pl.col("outcome") == "cut_off").then(of_cut_off).otherwise(of_failed)
+            judged = pl.when(pl.col("outcome") != "unsent").then(of_failed)
+            known = pl.when(pl.col("outcome") == "cut_off").then(of_cut_off).otherwise(judged)
             return pl.when(pl.col("outcome") == "ok").then(expression(ok)).otherwise(known)
     raise AssertionError(f"not a formula: {formula!r}")
 

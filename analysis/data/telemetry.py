@@ -51,6 +51,7 @@ class ProcessSamples:
     ended: bool  # in order
     lost: int  # records that it could not write
     users: int | None  # at its last sample
+    cpu_holders: tuple[tuple[int, str, float], ...] = ()  # when it waited for a core: who used the most, and how many
 
     def within(self, quantity: str, start: int, end: int) -> Series:
         instants, values = self.series.get(quantity, NOTHING)
@@ -126,6 +127,23 @@ class TelemetrySeries:
             return None
         return Increase(float(np.trapezoid(watts, instants / SECOND)), int(instants[0]), int(instants[-1]))
 
+    def last_sample(self, quantity: str, end: int) -> int | None:
+        """When it was last sampled before `end`; `None` where it never was."""
+        instants, _ = self.series(quantity, end=end)
+        return int(instants[-1]) if len(instants) else None
+
+    def cpu_holder(self, start: int, end: int) -> tuple[str, float] | None:
+        """Which other process used the most CPU time while the load generator waited for a core, and how many cores."""
+        used: dict[str, list[float]] = defaultdict(list)
+        for process in self.processes.values():
+            for t, name, cores in process.cpu_holders:
+                if start <= t < end:
+                    used[name].append(cores)
+        if not used:
+            return None
+        name = max(used, key=lambda name: sum(used[name]))
+        return name, fmean(used[name])
+
     def of_worst_process(self, quantity: str, start: int, end: int) -> Level | None:
         """One of `OWN`, of the process of the load generator with the largest mean."""
         levels = [_level(process.within(quantity, start, end)) for process in self.processes.values()]
@@ -144,11 +162,14 @@ class _Columns:
         self._instants: dict[str, array[int]] = defaultdict(lambda: array("q"))
         self._values: dict[str, array[float]] = defaultdict(lambda: array("d"))
         self._meanings: dict[str, list[tuple[str, int, Published]]] = {}  # of a name with its labels
+        self.cpu_holders: list[tuple[int, str, float]] = []
 
     def add(self, sample: TelemetrySample) -> None:
         for name in OWN:
             if (value := getattr(sample, name)) is not None:
                 self._append(name, sample.t, value)
+        if sample.cpu_holder is not None and sample.cpu_holder_cores is not None:
+            self.cpu_holders.append((sample.t, sample.cpu_holder, sample.cpu_holder_cores))
         found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for name, published in sample.server.items():
             if name not in self._meanings:
@@ -191,5 +212,7 @@ def read_telemetry(folder: Path) -> TelemetrySeries:
                 last = sample
         if last is not None:
             name = path.stem.removeprefix("telemetry").removeprefix("-")
-            processes[name] = ProcessSamples(columns.series(), last.t, last.last, last.lost, last.users)
+            processes[name] = ProcessSamples(
+                columns.series(), last.t, last.last, last.lost, last.users, tuple(columns.cpu_holders)
+            )
     return TelemetrySeries(processes)

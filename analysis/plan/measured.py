@@ -26,7 +26,7 @@ from analysis.summary.run_summary import RunSummary
 from records.formatting import format_share
 from records.load import Load, Users
 from records.metrics import OBJECTIVES
-from records.rules import FAILURES_BORNE
+from records.rules import FAILURES_BORNE, UNJUDGED
 from records.slo import FAILURES, Objective
 from records.stage import SECOND
 from records.view import StageView
@@ -96,7 +96,7 @@ def _stage(run: RunData, window: Window, several: bool) -> MeasuredStage:
         ok[OBJECTIVES["ntpot"].name].fill_null(math.inf).to_numpy(),  # one that is not known meets no limit
     )
     closed = isinstance(window.load, Users)
-    ended = window.scheduled(due).filter(pl.col("outcome") != "cut_off")
+    ended = window.scheduled(due).filter(~pl.col("outcome").is_in(UNJUDGED))
     return MeasuredStage(
         name=f"{window.key.label} of {run.meta.run_id}" if several else window.key.label,
         label=window.stage.plan.label,

@@ -55,7 +55,7 @@ def report(
     objectives. --price or --gpu adds the cost of tokens, --peak with --slo the number of replicas that each engine
     needs.
 
-    Exit code: 0 good, 1 an objective was missed or not shown to be met or a search found no capacity, 2 a usage error
+    Exit code: 0 good, 1 an objective was missed or not shown to be met or a search is undecided, 2 a usage error
     or an invalid run.
 
     Examples:

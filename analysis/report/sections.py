@@ -25,7 +25,7 @@ from records.metrics import columns
 from records.search import ERROR_RATE
 
 BARS = "▁▂▃▄▅▆▇█"
-ROLES = {"locate": "locate", "refine": "refine the estimate", "below": "certify below it", "above": "certify above it"}
+ROLES = {"locate": "locate", "refine": "estimate", "below": "certify below it", "above": "certify above it"}
 
 
 def answer_table(report: Report) -> TextTable | None:
@@ -219,14 +219,13 @@ def _probes(summaries: Sequence[RunSummary]) -> TextTable | None:
                 or [MISSING] * len(first.objectives)
             ),
             OF_SEARCH[probe.verdict],
-            probe.reason,
         )
         for label, search in searches
         for probe in search.probes
     )
-    headers = ("probe", "engine", first.unit, "to", "requests", *first.objectives, "result", "because")
+    headers = ("probe", "engine", first.unit, "to", "requests", *first.objectives, "result")
     caption = (
         "Under each objective the share of the requests that met it, and of how many effective ones (≈): requests that "
-        f"wait in one queue are alike. {ERROR_RATE}"
+        f"wait in one queue are alike. What locates is no certificate; the others count together. {ERROR_RATE}"
     )
-    return TextTable("Search for capacity", headers, rows, (1, 3, len(headers) - 2, len(headers) - 1), caption)
+    return TextTable("Search for capacity", headers, rows, (1, 3, len(headers) - 1), caption)

@@ -43,6 +43,17 @@ STATISTICAL_RULES: tuple[Rule, ...] = (
 
 RUN_RULES: tuple[RunRule, ...] = (
     RunRule("imported", load_generator.imported, "measure with enginebench for what is missing"),
+    RunRule(
+        "unsent",
+        load_generator.unsent,
+        "raise the limits of its machine (ulimit -n for files, net.ipv4.ip_local_port_range for ports), or use more "
+        "processes (--processes), more machines or fewer users",
+    ),
+    RunRule(
+        "telemetry_stopped",
+        load_generator.telemetry_stopped,
+        "see the server's log and its /metrics; its gauges of that stage are those of the time before",
+    ),
     RunRule("stopped_early", stability.stopped_early, "run it to its end"),
     RunRule(
         "malformed_lines",

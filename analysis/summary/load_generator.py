@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import polars as pl
+
 from analysis.data.load import RunData
 from analysis.data.telemetry import PLANNER
-from records.formatting import format_count, format_seconds, format_share, in_words
+from analysis.data.windows import windows_of
+from records.formatting import counted, format_count, format_seconds, format_share, in_words
 from records.stage import SECOND
+from records.telemetry import COUNTERS, GAUGES
 from records.view import Evidence, StageView
+
+SILENT = 10 * SECOND  # without a sample of the server at the end of a window
 
 
 def imported(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
@@ -16,6 +22,30 @@ def imported(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
     if (origin := run.meta.imported) is not None:
         lacks = in_words(origin.lacks)
         yield Evidence("note", f"the run was made by {origin.tool} and imported from {origin.file}; it has no {lacks}")
+
+
+def unsent(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    """The server is not judged by them, and the load was not what was planned."""
+    details = run.requests.filter(pl.col("outcome") == "unsent")["detail"]
+    if len(details):
+        why = details.drop_nulls().mode().sort()
+        said = f" ({why[0]})" if len(why) else ""
+        requests = counted(len(details), "request")
+        yield Evidence("invalid", f"{requests} could not be sent, for want of the load generator's own resources{said}")
+
+
+def telemetry_stopped(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    """What the server reported earlier in the run, and no longer in the last seconds of a window."""
+    sources = {**GAUGES, **COUNTERS}
+    for window in windows_of(run):
+        last = {name: run.telemetry.last_sample(name, window.end) for name in sources}
+        known = {name: instant for name, instant in last.items() if instant is not None}
+        silent = {name: instant for name, instant in known.items() if window.end - instant > SILENT}
+        if silent:
+            seconds = format_seconds((window.end - max(silent.values())) / SECOND)
+            titles = in_words([sources[name].title for name in silent])
+            what = "no longer answered" if silent == known else f"no longer had {titles}"
+            yield Evidence("warn", f"the server's /metrics {what} in the last {seconds} of the window", window.key)
 
 
 def several_hosts(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:

@@ -24,6 +24,7 @@ from records.counts import OF_ANSWERS, OF_REQUESTS
 from records.formula import Between, Field, Formula
 from records.load import Users
 from records.metrics import QUANTITIES, REQUEST_METRICS
+from records.rules import UNJUDGED
 from records.slo import RunObjectives
 from records.view import Distribution, Estimate
 
@@ -54,7 +55,7 @@ class StageData:
     @cached_property
     def attempted(self) -> pl.DataFrame:
         """Ended, well or not."""
-        ended = self.scheduled.select("outcome", "detail", "user").filter(pl.col("outcome") != "cut_off")
+        ended = self.scheduled.select("outcome", "detail", "user").filter(~pl.col("outcome").is_in(UNJUDGED))
         return ended.with_columns(failed=pl.col("outcome") != "ok")
 
     @property

@@ -17,7 +17,7 @@ from analysis.data.windows import Window, windows_of
 from analysis.stats.estimate import Floats
 from records.formatting import counted, format_seconds
 from records.load import Rate
-from records.rules import percentile
+from records.rules import UNJUDGED, percentile
 from records.run import READY, STARTED
 from records.stage import SECOND, Nanoseconds
 from records.view import Evidence, Severity, StageView
@@ -87,7 +87,7 @@ def recover(
     `None` where fewer than 20 tell what the band is, or more than 5 % of them failed.
     """
     ok = pl.col("outcome") == "ok"
-    rows = requests.filter(pl.col("outcome") != "cut_off").select(
+    rows = requests.filter(~pl.col("outcome").is_in(UNJUDGED)).select(
         "t_sched", "t_first", "t_end", ttft=pl.when(ok).then(pl.col("ttft_user")).otherwise(np.inf)
     )
     rows = rows.drop_nulls("ttft")

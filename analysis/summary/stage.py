@@ -45,6 +45,7 @@ def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
         metrics={**stage.metrics, ICL.name: chunk_gaps(stage.flows.gaps[window.key.index])},
         quantities=quantities_of(stage),
         gauges=_gauges(run, window),
+        cpu_holder=run.telemetry.cpu_holder(window.start, window.end),
         judgements=judge(scheduled, objectives),
         grid=judge_grid(scheduled),
         curves=curves(stage.ok),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from records.formatting import format_count, format_error, format_seconds, significant
+from records.formatting import format_count, format_error, format_seconds, format_share, significant
 from records.view import Evidence, Severity, StageView
 
 # How late the load generator may be: the larger of some milliseconds and a share of the median TTFT it measures.
@@ -11,6 +11,7 @@ ERROR = (0.001, 0.05)  # (seconds, share) likewise, of its calibrated error
 FEW_SAMPLES = 100  # requests: with fewer, a p99 is one of them
 MERGED = 0.01  # share of first tokens that were read late and with others: from here on it moves p99
 CPU_BOUND = 0.9  # cores of a process that has one thread
+CROWDED = 0.1  # share of the time in which it was ready to run and had no core
 USERS_RUNNING = (0.99, 0.90)  # share of the planned users: fewer is a warning, and then an invalid run
 
 
@@ -81,6 +82,23 @@ def client_cpu_bound(view: StageView) -> Evidence | None:
     if cpu is None or cpu.mean < CPU_BOUND:
         return None
     words = f"the load generator's busiest process used {significant(cpu.mean)} cores, and can use one"
+    return Evidence("warn", words)
+
+
+def crowded(view: StageView) -> bool:
+    """Whether other programs had the cores that the load generator needed."""
+    delay = view.gauges.get("run_delay")
+    return delay is not None and delay.mean >= CROWDED
+
+
+def waited_for_cpu(view: StageView) -> Evidence | None:
+    delay = view.gauges.get("run_delay")
+    if delay is None or not crowded(view):
+        return None
+    words = f"the load generator was ready to run and waited for a CPU {format_share(delay.mean)} of the time"
+    if view.cpu_holder is not None:
+        name, cores = view.cpu_holder
+        words += f"; meanwhile `{name}` used {significant(cores)} cores, the most of all other processes"
     return Evidence("warn", words)
 
 

@@ -48,13 +48,28 @@ def _tokenizer_known(run: RunMeta) -> bool:
     return bool(run.workload.get("prompt_length_measured"))
 
 
+OWN_CORE = (
+    "give the load generator a core of its own (taskset, or fewer threads for the server) or another machine; more "
+    "--processes would wait for the same cores"
+)
+
+
+def _by_cause(kind: str, check: Callable[[StageView], Evidence | None], remedy: str) -> tuple[Rule, Rule]:
+    """A load generator is late because it has too much to do, which has a remedy, or because others have its cores."""
+    return (
+        Rule(kind, lambda view: None if load_generator.crowded(view) else check(view), remedy),
+        Rule(kind, lambda view: check(view) if load_generator.crowded(view) else None, OWN_CORE),
+    )
+
+
 STAGE_RULES: tuple[Rule, ...] = (
-    Rule(
+    Rule("waited_for_cpu", load_generator.waited_for_cpu, OWN_CORE),
+    *_by_cause(
         "users_missing",
         load_generator.users_missing,
         "make the warm-up longer than users take to start; if a worker process was lost, run again",
     ),
-    Rule(
+    *_by_cause(
         "client_late",
         load_generator.client_late,
         "give the load generator more processes (--processes) or a machine of its own",
@@ -69,7 +84,7 @@ STAGE_RULES: tuple[Rule, ...] = (
         load_generator.event_loop_late,
         "stop other programs on that machine, or use a separate machine for the load generator",
     ),
-    Rule(
+    *_by_cause(
         "read_together",
         load_generator.read_together,
         "give the load generator more processes (--processes) or a machine of its own",

@@ -1,10 +1,11 @@
 """GPU metrics for Prometheus. A thread reads the GPUs once a second; a scrape returns the last readings and never
-waits for a driver."""
+waits for a driver. Readings that are no longer renewed, because a driver fails or hangs, vanish."""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -16,6 +17,8 @@ from servers.gpu.nvml import NvmlDriver
 
 log = logging.getLogger("enginebench.gpu")
 
+STALE = 5.0  # seconds, or periods where those are longer, after which a reading is no longer that of now
+
 
 class GpuCollector(Collector):
     """All GPUs of this server. `start` and `stop` the thread that reads them; without a GPU there is no thread."""
@@ -25,6 +28,8 @@ class GpuCollector(Collector):
         self._drivers = drivers
         self._gpus: list[tuple[Driver, Gpu]] = []
         self._readings: Mapping[str, Reading] = {}  # by the GPU's index; replaced by the thread, never modified
+        self._read_at = 0.0
+        self._failing: set[str] = set()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -45,8 +50,17 @@ class GpuCollector(Collector):
             self._thread.join(timeout=5)
 
     def sample(self) -> None:
-        """Read every GPU now."""
-        self._readings = {gpu.index: gpu.read() for _, gpu in self._gpus}
+        """Read every GPU now. One that cannot be read is left out, and that is logged once."""
+        readings: dict[str, Reading] = {}
+        for _, gpu in self._gpus:
+            try:
+                readings[gpu.index] = gpu.read()
+                self._failing.discard(gpu.index)
+            except Exception as error:  # whatever a driver raises, the next reading may succeed
+                if gpu.index not in self._failing:
+                    log.warning("GPU %s cannot be read, and has no metrics until it can: %r", gpu.index, error)
+                self._failing.add(gpu.index)
+        self._readings, self._read_at = readings, time.monotonic()
 
     def _run(self) -> None:
         while not self._stopping.wait(self._period):
@@ -54,7 +68,7 @@ class GpuCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         readings = self._readings
-        if not readings:
+        if not readings or time.monotonic() - self._read_at > STALE * max(1.0, self._period):
             return
         info = InfoMetricFamily(PREFIX.rstrip("_"), "The GPUs of this server.")
         for driver, gpu in self._gpus:

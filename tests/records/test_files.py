@@ -5,14 +5,24 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from records.files import read_meta, read_requests, read_telemetry, write_atomically, write_meta
+from records.files import (
+    JOURNAL,
+    close_journal,
+    read_meta,
+    read_requests,
+    read_telemetry,
+    write_atomically,
+    write_meta,
+)
 from records.load import Rate
 from records.request import RequestRecord, SentRecord
-from records.stage import Extent, Stage, StagePlan
+from records.run import JournalLine, RunEvent
+from records.stage import Extent, Stage, StagePlan, changed
 from tests.support.records import META, RECORD, record
 
 CUT_OFF = record(2, outcome="cut_off", status=None, t_first=None, t_last=None, icl=(), detail="é\n", server_queue=None)
@@ -110,3 +120,59 @@ def test_a_meta_json_that_is_no_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text("{")
     with pytest.raises(ValueError, match=r"/meta\.json cannot be understood \(Input data was truncated"):
         read_meta(tmp_path)
+
+
+FIRST, SECOND_STAGE = META.stages[0], dataclasses.replace(META.stages[0], index=1, start=20, steady_start=25)
+STOPPED = RunEvent(30, "docker restart server")
+BARE = dataclasses.replace(META, stages=())
+
+
+def journal(folder: Path, *lines: JournalLine) -> None:
+    with (folder / JOURNAL).open("a") as file:
+        file.writelines(line.to_line() for line in lines)
+
+
+def test_what_has_happened_is_known_although_meta_was_never_written_again(tmp_path: Path) -> None:
+    """As when the process was killed, or had no descriptor left for another file."""
+    write_meta(tmp_path, BARE)
+    begun = dataclasses.replace(FIRST, steady_start=None, steady_end=None, end=None)
+    journal(tmp_path, JournalLine(stage=begun), JournalLine(stage=FIRST), JournalLine(stage=SECOND_STAGE))
+    journal(tmp_path, JournalLine(event=STOPPED))
+    with (tmp_path / JOURNAL).open("a") as file:
+        file.write('{"stage":{"index":2,')  # cut short by a crash
+    found = read_meta(tmp_path)
+    assert found.stages == (FIRST, SECOND_STAGE)
+    assert found.plan == (*BARE.plan, SECOND_STAGE.plan), "a stage that was not planned beforehand, as of a search"
+    assert found.events == (STOPPED,)
+
+
+def test_a_complete_meta_needs_no_journal(tmp_path: Path) -> None:
+    write_meta(tmp_path, BARE)
+    journal(tmp_path, JournalLine(stage=FIRST), JournalLine(event=STOPPED))
+    whole = read_meta(tmp_path)
+    close_journal(tmp_path, whole)
+    assert [path.name for path in tmp_path.iterdir()] == ["meta.json"]
+    assert read_meta(tmp_path) == whole
+    journal(tmp_path, JournalLine(stage=FIRST), JournalLine(event=STOPPED))  # killed before it was removed
+    assert read_meta(tmp_path) == whole
+
+
+def test_a_stage_that_was_announced_and_never_begun_is_taken_back(tmp_path: Path) -> None:
+    write_meta(tmp_path, BARE)
+    cut = dataclasses.replace(FIRST, end=15)
+    journal(tmp_path, *(JournalLine(stage=stage) for stage in (FIRST, SECOND_STAGE, cut)))
+    assert read_meta(tmp_path).stages == (cut,)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        pytest.param([], [FIRST], [FIRST], id="the first one begins"),
+        pytest.param([FIRST], [FIRST], [], id="nothing has changed"),
+        pytest.param([FIRST], [FIRST, SECOND_STAGE], [SECOND_STAGE], id="another one begins"),
+        pytest.param([BARE.stages, SECOND_STAGE], [FIRST, SECOND_STAGE], [FIRST, SECOND_STAGE], id="an earlier one"),
+        pytest.param([FIRST, SECOND_STAGE], [FIRST], [FIRST], id="the last one is taken back"),
+    ],
+)
+def test_the_stages_that_changed(before: Any, now: list[Stage], expected: list[Stage]) -> None:
+    assert list(changed(before, now)) == expected

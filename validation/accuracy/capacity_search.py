@@ -1,6 +1,6 @@
 """Does `enginebench run capacity` find, in real time, the capacity that a server has by an exact law?
 
-    python -m validation.accuracy.capacity_search                # up to 17 minutes
+    python -m validation.accuracy.capacity_search                # up to 5 minutes
     python -m validation.accuracy.capacity_search --output validation/results/capacity_search.json
 
 The scripted engine with so many places, each of which a request holds for a fixed time, behind this project's server is
@@ -25,7 +25,7 @@ from validation.statistics.capacity_systems import mdc_capacity
 PLACES, SERVICE = 16, 0.1  # seconds for which a request holds its place
 LIMIT = 0.5  # of the wait, in service times
 Q = 0.95
-SECONDS = 1000.0
+SECONDS = 240.0
 CLOSE = 0.05  # share of the truth within which an estimate should be
 
 

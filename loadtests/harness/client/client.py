@@ -19,6 +19,7 @@ from loadtests.harness.client.call import Call
 from loadtests.harness.client.connection import Connection, open_connection, tls_context
 from loadtests.harness.client.dialects.dialect import Signer
 from loadtests.harness.client.exchange import Exchange
+from loadtests.harness.client.outcome import outcome_of_opening
 from records.request import Outcome, RequestRecord
 from settings.schema import UserMistake
 
@@ -89,10 +90,9 @@ class Client:
             self.connect()
             message = self._message(call)
         except OSError as error:
-            outcome: Outcome = "timeout" if isinstance(error, TimeoutError) else "disconnected"
-            return self._unsent(record, t_connect, outcome, error.strerror, on_end)
+            return self._not_sent(record, t_connect, outcome_of_opening(error), error.strerror, on_end)
         except BaseException:
-            self._unsent(record, t_connect, "cut_off", "stopped before it was sent", on_end)
+            self._not_sent(record, t_connect, "cut_off", "stopped before it was sent", on_end)
             raise
         assert self._connection is not None
         if self._connection is not before:
@@ -117,7 +117,7 @@ class Client:
             self._connection.close()
             self._connection = None
 
-    def _unsent(
+    def _not_sent(
         self,
         record: RequestRecord,
         t_connect: int,

@@ -10,8 +10,10 @@ from __future__ import annotations
 import _socket
 import contextlib
 import errno
+import os
 import socket
 import ssl
+from functools import cache
 from time import monotonic_ns
 
 import gevent
@@ -170,8 +172,12 @@ class TlsConnection(Connection):
             self._push()
 
 
+@cache
 def tls_context(insecure: bool) -> ssl.SSLContext:
-    """Certificates and host names are checked against the system's trust store unless `insecure`."""
+    """Certificates and host names are checked against the system's trust store unless `insecure`.
+
+    One for all connections of a process: reading the trust store takes 40 to 60 ms.
+    """
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     if insecure:
@@ -190,14 +196,27 @@ def open_connection(address: Address, tls: ssl.SSLContext | None, timeout: float
     except gevent.Timeout as expired:
         if expired is not limit:
             raise
+        _check_descriptors(where)
         raise TimeoutError(errno.ETIMEDOUT, f"{where} did not accept a connection within {timeout:g} s") from None
     except ssl.SSLCertVerificationError as error:
         raise ConnectionError(
             errno.EPROTO,
             f"the certificate of {where} is not trusted ({error.verify_message}); --insecure skips the check",
         ) from None
+    except socket.gaierror as error:
+        _check_descriptors(where)
+        raise ConnectionError(error.errno, f"no connection to {where}: {error.strerror or error}") from None
     except OSError as error:
         raise ConnectionError(error.errno, f"no connection to {where}: {error.strerror or error}") from None
+
+
+def _check_descriptors(where: str) -> None:
+    """Raises `OSError` where this process can open nothing: then a name is not found, or not in time, and the error
+    does not say why."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        raise ConnectionError(error.errno, f"no connection to {where}: {error.strerror}") from None
 
 
 def _opened(address: Address, tls: ssl.SSLContext | None) -> Connection:

@@ -19,7 +19,7 @@ from loadtests.harness.client.answer import Answer, Moment, digest
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.connection import Connection, Read
 from loadtests.harness.client.kernel_stamps import kernel_stamp
-from loadtests.harness.client.outcome import Ended, Ending, outcome_of
+from loadtests.harness.client.outcome import EXHAUSTION, Ended, Ending, outcome_of
 from loadtests.harness.client.read_batcher import UNHURRIED_NS, ReadBatcher, read_batcher
 from loadtests.harness.client.response import Response
 from records.request import Outcome, RequestRecord
@@ -143,9 +143,13 @@ class Exchange:
 
     def _batch_reads(self) -> None:
         """Read less often from now on: reads are late then, their kernel stamps are not."""
+        try:
+            batcher = read_batcher()
+            batcher.add(self._connection.fileno, self.on_readable)
+        except OSError:  # it takes a descriptor, or memory, of which there is none: each read is made at once
+            return
         self._readable.stop()
-        self._batcher = read_batcher()
-        self._batcher.add(self._connection.fileno, self.on_readable)
+        self._batcher = batcher
 
     def on_writable(self) -> None:
         try:
@@ -232,7 +236,8 @@ class Exchange:
     # The end.
 
     def _lost(self, error: OSError) -> None:
-        self._end("lost", f"connection lost: {error.strerror or error}")
+        ending: Ending = "exhausted" if error.errno in EXHAUSTION else "lost"
+        self._end(ending, f"connection lost: {error.strerror or error}")
 
     def _end(self, ending: Ending, detail: str | None) -> None:
         if self._ending is not None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Literal
 
 from loadtests.harness.client.answer import Answer, error_in, message_of
 from loadtests.harness.client.response import Response
-from records.request import Outcome
+from records.request import Outcome, RequestRecord
 
-Ending = Literal["complete", "closed", "lost", "silent", "too_long", "malformed", "cut_off"]
+Ending = Literal["complete", "closed", "lost", "silent", "too_long", "malformed", "exhausted", "cut_off"]
+OF_LOAD = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY}  # 429 and 503 are `rejected`
 FAILED_REASONS = {"abort", "error", "content_filter"}
+EXHAUSTION = {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM}
+"""Errors of a socket for want of this machine's own descriptors, ports, buffers or memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,5 +58,22 @@ def outcome_of(ended: Ended, response: Response, answer: Answer) -> tuple[Outcom
             return "timeout", ended.detail
         case "malformed":
             return "bad_stream", ended.detail
+        case "exhausted":
+            return "unsent", ended.detail
         case _:
             return "cut_off", ended.detail
+
+
+def outcome_of_opening(error: OSError) -> Outcome:
+    """The outcome of a request for which no connection could be opened."""
+    if error.errno in EXHAUSTION:
+        return "unsent"
+    return "timeout" if isinstance(error, TimeoutError) else "disconnected"
+
+
+def load_explains(record: RequestRecord) -> bool:
+    """Whether a request may have ended so because of the load: a server under load answers late, refuses, breaks or
+    closes connections. It has no other address, key or request format, and no other kind of answer."""
+    if record.outcome == "http_error":
+        return record.status is None or record.status >= 500 or record.status in OF_LOAD
+    return record.outcome != "bad_stream" or record.finish_reason in FAILED_REASONS

@@ -38,9 +38,12 @@ class ReadBatcher:
         self._last = 0
 
     def add(self, fileno: int, callback: Callable[[], None]) -> None:
-        """Call `callback` when there is something to read, at most a moment after it has come. It must not raise."""
-        self._callbacks[fileno] = callback
+        """Call `callback` when there is something to read, at most a moment after it has come. It must not raise.
+
+        Raises `OSError` where the kernel has no memory for it.
+        """
         self._ready.register(fileno, EPOLLIN)
+        self._callbacks[fileno] = callback
 
     def remove(self, fileno: int) -> None:
         """Before the connection is closed."""

@@ -111,6 +111,8 @@ def _run(
         except BaseException:
             process.send_signal(signal.SIGTERM)  # the run completes its files
             _wait(process)
+            if (meta := _meta(folder)) is not None and meta.search is not None:
+                terminal.say(f"{label}: {meta.search.sentence}")
             raise
         finally:
             guard.close()
@@ -123,10 +125,11 @@ def _run(
     terminal.say(f"{label}: {live.total}")
     meta = _meta(folder)
     searched = meta is not None and meta.search is not None
-    complete = process.returncode == 0 or (searched and process.returncode == 1)  # 1: no capacity was found
+    complete = process.returncode == 0 or (searched and process.returncode == 1)  # 1: it is undecided
     if not complete:
-        sentence = f"{label}: Locust {_ending(process.returncode)}; the records until then are kept. Its output: {log}"
-        terminal.say(sentence, style="red")
+        code = process.returncode
+        ending = _reason(log) if code == 2 else f"Locust {_ending(code)} (all output: {log})"
+        terminal.say(f"{label}: {ending}; the records until then are kept.", style="red")
     return Measured(folder, complete)
 
 

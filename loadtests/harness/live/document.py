@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from records.files import write_atomically
-from records.rules import is_failure
+from records.rules import UNJUDGED, is_failure
 from records.stage import Nanoseconds
 from records.view import StageView
 
@@ -37,9 +37,10 @@ class LiveDocument:
     def total(self) -> str:
         """`120 requests, 3 failed, 4 cut off by its end`"""
         failed = sum(count for outcome, count in self.outcomes.items() if is_failure(outcome))
-        cut_off = self.outcomes.get("cut_off", 0)
-        after = f", {cut_off:,} cut off by its end" if cut_off else ""
-        return f"{self.ended - cut_off:,} requests, {failed:,} failed{after}"
+        cut_off, unsent = (self.outcomes.get(name, 0) for name in UNJUDGED)
+        after = f", {unsent:,} could not be sent" if unsent else ""
+        after += f", {cut_off:,} cut off by its end" if cut_off else ""
+        return f"{self.ended - cut_off - unsent:,} requests, {failed:,} failed{after}"
 
     def stage(self, index: int) -> StageView | None:
         return next((view for view in self.stages if view.index == index), None)

@@ -13,7 +13,7 @@ from records.counts import OF_ANSWERS, OF_REQUESTS
 from records.findings.table import findings_of_view
 from records.load import Rate
 from records.metrics import QUANTITIES as DECLARED
-from records.rules import is_failure
+from records.rules import UNJUDGED, is_failure
 from records.run import RunMeta
 from records.stage import SECOND, Nanoseconds, Stage
 from records.view import Distribution, Estimate, Level, StageKey, StageView
@@ -34,7 +34,7 @@ class LiveStage:
 
     @property
     def attempted(self) -> int:
-        return self.counts.requests - self.counts.outcomes["cut_off"]
+        return self.counts.requests - sum(self.counts.outcomes[outcome] for outcome in UNJUDGED)
 
     @property
     def failed(self) -> int:

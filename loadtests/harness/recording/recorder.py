@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 
 from records.request import RequestRecord, SentRecord
+from records.run import JournalLine
 from records.telemetry import TelemetrySample
 
 logger = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ class Recorder:
         self._file: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._size = os.fstat(self._file).st_size
 
-    def write(self, line: RequestRecord | SentRecord | TelemetrySample) -> None:
+    def write(self, line: RequestRecord | SentRecord | TelemetrySample | JournalLine) -> None:
         counts = not isinstance(line, SentRecord)
         if self._file is None:  # a request that outlived the run's end
             self.lost += counts

@@ -7,54 +7,55 @@ delay of the event loop is measured by a greenlet that wakes every 20 ms: what d
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import gevent
-import httpx
+import httpcore
 from prometheus_client.parser import text_string_to_metric_families
 
 from loadtests.harness.client.access import Access
+from loadtests.harness.client.connection import tls_context
+from loadtests.harness.recording.cpu_holder import CpuTimes
 from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.run.target import origin_of
 from records.telemetry import TelemetrySample
 
 INTERVAL = 1.0  # seconds between two samples
 TICK = 0.02  # seconds between two looks at the loop
+CROWDED = 0.1  # share of the time without a core, above which other processes are looked at
 SCRAPE_TIMEOUT = 5.0  # seconds
+TIMEOUTS = dict.fromkeys(("connect", "read", "write", "pool"), SCRAPE_TIMEOUT)
+UNANSWERED = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
 FAMILIES = ("enginebench_", "vllm:", "sglang:", "tgi_", "llamacpp:", "trtllm_", "DCGM_FI_", "process_")
 """What is kept of `/metrics`: our families, those of other servers and GPU exporters, the server process's own."""
 
 
 class Scraper:
-    """Reads one server's `/metrics` over a connection that stays open."""
+    """Reads one server's `/metrics` over a connection that stays open.
+
+    Not by httpx, whose responses and streams refer to each other: while the collector of such cycles is slowed down,
+    two copies of each page would stay in memory.
+    """
 
     def __init__(self, url: str, access: Access) -> None:
         self._url = origin_of(url) + "/metrics"
-        self._http: httpx.Client | None = httpx.Client(
-            headers={**access.headers, "Accept-Encoding": "identity"},
-            verify=self._url.startswith("https:") and not access.insecure,
-            timeout=SCRAPE_TIMEOUT,
-            trust_env=False,
-        )
+        self._headers = [*access.headers.items(), ("Accept-Encoding", "identity")]
+        tls = tls_context(access.insecure) if self._url.startswith("https:") else None
+        self._http = httpcore.ConnectionPool(ssl_context=tls)
 
     def scrape(self) -> dict[str, float]:
-        """Empty when the server has no such page, or does not answer just now."""
-        if self._http is None:
-            return {}
+        """Empty when the server has no such page, or does not answer just now: a balancer that answers 404 for a moment
+        must not end the telemetry of the whole run."""
         try:
-            answer = self._http.get(self._url)
-        except httpx.HTTPError:
+            answer = self._http.request("GET", self._url, headers=self._headers, extensions={"timeout": TIMEOUTS})
+        except UNANSWERED:
             return {}
-        if answer.status_code == 404:
-            self.close()  # it has none, and will have none in a second
-        return parse_metrics(answer.text) if answer.is_success else {}
+        return parse_metrics(answer.content.decode("utf-8", "replace")) if answer.status == 200 else {}
 
     def close(self) -> None:
-        if self._http is not None:
-            self._http.close()
-            self._http = None
+        self._http.close()
 
 
 def parse_metrics(text: str) -> dict[str, float]:
@@ -97,6 +98,7 @@ class TelemetrySampler:
         self._users = users
         self._requests = requests
         self._worst_lag = 0.0
+        self._run_delay = RunDelay()
         self._greenlets: list[gevent.Greenlet[..., None]] = []
 
     def start(self) -> None:
@@ -110,6 +112,7 @@ class TelemetrySampler:
         self._recorder.write(TelemetrySample(self._now(), users=users, last=True, lost=self._lost()))
         if self._scraper is not None:
             self._scraper.close()
+        self._run_delay.close()
         self._recorder.close()
 
     def _sample_server(self, scraper: Scraper) -> None:
@@ -119,15 +122,22 @@ class TelemetrySampler:
                 self._recorder.write(TelemetrySample(self._now(), server=values))
 
     def _sample_client(self) -> None:
-        last_time, last_cpu, last_delay = time.monotonic(), time.process_time(), run_delay()
+        last_time, last_cpu, last_delay = time.monotonic(), time.process_time(), self._run_delay.read()
+        before: CpuTimes | None = None
         for _ in _every(INTERVAL):
-            now, cpu, delay = time.monotonic(), time.process_time(), run_delay()
+            now, cpu, delay = time.monotonic(), time.process_time(), self._run_delay.read()
             elapsed, makes_load = now - last_time, self._users is not None
+            waited = (delay - last_delay) / elapsed if delay is not None and last_delay is not None else None
+            others = CpuTimes.read() if makes_load and waited is not None and waited > CROWDED else None
+            holder = others.holder_since(before) if others is not None and before is not None else None
+            before = others
             sample = TelemetrySample(
                 t=self._now(),
                 client_cpu=(cpu - last_cpu) / elapsed if makes_load else None,
                 loop_lag=self._worst_lag if makes_load else None,
-                run_delay=(delay - last_delay) / elapsed if delay is not None and last_delay is not None else None,
+                run_delay=waited,
+                cpu_holder=holder[0] if holder is not None else None,
+                cpu_holder_cores=holder[1] if holder is not None else None,
                 users=None if self._users is None else self._users(),
                 lost=self._lost(),
             )
@@ -147,12 +157,26 @@ class TelemetrySampler:
             self._worst_lag = max(self._worst_lag, time.monotonic() - due)
 
 
-def run_delay() -> float | None:
-    """Seconds for which this process was ready to run and had no core; `None` where the kernel does not count them."""
-    try:
-        return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return None
+class RunDelay:
+    """How long this process was ready to run and had no core."""
+
+    def __init__(self) -> None:
+        try:  # it stays open: a process without free descriptors can read it, too
+            self._file: int | None = os.open("/proc/self/schedstat", os.O_RDONLY)
+        except OSError:
+            self._file = None
+
+    def read(self) -> float | None:
+        """Seconds so far; `None` where the kernel does not count them."""
+        try:
+            return None if self._file is None else int(os.pread(self._file, 100, 0).split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return None
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
 
 def _every(seconds: float) -> Iterator[None]:

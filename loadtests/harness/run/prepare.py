@@ -16,6 +16,7 @@ from loadtests.harness.run.calibration import of_this_host
 from loadtests.harness.run.fitting import look_at, within_context, workload_for
 from loadtests.harness.run.host import clock_id, host_facts, versions
 from loadtests.harness.run.options import SERVER_READY, SERVER_STARTED, command_of_run
+from loadtests.harness.run.own_limits import raise_priority
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.run_id import new_run_id
 from loadtests.harness.run.target import Target, label_of
@@ -75,7 +76,7 @@ def prepare(
         plan=stages,
         workload=replace(scenario, **asdict(workload.sampling)).facts() | facts,
         engine=engine,
-        host=host_facts(),
+        host=host_facts() | {"niceness": raise_priority()},
         versions=versions("enginebench", "locust", "gevent"),
         label=label,
         command=command_of_run(),

@@ -136,15 +136,14 @@ class StageControl:
             self.stages[-1] = replace(stage, steady_start=start, steady_end=max(now, start))
 
     def stop(self, now: Nanoseconds) -> None:
-        """End the run: the current stage is cut, and no other follows."""
+        """End the run: the current stage is cut, and no other follows. A window that was not over gets no end: it was
+        not measured for as long as planned."""
         self.over = True
         if len(self.stages) > 1 and self.stages[-1].start > now:  # announced, not begun
             del self.stages[-1]
             self.stages[-1] = replace(self.stages[-1], end=now)
         elif self.stages and (stage := self.stages[-1]).end is None and stage.start != UNDECIDED:
-            start = max(now, stage.start) if stage.steady_start is None else stage.steady_start
-            end = now if stage.steady_end is None else stage.steady_end
-            self.stages[-1] = replace(stage, steady_start=start, steady_end=max(start, end), end=max(now, start, end))
+            self.stages[-1] = replace(stage, end=max(now, stage.steady_end or stage.steady_start or stage.start))
 
 
 def _end_warm_up(stage: Stage, now: Nanoseconds, progress: Progress) -> Stage:

@@ -52,6 +52,16 @@ class SearchSettings:
         read=parse_range,
         write=write_range,
     )
+    search_precision: float = search_setting(
+        0.2,
+        "A search ends when half the certified bracket is at most this share of its middle.",
+        metavar="SHARE",
+        least=0.05,
+        most=0.5,
+    )
     search_seconds: float = search_setting(
-        3600.0, "Time limit of a search in seconds; it reports what it has certified by then.", metavar="S", least=1
+        3600.0,
+        "Time limit of a search in seconds; it reports the bracket that it has certified by then.",
+        metavar="S",
+        least=1,
     )

@@ -73,10 +73,12 @@ class Conductor:
             self._prober.take(worker, report["counts"])
         self._wake.set()
 
-    def stop(self, now: Nanoseconds) -> None:
-        """End the run here, before the end of its plan."""
+    def stop(self, now: Nanoseconds, as_planned: bool = False) -> None:
+        """End the run here: before the end of its plan, unless it is `as_planned` that it runs until it is stopped."""
         gevent.kill(self._greenlet)
         if not self.control.over:
+            if as_planned:
+                self.control.end_window(now)
             self.control.stop(now)
             self._tell()
 

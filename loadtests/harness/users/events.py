@@ -33,6 +33,7 @@ from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.run import plan as plans
 from loadtests.harness.run.duration import duration_of
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT, add_options, read_options
+from loadtests.harness.run.own_limits import check_users_fit, raise_priority
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.prepare import prepare
 from loadtests.harness.scenario import Scenario
@@ -127,6 +128,7 @@ def _begin(environment: Environment, **_: Any) -> None:
     assert options is not None
     assert runner is not None
     forget()
+    raise_priority()
     try:
         given = vars(options) | {"command": _command}
         in_force, settings = _in_thread(lambda: read_options(given, scenario or Scenario()))
@@ -135,6 +137,7 @@ def _begin(environment: Environment, **_: Any) -> None:
             complete(in_force.command)
         if isinstance(runner, WorkerRunner):
             plan = plans.received(options)
+            check_users_fit(plan.meta.plan, plan.meta.workers)
         else:
             plan = _plan(environment, runner, in_force, settings)
             if environment.shape_class is not None:
@@ -216,14 +219,17 @@ def _plan(environment: Environment, runner: Runner, in_force: Scenario, settings
     if environment.shape_class is None:  # a locustfile without a shape: Locust's --users and --run-time apply
         seconds = float(options.run_time or UNLIMITED)
         stages = (StagePlan(Users(runner.target_user_count), Extent(0), Extent(seconds), seconds),)
+    workers, hosts = getattr(runner, "worker_count", 1), _hosts(runner)
+    if hosts == 1:
+        check_users_fit(stages, workers)
     return prepare(
         Path((environment.parsed_locustfiles or ["scenario"])[0]).stem,
         in_force,
         settings,
         environment.host or runner.user_classes[0].host or "",
         stages,
-        workers=getattr(runner, "worker_count", 1),
-        hosts=_hosts(runner),
+        workers=workers,
+        hosts=hosts,
         grace=float(options.stop_timeout or 0),
     )
 

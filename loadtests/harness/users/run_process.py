@@ -30,14 +30,15 @@ from loadtests.harness.schedule.rates import arrival_times
 from loadtests.harness.schedule.tracker import StageTracker
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.users.conductor import POLL, PROGRESS_MESSAGE, Conductor
+from loadtests.harness.users.first_requests import FailureWatch
 from loadtests.harness.users.timed_command import TimedCommand, complete
-from records.files import write_meta
+from records.files import JOURNAL, close_journal, write_meta
 from records.load import TRACE, Rate
 from records.metrics import BY_NAME
 from records.request import RequestRecord, SentRecord
-from records.run import RunEvent
+from records.run import JournalLine, RunEvent
 from records.slo import RunObjectives
-from records.stage import SECOND, Stage
+from records.stage import SECOND, Stage, changed
 from records.telemetry import TelemetrySample
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class SampleRecorder(Recorder):
         super().__init__(path)
         self._counts = counts
 
-    def write(self, line: RequestRecord | SentRecord | TelemetrySample) -> None:
+    def write(self, line: RequestRecord | SentRecord | TelemetrySample | JournalLine) -> None:
         super().write(line)
         if isinstance(line, TelemetrySample):
             self._counts.sampled(line)
@@ -88,6 +89,8 @@ class RunProcess:
         self._requests = 0
         self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)
         self._meta = plan.meta
+        self._watch = FailureWatch(environment, settings.keep_going)
+        self._ends_when_stopped = environment.shape_class is None
 
         plans, makes_load = not isinstance(runner, WorkerRunner), not isinstance(runner, MasterRunner)
         if not plans and not (self.folder / "meta.json").exists():  # a worker on another host
@@ -96,6 +99,7 @@ class RunProcess:
         search = scenario.search_plan()
         self.tracker = StageTracker(search.objectives if search else ()) if makes_load else None
         self._recorder = Recorder(self.folder / f"requests-{self._worker}.jsonl") if makes_load else None
+        self._journal = Recorder(self.folder / JOURNAL) if plans else None
         self._telemetry = TelemetrySampler(
             SampleRecorder(
                 self.folder / ("telemetry.jsonl" if plans else f"telemetry-{self._worker}.jsonl"), self._counts
@@ -215,6 +219,7 @@ class RunProcess:
         self._recorder.write(record)
         self.tracker.request_ended(number, record.user, record)
         self._counts.request_ended(record)
+        self._watch.request_ended(record)
         seconds = BY_NAME["e2e"].of(record)
         if seconds is not None and record.outcome == "ok":
             self._answer_seconds.append(seconds)
@@ -256,7 +261,7 @@ class RunProcess:
     def close(self) -> None:
         now = monotonic_ns() - self.start
         if self.conductor is not None:
-            self.conductor.stop(now)
+            self.conductor.stop(now, self._ends_when_stopped)
         if self._timed_command is not None:
             self._timed_command.stop()
         gevent.killall(self._reporters)
@@ -268,28 +273,37 @@ class RunProcess:
         if self._recorder is not None:
             self._recorder.close()
         self._telemetry.stop()
+        if self._journal is not None:
+            self._close_journal(self._journal)
         if self.conductor is not None:
             logger.info("This run is in %s", self.folder)
 
     def _stages_changed(self, stages: tuple[Stage, ...]) -> None:
-        over = self.conductor is not None and self.conductor.control.over
-        plan = tuple(self.conductor.control.plan) if self.conductor is not None else self._meta.plan
+        for stage in changed(self._meta.stages, stages):
+            self._note(JournalLine(stage=stage))
         search = self.conductor.search if self.conductor is not None else None
-        self._meta = replace(self._meta, stages=stages, plan=plan, search=search)
+        if search != self._meta.search:
+            self._note(JournalLine(search=search))
         for stage in stages[-2:]:
             self._counts.enter(stage)
-        self.over = over
-        self._write_meta()
+        self.over = self.conductor is not None and self.conductor.control.over
 
     def _happened(self, event: RunEvent) -> None:
-        self._meta = replace(self._meta, events=(*self._meta.events, event))
-        self._write_meta()
+        self._note(JournalLine(event=event))
 
-    def _write_meta(self) -> None:
+    def _note(self, line: JournalLine) -> None:
+        """To a file that is open: whatever becomes of this process, the stages so far are known."""
+        assert self._journal is not None
+        self._meta = self._meta.after(line)
+        self._journal.write(line)
+
+    def _close_journal(self, journal: Recorder) -> None:
+        assert self.conductor is not None
+        journal.close()
         try:
-            write_meta(self.folder, self._meta)
+            close_journal(self.folder, replace(self._meta, plan=tuple(self.conductor.control.plan)))
         except OSError as error:
-            logger.error("Cannot write to %s (%s).", self.folder, error)
+            logger.error("Cannot write meta.json in %s (%s): its stages are in %s.", self.folder, error, JOURNAL)
 
     def _nudge(self) -> None:
         if self.conductor is not None and self.tracker is not None and self.tracker.waits_for_requests:

@@ -12,6 +12,7 @@ from time import monotonic_ns
 import gevent
 
 from loadtests.harness.run.options import ENGINE_PID
+from loadtests.harness.run.own_limits import normal_priority
 from loadtests.harness.schedule.control import UNDECIDED
 from records.run import RunEvent
 from records.stage import SECOND, Nanoseconds, Stage
@@ -64,7 +65,13 @@ class TimedCommand:
         with self._log.open("wb") as log:
             self._happened(RunEvent(monotonic_ns() - self._start, self._command))
             process = subprocess.Popen(
-                self._command, shell=True, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                self._command,
+                shell=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # A server that it starts must not be preferred as this process is.
+                preexec_fn=normal_priority if os.name == "posix" else None,
             )
         if code := process.wait():
             logger.error("The command `%s` ended with exit code %d: see %s", self._command, code, self._log)

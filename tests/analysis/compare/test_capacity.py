@@ -170,10 +170,10 @@ def test_several_objectives_are_them() -> None:
 
 def search(met: float | None, missed: float | None, probes: Mapping[float, str], slo: str = str(SLO)) -> SearchRecord:
     records = tuple(
-        ProbeRecord(round(load), load, "refine", verdict, "", 400)  # type: ignore[arg-type]
+        ProbeRecord(round(load), load, "below", verdict, 400)  # type: ignore[arg-type]
         for load, verdict in probes.items()
     )
-    return SearchRecord("users", "users", (slo,), "found", 11.0, met, missed, probes=records)
+    return SearchRecord("users", "users", (slo,), 0.2, "found", 11.0, met, missed, probes=records)
 
 
 def searched(label: str, met: float, missed: float, repeat: int = 0, slo: str = str(SLO)) -> RunSummary:

@@ -76,7 +76,7 @@ def test_a_search_for_capacity_is_listed_with_what_it_found(runs: Path, tmp_path
     """None of its probes stands for the whole run."""
     run = tmp_path / "search"
     shutil.copytree(runs / "new", run)
-    searched = SearchRecord("users", "users", ("tpot_p95=0.015",), "found", 8.0, 7.0, 10.0, probes=())
+    searched = SearchRecord("users", "users", ("tpot_p95=0.015",), 0.2, "found", 8.0, 7.0, 10.0, probes=())
     for name in ("meta.json", "summary.json"):
         document = json.loads((run / name).read_text()) | {"search": asdict(searched)}
         (run / name).write_text(json.dumps(document))

@@ -95,7 +95,7 @@ def test_short_answers_have_a_remedy_that_can_help(
 
 def searched(tmp_path: Path, state: Any, seconds: float) -> RunSummary:
     """A search whose second probe was still warming up at 20 s, its last instant."""
-    record = SearchRecord("users", "users", ("ttft_p95=1",), state)
+    record = SearchRecord("users", "users", ("ttft_p95=1",), 0.2, state)
     (first,), warming = stages_of((1,), 20.0, names=("probe 1",)), plan_of(2, 5.0, 10.0, "probe 2")
     meta = meta_of((first,), plan=(first.plan, warming), search=record)
     meta = dataclasses.replace(meta, workload=dict(meta.workload) | {"search_seconds": seconds})

@@ -12,8 +12,16 @@ from analysis.summary.run_summary import summarise
 from records.stage import SECOND
 from records.telemetry import TelemetrySample
 from records.view import Finding, StageKey
-from tests.support.analysis.found import STAGES, every_100_ms, findings, samples
-from tests.support.analysis.synthetic import in_order, meta_of, sent_line, stages_of, write_run, write_samples
+from tests.support.analysis.found import MS, STAGES, every_100_ms, findings, now_and_then, samples
+from tests.support.analysis.synthetic import (
+    NOTHING_CAME,
+    in_order,
+    meta_of,
+    sent_line,
+    stages_of,
+    write_run,
+    write_samples,
+)
 
 
 @pytest.mark.parametrize(
@@ -177,3 +185,72 @@ def test_every_request_that_was_sent_is_accounted_for_after_a_kill(tmp_path: Pat
     assert len(run.requests) == len(records)
     assert set(run.requests["outcome"]) <= {"ok", "cut_off"}
     assert [f.kind for f in summarise(run).findings if f.kind == "process_lost"] == ["process_lost"]
+
+
+def crowded(waited: float = 0.99, lag: float = 0.03) -> list[TelemetrySample]:
+    """The load generator had no core; another process used two of them, and a third little."""
+    holders = [("VLLM::EngineCor", 1.9), ("VLLM::EngineCor", 1.7), ("sshd", 0.2)]
+    return [
+        msgspec.structs.replace(
+            one, run_delay=waited, cpu_holder=holders[at % 3][0], cpu_holder_cores=holders[at % 3][1]
+        )
+        for at, one in enumerate(samples(lag=lag))
+    ]
+
+
+def test_a_busy_machine_is_named_with_who_holds_it_and_what_helps(tmp_path: Path) -> None:
+    late = [msgspec.structs.replace(one, t_sched=one.t_sched - 40 * MS) for one in every_100_ms()]
+    found = {f.kind: f for f in findings(tmp_path, late, samples=crowded())}
+    assert set(found) == {"waited_for_cpu", "client_late", "event_loop_late", "past_calibration"}
+    words = found["waited_for_cpu"].evidence
+    assert "waited for a CPU 99 % of the time; meanwhile `VLLM::EngineCor` used 1.80 cores" in words
+    assert found["client_late"].severity == "invalid"
+    for kind in ("waited_for_cpu", "client_late"):
+        assert "a core of its own" in found[kind].remedy
+
+
+def test_a_load_generator_with_a_core_of_its_own_that_is_late_needs_more_processes(tmp_path: Path) -> None:
+    late = [msgspec.structs.replace(one, t_sched=one.t_sched - 40 * MS) for one in every_100_ms()]
+    found = {f.kind: f for f in findings(tmp_path, late, samples=crowded(waited=0.02, lag=0.0))}
+    assert "waited_for_cpu" not in found
+    assert found["client_late"].severity == "invalid"
+    assert "more processes (--processes)" in found["client_late"].remedy
+
+
+def test_requests_that_could_not_be_sent_make_the_run_invalid_and_are_no_failures(tmp_path: Path) -> None:
+    why = "no connection to h:1: Too many open files"
+    unsent = NOTHING_CAME | {"outcome": "unsent", "t_send": None, "detail": why}
+    folder = write_run(tmp_path, meta_of(STAGES), every_100_ms(now_and_then(10, **unsent)), samples())
+    summary = summarise(load_run(folder))
+    (found,) = (f for f in summary.findings if f.severity == "invalid")
+    assert (found.kind, found.severity, found.stage) == ("unsent", "invalid", None)
+    assert found.evidence.startswith("20 requests could not be sent")
+    assert why in found.evidence
+    assert "failures" not in {f.kind for f in summary.findings}
+    (stage,) = summary.stages
+    assert (stage.outcomes["unsent"], stage.failed, stage.metrics["ttft"].n) == (14, 0, 126)
+    assert stage.value("failure_share") == 0
+
+
+@pytest.mark.parametrize(
+    ("until", "words"),
+    [
+        pytest.param(9, None, id="a scrape or two that failed"),
+        pytest.param(6, "no longer answered in the last 12.0 s of the window", id="the server's page is gone"),
+    ],
+)
+def test_telemetry_that_ends_is_told(tmp_path: Path, until: int, words: str | None) -> None:
+    stopped = [one if one.t <= until * SECOND else msgspec.structs.replace(one, server={}) for one in samples()]
+    found = [f for f in findings(tmp_path, every_100_ms(), samples=stopped) if f.kind == "telemetry_stopped"]
+    assert [f.severity for f in found] == ["warn"] * (words is not None)
+    assert all(words is not None and words in f.evidence for f in found)
+
+
+def test_a_gpu_that_vanishes_from_the_page_is_named(tmp_path: Path) -> None:
+    gpu = {'enginebench_gpu_power_watts{gpu="0"}': 300.0}
+    vanished = [
+        msgspec.structs.replace(one, server={**one.server, **(gpu if at < 5 else {})})
+        for at, one in enumerate(samples())
+    ]
+    (found,) = (f for f in findings(tmp_path, every_100_ms(), samples=vanished) if f.kind == "telemetry_stopped")
+    assert "no longer had GPU power in the last 13.0 s" in found.evidence

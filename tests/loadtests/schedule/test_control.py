@@ -205,17 +205,18 @@ def test_a_stage_appended_while_the_last_one_is_on_follows_it_and_one_after_the_
 @pytest.mark.parametrize(
     ("control", "at", "expected"),
     [
-        pytest.param(begun(TIMED), 1, (1, 1, 1), id="in the warm-up: nothing was measured"),
-        pytest.param(in_window(), 5, (2, 5, 5), id="in the window, which is shortened"),
+        pytest.param(begun(TIMED), 1, (None, None, 1), id="in the warm-up: nothing was measured"),
+        pytest.param(in_window(), 5, (2, None, 5), id="in the window, which was not measured for as long as planned"),
         pytest.param(in_hold(), 11, (2, 10, 11), id="in the hold: the window is whole"),
     ],
 )
 def test_a_run_that_is_stopped_cuts_the_stage_that_is_on(
-    control: StageControl, at: int, expected: tuple[int, ...]
+    control: StageControl, at: int, expected: tuple[int | None, ...]
 ) -> None:
     control.stop(at * S)
     (stage,) = control.stages
-    assert (stage.steady_start, stage.steady_end, stage.end) == tuple(second * S for second in expected)
+    boundaries = (stage.steady_start, stage.steady_end, stage.end)
+    assert boundaries == tuple(None if second is None else second * S for second in expected)
     assert control.over
 
 

@@ -1,87 +1,75 @@
-"""The search for capacity without a clock: its test, its counts, and how it runs on stages."""
+"""The search for capacity without a clock: its bets, its counts, where it probes, and how it runs on stages."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from random import Random
 
 import pytest
-from scipy import special
 
-from loadtests.harness.schedule.search.confidence import log_evidence, log_incomplete_beta
 from loadtests.harness.schedule.search.counts import ProcessCounts, StageCounts, slice_length
-from loadtests.harness.schedule.search.evidence import Evidence, Series, overloaded, shares
-from loadtests.harness.schedule.search.location import Sample, locate
-from loadtests.harness.schedule.search.prober import Prober, SearchPlan, limit_of
-from loadtests.harness.schedule.search.procedure import Goal, Search
+from loadtests.harness.schedule.search.estimate import Sample, crossing
+from loadtests.harness.schedule.search.evidence import Counts, Side, bets, log_evidence
+from loadtests.harness.schedule.search.prober import Prober, SearchPlan
+from loadtests.harness.schedule.search.search import CERTAIN, LEAST_MET, Goal, Search
 from records.load import Rate, Users
 from records.request import RequestRecord
+from records.search import SearchRecord
 from records.slo import Objective, parse_objectives
 from records.stage import SECOND, Extent, Stage, StagePlan
 
 TTFT = Objective("ttft", 0.95, 0.5)
+SIDES: tuple[Side, Side] = ("below", "above")
 
 
-@pytest.mark.parametrize(("x", "a", "b"), [(0.95, 19, 1), (0.95, 919, 81.5), (0.5, 400, 380), (0.99, 3099, 21)])
-def test_the_incomplete_beta_function_is_scipys(x: float, a: float, b: float) -> None:
-    below, above = log_incomplete_beta(x, a, b)
-    assert below == pytest.approx(float(special.log1p(-special.betaincc(a, b, x))), rel=1e-9)
-    assert above == pytest.approx(float(special.log1p(-special.betainc(a, b, x))), rel=1e-6)
-
-
-def test_looking_after_every_request_decides_wrongly_in_at_most_alpha() -> None:
-    """At exactly the limit, with independent requests: the proven case."""
-    rng, wrong, searches = Random(1), 0, 200
-    for _ in range(searches):
-        good = bad = 0
-        for _ in range(300):
-            good, bad = (good + 1, bad) if rng.random() < 0.95 else (good, bad + 1)
-            if max(log_evidence(good, bad, 0.95)) >= 3.0:  # ln 20: each side at 5 %
-                wrong += 1
-                break
-    assert 0.01 < wrong / searches <= 0.10
-
-
-def test_what_is_clear_is_decided() -> None:
-    assert log_evidence(130, 0, 0.95)[0] > 4.79  # ln 120
-    assert log_evidence(103, 0, 0.95)[0] < 4.79
-    assert log_evidence(50, 20, 0.95)[1] > 4.79
-
-
-def evidence_of(bad: list[int], level: list[float], backlog: list[int] = []) -> Evidence:  # noqa: B006
+def counts(bad: list[int], *more: list[int]) -> Counts:
     """One request for each slice."""
-    return Evidence([1] * len(bad), [Series(bad, level, [each**2 for each in level])], backlog)
+    return Counts([1] * len(bad), [bad, *more], [bad, *more])
+
+
+def test_betting_at_the_limit_is_wrong_as_rarely_as_it_promises() -> None:
+    """The share that misses is exactly α: evidence of 40 for either side, looked for after each batch of 20."""
+    rng, wrong, searches = Random(1), {"below": 0, "above": 0}, 400
+    for _ in range(searches):
+        shares = [sum(rng.random() < 0.05 for _ in range(20)) / 20 for _ in range(150)]
+        for side in SIDES:
+            logs = [bets(shares[: n + 1], 0.05, side) for n in range(0, 150, 5)]
+            wrong[side] += any(log_evidence([each]) >= CERTAIN for each in logs)
+    assert all(count / searches <= 0.04 for count in wrong.values()), wrong
+    assert wrong["above"] > 0
+
+
+def test_bets_are_the_products_of_the_documented_stakes() -> None:
+    shares, alpha = [0.0, 0.1, 0.2], 0.05
+    for side, stakes, sign in zip(SIDES, ((0.3 / 0.95, 0.6 / 0.95, 1.0), (1.0, 3.0, 8.0)), (-1, 1), strict=True):
+        products = [math.prod(1 + beta * sign * (x - alpha) for x in shares) for beta in stakes]
+        logs = bets(shares, alpha, side)
+        assert [math.exp(each) for each in logs] == pytest.approx(products)
+        assert math.exp(log_evidence([logs, logs])) == pytest.approx(sum(each**2 for each in products) / 3)
 
 
 def test_requests_that_wait_alike_count_as_few() -> None:
+    """Forty requests at a time are late together: the variance of batches is forty times that of independent ones."""
     rng = Random(2)
     alone = [int(rng.random() < 0.1) for _ in range(4000)]
     alike = [one for one in alone[:100] for _ in range(40)]
-    (independent,) = shares(evidence_of(alone, [float(one) for one in alone]))
-    (correlated,) = shares(evidence_of(alike, [float(one) for one in alike]))
-    assert independent.effective > 1000
-    assert correlated.effective < 120
+    assert counts(alone).correlation < 2.5
+    assert 15 < counts(alike).correlation < 90
 
 
-def test_a_backlog_that_grows_is_overload_and_one_that_wanders_is_not() -> None:
-    late = [0] * 200 + [1] * 800
-    assert overloaded(evidence_of(late, [3.0] * 1000, [k // 2 for k in range(1000)]))
-    assert not overloaded(evidence_of([0] * 1000, [0.1] * 1000, [k // 2 for k in range(1000)]))  # nothing is late
-    rng, found = Random(3), 0
-    for _ in range(200):
-        level, walk = 0, []
-        for _ in range(1000):
-            level = max(0, level + rng.choice((-1, 1)))
-            walk.append(level)
-        found += overloaded(evidence_of(late, [3.0] * 1000, walk))
-    assert found <= 1
+def test_nearly_late_requests_show_a_correlation_before_the_first_is_late() -> None:
+    rng = Random(2)
+    slow = [one for one in (int(rng.random() < 0.2) for _ in range(100)) for _ in range(40)]
+    none = [0] * 4000
+    assert Counts([1] * 4000, [none], [none]).correlation == 1
+    assert Counts([1] * 4000, [none], [slow]).correlation > 7
 
 
-def test_capacity_is_located_between_what_is_met_and_what_is_not() -> None:
+def test_capacity_is_estimated_between_what_is_met_and_what_is_not() -> None:
     """The shares of a logistic curve of slope 10 that passes 5 % at 8 requests per second."""
-    samples = [Sample(6.0, 497, 3), Sample(8.0, 475, 25), Sample(10.0, 335, 165)]
-    found = locate(samples, 0.95, 4, 16)
-    assert found.load == pytest.approx(8.0, rel=0.05)
-    assert found.spread < 0.05
+    samples = [Sample(6.0, 0.006, 500), Sample(8.0, 0.05, 500), Sample(10.0, 0.33, 500)]
+    assert crossing(samples, 0.05) == pytest.approx(8.0, rel=0.05)
 
 
 def request(at: float, ttft: float, outcome: str = "ok", **more: float) -> RequestRecord:
@@ -112,7 +100,7 @@ def test_counts_of_two_processes_add_up_and_close_when_all_have_ended() -> None:
     whole, processes = StageCounts(stage, 1), [ProcessCounts([TTFT]) for _ in range(2)]
     for name, process in enumerate(processes):
         process.enter(stage)
-        for k, (at, ttft) in enumerate([(0.1, 0.2), (0.3, 0.9)]):
+        for k, (at, ttft) in enumerate([(0.1, 0.3), (0.3, 0.9)]):
             process.scheduled(k, round(at * SECOND))
             if (name, k) != (1, 1):
                 process.ended(k, request(at, ttft))
@@ -125,11 +113,10 @@ def test_counts_of_two_processes_add_up_and_close_when_all_have_ended() -> None:
     assert message is not None
     whole.take("1", message)  # type: ignore[arg-type]
     assert whole.close(SECOND) == 4
-    found = whole.evidence(0, 4, SECOND)
-    assert found.requests == [2, 2, 0, 0]
-    assert found.series[0].bad == [0, 2, 0, 0]
-    assert found.series[0].level[0] == pytest.approx(2 * 0.2 / 0.5)
-    assert found.in_flight == [2, 2, 2, 2]
+    found = whole.shown(0, 4)
+    assert (found.requests, found.missed, found.slow) == ([2, 2, 0, 0], [[0, 2, 0, 0]], [[2, 2, 0, 0]])
+    assert found.stay == pytest.approx(0.6)
+    assert found.seconds == pytest.approx(1.0)
 
 
 def test_a_request_of_an_earlier_stage_is_not_counted() -> None:
@@ -164,83 +151,152 @@ def test_several_objectives_are_one_text_or_several() -> None:
             parse_objectives([wrong])
 
 
-def sharp(capacity: float, whole: bool = False, highest: float = 1000.0) -> Search:
-    """A search on a server whose requests are all in time up to `capacity`, and all late beyond it."""
-    search = Search(Goal((0.95,), start=1.0, lowest=1 / 16 if not whole else 1, highest=highest, whole=whole))
-    while (probe := search.probe) is not None:
-        n = probe.most_requests
-        late = int(probe.load > capacity)
-        rng = Random(probe.number)
-        level = [2.0 * late + 0.3 * rng.random() for _ in range(n)]
-        search.look(evidence_of([late] * n, level), n / probe.load)
+def searched(share: Callable[[float], float], most: int = 100_000, **goal: float | bool | tuple[float, ...]) -> Search:
+    """A search on a server where independent requests miss the objective with probability `share(load)`."""
+    goals = {"shares": (0.05,), "start": 1.0, "lowest": 1 / 16, "highest": 1000.0} | goal
+    search, rng, total = Search(Goal(**goals)), Random(7), 0  # type: ignore[arg-type]
+    while (probe := search.probe) is not None and total < most:
+        bad = [int(rng.random() < share(probe.load)) for _ in range(probe.most_requests)]
+        ended, n = None, 0
+        while ended is None:
+            n = min(max(n + 1, math.ceil(search.next_look)), len(bad))
+            ended = search.look(counts(bad[:n], *[[0] * n] * (len(search.goal.shares) - 1)))
+        total += n
     return search
 
 
+def requests(search: Search) -> int:
+    return sum(probe.counts.total for probe in search.probes)
+
+
 @pytest.mark.parametrize("capacity", [0.31, 7.7, 450.0])
-def test_a_sharp_capacity_is_bracketed(capacity: float) -> None:
-    search = sharp(capacity)
-    met, missed = search.bracket
-    assert search.found
-    assert met is not None
-    assert missed is not None
-    assert met <= capacity < missed
+def test_a_sharp_capacity_is_bracketed_as_narrowly_as_asked(capacity: float) -> None:
+    search = searched(lambda load: 0.001 if load <= capacity else 0.6)
+    assert search.met is not None
+    assert search.missed is not None
+    assert search.met <= capacity < search.missed
+    assert search.width <= 0.2
     assert search.estimate == pytest.approx(capacity, rel=0.15)
+    assert requests(search) < 12_000
 
 
-def test_numbers_of_users_are_whole() -> None:
-    search = sharp(12.5, whole=True)
-    assert search.bracket[0] in range(10, 13)
-    assert search.bracket[1] in range(13, 16)
-    assert all(decision.probe.load == int(decision.probe.load) for decision in search.decisions)
+@pytest.mark.parametrize("precision", [0.3, 0.15, 0.1])
+def test_a_search_ends_at_the_precision_asked(precision: float) -> None:
+    """Shares of M/M/1: P(W > 5 s) = ρ exp(-5 (1 - ρ)), which is 5 % at 0.528 requests per service time."""
+    search = searched(lambda load: min(1.0, load * math.exp(-5 * (1 - load))), precision=precision, start=0.1)
+    assert search.width <= precision
+    assert (search.met or 0) < 0.528 < (search.missed or 9)
 
 
-def test_a_search_stays_in_its_range() -> None:
-    assert not sharp(5000.0, highest=64).found
-    assert max(decision.probe.load for decision in sharp(5000.0, highest=64).decisions) == 64
-    assert not sharp(0.001).found
-    assert min(decision.probe.load for decision in sharp(0.001).decisions) == 1 / 16
+def test_doubling_probes_end_as_soon_as_they_are_decided() -> None:
+    search = searched(lambda load: 0.0 if load <= 8 else 1.0)
+    doubling = [probe for probe in search.probes if probe.load in {1, 2, 4, 8, 16}][:5]
+    assert [probe.verdict for probe in doubling] == ["met"] * 4 + ["missed"]
+    assert all(probe.counts.total <= 30 for probe in doubling)
 
 
-def test_what_cannot_be_decided_is_undecided() -> None:
-    """Shares of exactly 95 % at every load say neither that it is met nor that it is missed."""
-    search = Search(Goal((0.95,), start=1.0, highest=64, probes=12))
-    while (probe := search.probe) is not None:
-        bad = [int(k % 20 == 0) for k in range(probe.most_requests)]
-        search.look(evidence_of(bad, [float(one) for one in bad]), 100.0)
-    assert not search.found
-    assert {decision.verdict for decision in search.decisions} == {"undecided"}
+def test_a_cold_start_does_not_hold_the_search_at_a_low_load() -> None:
+    """Of the first 200 requests at the first load 15 are late: it goes on doubling from there."""
+    search = Search(Goal((0.05,), start=4.0))
+    search.look(counts([int(k % 13 == 0) for k in range(200)]))
+    assert search.probes[0].verdict == "undecided"
+    loads = []
+    while (probe := search.probe) is not None and probe.role == "locate":
+        loads.append(probe.load)
+        search.look(counts([int(probe.load > 20)] * probe.most_requests))
+    assert loads[:3] == [8, 16, 32]
+    assert min(loads) >= 8
+
+
+def test_what_locates_certifies_nothing() -> None:
+    search = Search(Goal((0.05,), start=4.0))
+    for _ in range(3):
+        assert search.probe is not None
+        assert search.probe.role == "locate"
+        search.look(counts([0] * 600))
+        assert (search.met, search.missed) == (None, None)
+
+
+def test_evidence_of_probes_at_higher_loads_counts_for_lower_ones() -> None:
+    """Two probes that were met, neither long enough for a certificate: together they certify the lower load."""
+    search = Search(Goal((0.05,)))
+    half = LEAST_MET // 2 + 100
+    for load, certified in ((10.0, None), (9.0, 9.0)):
+        search._begin(load, "below")
+        assert search.probe is not None
+        search.probe.counts = counts([int(k % 33 == 0) for k in range(half)])
+        search._certified(search.probe, "below")
+        search.probes.append(search.probe)
+        assert search.met == certified
+
+
+@pytest.mark.parametrize("capacity", [1, 3, 12, 20, 37])
+def test_numbers_of_users_are_whole_and_bracketed(capacity: int) -> None:
+    search = searched(lambda users: 0.0 if users <= capacity else 1.0, lowest=1, whole=True)
+    assert all(probe.load == int(probe.load) for probe in search.probes)
+    located = [probe.load for probe in search.probes if probe.role == "locate"]
+    assert len(located) == len(set(located)), located
+    assert search.precise
+    assert (search.met or 0) <= capacity < (search.missed or 0)
+    assert requests(search) < 9000, "a borderline number of users is not probed before the bracket is known"
+
+
+def test_a_search_stays_in_its_range_and_certifies_its_end() -> None:
+    beyond = searched(lambda _: 0.0, highest=64)
+    assert (beyond.met, beyond.missed) == (64, None)
+    assert max(probe.load for probe in beyond.probes) == 64
+    below = searched(lambda _: 1.0)
+    assert (below.met, below.missed) == (None, 1 / 16)
+    assert min(probe.load for probe in below.probes) == 1 / 16
+
+
+def test_shares_at_the_limit_everywhere_certify_nothing() -> None:
+    search = searched(lambda _: 0.05, most=60_000, highest=64)
+    assert (search.met, search.missed) == (None, None)
+
+
+def test_any_of_several_objectives_may_be_missed() -> None:
+    search = searched(lambda load: 0.0 if load <= 8 else 1.0, shares=(0.05, 0.01), precision=0.3)
+    assert search.precise
+    assert (search.met or 0) <= 8 < (search.missed or 0)
+
+
+def plan(by: str = "rate", seconds: float = 600, **more: float) -> SearchPlan:
+    return SearchPlan(by, (TTFT,), more.get("start", 4.0), more.get("highest", 4.0), 0.2, seconds)  # type: ignore[arg-type]
 
 
 def test_probes_become_stages_and_leave_a_trail() -> None:
-    prober = Prober(SearchPlan("rate", (TTFT,), 4.0, 4.0, seconds=600))
-    plan = prober.next_stage()
-    assert plan is not None
-    assert plan.label == "probe 1: 4 req/s"
-    assert plan.load == Rate(4.0)
-    assert plan.warm_up.amount == 5.0  # ten limits
-    stage = Stage(0, plan, 0, steady_start=5 * SECOND)
+    prober = Prober(plan())
+    first = prober.next_stage()
+    assert first is not None
+    assert (first.label, first.load, first.warm_up.amount) == ("probe 1: 4 req/s", Rate(4.0), 2.5)  # five limits
+    stage = Stage(0, first, 0, steady_start=5 * SECOND)
     prober.enter(stage)
     process = ProcessCounts([TTFT])
     process.enter(stage)
-    for k in range(800):
+    for k in range(100):
         process.scheduled(k, k * SECOND // 4)
-        process.ended(k, request(k / 4, 0.1 + 0.001 * (k * 37 % 100)))
+        process.ended(k, request(k / 4, 0.1))
     prober.take("0", process.changes() or {})
-    decision = prober.look(200 * SECOND, stage)
-    assert decision is not None
-    assert decision.verdict == "met"
-    assert prober.look(201 * SECOND, stage) is None  # judged once
-    assert prober.next_stage() is None
+    ended = prober.look(25 * SECOND, stage)
+    assert ended is not None
+    assert ended.verdict == "met"
+    assert prober.look(26 * SECOND, stage) is None  # judged once
+    following = prober.next_stage()
+    assert following is not None
+    assert following.warm_up.amount == 50.0  # 200 requests, before a probe that may certify
     trail = prober.record()
-    assert trail.state == "met at the highest load"
-    assert [(probe.load, probe.verdict, probe.stage) for probe in trail.probes] == [(4.0, "met", 0)]
+    assert trail.state == "running"
+    assert [(probe.load, probe.role, probe.verdict, probe.stage) for probe in trail.probes] == [
+        (4.0, "locate", "met", 0)
+    ]
 
 
 def test_a_search_out_of_time_ends_undecided() -> None:
-    prober = Prober(SearchPlan("users", (TTFT,), 1.0, 100.0, seconds=60))
-    plan = prober.next_stage()
-    assert plan is not None
-    stage = Stage(0, plan, 0, steady_start=5 * SECOND)
+    prober = Prober(plan("users", seconds=60, start=1.0, highest=100.0))
+    first = prober.next_stage()
+    assert first is not None
+    stage = Stage(0, first, 0, steady_start=5 * SECOND)
     prober.enter(stage)
     assert prober.look(59 * SECOND, stage) is None
     assert prober.look(60 * SECOND, stage) is not None
@@ -249,17 +305,26 @@ def test_a_search_out_of_time_ends_undecided() -> None:
 
 
 @pytest.mark.parametrize(
-    ("objective", "late", "limit"),
+    ("record", "sentence"),
     [
-        (TTFT, (0.4, 0.1, 2.0), "queue"),
-        (TTFT, (0.1, 0.4, 2.0), "prefill"),
-        (TTFT, None, "time to first token"),
-        (Objective("e2e", 0.9, 1.0), (0.4, 0.1, 2.0), "decode"),
-        (Objective("tpot", 0.9, 1.0), (0.4, 0.1, 2.0), "decode"),
-        (Objective("failures", 0.99), (0.4, 0.1, 2.0), "failures"),
+        pytest.param(
+            SearchRecord("rate", "req/s", ("ttft_p95=0.2",), 0.2, "found", 33.3, 27.0, 38.0, requests=9000),
+            "Capacity at ttft_p95=0.2 is about 33.3 req/s; at least 27, at most 38 certified "
+            "(0 probes, 9,000 requests).",
+            id="found",
+        ),
+        pytest.param(
+            SearchRecord("rate", "req/s", ("ttft_p95=0.2",), 0.2, "undecided", 33.3, 27.0, None, 400.0, 5),
+            "Capacity at ttft_p95=0.2 is about 33.3 req/s; at least 27 certified (0 probes, 5 requests). "
+            "About 400 s more would give ± 20 %: raise --search-seconds.",
+            id="one side, and what more time would give",
+        ),
+        pytest.param(
+            SearchRecord("users", "users", ("ttft_p95=0.2",), 0.2, "running", 8.0, 7.0, 9.0),
+            "capacity about 8 users; at least 7, at most 9 certified",
+            id="while it runs",
+        ),
     ],
 )
-def test_what_limits_is_read_off_the_late_requests(
-    objective: Objective, late: tuple[float, float, float] | None, limit: str
-) -> None:
-    assert limit_of(objective, late) == limit
+def test_a_sentence_says_what_is_certified(record: SearchRecord, sentence: str) -> None:
+    assert record.sentence == sentence

@@ -209,3 +209,39 @@ def test_activity_is_taken_between_two_samples_and_old_samples_are_freed() -> No
     collector.sample()
     collector.stop()
     assert activity.freed == activity.samples[:2]
+
+
+def test_a_driver_that_fails_is_asked_again_and_its_last_readings_vanish() -> None:
+    """The thread that reads the GPUs must survive what a driver raises."""
+
+    def fall_off_the_bus() -> None:
+        raise RuntimeError("the GPU has fallen off the bus")
+
+    answers = dict(BUSY)
+    collector = GpuCollector(0.01, [NvmlDriver(machine(answers, BUSY), {})])
+    collector.start()
+    try:
+        assert samples_of(collector)["power_watts 0"] == 350.5
+        answers["nvmlDeviceGetPowerUsage"] = fall_off_the_bus
+        wait_until(lambda: not any(name.split()[1:2] == ["0"] for name in samples_of(collector) if "info" not in name))
+        assert samples_of(collector)["power_watts 1"] == 350.5, "the other GPU is still read"
+        answers["nvmlDeviceGetPowerUsage"] = BUSY["nvmlDeviceGetPowerUsage"]
+        wait_until(lambda: samples_of(collector).get("power_watts 0") == 350.5)
+    finally:
+        collector.stop()
+
+
+def test_readings_that_are_no_longer_renewed_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("servers.gpu.collector.STALE", 0.05)
+    collector = GpuCollector(0.01, [NvmlDriver(machine(BUSY), {})])
+    collector.start()
+    collector.stop()  # as if the driver hung
+    time.sleep(0.1)
+    assert samples_of(collector) == {}
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "this takes too long"
+        time.sleep(0.01)

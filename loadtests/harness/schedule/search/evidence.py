@@ -1,155 +1,107 @@
-"""What a probe has shown so far, and its effective number of independent requests.
+"""What probes have shown: bets on the share of requests that miss an objective.
 
-Latencies in one queue are correlated: at capacity, thousands of requests carry the information of dozens. Counts are
-kept by equal slices of time, in the order in which requests were scheduled. From sums over batches of slices comes the
-correlation time τ, the number of requests that are worth one (batch means, Law & Kelton).
-
-Batches that are short against the correlation show too little of it. Their lag-1 autocorrelation φ shows that: the
-long-run variance of an AR(1) series is (1 + φ)/(1 - φ) times that of independent values, which corrects τ (as in
-N-Skart: Tafazzoli, Steiger & Wilson 2011).
+Latencies in one queue are correlated, so requests are judged by batches of consecutive ones. If at least a share α
+misses an objective, Π(1 + β(α - X)) over the batches' shares X is a nonnegative supermartingale, and so is its mean
+over several β: it ever reaches 1/δ with probability δ at most, however often it is looked at (Ville; Waudby-Smith &
+Ramdas 2024). Π(1 + β(X - α)) speaks for "missed" likewise. That is proven for batches that do not depend on one
+another. How nearly they do not depends on their size, and is checked by simulation: see docs/statistics.md.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
+from typing import Literal
 
-CEILING = 3.0  # a latency counts at most as so many times its limit, as a failure does: its variance must be finite
-BATCHES = (10, 20, 40)
-LEAST_CORRECTED = 20  # batches whose autocorrelation is measured; that of fewer is mostly noise
-STRONGEST = 0.9  # autocorrelation of batches, at most
-CERTAINTY = math.log(120)  # evidence of a certificate, at an error of 0.05/6
-DISCARDED = 0.1  # share of a probe, after its warm-up
-DRIFT_BATCHES = 16
-DRIFT = 6.0  # t statistic of the growth of the backlog, of 1 in 100 000 if it is a random walk
-ALL_LATE = 0.9
-
-
-@dataclass(slots=True)
-class Series:
-    """One objective's counts by slice of time. `level` sums latency ÷ limit, cut at `CEILING`, `squares` its square."""
-
-    bad: Sequence[int]
-    level: Sequence[float]
-    squares: Sequence[float]
+Side = Literal["below", "above"]
+STAKES: dict[Side, tuple[float, ...]] = {"below": (0.3, 0.6, 0.95), "above": (0.05, 0.15, 0.4)}  # shares of the highest
+SMALLEST_BATCH, CORRELATION_TIMES = 10, 1.5  # requests; batches are at least so many correlation times long
+GROUPS = 20  # of requests, whose variance shows the correlation
+SIGNIFICANT, STRONGEST = 0.6, 0.8  # autocorrelation of groups: from where on it counts, and as how much at most
+SLOW, SLOW_WEIGHT = 0.5, 0.5  # a request is slow beyond this share of a limit; slowness lasts longer than misses do
+Logs = tuple[float, ...]
 
 
-@dataclass(slots=True)
-class Evidence:
-    """`requests` were scheduled in each slice, and all have ended; one `Series` for each objective.
+@dataclass(frozen=True)
+class Counts:
+    """A probe's requests by slice of time, and for each objective how many missed it and how many were `SLOW`. All have
+    ended.
 
-    `in_flight` goes on to the present: requests without an answer at the end of each slice.
+    `stay` is the mean number of seconds that a request was in flight, `seconds` what the slices add up to.
     """
 
     requests: Sequence[int]
-    series: Sequence[Series]
-    in_flight: Sequence[int] = field(default=())
+    missed: Sequence[Sequence[int]]
+    slow: Sequence[Sequence[int]]
+    stay: float = 0.0
+    seconds: float = 0.0
 
-    @property
+    @cached_property
     def total(self) -> int:
         return sum(self.requests)
 
+    def share(self, objective: int) -> float:
+        """Of the requests that missed an objective."""
+        return sum(self.missed[objective]) / max(1, self.total)
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """One objective in one probe: the share of requests that met it, and its effective number of requests."""
+    def batches(self, objective: int, size: float) -> list[float]:
+        """The shares that missed it in batches of at least `size` consecutive requests; the last one is left out."""
+        return _batches(self.requests, self.missed[objective], size)
 
-    good: float
-    effective: float
-    correlation: float  # τ, requests
+    @cached_property
+    def correlation(self) -> float:
+        """τ, the number of consecutive requests that are worth one: of the objective where it is the longest. Before
+        the first request has missed an objective, only those that nearly did can show it."""
+        return max(*map(self._correlation, self.missed), *(SLOW_WEIGHT * self._correlation(each) for each in self.slow))
 
-    @property
-    def counts(self) -> tuple[float, float]:
-        """Effective numbers of good and of bad requests."""
-        return self.good * self.effective, (1 - self.good) * self.effective
-
-
-def settled(evidence: Evidence) -> Evidence:
-    """Without its first slices, in which the queue may still fill."""
-    first = int(DISCARDED * len(evidence.requests))
-    series = [Series(each.bad[first:], each.level[first:], each.squares[first:]) for each in evidence.series]
-    return Evidence(evidence.requests[first:], series, evidence.in_flight[first:])
-
-
-def shares(evidence: Evidence) -> list[Share]:
-    """Each objective's share. An objective that no request has missed shows no correlation of its own: it takes the
-    longest of the others."""
-    evidence = settled(evidence)
-    total = evidence.total
-    found = [_correlation(evidence.requests, each, total) for each in evidence.series]
-    longest = max(found, default=1.0)
-    answer = []
-    for each, own in zip(evidence.series, found, strict=True):
-        bad = sum(each.bad)
-        tau = own if bad else longest
-        answer.append(Share(1 - bad / total, total / tau, tau))
-    return answer
+    def _correlation(self, bad: Sequence[int]) -> float:
+        """The variance of groups against that of independent requests. Groups that are alike are too short to show all
+        of it: as of an AR(1) series, the long-run variance is (1 + φ)/(1 - φ) times as much."""
+        p = sum(bad) / max(1, self.total)
+        if p in {0.0, 1.0} or self.total < 2 * GROUPS:
+            return 1.0
+        residuals = [share - p for share in _batches(self.requests, bad, self.total // GROUPS)]
+        n, power = len(residuals), sum(each**2 for each in residuals)
+        if n < 2 or power == 0:
+            return 1.0
+        phi = sum(one * other for one, other in pairwise(residuals)) / power
+        phi = min(phi, STRONGEST) if phi > SIGNIFICANT else 0.0
+        return max(1.0, (1 + phi) / (1 - phi) * power / (n - 1) * self.total / n / (p * (1 - p)))
 
 
-def _correlation(requests: Sequence[int], series: Series, total: int) -> float:
-    """τ of the indicator "met the limit" and of the latency itself, whichever is longer, and at least 1."""
-    count = max((each for each in BATCHES if each <= len(requests)), default=0)
-    size = len(requests) // max(count, 1)
-    share, level = sum(series.bad) / total, sum(series.level) / total
-    variances = (share * (1 - share), sum(series.squares) / total - level**2)
-    n, *sums = (batches(each, count, size) for each in (requests, series.bad, series.level))
-    longest = 1.0
-    while len(n) in BATCHES:
-        for of_batches, variance in zip(sums, variances, strict=True):
-            if variance > 1e-9:
-                longest = max(longest, _uncertainty(len(n)) * _inflation(n, of_batches, variance))
-        n, *sums = (batches(each, len(n) // 2, 2) for each in (n, *sums))
-    return longest
+def _batches(requests: Sequence[int], bad: Sequence[int], size: float) -> list[float]:
+    shares, n, missed = [], 0, 0
+    for more, more_missed in zip(requests, bad, strict=True):
+        n, missed = n + more, missed + more_missed
+        if n >= size:
+            shares.append(missed / n)
+            n, missed = 0, 0
+    return shares
 
 
-def _uncertainty(count: int) -> float:
-    """By how much more evidence is needed because the variance is that of so few batches.
-
-    With a known variance the logarithm of a likelihood ratio is t²/2; with an estimated one, of ν degrees of freedom,
-    it is (ν + 1)/2 · ln(1 + t²/ν), that of Student's t (Lai 1976). The ratio where the latter reaches `CERTAINTY`:
-    1.51 for 10 batches, 1.22 for 20, 1.10 for 40.
-    """
-    freedom = count - 1
-    return freedom * math.expm1(2 * CERTAINTY / count) / (2 * CERTAINTY)
+def batch_size(correlation: float) -> float:
+    """Requests; in steps of √2, so that evidence need not be computed again for every look."""
+    factor = max(1.0, CORRELATION_TIMES * correlation / SMALLEST_BATCH)
+    return SMALLEST_BATCH * 2 ** (math.ceil(2 * math.log2(factor)) / 2)
 
 
-def batches(values: Sequence[float], count: int, size: int) -> list[float]:
-    """Sums over `count` batches of `size` slices, the first slices left out where they are too many."""
-    first = len(values) - count * size
-    return [sum(values[at : at + size]) for at in range(first, len(values), size)]
+def bets(shares: Sequence[float], alpha: float, side: Side) -> Logs:
+    """The logarithm of what each stake has become: on capacity being above the probe's load ("below" it lies the
+    probe), or below its load."""
+    if side == "below":
+        return tuple(sum(math.log1p(b * (alpha - x) / (1 - alpha)) for x in shares) for b in STAKES[side])
+    return tuple(sum(math.log1p(b * (x - alpha) / alpha) for x in shares) for b in STAKES[side])
 
 
-def _inflation(requests: Sequence[float], sums: Sequence[float], variance: float) -> float:
-    """Long-run variance of the sums of batches, against what independent requests of this variance would have."""
-    n, m = sum(requests), len(sums)
-    if n == 0:
-        return 1.0
-    mean = sum(sums) / n
-    residuals = [s - mean * k for s, k in zip(sums, requests, strict=True)]
-    power = sum(each**2 for each in residuals)
-    inflation = power * m / (m - 1) / (n * variance)
-    if m < LEAST_CORRECTED or power == 0:
-        return inflation
-    autocorrelation = sum(one * other for one, other in pairwise(residuals)) / power
-    unbiased = (autocorrelation + 1 / m) / (1 - 3 / m)  # Marriott & Pope 1954, Kendall 1954
-    phi = min(max(unbiased, 0.0), STRONGEST)
-    return inflation * (1 + phi) / (1 - phi)
+def log_evidence(parts: Sequence[Logs]) -> float:
+    """That several probes give together: its logarithm."""
+    return log_mean([sum(column) for column in zip(*parts, strict=True)])
 
 
-def overloaded(evidence: Evidence) -> bool:
-    """Whether the backlog grows without end: it drifts upward beyond any random walk, and what ends is late."""
-    backlog = evidence.in_flight
-    size = len(backlog) // (DRIFT_BATCHES + 1)
-    if size == 0 or evidence.total < 1:
-        return False
-    levels = [each / size for each in batches(backlog, DRIFT_BATCHES + 1, size)]
-    steps = [after - before for before, after in pairwise(levels)]
-    mean = sum(steps) / DRIFT_BATCHES
-    variance = sum((step - mean) ** 2 for step in steps) / (DRIFT_BATCHES - 1)
-    if mean <= 0 or mean < DRIFT * math.sqrt(variance / DRIFT_BATCHES):
-        return False
-    last = len(evidence.requests) * 3 // 4
-    recent = sum(evidence.requests[last:])
-    return recent > 0 and any(sum(each.bad[last:]) >= ALL_LATE * recent for each in evidence.series)
+def log_mean(logs: Sequence[float]) -> float:
+    """log of the mean of exp(logs)."""
+    top = max(logs)
+    return top + math.log(sum(math.exp(each - top) for each in logs) / len(logs))

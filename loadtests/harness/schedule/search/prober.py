@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from loadtests.harness.schedule.control import UNDECIDED
 from loadtests.harness.schedule.search.counts import StageCounts
-from loadtests.harness.schedule.search.procedure import Decision, Goal, Probe, Search
+from loadtests.harness.schedule.search.search import Goal, Probe, Search
 from records.load import Load, Rate, Users
-from records.search import Limit, ProbeRecord, ProbeShare, SearchRecord, State
-from records.slo import FAILURES, Objective
+from records.search import ProbeRecord, ProbeShare, SearchRecord, State
+from records.slo import Objective
 from records.stage import SECOND, Extent, Nanoseconds, Stage, StagePlan
 
 By = Literal["rate", "users", "agents"]
 REPORTED = SECOND // 2  # by then every process has reported what it scheduled
-WARM_UP_LIMITS, LEAST_WARM_UP = 10.0, 1.0  # warm-up in latency limits, and in seconds at least
+WARM_UP_LIMITS, LEAST_WARM_UP = 5.0, 1.0  # warm-up in latency limits, and in seconds at least
+WARM_UP_EACH = 3  # requests of each user
 SPARE = 2  # a stage's window holds so many times the requests that the probe judges
 DRAIN = 600.0  # seconds that the requests of a probe get to be answered before the next one
 HALVINGS = 6  # of the first load
@@ -24,12 +25,14 @@ HALVINGS = 6  # of the first load
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """What a scenario asks to be searched. Loads in `unit`; `seconds` limits the whole search."""
+    """What a scenario asks to be searched. Loads in `unit`; `precision` is half the bracket as a share of its middle;
+    `seconds` limits the whole search."""
 
     by: By
     objectives: tuple[Objective, ...]
     start: float
     highest: float
+    precision: float
     seconds: float
     arrivals: str = "poisson"
 
@@ -41,7 +44,8 @@ class SearchPlan:
         whole = self.by != "rate"
         limits = [each.limit for each in self.objectives if each.metric in {"ttft", "e2e"}]
         return Goal(
-            shares=tuple(each.q for each in self.objectives),
+            shares=tuple(1 - each.q for each in self.objectives),
+            precision=self.precision,
             start=self.start,
             lowest=1.0 if whole else self.start / 2**HALVINGS,
             highest=self.highest,
@@ -52,14 +56,14 @@ class SearchPlan:
     def stage(self, probe: Probe) -> StagePlan:
         load: Load = Users(round(probe.load)) if self.by != "rate" else Rate(probe.load, self.arrivals)
         label = load.label.replace("user", "agent") if self.by == "agents" else load.label
-        return StagePlan(
-            load,
-            Extent(probe.warm_up),
-            Extent(SPARE * probe.most_requests, "requests"),
-            bound=DRAIN,
-            name=f"probe {probe.number + 1}: {label}",
-            drains=True,
-        )
+        warm_up = Extent(probe.warm_up)
+        if isinstance(load, Rate):
+            warm_up = Extent(max(probe.warm_up, probe.warm_up_requests / probe.load))
+        elif probe.warm_up_requests:
+            warm_up = Extent(max(probe.warm_up_requests, WARM_UP_EACH * load.count), "requests")
+        window = Extent(SPARE * probe.most_requests, "requests")
+        name = f"probe {probe.number + 1}: {label}"
+        return StagePlan(load, warm_up, window, bound=DRAIN, name=name, drains=True)
 
 
 class Prober:
@@ -70,16 +74,13 @@ class Prober:
         self._search = Search(plan.goal())
         self._counts: StageCounts | None = None
         self._stage = -1
-        self._late: dict[int, tuple[float, float, float] | None] = {}  # by stage
         self._records: list[ProbeRecord] = []
         self.stopped = False
 
     def next_stage(self) -> StagePlan | None:
         """The stage of the probe that is due; `None` when the search is over."""
         probe = self._search.probe
-        if probe is None or self.stopped:
-            return None
-        return self._plan.stage(probe)
+        return None if probe is None or self.stopped else self._plan.stage(probe)
 
     def take(self, worker: str, message: Mapping[str, Any]) -> None:
         """What a process has counted."""
@@ -91,8 +92,8 @@ class Prober:
         if stage.index != self._stage and stage.start != UNDECIDED:
             self._stage, self._counts = stage.index, StageCounts(stage, len(self._plan.objectives))
 
-    def look(self, now: Nanoseconds, stage: Stage, last: bool = False) -> Decision | None:
-        """Judge the probe that is on; a decision ends it. `last`: it has nothing more to show."""
+    def look(self, now: Nanoseconds, stage: Stage, last: bool = False) -> Probe | None:
+        """Judge the probe that is on; returns it if that ended it. `last`: it has nothing more to show."""
         counts, search = self._counts, self._search
         out_of_time = now >= self._plan.seconds * SECOND
         judged = bool(self._records) and self._records[-1].stage == stage.index
@@ -106,26 +107,19 @@ class Prober:
         last = last or out_of_time
         if not last and counts.requests(first, closed) < search.next_look:
             return None
-        evidence = counts.evidence(first, closed, until)
-        decision = search.look(evidence, counts.seconds(closed - first), last)
-        if decision is None:
+        ended = search.look(counts.shown(first, closed), last)
+        if ended is None:
             return None
         self.stopped = out_of_time
-        self._late[stage.index] = counts.late_parts
-        self._records.append(self._record(stage, decision))
-        return decision
+        self._records.append(self._record(stage, ended))
+        return ended
 
-    def _record(self, stage: Stage, decision: Decision) -> ProbeRecord:
-        shares = zip(self._plan.objectives, decision.shares, strict=False)
-        return ProbeRecord(
-            stage=stage.index,
-            load=decision.probe.load,
-            role=decision.probe.role,
-            verdict=decision.verdict,
-            reason=decision.reason,
-            requests=decision.requests,
-            shares=tuple(ProbeShare(o.name, round(s.good, 6), round(s.effective, 1)) for o, s in shares),
-        )
+    def _record(self, stage: Stage, probe: Probe) -> ProbeRecord:
+        total, shares = probe.counts.total, []
+        for k, objective in enumerate(self._plan.objectives if total else ()):
+            effective = round(total / probe.counts.correlation, 1)
+            shares.append(ProbeShare(objective.name, round(1 - probe.counts.share(k), 6), effective))
+        return ProbeRecord(stage.index, probe.load, probe.role, probe.verdict, total, tuple(shares))
 
     # What came of it.
 
@@ -135,56 +129,35 @@ class Prober:
 
     def record(self, ended: bool = False) -> SearchRecord:
         """The trail so far; `ended`: the run is over, so the search is as well."""
-        met, missed = self._search.bracket
+        search = self._search
         return SearchRecord(
             by=self._plan.by,
             unit=self._plan.unit,
             objectives=tuple(map(str, self._plan.objectives)),
+            precision=self._plan.precision,
             state=self._state() if ended or self.over else "running",
-            estimate=self._search.estimate,
-            met=met,
-            missed=missed,
-            limited_by=self._limited_by(),
+            estimate=search.estimate,
+            met=search.met,
+            missed=search.missed,
+            more_seconds=None if search.precise else self._more_seconds(),
             requests=sum(probe.requests for probe in self._records),
             probes=tuple(self._records),
         )
 
     def _state(self) -> State:
         search = self._search
-        if search.found:
+        if search.precise:
             return "found"
-        leans = {decision.leans for decision in search.decisions if decision.shares}
-        if leans == {"missed"} and min(d.probe.load for d in search.decisions) <= search.goal.lowest:
-            return "missed at the lowest load"
-        if leans == {"met"} and max(d.probe.load for d in search.decisions) >= search.goal.highest:
+        if search.met is not None and search.met >= search.goal.highest:
             return "met at the highest load"
+        if search.missed is not None and search.missed <= search.goal.lowest:
+            return "missed at the lowest load"
         return "undecided"
 
-    def _limited_by(self) -> Limit | None:
-        """What the lowest load that missed an objective shows."""
-        missed = [probe for probe in self._records if probe.verdict == "missed" and probe.shares]
-        if not missed:
-            return None
-        probe = min(missed, key=lambda each: each.load)
-        worst = max(range(len(probe.shares)), key=lambda k: _excess(probe.shares[k], self._plan.objectives[k]))
-        return limit_of(self._plan.objectives[worst], self._late.get(probe.stage))
-
-
-def _excess(share: ProbeShare, objective: Objective) -> float:
-    """By how many times more requests missed the objective than may."""
-    return (1 - share.good) / (1 - objective.q)
-
-
-def limit_of(objective: Objective, late: Sequence[float] | None) -> Limit:
-    """What a missed objective says of the server. `late`: mean queue, prefill and decode of the late requests."""
-    if objective.metric == FAILURES:
-        return "failures"
-    if objective.metric in {"tpot", "ntpot"}:
-        return "decode"
-    if late is None:
-        return "time to first token" if objective.metric == "ttft" else "time to the whole answer"
-    queue, prefill, decode = late
-    parts: dict[Limit, float] = {"queue": queue, "prefill": prefill}
-    if objective.metric == "e2e":
-        parts["decode"] = decode
-    return max(parts, key=lambda part: parts[part])
+    def _more_seconds(self) -> float | None:
+        """About how much longer the precision asked would take, at the rate of the requests of the last probe."""
+        more = self._search.more_requests()
+        counts = [probe.counts for probe in self._search.probes if probe.counts.seconds]
+        return (
+            more * counts[-1].seconds / counts[-1].total if more is not None and counts and counts[-1].total else None
+        )

@@ -1,0 +1,65 @@
+"""What the system allows this process: how many connections, and which share of the CPUs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from math import ceil
+from pathlib import Path
+
+from records.load import Users
+from records.stage import StagePlan
+from settings.schema import UserMistake
+
+SPARE = 100  # descriptors for what is no connection of a user: files, logs, Locust's page and its workers
+MOST_DESCRIPTORS = 1 << 20
+PREFERRED_NICENESS = -10
+
+
+def raise_descriptor_limit() -> int | None:
+    """Raise the soft limit on open descriptors to the hard one, and return it; `None` where there is no such limit."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    with suppress(OSError, ValueError):  # macOS allows less than it says
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def check_users_fit(plan: Sequence[StagePlan], processes: int) -> None:
+    """Raises `UserMistake` where this process could not open a connection for each of its users."""
+    limit = raise_descriptor_limit()
+    users = max((stage.load.count for stage in plan if isinstance(stage.load, Users)), default=0)
+    needed = ceil(users / processes) + SPARE
+    if limit is None or needed <= limit:
+        return
+    where = "one process" if processes == 1 else f"{processes} processes"
+    enough = ceil(users / (limit - SPARE)) if limit > SPARE else None
+    more = "" if enough is None else f", or use --processes {enough}"
+    raise UserMistake(
+        f"{users} users in {where} need {needed} open files each, and this system's hard limit is {limit} "
+        f"(ulimit -Hn): raise it{more}."
+    )
+
+
+def raise_priority() -> int | None:
+    """Ask the system to prefer this process, which the measurement needs at once and briefly. Returns its niceness from
+    now on, which stays as it was without root or CAP_SYS_NICE; `None` where there is none."""
+    if sys.platform == "win32":
+        return None
+    with suppress(OSError):
+        if os.getpriority(os.PRIO_PROCESS, 0) > PREFERRED_NICENESS:
+            os.setpriority(os.PRIO_PROCESS, 0, PREFERRED_NICENESS)
+        # Under autogroups, niceness counts within a session only; between sessions it is that of the group.
+        Path("/proc/self/autogroup").write_text(str(PREFERRED_NICENESS))
+    return os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def normal_priority() -> None:
+    """In a child process, before it becomes another program."""
+    os.setpriority(os.PRIO_PROCESS, 0, max(0, os.getpriority(os.PRIO_PROCESS, 0)))

@@ -1,0 +1,65 @@
+"""What is scraped from the server while a run is measured: it comes back after a failure, and leaves no garbage."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+
+from loadtests.harness.client.access import Access
+from loadtests.harness.recording.telemetry import Scraper
+from tests.support.servers.wire_script import Step, WireServer
+
+SERIES = "".join(f'vllm:num_requests_running{{engine="{number}"}} {number}\n' for number in range(50))
+COMMENTS = "# HELP other A histogram of another family.\n" * 10_000  # half a megabyte
+COPIES = 2  # of the page, less than which twenty scrapes must leave
+
+
+def answer(status: str, body: str) -> list[Step]:
+    return [f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()]
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    """As while a run is measured, when the collector of cycles works rarely."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_a_page_that_is_missing_once_is_asked_for_again() -> None:
+    page = answer("200 OK", "vllm:num_requests_running 3\n")
+    with WireServer(page, answer("404 Not Found", ""), page) as server:
+        scraper = Scraper(server.url, Access())
+        values = [scraper.scrape() for _ in range(3)]
+        scraper.close()
+    assert values == [{"vllm:num_requests_running": 3.0}, {}, {"vllm:num_requests_running": 3.0}]
+    assert server.connections == 1, "over a connection that stays open"
+
+
+def test_a_server_that_is_gone_gives_nothing() -> None:
+    with WireServer(["close"]) as server:
+        scraper = Scraper(server.url, Access())
+        assert scraper.scrape() == {}
+    assert scraper.scrape() == {}
+    scraper.close()
+
+
+def test_scrapes_leave_no_copy_of_the_page(no_collections: None) -> None:
+    with WireServer(answer("200 OK", SERIES + COMMENTS)) as server:
+        scraper = Scraper(server.url, Access())
+        assert len(scraper.scrape()) == 50
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(20):
+                scraper.scrape()
+            grown = tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+        scraper.close()
+    assert grown < COPIES * len(COMMENTS)
+    assert gc.collect() < 20, "no cycles are left for the collector"

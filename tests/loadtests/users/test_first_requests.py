@@ -1,0 +1,39 @@
+"""A run whose first requests all fail in a way that load does not explain ends; others go on."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.loadtests.locust_process import start
+from tests.support.servers.scripted import Script, ScriptedServer
+
+STAGE = ("--stages", "10", "--stage-seconds", "60", "--pause-after-failure", "0.2")
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_run_in_which_everything_is_refused_ends_with_the_servers_words(tmp_path: Path, processes: int) -> None:
+    with ScriptedServer(Script(statuses=[400] * 10_000)) as server:
+        locust = start(server, tmp_path, *STAGE, processes=processes)
+        output = locust.wait(60)
+    assert locust.process.returncode == 2, output
+    assert "requests failed in a way that load does not explain (HTTP 400: " in output
+    assert "--keep-going makes the run go on" in output
+    assert 20 <= len(locust.records) < 2000
+    assert locust.meta.stages[0].steady_end is None, "stopped before the end of its window"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "options"),
+    [
+        pytest.param([400] * 10_000, ("--keep-going",), id="told to go on"),
+        pytest.param([503] * 10_000, (), id="refusals under load"),
+        pytest.param([400] * 10 + [200] + [400] * 10_000, (), id="one answer among the first"),
+    ],
+)
+def test_others_go_on_to_their_end(tmp_path: Path, statuses: list[int], options: tuple[str, ...]) -> None:
+    short = ("--stages", "10", "--stage-seconds", "9", "--pause-after-failure", "0.2")
+    with ScriptedServer(Script(statuses=statuses)) as server:
+        locust = start(server, tmp_path, *short, *options)
+        output = locust.wait(60)
+    assert "load does not explain" not in output
+    assert locust.meta.stages[0].steady_end is not None
