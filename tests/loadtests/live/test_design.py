@@ -137,7 +137,7 @@ def test_a_finding_in_the_table_reaches_every_live_surface(surfaces: dict[str, s
 
 def test_a_declared_sampling_option_reaches_every_body_and_meta_json(tmp_path: Path) -> None:
     program = copy_of_the_program(tmp_path / "program")
-    path = program / "loadtests" / "harness" / "settings" / "sampling.py"
+    path = program / "loadtests" / "harness" / "client" / "sampling.py"
     assert path.read_text().count(OPTION_PLACE) == 1
     path.write_text(path.read_text().replace(OPTION_PLACE, OPTION + OPTION_PLACE))
     with ScriptedServer() as server:
