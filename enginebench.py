@@ -24,6 +24,7 @@ COMMANDS = {
     "doctor": "engines.cli",
     "bench": "engines.bench.cli",
     "serve": "servers.cli",
+    "quick": "studies.cli",
     "run": "loadtests.cli",
     "calibrate": "loadtests.cli",
     "collect": "loadtests.cli",

@@ -9,7 +9,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import Literal
 
-from records.formula import Between, Field, FirstOf, Formula, Given, Longest, Positive, Reader, Where, reader
+from records.formula import Between, Field, FirstOf, Formula, Given, Longest, Positive, Where
+from records.readers import Reader, reader
 
 Unit = Literal["s", "tokens/s", "req/s", "chunks/s", "requests", "tokens", "users", "cores", "share", "J", "B", ""]
 Better = Literal["higher", "lower"]

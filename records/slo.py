@@ -14,8 +14,9 @@ from functools import cache
 from typing import Any
 
 from records.formatting import format_seconds, format_share, significant
-from records.formula import Formula, Reader, reader
+from records.formula import Formula
 from records.metrics import OBJECTIVES, Metric
+from records.readers import Reader, reader
 from records.rules import within
 
 FAILURES = "failures"
@@ -37,8 +38,13 @@ class Objective:
     tier: str = ""  # objectives of one tier belong together
 
     @property
+    def statistic(self) -> str:
+        """`p95`: the percentile that is at the limit when the objective is just met."""
+        return f"p{100 * self.q:g}"
+
+    @property
     def name(self) -> str:
-        return FAILURES if self.metric == FAILURES else f"{self.metric}_p{100 * self.q:g}"
+        return FAILURES if self.metric == FAILURES else f"{self.metric}_{self.statistic}"
 
     def __str__(self) -> str:
         """As it is typed."""
@@ -72,7 +78,7 @@ class Objective:
         if self.judged is None:
             return f"failures ≤ {format_share(1 - self.q)}"
         limit = format_seconds(self.limit) if self.judged.unit == "s" else significant(self.limit)
-        return f"{self.judged.title.removesuffix(' (user)')} p{100 * self.q:g} ≤ {limit}"
+        return f"{self.judged.title.removesuffix(' (user)')} {self.statistic} ≤ {limit}"
 
 
 @cache

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 BENCH = "engines.bench"  # a room inside another, which the rest of it does not import
-ROOMS = ("settings", "records", "engines", BENCH, "servers", "loadtests", "analysis")
+ROOMS = ("settings", "records", "engines", BENCH, "servers", "loadtests", "analysis", "studies")
 MAY_IMPORT = {
     "settings": {"settings"},
     "records": {"records"},
@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "servers": {"servers", "engines", "settings"},
     "loadtests": {"loadtests", "records", "settings"},
     "analysis": {"analysis", "records", "settings"},
+    "studies": {"studies", "analysis", "loadtests", "records", "settings"},
 }
 STANDARD_LIBRARY_ONLY = (
     "settings/schema.py",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from loadtests.harness.schedule.growth import Growth
 from loadtests.harness.schedule.loads import parse_rates, parse_users
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
 from loadtests.harness.schedule.stages import plan_stages
@@ -23,7 +24,7 @@ from loadtests.harness.workload.classes import parse_classes, with_classes_alone
 from loadtests.harness.workload.distribution import parse_pause
 from loadtests.harness.workload.lengths import parse_lengths, parse_several
 from loadtests.harness.workload.playback import played, trace_stage
-from records.slo import Objective, parse_objectives
+from records.slo import Objective, of_tier, parse_objectives
 from records.stage import StagePlan
 from settings.schema import UserMistake, settings_of
 
@@ -47,6 +48,9 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
 
     def plan(self) -> tuple[StagePlan, ...]:
         """The stages, of a search the first. Raises `UserMistake` when nothing would be measured."""
+        growth = self.growth()
+        if growth is not None:
+            return (growth.first,)
         search = self.search_plan()
         if search is not None:
             stage = Prober(search).next_stage()
@@ -71,6 +75,14 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
                 raise UserMistake("give a trace with --trace PATH, such as the folder of a run.")
             return None
         return played(str(Path(self.trace).absolute()), self.trace_as, self.seed)
+
+    def growth(self) -> Growth | None:
+        """How the users grow; `None` where the stages are given. Raises `UserMistake` without an objective."""
+        if self.grow_seconds is None:
+            return None
+        if not self.slo:
+            raise UserMistake("--grow-seconds needs an objective until which users grow: --slo ttft_p95=1.")
+        return Growth(of_tier(self.slo), self.grow_seconds)
 
     def search_plan(self) -> SearchPlan | None:
         """What is searched for; `None` where the stages are given. Raises `UserMistake` without an objective."""

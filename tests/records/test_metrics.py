@@ -22,9 +22,9 @@ from records.formula import (
     Positive,
     Where,
     ZeroAbove,
-    reader,
 )
 from records.metrics import BY_NAME, OBJECTIVES, PERCENTILES, QUANTITIES, REQUEST_METRICS, columns, tables
+from records.readers import reader
 from records.request import RequestRecord
 from tests.support.records import MS, record
 from tests.support.servers.served import ROOT

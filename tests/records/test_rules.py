@@ -11,8 +11,9 @@ import pytest
 
 from analysis.data.formulas import expression
 from analysis.data.lines import SCHEMA
-from records.formula import Formula, reader
+from records.formula import Formula
 from records.metrics import BY_NAME, OBJECTIVES, REQUEST_METRICS, Metric
+from records.readers import reader
 from records.request import RequestRecord
 from records.rules import (
     Answer,

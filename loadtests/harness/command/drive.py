@@ -15,17 +15,19 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from loadtests.harness.command.chart import WIDTH, chart_of
 from loadtests.harness.command.contenders import MODEL_VARIABLE, Contender
 from loadtests.harness.command.job import Job
 from loadtests.harness.command.progress import progress, where_it_stands
 from loadtests.harness.command.rounds import Repeat
 from loadtests.harness.command.server_process import PORTS, PYTHON, Guard, ServerFailed, ServerProcess, listen
 from loadtests.harness.command.terminal import Terminal
-from loadtests.harness.live.document import read_live
+from loadtests.harness.live.document import LiveDocument, read_live
 from loadtests.harness.run.options import COMMAND, command_of_run, processes_options
 from loadtests.harness.run.run_id import new_run_id
 from records.files import read_meta
 from records.run import RunMeta
+from records.slo import RunObjectives, of_tier
 from records.stage import SECOND
 from settings.schema import UserMistake
 
@@ -107,7 +109,8 @@ def _run(
                 if meta is None:
                     show(None, "starting")
                     continue
-                show(*where_it_stands(meta, _age(meta), read_live(folder)))
+                live = read_live(folder)
+                show(*where_it_stands(meta, _age(meta), live), _chart(meta, live, terminal))
         except BaseException:
             process.send_signal(signal.SIGTERM)  # the run completes its files
             _wait(process)
@@ -131,6 +134,13 @@ def _run(
         ending = _reason(log) if code == 2 else f"Locust {_ending(code)} (all output: {log})"
         terminal.say(f"{label}: {ending}; the records until then are kept.", style="red")
     return Measured(folder, complete)
+
+
+def _chart(meta: RunMeta, live: LiveDocument, terminal: Terminal) -> list[str]:
+    """Of the stages whose window is over."""
+    over = {stage.index for stage in meta.stages if stage.end is not None}
+    views = [view for view in live.stages if view.index in over]
+    return chart_of(views, of_tier(RunObjectives.of(meta.workload).of_all), min(terminal.console.width, WIDTH))
 
 
 def _ending(code: int) -> str:

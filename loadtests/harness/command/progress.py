@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.text import Text
 
-from loadtests.harness.live.cells import findings_text, in_words
+from loadtests.harness.live.cells import findings_text, in_words, phase_of
 from loadtests.harness.live.document import LiveDocument
 from records.run import RunMeta
 from records.stage import SECOND, Stage, stage_at
@@ -20,9 +22,10 @@ SERIOUS = ("invalid", "warn")  # findings that are worth a place in one line
 
 
 class Show(Protocol):
-    """Where progress is shown: `share` from 0 to 1, or `None` while it is not known."""
+    """Where progress is shown: `share` from 0 to 1, or `None` while it is not known; below it, in a terminal, a
+    `chart`."""
 
-    def __call__(self, share: float | None, text: str) -> None: ...
+    def __call__(self, share: float | None, text: str, chart: Sequence[str] = ()) -> None: ...
 
 
 def sentence(live: LiveDocument, stage: Stage | None) -> str:
@@ -38,12 +41,7 @@ def where_it_stands(meta: RunMeta, now: int, live: LiveDocument) -> tuple[float 
     stage = stage_at(meta.stages, now)
     if stage is None:
         return 1.0, f"last answers, {sentence(live, meta.stages[-1] if meta.stages else None)}"
-    if stage.steady_start is None:
-        phase = "warming up"
-    elif stage.steady_end is None:
-        phase = "measuring"
-    else:
-        phase = "waiting for answers"
+    phase = phase_of(stage)
     planned = stage.plan.seconds
     inside = min(1.0, (now - stage.start) / SECOND / planned) if planned else 0.5
     if meta.search is not None:
@@ -63,26 +61,27 @@ def _time_left(meta: RunMeta, stage: Stage, now: int) -> str:
 
 @contextmanager
 def progress(console: Console, title: str) -> Iterator[Show]:
-    """A bar in a terminal; elsewhere a line every ten seconds."""
+    """A bar and a chart in a terminal; elsewhere a line every ten seconds."""
     if console.is_terminal:
         bar = Progress(
             TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(bar_width=20),
             TextColumn("{task.fields[text]}", markup=False),
             console=console,
-            transient=True,
         )
         task = bar.add_task(title, total=None, text="")
 
-        def draw(share: float | None, text: str) -> None:
-            bar.update(task, total=None if share is None else 1.0, completed=share or 0.0, text=text)
+        with Live(bar, console=console, transient=True) as live:
 
-        with bar:
+            def draw(share: float | None, text: str, chart: Sequence[str] = ()) -> None:
+                bar.update(task, total=None if share is None else 1.0, completed=share or 0.0, text=text)
+                live.update(Group(bar, Text("\n".join(chart), no_wrap=True)) if chart else bar)
+
             yield draw
     else:
         said_at = -LINE_EVERY
 
-        def say(share: float | None, text: str) -> None:
+        def say(share: float | None, text: str, chart: Sequence[str] = ()) -> None:
             nonlocal said_at
             if time.monotonic() - said_at >= LINE_EVERY:
                 said_at = time.monotonic()

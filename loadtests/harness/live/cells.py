@@ -5,7 +5,17 @@ from __future__ import annotations
 from records.formatting import FAILED as FAILED_TEXT
 from records.formatting import format_seconds, format_share, significant
 from records.metrics import Column, Quantity, columns
+from records.stage import Stage
 from records.view import FAILED, StageView
+
+
+def phase_of(stage: Stage) -> str:
+    """What a stage is doing; its numbers are those of the window alone."""
+    if stage.end is not None:
+        return "over"
+    if stage.steady_start is None:
+        return "warming up"
+    return "measuring" if stage.steady_end is None else "waiting for answers"
 
 
 def cell(view: StageView | None, column: Column) -> str:

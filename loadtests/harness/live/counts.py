@@ -8,140 +8,28 @@ whole nanoseconds, as they are recorded.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Iterable, Mapping
 from itertools import repeat
 from math import inf
 from typing import Any, Literal, get_args
 
-from loadtests.harness.live.edges import GAP_GROWTH, GROWTH, edges_around, with_grid
+from loadtests.harness.live.scales import Scales
 from loadtests.harness.live.sketch import Sketch
-from loadtests.harness.live.tallies import Sum, of_flow, of_request
+from loadtests.harness.live.stage_counts import OUTCOMES, StageCounts
+from loadtests.harness.live.tallies import of_flow, of_request
 from loadtests.harness.live.windows import SETTLED, Windows
-from records.formula import NOTHING, Formula, readers
-from records.metrics import BY_NAME, ICL, REQUEST_METRICS, Metric
-from records.request import Outcome, RequestRecord
-from records.rules import attempted, censored, is_failure
-from records.slo import RunObjectives
+from records.metrics import BY_NAME, ICL
+from records.request import RequestRecord
+from records.rules import is_failure
 from records.stage import SECOND, Nanoseconds, Stage
 from records.telemetry import TelemetrySample
 
 Phase = Literal["window", "outside"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 """A request was scheduled in its stage's steady window, or in warm-up or hold."""
-METRICS: tuple[Metric, ...] = (*REQUEST_METRICS, ICL)
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 GAUGES = ("client_cpu", "loop_lag", "run_delay")  # of a telemetry sample: the load generator's own
 AT_A_TIME = 8  # settled requests that are counted when one ends: they never pile up, and never hold up the loop
-
-
-class Scales:
-    """The buckets of each metric: those of the objectives that limit it among them."""
-
-    def __init__(self, objectives: RunObjectives) -> None:
-        self.objectives = objectives.first_tier
-        given = (*objectives.of_all, *(one for each in objectives.of_class.values() for one in each))
-        limits = {metric.name: [one.limit for one in given if one.column == metric.name] for metric in METRICS}
-        self.exported = {name: edges_around(own) for name, own in limits.items()}
-        growths = {ICL.name: GAP_GROWTH}  # of which an answer has a hundred
-        self.edges = {name: with_grid(exported, growths.get(name, GROWTH)) for name, exported in self.exported.items()}
-        self.of_requests = [(metric.name, self.edges[metric.name]) for metric in REQUEST_METRICS]
-        self.values = readers(metric.formula for metric in REQUEST_METRICS)
-        # Of a request that did not end well: its value in the metric's population, and whether it is a lower bound.
-        self.others = readers(_of_others(metric) for metric in REQUEST_METRICS)
-        self.bounds = readers(censored(metric.formula) for metric in REQUEST_METRICS)
-        self.nanoseconds = [round(edge * SECOND) for edge in self.edges[ICL.name]]
-
-
-def _of_others(metric: Metric) -> Formula:
-    if metric.population == "answered":
-        return NOTHING
-    return attempted(metric.formula) if metric.population == "attempted" else metric.formula
-
-
-@dataclass(slots=True)
-class StageCounts:
-    """Requests of one stage and phase that have ended. `sums` holds how many values of a name there were, and their sum
-    (`tallies.py`); `failures` how often what failed; `gauges` how many samples of one process, their sum and peak.
-
-    `good` ones met every objective, `judged` ones can be said to have met them or not.
-    """
-
-    sketches: dict[str, Sketch] = field(default_factory=lambda: {metric.name: Sketch() for metric in METRICS})
-    outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
-    sums: dict[str, list[float]] = field(default_factory=dict)
-    failures: Counter[str] = field(default_factory=Counter)
-    gauges: dict[str, tuple[int, float, float]] = field(default_factory=dict)
-    good: int = 0
-    judged: int = 0
-    output_tokens: int = 0
-    prompt_tokens: int = 0
-
-    @property
-    def requests(self) -> int:
-        return sum(self.outcomes.values())
-
-    def sum(self, name: str) -> float:
-        return self.sums.get(name, (0, 0.0))[1]
-
-    def mean(self, name: str) -> float | None:
-        n, total = self.sums.get(name, (0, 0.0))
-        return total / n if n else None
-
-    def tally(self, sums: Iterable[Sum]) -> None:
-        for name, value in sums:
-            if value is not None:
-                known = self.sums.get(name)
-                if known is None:
-                    self.sums[name] = [1, value]
-                else:
-                    known[0] += 1
-                    known[1] += value
-
-    def sampled(self, name: str, value: float) -> None:
-        n, total, peak = self.gauges.get(name, (0, 0.0, 0.0))
-        self.gauges[name] = (n + 1, total + value, max(peak, value))
-
-    def add(self, other: StageCounts) -> None:
-        for name, sketch in other.sketches.items():
-            self.sketches[name].add(sketch)
-        for outcome, count in other.outcomes.items():
-            self.outcomes[outcome] += count
-        for name, sums in other.sums.items():
-            self.sums[name] = [a + b for a, b in zip(self.sums.get(name, (0, 0.0)), sums, strict=True)]
-        self.failures.update(other.failures)
-        for name, gauge in other.gauges.items():  # that of the process with the largest mean
-            known = self.gauges.get(name)
-            if known is None or gauge[1] / gauge[0] > known[1] / known[0]:
-                self.gauges[name] = gauge
-        self.good += other.good
-        self.judged += other.judged
-        self.output_tokens += other.output_tokens
-        self.prompt_tokens += other.prompt_tokens
-
-    def message(self) -> list[Any]:
-        """`StageCounts.taken` is the other side."""
-        return [
-            [sketch.message() for sketch in self.sketches.values()],
-            list(self.outcomes.values()),
-            self.sums,
-            dict(self.failures),
-            self.gauges,
-            [self.good, self.judged, self.output_tokens, self.prompt_tokens],
-        ]
-
-    @classmethod
-    def taken(cls, message: Sequence[Any]) -> StageCounts:
-        sketches, outcomes, sums, failures, gauges, rest = message
-        return cls(
-            {metric.name: Sketch.taken(one) for metric, one in zip(METRICS, sketches, strict=True)},
-            dict(zip(OUTCOMES, outcomes, strict=True)),
-            {name: list(both) for name, both in sums.items()},
-            Counter(failures),
-            {name: (n, total, peak) for name, (n, total, peak) in gauges.items()},
-            *rest,
-        )
 
 
 Key = tuple[int, Phase]

@@ -8,10 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from loadtests.harness.live.counts import PHASES, StageCounts
+from loadtests.harness.live.counts import PHASES
 from loadtests.harness.live.endpoint import Endpoint
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.prometheus import Now, Place, RunFacts, families
+from loadtests.harness.live.stage_counts import StageCounts
 from records.slo import RunObjectives
 from records.view import keys_of
 from settings.schema import Address

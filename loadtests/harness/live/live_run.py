@@ -14,8 +14,10 @@ from typing import Any
 
 import gevent
 
-from loadtests.harness.live.counts import Counts, Key, Scales, StageCounts
+from loadtests.harness.live.counts import Counts, Key
 from loadtests.harness.live.document import LiveDocument, write_live
+from loadtests.harness.live.scales import Scales
+from loadtests.harness.live.stage_counts import StageCounts
 from loadtests.harness.live.view import view_of
 from records.load import Rate
 from records.run import RunMeta
@@ -74,13 +76,13 @@ class LiveRun:
             self._merged.pop(key, None)
             self._changed.add(key[0])
         if self._over:
-            self._publish()
+            self.publish()
 
     def finish(self) -> None:
         """The run is over: what was not settled is counted."""
         gevent.kill(self._greenlet)
         self._over = True
-        self._publish()
+        self.publish()
 
     @property
     def meta(self) -> RunMeta:
@@ -139,11 +141,11 @@ class LiveRun:
         while True:
             work = Work()
             self._samples.append((time.monotonic(), sum(process.scheduled for process in self._processes())))
-            self._publish(work.pause)
+            self.publish(work.pause)
             work.pause()
             gevent.sleep(max(INTERVAL, work.seconds / COST))
 
-    def _publish(self, pause: Callable[[], object] = lambda: None) -> None:
+    def publish(self, pause: Callable[[], object] = lambda: None) -> None:
         """Bring the views up to date. `pause` is called between two of them, so that they do not hold up the loop."""
         meta, now = self._meta(), time.monotonic_ns() - self._start
         if self._own is not None:

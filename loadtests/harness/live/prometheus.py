@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from loadtests.harness.live.counts import METRICS, Phase, Scales, StageCounts
+from loadtests.harness.live.counts import Phase
+from loadtests.harness.live.scales import METRICS, Scales
+from loadtests.harness.live.stage_counts import StageCounts
 from records.metrics import QUANTITIES, Metric
 from records.slo import RunObjectives
 from records.view import StageView

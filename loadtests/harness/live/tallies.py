@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
 from records.counts import OF_ANSWERS, OF_REQUESTS
-from records.formula import Field, Formula, Given, Positive, readers
+from records.formula import Field, Formula, Given, Positive
 from records.metrics import FIRST_TOKENS, QUANTITIES, SEEN_TOKENS
+from records.readers import readers
 from records.request import RequestRecord
 from records.stage import SECOND, Nanoseconds
 

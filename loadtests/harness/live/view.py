@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from loadtests.harness.live.counts import METRICS, Scales, StageCounts
+from loadtests.harness.live.scales import METRICS, Scales
+from loadtests.harness.live.stage_counts import StageCounts
 from records.counts import OF_ANSWERS, OF_REQUESTS
 from records.findings.table import findings_of_view
 from records.load import Rate

@@ -1,7 +1,8 @@
-"""Collect the parts of one run that workers on several hosts wrote.
+"""Collect the parts of one run that workers on other hosts could not send.
 
-A worker that shares no disk with Locust's master writes a folder of the run's name on its own host. Copy these folders
-here by any means, and this adds their records to the master's. Every file belongs to one worker, so nothing is
+A worker that shares no disk with Locust's master writes a folder of the run's name on its own host, and sends it when
+the load has ended (transfer.py). What one that died left there is copied here by any means, and this adds its records
+to the master's. Every file belongs to one worker, so nothing is
 mixed: stamps of different hosts stay in different files, and no duration is ever computed across them.
 """
 

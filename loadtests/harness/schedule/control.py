@@ -12,7 +12,7 @@ Pure: time comes in as an argument. One process controls, the only one or Locust
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from records.load import TRACE, Rate, Users
@@ -65,11 +65,22 @@ def next_stage(index: int, plan: StagePlan, now: Nanoseconds, ready: bool) -> St
     return Stage(index, plan, now + LEAD if ready else UNDECIDED)
 
 
-class StageControl:
-    """The stages of one run. Call `update` whenever something may have changed; plans may be appended at any time."""
+def no_other(now: Nanoseconds) -> StagePlan | None:
+    """What follows the last stage of a plan."""
+    return None
 
-    def __init__(self, plan: Sequence[StagePlan]) -> None:
+
+class StageControl:
+    """The stages of one run. Call `update` whenever something may have changed; plans may be appended at any time.
+
+    `following` says at the end of the last stage of the plan which one follows.
+    """
+
+    def __init__(
+        self, plan: Sequence[StagePlan], following: Callable[[Nanoseconds], StagePlan | None] = no_other
+    ) -> None:
         self.plan = list(plan)
+        self._following = following
         self.stages: list[Stage] = []
         self.over = False
 
@@ -103,6 +114,8 @@ class StageControl:
         else:
             stage = _end_hold(stage, stage.steady_end, now, progress)
         changed = stage is not before and stage != before
+        if stage.end is not None and len(self.stages) == len(self.plan):
+            self.plan += filter(None, [self._following(now)])
         if stage.end is not None and len(self.stages) < len(self.plan):
             following = next_stage(len(self.stages), self.plan[len(self.stages)], stage.end, progress.ready)
             if following.start != UNDECIDED:

@@ -59,6 +59,13 @@ class LoadSettings:
     stage_requests: int | None = load_setting(
         None, "Requests per stage after its warm-up, instead of a length in seconds.", metavar="N", least=1
     )
+    grow_seconds: float | None = load_setting(
+        None,
+        "Instead of stages, users who double from 1 on, in short stages, until an objective (--slo) is missed; what is "
+        "left of so many seconds is spent on the two loads around it.",
+        metavar="S",
+        least=10,
+    )
     warm_up: tuple[float, bool] = load_setting(
         (0.2, True),
         "Start of each stage that is not counted: seconds (with --stage-requests: requests) or a share of the stage. "

@@ -11,7 +11,7 @@ import msgspec
 from gevent.event import Event
 from locust.runners import MasterRunner, Runner
 
-from loadtests.harness.schedule.control import Progress, StageControl, together
+from loadtests.harness.schedule.control import Progress, StageControl, no_other, together
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
 from loadtests.harness.schedule.tracker import StageTracker
 from records.search import SearchRecord
@@ -25,7 +25,8 @@ class Conductor:
     """One for each run, in the planning process. `tracker` is that of this process, if it makes load itself.
 
     `on_change` is called with all stages whenever a boundary is crossed. `changed` is set when a stage begins or the
-    run is over. With `search`, the stages are probes that follow from one another.
+    run is over. With `search`, the stages are probes that follow from one another; `following` gives the
+    stage after the last one that was planned.
     """
 
     def __init__(
@@ -36,8 +37,9 @@ class Conductor:
         tracker: StageTracker | None,
         on_change: Callable[[tuple[Stage, ...]], None],
         search: SearchPlan | None = None,
+        following: Callable[[Nanoseconds], StagePlan | None] = no_other,
     ) -> None:
-        self.control = StageControl(plan)
+        self.control = StageControl(plan, following)
         self.control.begin(0)
         self.changed = Event()
         self.workers_send = False

@@ -39,6 +39,7 @@ from loadtests.harness.run.prepare import prepare
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import EXPORTER_PORTS, RunSettings
 from loadtests.harness.standard_names import restore_standard_names
+from loadtests.harness.users import worker_records
 from loadtests.harness.users.conductor import PROGRESS_MESSAGE, STAGE_MESSAGE
 from loadtests.harness.users.failures import describe, end_run, forget, refusal
 from loadtests.harness.users.run_process import RunProcess
@@ -77,6 +78,9 @@ _live: LiveRun | None = None
 _exporter: Exporter | None = None
 """Of the current run, or the last one."""
 
+_files: tuple[Path, ...] = ()
+"""Those that this process wrote in the last run."""
+
 _initialised = Event()
 _command: str | None = None
 """The shell command of the command line. Locust's page can change options, but must not change this one."""
@@ -99,9 +103,17 @@ def _register_messages(environment: Environment, **_: Any) -> None:
     if isinstance(runner, MasterRunner):
         runner.register_message(PROGRESS_MESSAGE, _take_report)
         runner.register_message(COUNTS_MESSAGE, _take_counts)
+        worker_records.register_master(runner)
     elif isinstance(runner, WorkerRunner):
         runner.register_message(STAGE_MESSAGE, _enter_stage)
+        worker_records.register_worker(runner, lambda: _finished_files(runner))
     _initialised.set()
+
+
+def _finished_files(runner: Runner) -> tuple[Path, ...]:
+    if _current is not None:
+        runner.stop()
+    return _files
 
 
 def _take_report(msg: Any, **_: Any) -> None:
@@ -252,10 +264,13 @@ def _stop(environment: Environment, **_: Any) -> None:
 @events.test_stop.add_listener
 @events.quit.add_listener
 def _end(environment: Environment | None = None, **_: Any) -> None:
-    global _current
+    global _current, _files
     run, _current = _current, None
     if run is not None:
         run.close()
+        _files = run.files
+        if environment is not None and isinstance(environment.runner, MasterRunner):
+            worker_records.gather(environment.runner, run.folder)
         if run.exporter is not None:  # a page that stays open must not keep the next load test from its port
             gevent.spawn_later(LAST_SCRAPE, run.exporter.close)
         search = run.conductor.search if run.conductor is not None else None

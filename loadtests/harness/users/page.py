@@ -12,7 +12,7 @@ from locust import events
 from locust.env import Environment
 from locust.runners import STATE_INIT
 
-from loadtests.harness.live.cells import cell, findings_text
+from loadtests.harness.live.cells import cell, findings_text, phase_of
 from loadtests.harness.users.events import current_run
 from loadtests.harness.users.failures import forget, last_failure
 from loadtests.harness.users.run_process import RunProcess
@@ -81,7 +81,7 @@ def _show(environment: Environment, **_: Any) -> None:
 def titles() -> dict[str, str]:
     """Of the columns, by key."""
     declared = {column.key: column.title for column in columns("live")}
-    counts = {"stage": "Stage", "load": "Load", "answered": "Answers", "failed": "Failed"}
+    counts = {"stage": "Stage", "load": "Load", "phase": "Phase", "answered": "Answers", "failed": "Failed"}
     return counts | declared | {"in_flight": "In flight", "findings": "Findings"}
 
 
@@ -93,6 +93,7 @@ def _rows() -> list[dict[str, str]]:
     for stage in reversed(_shown.stages):
         view = document.stage(stage.index)
         row = {"stage": f"{stage.index + 1}", "load": stage.label if view is None else view.label}
+        row["phase"] = phase_of(stage)
         row |= {"answered": f"{view.ok:,}", "failed": f"{view.failed:,}"} if view is not None else {}
         row |= {column.key: cell(view, column) for column in columns("live")}
         row |= {"in_flight": f"{document.in_flight:,}" if stage.end is None else "", "findings": findings_text(view)}

@@ -17,9 +17,10 @@ from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
 from loadtests.harness.client.access import access_to
-from loadtests.harness.live.counts import Counts, Scales
+from loadtests.harness.live.counts import Counts
 from loadtests.harness.live.exporter import Exporter
 from loadtests.harness.live.live_run import INTERVAL, MESSAGE, LiveRun
+from loadtests.harness.live.scales import Scales
 from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.recording.telemetry import Scraper, TelemetrySampler
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT
@@ -38,7 +39,7 @@ from records.metrics import BY_NAME
 from records.request import RequestRecord, SentRecord
 from records.run import JournalLine, RunEvent
 from records.slo import RunObjectives
-from records.stage import SECOND, Stage, changed
+from records.stage import SECOND, Nanoseconds, Stage, StagePlan, changed
 from records.telemetry import TelemetrySample
 
 logger = logging.getLogger(__name__)
@@ -120,7 +121,9 @@ class RunProcess:
         self.conductor: Conductor | None = None
         self._reporters: list[gevent.Greenlet[..., None]] = []
         if plans:
-            self.conductor = Conductor(runner, self.start, plan.meta.plan, self.tracker, self._stages_changed, search)
+            self.conductor = Conductor(
+                *(runner, self.start, plan.meta.plan, self.tracker, self._stages_changed, search), self._following
+            )
         elif self.tracker is not None:
             for stage in plan.meta.stages or (next_stage(0, plan.meta.plan[0], 0, False),):
                 self._enter(stage)
@@ -258,6 +261,11 @@ class RunProcess:
         """The plan with the stages so far, for workers that join late."""
         return replace(self.plan, meta=self._meta)
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What this process alone writes, where the run has several."""
+        return tuple(sorted(self.folder.glob(f"*-{self._worker}.jsonl")))
+
     def close(self) -> None:
         now = monotonic_ns() - self.start
         if self.conductor is not None:
@@ -287,6 +295,15 @@ class RunProcess:
         for stage in stages[-2:]:
             self._counts.enter(stage)
         self.over = self.conductor is not None and self.conductor.control.over
+
+    def _following(self, now: Nanoseconds) -> StagePlan | None:
+        """The stage after the last one that was planned, where users grow by what the stages so far have shown."""
+        growth = self.scenario.growth()
+        if growth is None:
+            return None
+        assert self.live is not None
+        self.live.publish()
+        return growth.following(self.live.document.stages, now / SECOND)
 
     def _happened(self, event: RunEvent) -> None:
         self._note(JournalLine(event=event))

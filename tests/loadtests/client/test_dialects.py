@@ -185,6 +185,24 @@ def test_what_is_sent(endpoint: Endpoint, path: str, body: dict[str, Any]) -> No
     assert '"seed"' not in json.dumps(plain)
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "asked"),
+    [
+        ("chat", {"top_p": 0.9, "ignore_eos": True}),
+        ("completions", {"top_p": 0.9, "ignore_eos": True}),
+        ("responses", {"top_p": 0.9, "ignore_eos": True}),
+        ("messages", {"top_p": 0.9, "ignore_eos": True}),
+        ("bedrock", {"topP": 0.9}),
+    ],
+)
+def test_sampling_has_the_apis_names(endpoint: Endpoint, asked: dict[str, Any]) -> None:
+    sampling = Sampling(temperature=None, top_p=0.9, ignore_eos="yes", extra_body='{"top_k": 4, "max_tokens": null}')
+    body = json.loads(DIALECTS[endpoint].written(replace(REQUEST, sampling=sampling)))
+    options = body.get("inferenceConfig", body)
+    assert {name: value for name, value in options.items() if name in {"top_p", "topP", "ignore_eos"}} == asked
+    assert (body["top_k"], "temperature" in options, "max_tokens" in body) == (4, False, False)
+
+
 def test_models_that_want_max_completion_tokens_get_it_in_the_chat_api() -> None:
     body = DIALECTS["chat"].body(replace(REQUEST, max_tokens_field="max_completion_tokens"))
     assert (body["max_completion_tokens"], "max_tokens" in body) == (64, False)

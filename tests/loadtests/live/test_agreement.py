@@ -13,9 +13,9 @@ import pytest
 
 from analysis.data.load import load_run
 from analysis.summary.run_summary import summarise
-from loadtests.harness.live.counts import METRICS
 from loadtests.harness.live.document import LiveDocument, read_live
 from loadtests.harness.live.edges import GAP_GROWTH, GROWTH
+from loadtests.harness.live.scales import METRICS
 from loadtests.harness.live.view import QUANTITIES
 from records.metrics import PERCENTILES
 from records.view import FAILED, StageView

@@ -13,11 +13,12 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtests.harness.live.counts import Counts, Scales
+from loadtests.harness.live.counts import Counts
 from loadtests.harness.live.document import read_live
 from loadtests.harness.live.edges import edges_around
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.prometheus import Now, Place, RunFacts, exported, families, name_of
+from loadtests.harness.live.scales import Scales
 from loadtests.harness.live.view import view_of
 from records.load import Users
 from records.metrics import ICL

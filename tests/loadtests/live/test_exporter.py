@@ -17,10 +17,10 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtests.harness.live.counts import OUTCOMES
 from loadtests.harness.live.edges import edges_around
 from loadtests.harness.live.prometheus import exported as shown_metrics
 from loadtests.harness.live.prometheus import name_of
+from loadtests.harness.live.stage_counts import OUTCOMES
 from loadtests.harness.run.host import free_port
 from records.metrics import BY_NAME, ICL, Metric
 from records.request import RequestRecord

@@ -8,8 +8,9 @@ from random import Random
 import httpx
 import pytest
 
-from loadtests.harness.live.counts import Counts, Scales
+from loadtests.harness.live.counts import Counts
 from loadtests.harness.live.document import read_live
+from loadtests.harness.live.scales import Scales
 from loadtests.harness.live.view import view_of
 from loadtests.harness.run.host import free_port
 from records.load import Users

@@ -65,7 +65,7 @@ def test_a_stopped_run_keeps_its_records_and_marks_what_it_cut_off(
     tmp_path: Path, stop: signal.Signals, processes: int, added: str
 ) -> None:
     scenario = tmp_path / "stopped.py"
-    scenario.write_text(f"from loadtests.concurrent import Stages, User\n{added}")
+    scenario.write_text(f"from loadtests.concurrent import User\n{added}")
     with ScriptedServer(Script(tokens=10_000)) as server:
         locust = start(
             server, tmp_path, "--stages", "3,5", "--stage-seconds", "60", processes=processes, scenario=scenario

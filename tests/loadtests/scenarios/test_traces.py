@@ -287,7 +287,7 @@ def slowly(*arguments):
 
 
 playback.read_trace = slowly
-from loadtests.replay import Stages, User
+from loadtests.replay import User
 """
 
 

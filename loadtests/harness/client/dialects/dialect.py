@@ -50,8 +50,7 @@ class ModelRequest:
     @property
     def options(self) -> dict[str, Any]:
         """By our names: what is asked of the sampling, and the seed where it is not greedy."""
-        sampled = self.sampling.temperature != 0 if self.sampling.temperature is not None else False
-        return self.sampling.options | ({"seed": self.seed} if sampled and self.seed is not None else {})
+        return self.sampling.options | given(seed=self.seed if self.sampling.temperature else None)
 
     @property
     def messages(self) -> tuple[Message, ...]:

@@ -1,0 +1,21 @@
+"""How many users does this server hold, in one minute? Users double until an objective is missed, then the two loads
+around it are measured for as long as is left.
+
+    locust -f loadtests/quick.py --host http://127.0.0.1:8000 --headless
+    enginebench quick http://127.0.0.1:8000
+
+`enginebench quick` finds the server by itself and says what the minute has shown. What a minute cannot decide, the
+scenario `capacity` does.
+"""
+
+from loadtests.harness.scenario import Scenario, slo, tokens
+from loadtests.harness.users.user import ModelUser
+
+
+class User(ModelUser):
+    scenario = Scenario(
+        grow_seconds=55,
+        slo=slo("ttft_p95=1,tpot_p95=0.1"),
+        prompt_tokens=tokens("uniform:48-80"),
+        output_tokens=tokens("uniform:24-40"),
+    )

@@ -1,0 +1,43 @@
+"""Which server to test where none is named: the ports on which engines listen by default, on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import httpx
+
+PORTS: Mapping[int, str] = {
+    8000: "vLLM's port, and enginebench's own",
+    30000: "SGLang's port",
+    8080: "llama.cpp's port, and TGI's",
+    11434: "Ollama's port",
+    1234: "LM Studio's port",
+}
+TIMEOUT = 1.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class FoundServer:
+    url: str
+    port: str  # whose port it is
+    models: tuple[str, ...]
+
+
+def find_server(ports: Mapping[int, str] = PORTS) -> FoundServer | None:
+    """The first in the order of the ports that lists a model; `None` where none does."""
+    with ThreadPoolExecutor(len(ports)) as pool:
+        found = list(pool.map(_look, ports.items()))
+    return next((server for server in found if server is not None), None)
+
+
+def _look(place: tuple[int, str]) -> FoundServer | None:
+    port, whose = place
+    url = f"http://127.0.0.1:{port}"
+    try:
+        listed = httpx.get(f"{url}/v1/models", timeout=TIMEOUT, trust_env=False).json()["data"]
+        models = tuple(str(model["id"]) for model in listed)
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):  # nothing listens, or it is no such server
+        return None
+    return FoundServer(url, whose, models) if models else None
