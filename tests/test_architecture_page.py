@@ -16,7 +16,7 @@ from tests.support.servers.served import running
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
-COPIED = ("settings", "records", "engines", "servers", "loadtests", "analysis")
+COPIED = ("settings", "records", "engines", "servers", "loadtests", "analysis", "studies")
 MODULES = ("enginebench.py",)
 BLOCK = re.compile(r"^```(python|diff) (\S+)\n(.*?)^```$", re.S | re.M)
 

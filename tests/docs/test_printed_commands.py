@@ -8,6 +8,7 @@ tests of its own room, images and clusters by `make test-containers` and `tests/
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -27,6 +28,7 @@ from settings.schema import UserMistake
 from tests.support.analysis import other_tools
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.engines.documented_engine import installed
+from tests.support.loadtests import agent_traces
 from tests.support.loadtests.locust_process import LOCUST, ROOT
 
 PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")), "validation/README.md")
@@ -46,7 +48,7 @@ CHECKED_ELSEWHERE = (
 )
 """Programs of others, and installations: see above, and `tests/grafana` for Prometheus with the shipped files."""
 
-LONG = ("run", "serve", "bench")
+LONG = ("run", "quick", "serve", "bench")
 VERDICTS = (0, 1)
 REACHED = "everything before the load was in order"
 NOT_BUILT = "cannot run here"  # an engine that this machine lacks; the command is right
@@ -82,6 +84,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     rows = (f"2023-11-16 18:{second // 60:02}:{second % 60:02}.0,400,20\n" for second in range(0, 1500, 5))
     (here / "AzureLLMInferenceTrace_code.csv").write_text(azure + "".join(rows))
     (here / "access.csv").write_text("ts,tokens_in,tokens_out\n" + "".join(f"{at},50,20\n" for at in range(100)))
+    (here / "traces").mkdir()
+    for path in (here / "trace_0001.json", here / "traces" / "trace_0002.json"):
+        path.write_text(json.dumps(agent_traces.weka(path.stem)))
+    (here / "spans.jsonl").write_text(json.dumps(agent_traces.otlp(agent_traces.SPANS)) + "\n")
     other_tools.guidellm(here / "benchmarks.json")
     shutil.copy(ROOT / "validation" / "results" / "engine_bench.json", here / "bench.json")
     for run in (1, 2, 3):

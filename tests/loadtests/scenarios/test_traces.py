@@ -21,8 +21,8 @@ from loadtests.harness.workload.prompt_source import assumed
 from loadtests.harness.workload.trace_files import read_trace
 from records.request import RequestRecord
 from records.stage import SECOND
-from tests.loadtests.workload.test_trace_agents import weka
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
+from tests.support.loadtests.agent_traces import weka
 from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
 from tests.support.servers.served import served
