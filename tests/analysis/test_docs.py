@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
+from analysis.compare.likeness import Unlikeness
 from analysis.data.load import load_run
 from analysis.summary.findings import RUN_RULES, STATISTICAL_RULES
 from records.findings.table import STAGE_RULES
@@ -29,6 +30,7 @@ def test_every_kind_of_finding_is_explained() -> None:
     of_comparisons = [path.read_text() for path in (ROOT / "analysis" / "compare").glob("*.py")]
     kinds = {rule.kind for rule in (*STAGE_RULES, *STATISTICAL_RULES)} | {rule.kind for rule in RUN_RULES}
     kinds |= {kind for source in of_comparisons for kind in re.findall(r'Finding\(\s*"(\w+)"', source)}
+    kinds |= {unlikeness.kind for unlikeness in Unlikeness}
     assert documented == kinds
 
 
