@@ -22,7 +22,7 @@ from loadtests.concurrent import User
 
 assert concurrent.__file__ != loadtests.concurrent.__file__
 assert not hasattr(concurrent, "User")
-print(f"concurrent.futures works, beside {User.scenario.load[0].label} from {loadtests.concurrent.__file__}")
+print(f"concurrent.futures works, beside {User.scenario.plan()[0].label} from {loadtests.concurrent.__file__}")
 """
 
 ROOMS = ("enginebench.py", "loadtests", "records", "settings")
@@ -41,7 +41,7 @@ def test_the_standard_concurrent_package_is_still_there(tmp_path: Path, folder: 
     probe.write_text(PROBE)
     scenario = os.path.relpath(CONCURRENT, ROOT / folder)
     output = listed([LOCUST, "-f", f"{scenario},{probe}"], ROOT / folder)
-    assert f"concurrent.futures works, beside 10 users from {CONCURRENT}" in output
+    assert f"concurrent.futures works, beside 1 user from {CONCURRENT}" in output
 
 
 def test_where_it_is_installed_too(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_where_it_is_installed_too(tmp_path: Path) -> None:
         f"sys.path.insert(0, {str(installed)!r}); from locust.main import main; main()"
     )
     output = listed([sys.executable, "-c", code, "-f", f"{scenario},{probe}"], tmp_path)
-    assert f"concurrent.futures works, beside 10 users from {scenario}" in output
+    assert f"concurrent.futures works, beside 1 user from {scenario}" in output
 
 
 NEIGHBOUR = """

@@ -130,9 +130,9 @@ def _run(
     searched = meta is not None and meta.search is not None
     complete = process.returncode == 0 or (searched and process.returncode == 1)  # 1: it is undecided
     if not complete:
-        code = process.returncode
-        ending = _reason(log) if code == 2 else f"Locust {_ending(code)} (all output: {log})"
-        terminal.say(f"{label}: {ending}; the records until then are kept.", style="red")
+        ending = _error(log) if process.returncode == 2 else f"Locust {_ending(process.returncode)}"
+        sentence = f"{label}: {ending.rstrip('.')}; the records until then are kept. Its output: {log}"
+        terminal.say(sentence, style="red")
     return Measured(folder, complete)
 
 
@@ -167,9 +167,12 @@ def _age(meta: RunMeta) -> int:
 
 
 def _reason(log: Path) -> str:
-    """Locust's error messages, without their prefix."""
+    return f"{_error(log)}\n(all output: {log})"
+
+
+def _error(log: Path) -> str:
+    """The first of Locust's error messages, without its prefix."""
     lines = log.read_text(errors="replace").splitlines()
     errors = [line.partition(": ")[2] for line in lines if "/ERROR/" in line]
     errors = errors or [line.partition(": error: ")[2] for line in lines if ": error: " in line]  # of its command line
-    said = errors or lines[-1:] or ["Locust gave no reason"]
-    return f"{said[0]}\n(all output: {log})"
+    return (errors or lines[-1:] or ["Locust gave no reason"])[0]
