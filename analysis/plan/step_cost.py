@@ -35,7 +35,7 @@ BETTER = 0.01  # share of the squared error that a coefficient more must save
 MUCH_BETTER = 0.05  # that `batched` must save
 REWEIGHTINGS = 30
 ROUNDS = 5  # of the fit that errors are relative to
-NEGLIGIBLE = 1e-4  # share of the median, below which nothing is divided by it
+NEGLIGIBLE = 1e-4  # share of the mean, below which nothing is divided by it; most steps may have taken no time at all
 BENT = 0.2  # that a knee must save: the noise of a few loads may look like a slight one
 KNEES = 24  # that are tried at most
 DRIFT_SECONDS = 10.0
@@ -125,9 +125,10 @@ def fit_cost(stages: Sequence[tuple[str, Steps]], slots: int | None) -> Fit:
     parts = [(name, steps, _usable(steps, slots)) for name, steps in stages]
     features = np.concatenate([_features(steps, slots)[kept] for _, steps, kept in parts])
     seconds = np.concatenate([steps.seconds[kept] for _, steps, kept in parts])
-    if len(seconds) < 2 * LEAST_STEPS:
+    visible = int(np.count_nonzero(seconds))  # chunks that are read together leave no time between them
+    if visible < 2 * LEAST_STEPS:
         raise CannotPlan(
-            f"only {len(seconds)} steps of the engine can be seen in these records, too few to fit what a step costs: "
+            f"only {visible} steps of the engine can be seen in these records, too few to fit what a step costs: "
             "measure with streamed answers, for a longer time."
         )
     knee = _knee(features, seconds)
@@ -204,7 +205,7 @@ def _relative(features: Floats, seconds: Floats) -> tuple[Floats, Floats]:
     rows, ratio = features, seconds
     for _ in range(ROUNDS):
         cost, _ = _least_squares(rows, ratio, _chosen(features, rows, ratio))
-        expected = np.maximum(features @ cost, NEGLIGIBLE * float(np.median(seconds)))
+        expected = np.maximum(features @ cost, NEGLIGIBLE * float(np.mean(seconds)))
         rows, ratio = features / expected[:, None], seconds / expected
     return rows, ratio
 
@@ -255,7 +256,7 @@ def _least_squares(
 def _least_absolute(rows: Floats, values: Floats, chosen: list[int]) -> Floats:
     """By iteratively reweighted least squares (Schlossmacher 1973)."""
     whole, _ = _least_squares(rows, values, chosen)
-    floor = NEGLIGIBLE * float(np.median(values))
+    floor = NEGLIGIBLE * float(np.mean(values))
     for _ in range(REWEIGHTINGS):
         weights = 1 / np.maximum(np.abs(values - rows @ whole), floor)
         whole, _ = _least_squares(rows, values, chosen, weights / weights.mean())
@@ -271,7 +272,7 @@ def _ratios(name: str, steps: Steps, kept: Flags, cost: Floats, slots: int | Non
     ratio = np.bincount(period, weights=measured) / np.maximum(np.bincount(period, weights=fitted), 1e-12)
     return [
         TenSeconds(name, float(end[0] + k * DRIFT_SECONDS), float(ratio[k]))
-        for k in np.flatnonzero(count >= LEAST_STEPS)
+        for k in np.flatnonzero((count >= LEAST_STEPS) & (ratio > 0))
     ]
 
 

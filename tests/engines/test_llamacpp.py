@@ -133,6 +133,7 @@ def test_the_program_is_asked_for_its_gpu(
     _gpu_of.cache_clear()
 
 
+@pytest.mark.alone  # a hundred and twenty answers at once, from a program that must go on answering whether it is well
 def test_a_client_is_not_the_limit_of_its_slots(model: Model, notes: Path, background: BackgroundLoop) -> None:
     """httpx opens 100 connections by default: more requests would wait, unseen, in front of the program."""
     engine = load_engine("llamacpp", model, {"concurrency": "120", "device": "cpu"})

@@ -62,7 +62,10 @@ class Load:
 
     def _ask_wrongly(self, client: httpx.Client) -> str:
         answer = client.post(self._url, json=self._body(self._tokens, temperature="hot"))
-        return "bad_request" if answer.status_code == 400 else f"HTTP {answer.status_code}: {answer.text}"
+        # A full queue refuses it by its headers, before it is seen to be wrong.
+        return {400: "bad_request", 429: "rejected"}.get(
+            answer.status_code, f"HTTP {answer.status_code}: {answer.text}"
+        )
 
 
 def _client() -> httpx.Client:
