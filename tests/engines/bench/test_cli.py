@@ -56,6 +56,7 @@ def test_known_delays_are_measured_as_they_are() -> None:
     assert found["memory peak"][0] >= found["memory"][0] > 1e6
 
 
+@pytest.mark.alone  # 64 tokens must really take an eighth of a second
 def test_too_long_a_prefill_is_left_out_and_says_so() -> None:
     done = bench(
         *("fake", "-o", "ttft_per_prompt_token=0.002", *QUICK, "--seconds", "0.1"),

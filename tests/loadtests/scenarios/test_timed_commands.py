@@ -65,6 +65,7 @@ def test_a_killed_engine_is_felt_and_got_over(tmp_path: Path) -> None:
     assert " after it TTFT (user) was back within " in finding.evidence
 
 
+@pytest.mark.alone  # the server must really serve 40 a second
 def test_a_spike_is_felt_and_got_over(tmp_path: Path) -> None:
     """Four places for 0.1 s serve 40 a second: a burst of 80 for 2 s leaves 80 behind, which take 4 s. Arrivals are
     those of the profile all the while."""
