@@ -61,7 +61,7 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        return PREFIX + self.name.upper()
+        return PREFIX + (self.flag or self.name).lstrip("-").replace("-", "_").upper()
 
     @property
     def choices(self) -> tuple[str, ...]:

@@ -127,7 +127,7 @@ def _answers(comparison: Comparison) -> list[Advice]:
         if same.why is None:
             text = f"{same.engine} gives the answers of {comparison.baseline} to all {same.prompts:,} prompts."
             if different:
-                text = f"{different} Check their quality before its speed counts: enginebench answers."
+                text = f"{different} Check their quality before its speed counts: enginebench run answers."
             advice.append(Advice("answers", same.engine, text))
     return advice
 

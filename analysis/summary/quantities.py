@@ -21,6 +21,7 @@ from analysis.stats.intervals import bin_by_user, rate_interval, share_interval
 from analysis.stats.steadiness import lock_step
 from analysis.summary.objectives import attainment, goodput
 from records.counts import OF_ANSWERS, OF_REQUESTS
+from records.findings.load import LITTLE_WINDOWS
 from records.formula import Between, Field, Formula
 from records.load import Users
 from records.metrics import QUANTITIES, REQUEST_METRICS
@@ -29,7 +30,6 @@ from records.slo import RunObjectives
 from records.view import Distribution, Estimate
 
 STAY = Between(Field("t_send"), Field("t_end"))  # seconds in flight
-LITTLE_WINDOWS = 5  # Little's law compares only windows that are so many times longer than the mean request
 CURVES = {metric.name for metric in REQUEST_METRICS if metric.shown.curve}
 MEANS = {quantity.name: quantity.mean for quantity in QUANTITIES if quantity.mean is not None}
 ANSWERED = sorted(  # what is asked of the requests that ended well, which are copied where others did not

@@ -8,6 +8,7 @@ from records.formatting import format_bytes, format_count, format_share, in_word
 from records.view import IN_CYCLES, Evidence, StageView
 
 LITTLE_TOLERANCE = 0.10
+LITTLE_WINDOWS = 5  # Little's law compares only windows that are so many times longer than the mean request
 GROWTH = (16 * 1024 * 1024, 0.05)  # bytes, and share, by which memory may grow
 GROWTH_SECONDS = 600.0  # of a window in which growth is looked for
 MEMORY = {"engine_memory_bytes": "engine", "process_memory_bytes": "process"}

@@ -13,7 +13,6 @@ every core busy, as an engine on the same machine does.
 from __future__ import annotations
 
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -32,6 +31,7 @@ from loadtests.harness.run.host import host_facts, versions
 from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests, read_telemetry
 from records.request import RequestRecord
+from records.rules import nearest_rank
 from records.stage import SECOND, Stage
 from settings.schema import UserMistake
 
@@ -236,8 +236,7 @@ def error_of(errors: list[float]) -> Error:
 
 
 def percentile(values: list[float], q: float) -> float:
-    """Nearest rank: the smallest value that at least `q` of all do not exceed."""
-    return sorted(values)[max(0, math.ceil(q * len(values)) - 1)]
+    return sorted(values)[nearest_rank(len(values), q) - 1]
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from loadtests.harness.live.scales import METRICS, Scales
 from loadtests.harness.live.stage_counts import StageCounts
 from records.counts import OF_ANSWERS, OF_REQUESTS
+from records.findings.load import LITTLE_WINDOWS
 from records.findings.table import findings_of_view
 from records.load import Rate
 from records.metrics import QUANTITIES as DECLARED
@@ -19,7 +20,6 @@ from records.run import RunMeta
 from records.stage import SECOND, Nanoseconds, Stage
 from records.view import Distribution, Estimate, Level, StageKey, StageView
 
-LITTLE_WINDOWS = 5  # Little's law compares only windows that are so many times longer than the mean request
 MOST_FAILURES = 5  # ways to fail that are listed
 
 

@@ -1,6 +1,6 @@
 //! The Burn engine: Llama-family models on any device that Burn supports, requests joining and leaving a running batch.
 //!
-//! Implements the protocol of `docs/engine-protocol.md` on its standard input and output; `engines/burn.py` starts it.
+//! Implements the protocol of `docs/engine-protocol.md` on its standard input and output; `engines/rust/engines.py` starts it.
 
 mod cache;
 mod config;

@@ -1,7 +1,7 @@
 //! The Candle engine: the models of candle-transformers, one request at a time; or, where a batch is asked for, a
 //! decoder on Candle's operations whose requests join and leave a running batch.
 //!
-//! Speaks the protocol of `docs/engine-protocol.md` on its standard input and output; `engines/candle.py` starts it.
+//! Speaks the protocol of `docs/engine-protocol.md` on its standard input and output; `engines/rust/engines.py` starts it.
 
 mod config;
 mod decoder;

@@ -1,4 +1,4 @@
-//! The user's `-o name=value`. `engines/candle.py` declares and checks them.
+//! The user's `-o name=value`. `engines/rust/engines.py` declares and checks them.
 
 use crate::weights::Format;
 use anyhow::Result;
