@@ -12,6 +12,7 @@ from tests.support.servers.served import served
 CAPACITY = ROOT / "loadtests/capacity.py"
 
 
+@pytest.mark.alone  # how many users it takes must not depend on what else runs
 def test_as_many_users_as_the_server_has_places(tmp_path: Path) -> None:
     """Without a queue, the ninth of nine users is rejected for as long as the other eight are being served."""
     with served("ttft=0.05", "concurrency=8", arguments=("--queue-size=0",)) as server:
