@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from analysis.data.load import load_run
 from analysis.summary.run_summary import summarise
 from tests.support.loadtests.locust_process import ROOT, start
