@@ -21,6 +21,7 @@ class Load:
         self.outcomes: Counter[str] = Counter()
         with _client() as alone:  # once while there is certainly a place: later it may find none
             self.outcomes[self._leave(alone)] += 1
+            self.outcomes[self._ask_wrongly(alone)] += 1
         asked = [self._ask] * users + [self._leave, self._ask_wrongly]
         self._threads = [threading.Thread(target=self._repeat, args=(once,), daemon=True) for once in asked]
         for thread in self._threads:
