@@ -5,6 +5,7 @@ python -m records.schema > docs/request-record.schema.json
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from typing import Any
@@ -17,9 +18,11 @@ from records.run import SCHEMA_VERSION
 
 def json_schema() -> dict[str, Any]:
     _, components = msgspec.json.schema_components([RequestRecord])
+    declared = components[RequestRecord.__name__]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **components[RequestRecord.__name__],
+        **declared,
+        "description": inspect.cleandoc(declared["description"]),  # Python keeps the indentation before 3.13
         "title": f"enginebench request record, version {SCHEMA_VERSION}",
         "additionalProperties": True,
     }
