@@ -18,6 +18,10 @@ TIME_PER_TOKEN = 0.003  # seconds
 WORDS = (" once", " upon", " a", " time", " there", " lived", " two", " mice")
 
 
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 512  # connections that come at once
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -79,7 +83,7 @@ def main() -> None:
     Path(os.environ["STAND_IN_NOTES"]).write_text(json.dumps(sys.argv[1:]) + "\n")
     if Path(given["--model"]).read_bytes()[:4] != b"GGUF":
         sys.exit(1)
-    http.server.ThreadingHTTPServer((given["--host"], int(given["--port"])), Handler).serve_forever()
+    Server((given["--host"], int(given["--port"])), Handler).serve_forever()
 
 
 if __name__ == "__main__":
