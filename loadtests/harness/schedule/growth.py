@@ -49,9 +49,9 @@ class Growth:
             return self.first
         if missed is None and max(kept) < self.most and elapsed < GROWING * self.seconds:
             return self._stage(min(2 * max(kept), self.most), SHORT, long=False)
-        apart = held is not None and missed is not None and missed > max(NARROW * held, held + 1)
-        if apart and elapsed < HALVING * self.seconds:
-            return self._stage(((held or 0) + (missed or 0)) // 2, SHORT, long=False)
+        early = elapsed < HALVING * self.seconds
+        if early and held is not None and missed is not None and missed > max(NARROW * held, held + 1):
+            return self._stage((held + missed) // 2, SHORT, long=False)
         around = [users for users in (held, missed) if users is not None and users not in long]
         if not around:
             return None
