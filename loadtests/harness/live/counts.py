@@ -80,8 +80,8 @@ class Counts:
             self._count(unsettled.popleft())
         return True
 
-    def close(self) -> None:
-        """The run is over: every boundary is known."""
+    def settle_all(self) -> None:
+        """At the end of a stage or of the run, when every boundary is known."""
         while self._unsettled:
             self._count(self._unsettled.popleft())
 

@@ -273,7 +273,7 @@ class RunProcess:
         if self._timed_command is not None:
             self._timed_command.stop()
         gevent.killall(self._reporters)
-        self._counts.close()
+        self._counts.settle_all()
         if isinstance(self._runner, WorkerRunner):
             self._runner.send_message(MESSAGE, self._counts.message())
         if self.live is not None:
@@ -302,6 +302,7 @@ class RunProcess:
         if growth is None:
             return None
         assert self.live is not None
+        self._counts.settle_all()
         self.live.publish()
         return growth.following(self.live.document.stages, now / SECOND)
 

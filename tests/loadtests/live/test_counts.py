@@ -62,7 +62,7 @@ def counted(*records: RequestRecord, objectives: RunObjectives = OBJECTIVES) -> 
     for record in records:
         counts.request_scheduled()
         counts.request_ended(record)
-    counts.close()
+    counts.settle_all()
     return counts
 
 
@@ -143,7 +143,7 @@ def test_what_was_scheduled_in_the_window_is_counted_there_however_late_the_wind
     counts.request_ended(at(12, stage=1))  # scheduled in this window, though the next stage was on by then
     counts.enter(replace(begun, steady_start=5 * SECOND, steady_end=12 * SECOND))
     counts.enter(Stage(1, PLAN, 13 * SECOND))
-    counts.close()
+    counts.settle_all()
     assert counts.stages[0, "window"].outcomes["ok"] == 3
     assert counts.stages[1, "outside"].outcomes["ok"] == 1, "the window ended before it was scheduled"
 
@@ -153,7 +153,7 @@ def test_tokens_and_requests_in_flight_belong_to_the_window_in_which_they_were()
     counts = Counts(SCALES)
     counts.enter(Stage(0, PLAN, 0, 31 * MS + 2 * SECOND))
     counts.request_ended(at(1.929))
-    counts.close()
+    counts.settle_all()
     stage = counts.stages[0, "window"]
     assert stage.outcomes["ok"] == 0
     assert stage.sum("tokens") == 2

@@ -51,7 +51,7 @@ def stage_of(*records: RequestRecord, slo: str = "") -> tuple[Counts, StageView]
     counts.enter(WHOLE)
     for one in records:
         counts.request_ended(one)
-    counts.close()
+    counts.settle_all()
     view = view_of(WHOLE, StageKey(0, "4 users"), counts.stages[0, "window"], scales, META, 10 * SECOND)
     return counts, view
 
@@ -114,7 +114,7 @@ def test_a_good_request_meets_every_objective_of_the_run_and_of_its_class(
     counts = Counts(Scales(OBJECTIVES))
     counts.enter(WHOLE)
     counts.request_ended(request_ended)
-    counts.close()
+    counts.settle_all()
     assert counts.stages[0, "window"].good == good
 
 
