@@ -1,4 +1,4 @@
-"""The commands `engines`, `models` and `doctor`. Tables on standard output, progress on standard error."""
+"""The commands `engines` and `models`. Tables on standard output, progress on standard error."""
 
 from __future__ import annotations
 
@@ -242,37 +242,6 @@ def fetch(
         _print_json(asdict(model))
     else:
         typer.echo(model.folder)
-
-
-@app.command()
-def doctor(as_json: AsJson = False) -> None:
-    """Check this machine: what is installed, what is missing, and how to fix it.
-
-    Exits with 2 only if enginebench cannot work at all.
-    """
-    from engines.machine.cuda import by_outcome
-    from engines.machine.doctor import examine
-
-    checks = examine()
-    broken = [check for check in checks if check.required and not check.ok]
-    if as_json:
-        _print_json([asdict(check) for check in checks])
-    else:
-        table = _table("check", "", "found")
-        for check in by_outcome(checks):
-            mark = "[green]ok[/]" if check.ok else f"[{'bold red' if check.required else 'yellow'}]missing[/]"
-            remedy = "" if check.ok else f"\n[dim]{_escape(check.remedy)}[/]"
-            table.add_row(check.name, mark, _escape(check.found) + remedy)
-        console = _console()
-        console.print(table)
-        optional = sum(not check.ok for check in checks) - len(broken)
-        console.print(
-            f"\nenginebench cannot work here until this is fixed: {', '.join(check.name for check in broken)}."
-            if broken
-            else f"\nenginebench works here; {optional} optional {'item' if optional == 1 else 'items'} missing."
-        )
-    if broken:
-        raise typer.Exit(2)
 
 
 def _console() -> Console:

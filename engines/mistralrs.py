@@ -14,7 +14,7 @@ import mmap
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
@@ -67,6 +67,8 @@ class MistralRsOptions:
 class MistralRsEngine(BlockingEngine):
     Options = MistralRsOptions
     options: MistralRsOptions
+    name, language = "mistralrs", "rust"
+    features = ("stop", "ignore_eos")
     cuda_by = "wheel"
 
     @classmethod
@@ -108,20 +110,8 @@ class MistralRsEngine(BlockingEngine):
         self._context_length = self._runner.max_sequence_length() or context_length(folder)
         self._starting = threading.Lock()  # two calls at the same time fail: "Already borrowed"
         self.max_threads = at_a_time
-        return EngineInfo(
-            name="mistralrs",
-            version=version(build),
-            language="rust",
-            model=self.model.name,
-            dtype=dtype,
-            device=device,
-            batching="none" if dtype in QUANTISED else "continuous",
-            max_concurrency=at_a_time,
-            context_length=self._context_length,
-            features=("stop", "ignore_eos"),
-            options=asdict(self.options),
-            libraries={build: version(build)},
-        )
+        together = None if dtype in QUANTISED else at_a_time
+        return self.describe(version(build), dtype, device, self._context_length, together, [build])
 
     def _start(self, folder: Path, floats: str, quantised: str | None, at_a_time: int) -> Any:
         import mistralrs

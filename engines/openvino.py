@@ -1,8 +1,7 @@
 """OpenVINO GenAI's continuous batching, on CPUs and Intel GPUs, in an environment of its own.
 
 It reads GGUF: a model's own file, or one that is written once from its safetensors. Prompts go in as token ids, each
-step's token ids come out; scheduler, attention and sampling are OpenVINO's, text and stop strings ours. One thread
-steps the pipeline, and adds and cancels requests between two steps.
+step's token ids come out; scheduler, attention and sampling are OpenVINO's, text and stop strings ours.
 
     enginebench engines install openvino
     enginebench serve --engine openvino -o dtype=q8_0
@@ -10,17 +9,16 @@ steps the pipeline, and adds and cancels requests between two steps.
 
 from __future__ import annotations
 
-import asyncio
+import itertools
 import json
-import queue
-import threading
-from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Literal
 
 from engines.contract.base import Chunk, EngineInfo, EngineStats, FinishReason, GenerateRequest
-from engines.contract.errors import EngineUnavailable, FatalError, first_line
+from engines.contract.errors import EngineUnavailable, first_line
+from engines.contract.stepping import Generated, SteppingEngine
 from engines.machine.devices import usable_cores
 from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize
@@ -32,7 +30,6 @@ from settings.schema import setting
 
 GIB = 1024**3
 FINISH: dict[str, FinishReason] = {"STOP": "stop", "LENGTH": "length"}
-Piece = tuple[list[int], str]  # new token ids, and the finish reason's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +46,13 @@ class OpenVinoOptions:
     python: str | None = setting(None, "interpreter that has OpenVINO GenAI (none: the one of `engines install`)")
 
 
-class OpenVinoEngine(InstalledEngine):
+class OpenVinoEngine(InstalledEngine, SteppingEngine):
     Options = OpenVinoOptions
     options: OpenVinoOptions
+    name, title, language = "openvino", "OpenVINO", "c++"
+    features = ("seed", "stop", "ignore_eos", "min_tokens")
     cuda_by = None
-    environment = Environment(
-        "openvino", "openvino_genai", cpu=Packages(("openvino-genai==2026.4.1.0", "gguf==0.19.0"))
-    )
+    environment = Environment(name, "openvino_genai", cpu=Packages(("openvino-genai==2026.4.1.0", "gguf==0.19.0")))
 
     @classmethod
     def device_of(cls, options: OpenVinoOptions) -> str:
@@ -66,7 +63,7 @@ class OpenVinoEngine(InstalledEngine):
         dtype = format_of(options.dtype, size.gguf is not None)
         return size.need(dtype, cache=options.kv_gib * GIB, cache_options=("kv_gib",), device=cls.device_of(options))
 
-    def load(self) -> EngineInfo:
+    def open(self) -> EngineInfo:
         assert self.model is not None
         try:
             import openvino_genai
@@ -86,20 +83,15 @@ class OpenVinoEngine(InstalledEngine):
         self._ends = set(ends if isinstance(ends, list) else [ends]) - {None}
         self._tokenizer = Tokenizer.from_file(str(self.model.folder / "tokenizer.json"))
         self._context_length = context_length(self.model.folder)
-        self._stepper = Stepper(self._pipeline)
-        return EngineInfo(
-            name="openvino",
-            version=version("openvino-genai"),
-            language="c++",
-            model=self.model.name,
-            dtype=dtype,
-            device=self.options.device.lower(),
-            batching="continuous",
-            max_concurrency=self.options.concurrency,
-            context_length=self._context_length,
-            features=("seed", "stop", "ignore_eos", "min_tokens"),
-            options=asdict(self.options) | {"threads": self._threads},
-            libraries={name: version(name) for name in ("openvino", "openvino-genai")},
+        self.batch = PipelineBatch(self._pipeline)
+        return self.describe(
+            version("openvino-genai"),
+            dtype,
+            self.options.device.lower(),
+            self._context_length,
+            self.options.concurrency,
+            ("openvino", "openvino-genai"),
+            threads=self._threads,
         )
 
     @property
@@ -132,124 +124,85 @@ class OpenVinoEngine(InstalledEngine):
                 config.rng_seed = request.seed
         return config
 
-    async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
+    def sequence_of(self, request: GenerateRequest) -> Sequence:
         text, stops = Detokenizer(self._tokenizer, request.prompt_token_ids), StopStrings(request.stop)
-        running = self._stepper.add(request.prompt_token_ids, self._generation(request))
-        try:
-            while True:
-                ids, reason = await running.pieces()
-                given = FINISH.get(reason)
-                decoded = "".join(text.add(id) for id in ids) + (text.rest() if given is not None else "")
-                ready, finish = stops.step(decoded, given)
-                yield Chunk(ready, len(ids), finish)
-                if finish is not None:
-                    return
-        finally:
-            running.leave()
+        return Sequence(request.prompt_token_ids, self._generation(request), text, stops)
 
     def stats(self) -> EngineStats:
         usage = self._pipeline.get_metrics().cache_usage  # in percent
         return EngineStats(kv_cache_usage=usage / 100)
 
-    def close(self) -> None:
-        self._stepper.stop()
 
+class Sequence:
+    """One request and its handle in the pipeline."""
 
-class Running:
-    """One request as its asyncio task sees it."""
-
-    def __init__(self, stepper: Stepper) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._arrived: asyncio.Queue[Piece | BaseException] = asyncio.Queue()
-        self._stepper = stepper
+    def __init__(self, ids: tuple[int, ...], generation: Any, text: Detokenizer, stops: StopStrings) -> None:
+        self.ids, self.generation = ids, generation
+        self._text, self._stops = text, stops
         self.handle: Any = None
-        self.left = False
+        self.cancelled = False
 
-    async def pieces(self) -> Piece:
-        piece = await self._arrived.get()
-        if isinstance(piece, BaseException):
-            raise piece
-        return piece
-
-    def put(self, piece: Piece | BaseException) -> None:
-        """From the stepping thread."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._arrived.put_nowait, piece)
-
-    def leave(self) -> None:
-        self.left = True
-        self._stepper.wake()
+    def chunk(self, output: Any) -> Chunk:
+        given = FINISH.get(output.finish_reason.name)
+        decoded = "".join(map(self._text.add, output.generated_ids))
+        text, finish = self._stops.step(decoded + (self._text.rest() if given is not None else ""), given)
+        return Chunk(text, len(output.generated_ids), finish)
 
 
-class Stepper:
-    """The thread that owns the pipeline."""
+class PipelineBatch:
+    """OpenVINO's own batch: requests are added and cancelled between two steps."""
 
     def __init__(self, pipeline: Any) -> None:
         self._pipeline = pipeline
-        self._new: queue.SimpleQueue[tuple[Running, Any, Any] | None] = queue.SimpleQueue()
-        self._running: list[Running] = []
-        self._stopped = False
-        self._count = 0
-        threading.Thread(target=self._run, name="openvino-steps", daemon=True).start()
+        self.sequences: list[Sequence] = []
+        self._numbers = itertools.count(1)
 
-    def add(self, ids: tuple[int, ...], config: Any) -> Running:
-        running = Running(self)
-        self._new.put((running, ids, config))
-        return running
+    def add(self, sequence: Sequence) -> None:
+        self.sequences.append(sequence)
 
-    def wake(self) -> None:
-        self._new.put(None)
+    def step(self) -> Iterator[Generated]:
+        yield self._admit()
+        if self._pipeline.has_non_finished_requests():
+            self._pipeline.step()
+        yield self._generated()
 
-    def stop(self) -> None:
-        self._stopped = True
-        self.wake()
+    def _admit(self) -> Generated:
+        """Start the new ones, and let cancelled ones go."""
+        left: Generated = []
+        for sequence in list(self.sequences):
+            if sequence.cancelled:
+                left.append((sequence, None))
+                self._remove(sequence)
+            elif sequence.handle is None and (error := self._start(sequence)) is not None:
+                left.append((sequence, error))
+                self._remove(sequence)
+        return left
 
-    def _run(self) -> None:
-        while not self._stopped:
-            try:
-                self._take_new(wait=not self._running)
-                self._drop_left()
-                if self._pipeline.has_non_finished_requests():
-                    self._pipeline.step()
-                    self._hand_out()
-            except Exception as error:  # any exception of the library ends the pipeline
-                for running in self._running:
-                    running.put(FatalError(f"OpenVINO failed: {first_line(error)}"))
-                self._running.clear()
-
-    def _take_new(self, wait: bool) -> None:
-        while True:
-            try:
-                taken = self._new.get(block=wait)
-            except queue.Empty:
-                return
-            wait = False
-            if taken is not None:
-                self._start(*taken)
-
-    def _start(self, running: Running, ids: tuple[int, ...], config: Any) -> None:
+    def _start(self, sequence: Sequence) -> EngineUnavailable | None:
         import numpy as np
         from openvino import Tensor
 
-        self._count += 1
         try:
-            prompt = Tensor(np.array([ids], dtype=np.int64))
-            running.handle = self._pipeline.add_request(self._count, prompt, config)
+            prompt = Tensor(np.array([sequence.ids], dtype=np.int64))
+            sequence.handle = self._pipeline.add_request(next(self._numbers), prompt, sequence.generation)
         except RuntimeError as error:
-            running.put(EngineUnavailable(f"OpenVINO refuses this request: {first_line(error)}"))
-        else:
-            self._running.append(running)
+            return EngineUnavailable(f"OpenVINO refuses this request: {first_line(error)}")
+        return None
 
-    def _drop_left(self) -> None:
-        for running in [one for one in self._running if one.left]:
-            running.handle.cancel()
-            self._running.remove(running)
+    def _generated(self) -> Generated:
+        generated: Generated = []
+        for sequence in list(self.sequences):
+            while sequence in self.sequences and sequence.handle.can_read():
+                for output in sequence.handle.read().values():
+                    chunk = sequence.chunk(output)
+                    generated.append((sequence, chunk))
+                    if chunk.finish_reason is not None:
+                        self._remove(sequence)
+                        break
+        return generated
 
-    def _hand_out(self) -> None:
-        for running in list(self._running):
-            while running.handle.can_read():
-                for output in running.handle.read().values():
-                    reason = output.finish_reason.name
-                    running.put((list(output.generated_ids), reason))
-                    if reason != "NONE":
-                        running.left = True
+    def _remove(self, sequence: Sequence) -> None:
+        """Also one that ended at a stop string, which the pipeline does not know."""
+        if sequence.handle is not None:
+            sequence.handle.cancel()
+        self.sequences.remove(sequence)

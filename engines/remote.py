@@ -13,8 +13,8 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -65,6 +65,8 @@ class RemoteOptions:
 class RemoteEngine(Engine):
     Options = RemoteOptions
     options: RemoteOptions
+    name, language = "remote", "any"
+    features: tuple[Feature, ...] = ("seed", "stop", "ignore_eos", "min_tokens")
     loads_on = "main"
 
     @classmethod
@@ -95,21 +97,14 @@ class RemoteEngine(Engine):
         self._name = self.options.name or str(card["id"])
         known = CONTEXT_LENGTH if self.model is None else context_length(self.model.folder)
         self._context_length = self.options.context or int(card.get("max_model_len") or known)
-        features: tuple[Feature, ...] = ("seed", "stop", "ignore_eos", "min_tokens")
-        return EngineInfo(
-            name="remote",
-            version=str(engine.get("version", "unknown")),
-            language="any",
-            model=self._name,
-            dtype=str(engine.get("dtype", "unknown")),
-            device=str(engine.get("device", "unknown")),
-            batching="continuous",
-            max_concurrency=self.options.concurrency,
-            context_length=self._context_length,
-            features=(*features, "messages") if self.options.api == "chat" else features,
-            options=asdict(self.options) | {"server": engine.get("name")},
-            libraries={"httpx": version("httpx")},
+        if self.options.api == "chat":
+            self.features = (*self.features, "messages")
+        version, dtype, device = (str(engine.get(name, "unknown")) for name in ("version", "dtype", "device"))
+        concurrency = self.options.concurrency
+        told = self.describe(
+            version, dtype, device, self._context_length, concurrency, ["httpx"], server=engine.get("name")
         )
+        return replace(told, model=self._name)
 
     async def _card(self) -> Mapping[str, Any]:
         """The entry of the model among those that the server lists. Raises `EngineUnavailable`."""
@@ -144,11 +139,8 @@ class RemoteEngine(Engine):
         sent, first = time.monotonic(), None
         counted, usage, finish = 0, None, None
         try:
-            # Leaving this block early closes the connection, and with that the request at the server.
-            async with self._client.stream("POST", path, json=self.body(request)) as answer:
-                if answer.status_code != 200:
-                    raise _refusal(answer, await answer.aread())
-                async for event in events(answer):
+            async with contextlib.aclosing(posted(self._client, path, self.body(request))) as answer:
+                async for event in answer:
                     text, reason = _content(event)
                     if isinstance(event.get("usage"), dict):
                         usage = event["usage"]
@@ -204,8 +196,20 @@ class RemoteEngine(Engine):
         return max(1, len(self._tokenizer.encode(text, add_special_tokens=False).ids))
 
 
-async def events(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    """The JSON objects of a streamed answer, up to `[DONE]` or its end. Raises `EngineError` for an error event."""
+async def posted(client: httpx.AsyncClient, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+    """The events of a streamed answer. Closing it closes the connection, and with that the request at the server.
+
+    Raises the server's refusal as an `EngineError`.
+    """
+    async with client.stream("POST", path, json=body) as answer:
+        if answer.status_code != 200:
+            raise _refusal(answer, await answer.aread())
+        async for event in _events(answer):
+            yield event
+
+
+async def _events(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+    """Up to `[DONE]` or the end. Raises `EngineError` for an error event."""
     rest = b""
     async for data in answer.aiter_bytes():
         *lines, rest = (rest + data).split(b"\n")

@@ -20,9 +20,19 @@ from engines.contract.base import BlockingEngine, Chunk, EngineInfo, GenerateReq
 from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import context_length, fetch_model
 from engines.models.random_model import with_weights
-from engines.models.size import MemoryNeed, ModelSize
+from engines.models.size import MemoryNeed, ModelSize, is_state_space, kept_values
+from engines.models.stored import config_of
+from engines.pytorch.attention import KERNELS, Attention, choose, tried_out
 from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
-from engines.pytorch.network import Quantised, bits_of, end_ids, loading_settings, read_network, weights_format
+from engines.pytorch.network import (
+    Quantised,
+    bits_of,
+    end_ids,
+    loading_settings,
+    quantised_after,
+    read_network,
+    weights_format,
+)
 from engines.pytorch.speculation import DraftGuesser, Guesser, NgramGuesser, check_draft
 from engines.text.answer import AnswerText
 from engines.text.sampling import SampledAnswer
@@ -32,14 +42,15 @@ if TYPE_CHECKING:
     import torch
 
 NGRAM = "ngram"
+PASS = 16  # tokens of a prompt with which a kernel is tried out
 
 
 @dataclass(frozen=True, slots=True)
 class TransformersOptions(TorchOptions):
-    attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex"] = setting(
-        "auto", "attention implementation; auto: Transformers decides, usually sdpa"
+    attention: Attention = setting("auto", f"auto: Transformers decides, usually sdpa; {KERNELS}")
+    quantise: Quantised = setting(
+        "none", "quantise the weights while loading, by bitsandbytes (bnb), torchao or Neural Compressor (inc)"
     )
-    quantise: Quantised = setting("none", "quantise the weights while loading, by bitsandbytes (bnb) or torchao")
     draft: str | None = setting(
         None, "speculative decoding: `ngram` drafts from the text so far; otherwise the name of a draft model"
     )
@@ -75,28 +86,46 @@ class TransformersEngine(OnTorch, BlockingEngine):
         if self.options.loop == "generate":
             if self.options.draft is not None:
                 raise EngineUnavailable("`draft` is for the decode loop of ours: leave out `loop` or `draft`.")
-            self.features = ("seed", "stop", "ignore_eos", "min_tokens")  # type: ignore[misc]
+            self.features = ("seed", "stop", "ignore_eos", "min_tokens")
         model = self.open_device()
         dtype = chosen_dtype(self.options.dtype, self._device)
-        self._net = self._read(model, dtype)
+        state_space = is_state_space(config := config_of(model.folder))
+        if state_space and self.options.attention != "auto":
+            raise EngineUnavailable("a state-space model has no attention: serve it without `attention`.")
+        implementation = choose(self.options.attention, self._device)
+        self._net = self._read(model, dtype, implementation)
         self._draft = self._read_draft(dtype)
-        if self.options.draft is not None and hasattr(self._net.config, "state_size"):
+        if self.options.draft is not None and state_space:
             raise EngineUnavailable("a state-space model cannot take back wrong guesses: serve it without `draft`.")
         self.open_tokenizer()
         self._end_ids = end_ids(self._net)
         self._context_length = context_length(model.folder)
         takes = inspect.signature(self._net.forward).parameters
         self._kept = "logits_to_keep" if "logits_to_keep" in takes else None
+        if implementation is not None:
+            with tried_out(self.options.attention, name_of(dtype)):
+                self._first_step()
+        attention = self.options.attention if implementation else self._net.config._attn_implementation
         stored = weights_format(self._net, dtype, self.options.quantise)
-        return self.info(stored, threads=torch.get_num_threads(), activations=name_of(dtype))
+        known: dict[str, Any] = {"attention": attention, "threads": torch.get_num_threads()}
+        if state_space:  # in place of keys and values that grow with the text
+            known |= {"attention": "none", "state_bytes": kept_values(config, 0) * dtype.itemsize}
+        return self.info(stored, activations=name_of(dtype), **known)
 
-    def _read(self, model: Model, dtype: torch.dtype) -> Any:
-        attention = {"flex": "flex_attention"}.get(self.options.attention, self.options.attention)
-        settings = {} if attention == "auto" else {"attn_implementation": attention}
+    def _first_step(self) -> None:
+        import torch
+
+        with torch.inference_mode():
+            _, cache = self._forward([0] * PASS, 1, {})
+            self._forward([0], 1, cache)
+
+    def _read(self, model: Model, dtype: torch.dtype, attention: str | None) -> Any:
+        settings = {} if attention is None else {"attn_implementation": attention}
         quantised = loading_settings(self.options.quantise, model, self._device, dtype)
         if quantised:
             model = with_weights(model)  # random weights are quantised from a file
-        return read_network(model, self._device, dtype, **settings, **quantised)
+        net = read_network(model, self._device, dtype, **settings, **quantised)
+        return quantised_after(net, self.options.quantise)
 
     def _read_draft(self, dtype: torch.dtype) -> Any:
         """The draft model's network; `None` without one."""

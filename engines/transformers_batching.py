@@ -14,12 +14,13 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Literal
 
 from engines.contract.base import Chunk, EngineInfo, GenerateRequest
 from engines.contract.errors import BadRequest, FatalError
 from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize
+from engines.pytorch.attention import KERNELS, choose
 from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
 from engines.pytorch.network import end_ids, read_network
 from engines.text.answer import AnswerText
@@ -47,6 +48,9 @@ class BatchingOptions(TorchOptions):
         least=1,
     )
     prefix_cache: bool = setting(False, "reuse the keys and values of shared prompt prefixes")
+    attention: Literal[
+        "auto", "eager", "sdpa", "math", "efficient", "cudnn", "flash_attention_2", "flash_attention_3"
+    ] = setting("auto", f"auto: flash attention where its package is there, else sdpa; {KERNELS}")
 
 
 class TransformersBatchingEngine(OnTorch):
@@ -84,7 +88,9 @@ class TransformersBatchingEngine(OnTorch):
 
         model = self.open_device()
         dtype = chosen_dtype(self.options.dtype, self._device)
-        net = read_network(model, self._device, dtype)
+        implementation = choose(self.options.attention, self._device)
+        chosen = {} if implementation is None else {"attn_implementation": implementation}
+        net = read_network(model, self._device, dtype, **chosen)
         self.open_tokenizer()
         self._end_ids = end_ids(net)
         self._manager = self._started(net)
@@ -94,7 +100,7 @@ class TransformersBatchingEngine(OnTorch):
         options = {
             "kv_tokens": kv_tokens,
             "batch_tokens": resolved.max_batch_tokens,
-            "attention": net.config._attn_implementation,
+            "attention": net.config._attn_implementation if implementation is None else self.options.attention,
             "cuda_graphs": any(resolved.use_cuda_graph),
         }
         return self.info(name_of(dtype), self.options.concurrency, threads=torch.get_num_threads(), **options)
@@ -120,6 +126,7 @@ class TransformersBatchingEngine(OnTorch):
             "max_batch_tokens": None if tokens is None else max(tokens, options.concurrency),
             "max_requests_per_batch": options.concurrency,
             "allow_block_sharing": options.prefix_cache,
+            "auto_switch_to_flash": options.attention == "auto",
         }
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:

@@ -157,7 +157,8 @@ class Metrics(Collector):
         for name, help, value in (
             ("engine_memory_bytes", "Resident memory of the engine's processes.", stats.memory_bytes),
             ("engine_memory_peak_bytes", "Peak resident memory of the engine's processes.", stats.memory_peak_bytes),
-            ("engine_device_memory_bytes", "Device memory allocated by the engine.", stats.device_memory_bytes),
+            ("engine_device_memory_bytes", "Device memory of the engine.", stats.device_memory_bytes),
+            ("engine_device_memory_peak_bytes", "Peak device memory of the engine.", stats.device_memory_peak_bytes),
             ("kv_cache_usage_ratio", "Share of the KV cache in use, 0 to 1.", stats.kv_cache_usage),
         ):
             if value is not None:

@@ -15,6 +15,7 @@ from engines.contract.base import EngineInfo
 from settings.schema import UserMistake
 
 SCHEMA = 1
+MEMORY = "memory"  # behind a case's name: the peak up to it
 DECODE = "decode"  # the measure of the time per token of the longest generation
 
 
@@ -153,6 +154,8 @@ def measure_of(name: str) -> Measure:
         return Measure(name, "decode", "time per decoded token", "s", "lower")
     kind, size, *rest = name.split()
     number = int(size)
+    if rest == [MEMORY]:
+        return Measure(name, "prefill", f"peak memory, up to {number} tokens", "B", "lower", number)
     if kind == "prefill":
         inside = ", by the engine's own clock" if rest else ""
         return Measure(name, "prefill", f"prefill of {number} tokens{inside}", "s", "lower", number)

@@ -231,7 +231,7 @@ def _needs(series: Series, value: float, dtype: str, cost: ModelCost) -> tuple[f
     if measure.family == "batch" and measure.name.endswith("decode"):
         assert measure.size is not None
         return None if read is None else read * value / measure.size, cost.decode_flops * value
-    if measure.family == "prefill":
+    if measure.family == "prefill" and measure.unit == "s":
         assert measure.size is not None
         return None if read is None else read / value, cost.prefill_flops(measure.size) / value
     return None

@@ -113,7 +113,7 @@ def _value(value: float, unit: str) -> str:
 def _rate(series: Series, middle: Middle) -> str:
     """Of prompt tokens in a prefill, of output tokens in a generation."""
     measure = series.measure
-    if measure.family in {"loading", "batch"} or middle.median <= 0:
+    if measure.unit != "s" or measure.family == "loading" or middle.median <= 0:
         return ""
     return significant((measure.size or 1) / middle.median)
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 
+from engines.bench.document import MEMORY
 from engines.bench.measure import Prompts, ShortAnswer, take_turn, values_of
 from engines.bench.settings import BenchSettings, Case, LeftOut, Variant, cases_of
 from engines.contract.base import EngineInfo, Model
@@ -116,8 +117,16 @@ class _Turns:
         finally:
             self._measured.values |= values  # the decode of a longer generation takes the place of a shorter one's
         self._typical[case.kind] = (case.size, median(taken))
+        if case.kind == "prefill":
+            await self._peak_so_far(case)
         self._tell(case.name)
         return None
+
+    async def _peak_so_far(self, case: Case) -> None:
+        """Sizes rise, so that it is the peak at this length."""
+        stats = await self._engine.stats()
+        peak = stats.device_memory_peak_bytes or stats.memory_peak_bytes
+        self._keep(f"{case.name} {MEMORY}", [peak])
 
     async def _watch_memory(self, cases: list[Case]) -> None:
         """The gauges during the largest batch that the engine took, repeated for some seconds and not timed."""

@@ -14,10 +14,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -180,6 +181,9 @@ class Engine(ABC):
     only list engines.
     """
 
+    name: ClassVar[str]
+    language: ClassVar[str] = "python"
+    features: tuple[Feature, ...] = ()
     Options: ClassVar[type[Any]]
 
     # What brings the CUDA of its GPU code: the torch of its environment, the toolkit that compiles it, its own wheel;
@@ -214,6 +218,11 @@ class Engine(ABC):
         return "cpu"
 
     @classmethod
+    def gpus_of(cls, options: Any) -> int:
+        """How many a process takes, where it computes on GPUs."""
+        return 1
+
+    @classmethod
     def memory_need(cls, options: Any, size: ModelSize) -> MemoryNeed | None:
         """What it takes at least with a model of this size. More than is free is refused before the process starts;
         `None` is not known, and not checked."""
@@ -229,6 +238,35 @@ class Engine(ABC):
     @abstractmethod
     def load(self) -> EngineInfo:
         """Load the model. Called once; may take minutes. Raises `EngineUnavailable`."""
+
+    def describe(
+        self,
+        version: str,
+        dtype: str,
+        device: str,
+        context_length: int,
+        concurrency: int | None = None,
+        libraries: Iterable[str] = (),
+        **options: Any,
+    ) -> EngineInfo:
+        """What `load` returns. All options are reported as they were given, or, in `options`, as they came out.
+
+        `concurrency` is the number of requests in one batch; none: one after the other. `libraries` are packages.
+        """
+        return EngineInfo(
+            name=self.name,
+            version=version,
+            language=self.language,
+            model=self.name if self.model is None else self.model.name,
+            dtype=dtype,
+            device=device,
+            batching="none" if concurrency is None else "continuous",
+            max_concurrency=concurrency or 1,
+            context_length=context_length,
+            features=self.features,
+            options=asdict(self.options) | options,
+            libraries={name: version_of(name) for name in libraries},
+        )
 
     @abstractmethod
     def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:

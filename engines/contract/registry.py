@@ -60,6 +60,7 @@ ENGINES: dict[str, EngineSpec] = {
     "transformers-batching": EngineSpec(
         "engines.transformers_batching:TransformersBatchingEngine", "Transformers' own batching", "python", "continuous"
     ),
+    "deepspeed": EngineSpec("engines.deepspeed:DeepSpeedEngine", "Transformers, DeepSpeed's kernels", "python", "none"),
     "pytorch-baseline": EngineSpec(
         "engines.pytorch_baseline:PytorchBaselineEngine", "unoptimised on purpose: no cache", "python", "none"
     ),

@@ -20,7 +20,7 @@ import os
 import random
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 
 from engines.contract.base import Chunk, Engine, EngineInfo, GenerateRequest
@@ -112,6 +112,8 @@ class Alarm:
 class FakeEngine(Engine):
     Options = FakeOptions
     options: FakeOptions
+    name = "fake"
+    features = ("seed", "stop", "ignore_eos", "min_tokens")
 
     @classmethod
     def version_here(cls) -> str:
@@ -124,19 +126,7 @@ class FakeEngine(Engine):
         self._running = 0
         self._noise = random.Random(f"steps {self.options.seed}")
         self._batch = Batch(self._step_seconds, self.options.concurrency, self._alarm.now, self._alarm.at)
-        return EngineInfo(
-            name="fake",
-            version=VERSION,
-            language="python",
-            model="fake" if self.model is None else self.model.name,
-            dtype="none",
-            device="none",
-            batching="continuous",
-            max_concurrency=self.options.concurrency,
-            context_length=CONTEXT_LENGTH,
-            features=("seed", "stop", "ignore_eos", "min_tokens"),
-            options=asdict(self.options),
-        )
+        return self.describe(VERSION, "none", "none", CONTEXT_LENGTH, self.options.concurrency)
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
         arrived = self._alarm.now()

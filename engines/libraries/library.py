@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, ClassVar
 
@@ -24,6 +24,11 @@ def given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def several(gpus: int) -> int | None:
+    """`None` where there is nothing to share."""
+    return gpus if gpus > 1 else None
+
+
 @dataclass(frozen=True, slots=True)
 class LibraryOptions:
     concurrency: int = setting(256, "requests that run in one batch", least=1)
@@ -36,13 +41,22 @@ class LibraryOptions:
     python: str | None = setting(None, "interpreter that has the library (none: the one of `engines install`)")
 
 
+@dataclass(frozen=True, slots=True)
+class ContextParallelOptions(LibraryOptions):
+    """One sequence on several GPUs, as vLLM and SGLang have it: the idea of ring attention (Liu et al. 2023)."""
+
+    decode_context_parallel: int = setting(
+        1, "GPUs, of those of `tensor_parallel`, that share the keys and values of each sequence", least=1
+    )
+    prefill_context_parallel: int = setting(1, "GPUs that share the tokens of each prompt", least=1)
+
+
 class Library(InstalledEngine):
     """`title` is the library's name for people; its package is the first of its environment."""
 
     loads_on = "main"
     title: ClassVar[str]
-    language: ClassVar[str]
-    features: ClassVar[tuple[Feature, ...]] = ("stop", "ignore_eos", "min_tokens")
+    features: tuple[Feature, ...] = ("stop", "ignore_eos", "min_tokens")
     library: Any  # what `start` returned
 
     @classmethod
@@ -50,10 +64,14 @@ class Library(InstalledEngine):
         return cls.environment.device
 
     @classmethod
+    def gpus_of(cls, options: Any) -> int:
+        return int(options.tensor_parallel)
+
+    @classmethod
     def memory_need(cls, options: Any, size: ModelSize) -> MemoryNeed:
         device = cls.device_of(options)
         dtype = quantised_format(getattr(options, "quantization", None), cls.floats(options, device))
-        return size.need(dtype, device=device, gpus=options.tensor_parallel)
+        return size.need(dtype, device=device, gpus=cls.gpus_of(options))
 
     @classmethod
     def floats(cls, options: Any, device: str) -> str:
@@ -90,21 +108,14 @@ class Library(InstalledEngine):
 
     def info(self) -> EngineInfo:
         assert self.model is not None
-        return EngineInfo(
-            name=self.environment.engine,
-            version=version(self.package),
-            language=self.language,
-            model=self.model.name,
-            dtype=getattr(self.options, "quantization", None)
-            or quantised_before(config_of(self.model.folder))
-            or self.dtype_of(self.model),
-            device=self.device_of(self.options),
-            batching="continuous",
-            max_concurrency=self.options.concurrency,
-            context_length=self.context_length,
-            features=self.features,
-            options=asdict(self.options),
-            libraries={name: version(name) for name in (self.package, "torch", "transformers")},
+        quantised = getattr(self.options, "quantization", None) or quantised_before(config_of(self.model.folder))
+        return self.describe(
+            version(self.package),
+            quantised or self.dtype_of(self.model),
+            self.device_of(self.options),
+            self.context_length,
+            self.options.concurrency,
+            (self.package, "torch", "transformers"),
         )
 
     def close(self) -> None:

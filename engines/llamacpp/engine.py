@@ -17,19 +17,19 @@ import re
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from engines.contract.base import Chunk, EngineInfo, FinishReason, GenerateRequest, Launch, Model
-from engines.contract.errors import BadRequest, EngineError, EngineUnavailable, FatalError
+from engines.contract.errors import BadRequest, EngineUnavailable, FatalError
 from engines.machine.devices import free_port, usable_cores
 from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize
 from engines.models.to_gguf import file_for, format_of
 from engines.process.installed import Environment, InstalledEngine, Packages
-from engines.remote import events
+from engines.remote import posted
 from settings.schema import setting
 
 PROGRAM, VARIABLE = "llama-server", "ENGINEBENCH_LLAMACPP"
@@ -60,9 +60,11 @@ class LlamaCppOptions:
 class LlamaCppEngine(InstalledEngine):
     Options = LlamaCppOptions
     options: LlamaCppOptions
+    name, language = "llamacpp", "c++"
+    features = ("seed", "stop", "ignore_eos")
     loads_on = "main"
     cuda_by = None
-    environment = Environment("llamacpp", "xllamacpp", cpu=Packages(("xllamacpp==2026.10.11549",)))
+    environment = Environment(name, "xllamacpp", cpu=Packages(("xllamacpp==2026.10.11549",)))
 
     @classmethod
     def why_not_here(cls) -> str | None:
@@ -112,18 +114,13 @@ class LlamaCppEngine(InstalledEngine):
             base_url=f"http://127.0.0.1:{port}", timeout=None, trust_env=False, limits=unlimited
         )
         await self._until_loaded()
-        return EngineInfo(
-            name="llamacpp",
-            version=_version(program),
-            language="c++",
-            model=self.model.name,
-            dtype=dtype,
-            device=self._device,
-            batching="continuous",
-            max_concurrency=self.options.concurrency,
-            context_length=self._context_length,
-            features=("seed", "stop", "ignore_eos"),
-            options=asdict(self.options) | {"threads": self._threads},
+        return self.describe(
+            _version(program),
+            dtype,
+            self._device,
+            self._context_length,
+            self.options.concurrency,
+            threads=self._threads,
         )
 
     @property
@@ -180,11 +177,9 @@ class LlamaCppEngine(InstalledEngine):
 
         counted = 0
         try:
-            # Leaving this block early closes the connection, and with that the request.
-            async with self._client.stream("POST", "/completion", json=self.body(request)) as answer:
-                if answer.status_code != 200:
-                    raise EngineError(f"llama.cpp failed: {(await answer.aread())[:200].decode(errors='replace')}")
-                async for event in events(answer):
+            # Its own path, because its events count tokens; those of OpenAI's paths do not.
+            async with contextlib.aclosing(posted(self._client, "/completion", self.body(request))) as answer:
+                async for event in answer:
                     finish = FINISH.get(event.get("stop_type", ""), "stop") if event.get("stop") else None
                     produced = int(event.get("tokens_predicted", counted + 1))
                     yield Chunk(event.get("content", ""), max(0, produced - counted), finish)

@@ -20,8 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,6 +61,8 @@ class LmrsOptions:
 class LmrsEngine(Engine):
     Options = LmrsOptions
     options: LmrsOptions
+    name, language = "lmrs", "rust"
+    features = ("stop", "ignore_eos")
 
     @classmethod
     def why_not_here(cls) -> str | None:
@@ -105,20 +106,7 @@ class LmrsEngine(Engine):
         except EngineError as error:
             self.close()
             raise EngineUnavailable(str(error)) from error
-        return EngineInfo(
-            name="lmrs",
-            version=its_version,
-            language="rust",
-            model=self.model.name,
-            dtype=self.options.dtype,
-            device="cpu",
-            batching="none",
-            max_concurrency=1,
-            context_length=self._context_length,
-            features=("stop", "ignore_eos"),
-            options=asdict(self.options),
-            libraries={"websockets": version("websockets")},
-        )
+        return self.describe(its_version, self.options.dtype, "cpu", self._context_length, libraries=["websockets"])
 
     def close(self) -> None:
         self._scratch.cleanup()

@@ -17,6 +17,7 @@ GROUP_FILES = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
 }
 GPUS_OF_LINUX = Path("/proc/driver/nvidia/gpus")  # a folder for each, as the kernel's module reports them
+GPUS_OF_AMD = Path("/sys/class/kfd/kfd/topology/nodes")  # CPUs too, as nodes without SIMD units
 FIRST_BFLOAT16 = (8, 0)  # compute capability from which NVIDIA's GPUs multiply bfloat16
 
 
@@ -54,6 +55,17 @@ def visible_gpus(environment: Mapping[str, str | None] | None = None) -> list[st
             return [str(index) for index in range(nvml.nvmlDeviceGetCount())]
     except NoAnswer:
         return []
+
+
+def amd_gpus() -> int:
+    """How many GPUs of AMD's Linux's own driver has, less those that HIP_VISIBLE_DEVICES hides from this process."""
+    allowed = os.environ.get("HIP_VISIBLE_DEVICES", os.environ.get("ROCR_VISIBLE_DEVICES"))
+    nodes = [file.read_text().split() for file in GPUS_OF_AMD.glob("*/properties")]
+    units = [int(words[words.index("simd_count") + 1]) for words in nodes if "simd_count" in words]
+    there = sum(count > 0 for count in units)
+    if allowed is None:
+        return there
+    return min(there, sum(name.strip() not in {"", "-1"} for name in allowed.split(",")))
 
 
 def gpu_without_driver() -> bool:

@@ -40,7 +40,7 @@ class Preset:
 
     @property
     def context_length(self) -> int:
-        """Tokens. For a state-space model the length that it was trained on: its state has no limit."""
+        """Tokens."""
         return context_of(self.config)
 
     def memory_bytes(self, shown_format: str) -> int:

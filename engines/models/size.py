@@ -27,6 +27,8 @@ STORED = "as stored"  # that of weights which were quantised before, and which n
 FLOATS = ("float32", "bfloat16", "float16")
 STEP_TOKENS = 512  # of prompts, that are computed together
 ONE_SEQUENCE = 4096  # tokens: the cache that a model's memory is counted with, unless an engine allocates another
+KEYS_AND_VALUES, STATE = "keys and values", "its state"  # what a model keeps of the tokens before
+NO_LIMIT = 131_072  # tokens of context: a state-space model's state is of one size for any number
 STACK = "unoptimized-stack"  # the model type of `unoptimized-512`: only the engine pytorch-baseline knows it
 
 
@@ -43,6 +45,7 @@ class MemoryNeed:
     weights: int
     cache: int = 0
     step: int = 0
+    kept: str = KEYS_AND_VALUES  # what the cache holds
     cache_options: tuple[str, ...] = ()
     device: str = "cpu"
     gpus: int = 1
@@ -79,7 +82,8 @@ class ModelSize:
         dtype = dtype if self.stored is None else STORED
         cached = min(ONE_SEQUENCE, self.context_length) if tokens is None else tokens
         counted = {"weights": self._weights(dtype), "cache": self._cache(cached, floats), "step": self._step(floats)}
-        return MemoryNeed(self.name, dtype, **(counted | known))
+        kept = STATE if is_state_space(self.config) else KEYS_AND_VALUES
+        return MemoryNeed(self.name, dtype, kept=kept, **(counted | known))
 
     def _weights(self, dtype: str) -> int:
         whole = {STORED: self.stored, GGUF: self.gguf}.get(dtype)
@@ -129,11 +133,16 @@ def kept_values(config: Mapping[str, Any], tokens: int) -> int:
     layers = number_of(config, "num_hidden_layers", "n_layer")
     if config["model_type"] == STACK:
         return 0
-    if "state_size" in config:
+    if is_state_space(config):
         return layers * int(config["intermediate_size"] * (config["state_size"] + config["conv_kernel"]))
     width, heads = number_of(config, "hidden_size", "n_embd"), number_of(config, "num_attention_heads", "n_head")
     key_heads = int(config.get("num_key_value_heads") or heads)
     return 2 * layers * key_heads * int(config.get("head_dim") or width // heads) * tokens
+
+
+def is_state_space(config: Mapping[str, Any]) -> bool:
+    """Whether a state of one size takes the place of keys and values, as in Mamba (Gu and Dao 2023)."""
+    return "state_size" in config
 
 
 def number_of(config: Mapping[str, Any], *names: str) -> int:
@@ -146,6 +155,8 @@ def number_of(config: Mapping[str, Any], *names: str) -> int:
 
 def context_of(config: Mapping[str, Any]) -> int:
     """The limit of tokens, prompt and answer together. State-space models have none; most are trained on 2048."""
+    if is_state_space(config):
+        return NO_LIMIT
     try:
         return number_of(config, "max_position_embeddings", "n_positions", "n_ctx", "seq_length")
     except KeyError:

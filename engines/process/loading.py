@@ -131,7 +131,7 @@ def _own(need: MemoryNeed, gpus: Sequence[str]) -> Sequence[str]:
 def _parts(need: MemoryNeed) -> str:
     parts = [f"{_size(need.weights)} for weights in {need.dtype}"]
     if need.cache:
-        parts.append(f"{_size(need.cache)} for keys and values")
+        parts.append(f"{_size(need.cache)} for {need.kept}")
     return ", ".join([*parts, f"{_size(need.step)} for a step"])
 
 

@@ -136,8 +136,9 @@ def load_replicas(name: str, model: Model | None, options: Mapping[str, str], wa
     count, parsed = given.shared.replicas, given.parsed
     if count == 1:
         return load_engine(name, model, options, watch)
-    on_gpus = engine_class(name).device_of(parsed).startswith("cuda")
-    shares = shares_of(count, getattr(parsed, "tensor_parallel", 1), visible_gpus() if on_gpus else [], usable_cores())
+    kind = engine_class(name)
+    on_gpus = kind.device_of(parsed).startswith("cuda")
+    shares = shares_of(count, kind.gpus_of(parsed), visible_gpus() if on_gpus else [], usable_cores())
     return Replicas([load_engine(name, model, options, watch, share.of, count) for share in shares])
 
 

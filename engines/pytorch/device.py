@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from engines.contract.base import Engine, EngineInfo, EngineStats, Feature, Model
 from engines.contract.errors import EngineUnavailable, first_line
 from engines.machine.cuda import machine
-from engines.machine.devices import automatic_dtype, gpu_without_driver, visible_gpus
+from engines.machine.devices import amd_gpus, automatic_dtype, gpu_without_driver, visible_gpus
 from engines.models.size import MemoryNeed, ModelSize
 from engines.text.detokenize import tokenizer_of
 from settings.schema import setting
@@ -24,7 +24,7 @@ LIBRARIES = ("torch", "transformers", "tokenizers")  # whose versions an engine 
 NATIVE_BF16 = ("avx512_bf16", "amx_bf16", " bf16 ")  # as Linux names it on x86 and on Arm
 
 
-DEVICE = "auto, cpu, cuda, cuda:1 …; auto: the GPU, where the driver reports one"
+DEVICE = "auto, cpu, cuda, cuda:1 … (AMD's GPUs too), mps; auto: the GPU, where the driver reports one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,10 @@ class OnTorch(Engine):
     """What engines on PyTorch have in common. They go by the version of `library`."""
 
     cuda_by = "torch"
-    name: ClassVar[str]
     library: ClassVar[str] = "torch"
     _device: Any  # of torch
     _context_length: int
-    features: ClassVar[tuple[Feature, ...]] = ("seed", "stop", "logprobs", "ignore_eos", "min_tokens")
+    features: tuple[Feature, ...] = ("seed", "stop", "logprobs", "ignore_eos", "min_tokens")
 
     @classmethod
     def why_not_here(cls) -> str | None:
@@ -84,25 +83,16 @@ class OnTorch(Engine):
 
     def info(self, dtype: str, concurrency: int | None = None, **options: Any) -> EngineInfo:
         """`concurrency`: requests in one batch; none: one after the other. `options` as they came out."""
-        assert self.model is not None
-        return EngineInfo(
-            name=self.name,
-            version=version(self.library),
-            language="python",
-            model=self.model.name,
-            dtype=dtype,
-            device=str(self._device),
-            batching="none" if concurrency is None else "continuous",
-            max_concurrency=concurrency or 1,
-            context_length=self._context_length,
-            features=self.features,
-            options=asdict(self.options) | options,
-            libraries={name: version(name) for name in LIBRARIES},
+        device, libraries = str(self._device), LIBRARIES
+        return self.describe(
+            version(self.library), dtype, device, self._context_length, concurrency, libraries, **options
         )
 
     def stats(self) -> EngineStats:
         import torch
 
+        if self._device.type == "mps":
+            return EngineStats(device_memory_bytes=torch.mps.driver_allocated_memory())
         if self._device.type != "cuda":
             return EngineStats()
         now, peak = torch.cuda.memory_allocated(self._device), torch.cuda.max_memory_allocated(self._device)
@@ -149,6 +139,8 @@ def chosen_device(wanted: str) -> torch.device:
         device = torch.device(wanted)
     except RuntimeError as error:
         raise EngineUnavailable(f"there is no device `{wanted}`; use cpu, cuda or cuda:<number>.") from error
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise EngineUnavailable("there is no device `mps`: it is that of Apple's processors.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         because = why_no_cuda() or f"torch finds {torch.cuda.device_count()} CUDA devices"
         raise EngineUnavailable(f"there is no device `{wanted}`: {because}; use cpu.")
@@ -159,7 +151,10 @@ def why_no_cuda() -> str | None:
     """Why torch does not see the GPU that this machine has; `None` where it has none, or hides it from this process."""
     import torch
 
-    number, built = torch.__version__, torch.version.cuda or getattr(torch.version, "hip", None)
+    number, hip = torch.__version__, getattr(torch.version, "hip", None)
+    built = torch.version.cuda or hip
+    if amd_gpus() and hip is None:
+        return f"Linux reports an AMD GPU, and torch {number} is a build without ROCm; install one as pytorch.org says"
     if not visible_gpus():
         if built is None or not gpu_without_driver():
             return None
@@ -180,7 +175,7 @@ def expected_device(wanted: str) -> str:
     """What `chosen_device` will choose or refuse, without importing torch."""
     if wanted != "auto":
         return wanted
-    return "cuda" if visible_gpus() else "cpu"
+    return "cuda" if visible_gpus() or amd_gpus() else "cpu"
 
 
 def chosen_dtype(wanted: str, device: torch.device) -> torch.dtype:

@@ -19,8 +19,13 @@ from engines.pytorch.device import name_of
 if TYPE_CHECKING:
     import torch
 
-Quantised = Literal["none", "bnb-int8", "bnb-int4", "torchao-int8", "torchao-int4"]
-QUANTISERS = {"bnb": "bitsandbytes", "torchao": "torchao"}
+Quantised = Literal["none", "bnb-int8", "bnb-int4", "torchao-int8", "torchao-int4", "inc-int8", "inc-int4"]
+# What is imported, and installed.
+QUANTISERS = {
+    "bnb": ("bitsandbytes", "bitsandbytes"),
+    "torchao": ("torchao", "torchao"),
+    "inc": ("neural_compressor", "neural-compressor-pt"),
+}
 WEIGHTS_SEED = 0  # of models with random weights: the same ones in every run
 
 
@@ -90,11 +95,26 @@ def loading_settings(quantised: Quantised, model: Model, device: torch.device, d
     """Settings of `from_pretrained`. Raises `EngineUnavailable` where the installed library has no such kernels."""
     if quantised == "none":
         return {}
-    library = QUANTISERS[quantised.partition("-")[0]]
-    if find_spec(library) is None:
-        raise EngineUnavailable(f"quantise={quantised} needs {library}; install with: pip install {library}")
-    made = _of_bitsandbytes(quantised) if library == "bitsandbytes" else _of_torchao(quantised, model, device, dtype)
+    library = quantised.partition("-")[0]
+    module, package = QUANTISERS[library]
+    if find_spec(module) is None:
+        raise EngineUnavailable(f"quantise={quantised} needs {package}; install with: pip install {package}")
+    if library == "inc":
+        return {}  # it quantises a network that is loaded
+    made = _of_bitsandbytes(quantised) if library == "bnb" else _of_torchao(quantised, model, device, dtype)
     return {"quantization_config": made, "device_map": {"": device}}
+
+
+def quantised_after(net: Any, quantised: Quantised) -> Any:
+    """By Intel Neural Compressor: rounded to nearest, with a scale for each group. Its layers expand them at each use,
+    so that the model becomes smaller, not faster."""
+    if not quantised.startswith("inc-"):
+        return net
+    from neural_compressor.torch.quantization import RTNConfig, convert, prepare
+
+    bits = int(bits_of(quantised).removeprefix("int"))
+    config = RTNConfig(bits=bits, group_size=_group_size(net.config), use_layer_wise=False)
+    return convert(prepare(net, config)).to(net.device)
 
 
 def _of_bitsandbytes(quantised: Quantised) -> Any:

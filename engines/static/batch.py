@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from engines.contract.base import Chunk, GenerateRequest
+from engines.contract.stepping import Generated, ends
 from engines.text.sampling import SampledAnswer
 
 if TYPE_CHECKING:
@@ -45,9 +47,6 @@ class Sequence:
         return chunk
 
 
-Generated = list[tuple[Sequence, Chunk | None]]  # `None` for a sequence that was cancelled and has left
-
-
 class Batch:
     """The running sequences, one per row of the decoder's cache, and those that wait for a row."""
 
@@ -67,6 +66,11 @@ class Batch:
     def cache_usage(self) -> float:
         """Share of the cache's places that hold a token, 0 to 1."""
         return sum(sequence.cached for sequence in self._rows) / self.decoder.buckets.cached_tokens
+
+    def step(self) -> Iterator[Generated]:
+        yield self.admit()
+        yield self.read()
+        yield self.advance()
 
     def admit(self) -> Generated:
         """Let cancelled sequences go and give free rows to those that wait."""
@@ -110,7 +114,7 @@ class Batch:
 
     def _without_finished(self, generated: Generated) -> Generated:
         for sequence, chunk in generated:
-            if chunk is not None and chunk.finish_reason is not None:
+            if ends(chunk):
                 self._remove(sequence)
         return generated
 

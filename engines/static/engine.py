@@ -1,23 +1,20 @@
-"""What the engines on the static decoder have in common: one thread that computes, and a batch that requests join.
+"""What the engines on the static decoder have in common: their sizes, their cache, and how the model is loaded.
 
 A subclass says how a step is run: traced, compiled, captured.
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
-import traceback
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Future
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from engines.contract.base import Chunk, EngineInfo, EngineStats, GenerateRequest
-from engines.contract.errors import EngineUnavailable, FatalError
+from engines.contract.base import EngineInfo, EngineStats, GenerateRequest
+from engines.contract.stepping import SteppingEngine
 from engines.models.size import MemoryNeed, ModelSize
+from engines.pytorch.attention import KERNELS, Kernel, choose, tried_out
 from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
 from engines.pytorch.network import end_ids, read_config, read_network
 from engines.static.buckets import Buckets
@@ -26,7 +23,7 @@ from settings.schema import UserMistake, setting, write_list
 if TYPE_CHECKING:
     import torch
 
-    from engines.static.batch import Batch, Generated, Sequence
+    from engines.static.batch import Batch, Sequence
     from engines.static.buckets import StepShape
     from engines.static.decoder import Decoder, RunStep
     from engines.static.step import Step
@@ -84,6 +81,7 @@ class StaticOptions(TorchOptions):
         None, f"tokens of a prompt per prefill step, between two decode steps {_either('chunk')}", least=1
     )
     prompts: int | None = setting(None, f"prompts that are read in one prefill step {_either('prompts')}", least=1)
+    attention: Kernel = setting("auto", f"auto: PyTorch chooses for each shape; {KERNELS}")
 
     def buckets(self, context_length: int, on_gpu: bool, rows: Callable[[int], float]) -> Buckets:
         """`rows`: the number of caches of this length that fit, where the batches are not given."""
@@ -97,21 +95,14 @@ class StaticOptions(TorchOptions):
         return known(tuple(size for size in usual.batches if size <= fit) or (1,))
 
 
-class _Answer:
-    """The asynchronous side of one sequence: what is delivered to it, on the event loop."""
-
-    def __init__(self, sequence: Sequence) -> None:
-        self.sequence = sequence
-        self.arrived: asyncio.Queue[Chunk | Exception] = asyncio.Queue()
-        self.ended = asyncio.Event()  # its row in the batch is free again
-
-
-class StaticEngine(OnTorch):
-    """A Llama-family model on the static decoder. All that torch computes runs on one thread, loading included: each
-    computing thread gets its own team of OpenMP workers, and two teams on the same cores cost a third of the speed."""
+class StaticEngine(OnTorch, SteppingEngine):
+    """A Llama-family model on the static decoder. That torch computes on one thread alone matters: each computing
+    thread gets its own team of OpenMP workers, and two teams on the same cores cost a third of the speed."""
 
     Options = StaticOptions
     options: StaticOptions
+    title = "the decoder"
+    batch: Batch
 
     @abstractmethod
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
@@ -128,35 +119,13 @@ class StaticEngine(OnTorch):
     def load(self) -> EngineInfo:
         limit_spinning()
         self.before_torch()
-        self._changed = threading.Condition()
-        self._new: list[_Answer] = []
-        self._answers: dict[int, _Answer] = {}  # by the sequence's identity
-        self._closed = False
-        loaded: Future[EngineInfo] = Future()
-        threading.Thread(target=self._compute, args=(loaded,), name="decoder", daemon=True).start()
-        return loaded.result()
+        return super().load()
 
     def before_torch(self) -> None:
         """What has to be set before torch is imported."""
         return
 
-    def _compute(self, loaded: Future[EngineInfo]) -> None:
-        try:
-            info = self._load()
-        except BaseException as error:
-            loaded.set_exception(error)
-            return
-        loaded.set_result(info)
-        while self._take_new():
-            try:
-                for part in (self._batch.admit, self._batch.read, self._batch.advance):
-                    self._deliver(part())
-            except Exception as error:  # the cache is in an unknown state
-                traceback.print_exception(error)
-                self._fail(FatalError(f"the decoder failed ({type(error).__name__})."))
-                return
-
-    def _load(self) -> EngineInfo:
+    def open(self) -> EngineInfo:
         import torch
 
         from engines.static.batch import Batch
@@ -165,6 +134,7 @@ class StaticEngine(OnTorch):
         model = self.open_device()
         dtype = chosen_dtype(self.options.dtype, self._device)
         self.check_device(self._device)
+        choose(self.options.attention, self._device)
         shape = DecoderShape.of(read_config(model), self.name)
         net = read_network(model, self._device, dtype)
         on_gpu = self._device.type == "cuda"
@@ -174,7 +144,8 @@ class StaticEngine(OnTorch):
         self._context_length = min(shape.context_length, buckets.lengths[-1])
         self.open_tokenizer()
         self._end_ids = end_ids(net)
-        self._batch: Batch = Batch(self._decoder(shape, net, buckets))
+        with tried_out(self.options.attention, name_of(dtype)):
+            self.batch = Batch(self._decoder(shape, net, buckets))
         sizes = {**asdict(buckets), "prompts": buckets.prompts[-1]}
         return self.info(name_of(dtype), buckets.batches[-1], threads=torch.get_num_threads(), families=NAMES, **sizes)
 
@@ -196,74 +167,10 @@ class StaticEngine(OnTorch):
         """Raises `EngineUnavailable` for a device on which this way of running a step does not exist."""
         return
 
-    def _take_new(self) -> bool:
-        """Wait until there is something to compute. `False` when the engine is closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._new or self._batch.sequences)
-            new, self._new = self._new, []
-        for answer in new:
-            self._answers[id(answer.sequence)] = answer
-            self._batch.add(answer.sequence)
-        return not self._closed
-
-    def _deliver(self, generated: Generated) -> None:
-        """Hand over all chunks of a step in one call of the event loop."""
-        if generated:
-            self._on_loop(self._hand_over, [(self._answers[id(one)], chunk) for one, chunk in generated])
-        for sequence, chunk in generated:
-            if chunk is None or chunk.finish_reason is not None:
-                del self._answers[id(sequence)]
-
-    def _hand_over(self, generated: list[tuple[_Answer, Chunk | None]]) -> None:
-        for answer, chunk in generated:
-            if chunk is not None:
-                answer.arrived.put_nowait(chunk)
-            if chunk is None or chunk.finish_reason is not None:
-                answer.ended.set()
-
-    def _fail(self, error: Exception) -> None:
-        with self._changed:
-            self._closed = True
-            answers, self._new = [*self._answers.values(), *self._new], []
-
-        def end() -> None:
-            for answer in answers:
-                answer.arrived.put_nowait(error)
-                answer.ended.set()
-
-        self._on_loop(end)
-
-    def _on_loop(self, function: Any, *args: Any) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(function, *args)
-
-    async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
+    def sequence_of(self, request: GenerateRequest) -> Sequence:
         from engines.static.batch import Sequence
 
-        self._loop = asyncio.get_running_loop()
-        sequence = Sequence(request, self._tokenizer, self._end_ids, self._device, self._context_length)
-        answer = _Answer(sequence)
-        with self._changed:
-            if self._closed:
-                raise EngineUnavailable("the decoder has stopped.")
-            self._new.append(answer)
-            self._changed.notify()
-        try:
-            while True:
-                arrived = await answer.arrived.get()
-                if isinstance(arrived, Exception):
-                    raise arrived
-                yield arrived
-                if arrived.finish_reason is not None:
-                    return
-        finally:
-            sequence.cancelled = True
-            await asyncio.shield(answer.ended.wait())
+        return Sequence(request, self._tokenizer, self._end_ids, self._device, self._context_length)
 
     def stats(self) -> EngineStats:
-        return replace(super().stats(), kv_cache_usage=self._batch.cache_usage)
-
-    def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
+        return replace(super().stats(), kv_cache_usage=self.batch.cache_usage)

@@ -22,7 +22,7 @@ from servers.openai.requests import (
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
-    Sampling,
+    GenerationBody,
     TokenizeRequest,
     read,
     read_ids,
@@ -36,7 +36,7 @@ from servers.settings import ServerSettings
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions; that of a chat is the rest of the context
 LARGE = 16 * 1024  # bytes; a larger body is processed in a thread, so that it delays no stream
 LONGEST_NAME = 100  # characters of a client's text in an error
-SHAPES: dict[Endpoint, type[Sampling]] = {"chat": ChatRequest, "completions": CompletionRequest}
+SHAPES: dict[Endpoint, type[GenerationBody]] = {"chat": ChatRequest, "completions": CompletionRequest}
 
 B = TypeVar("B", bound=Body)
 T = TypeVar("T")
@@ -162,7 +162,9 @@ class Intake:
             self._fingerprint = info, "fp_" + hashlib.sha256(facts.encode()).hexdigest()[:12]
         return self._fingerprint[1]
 
-    def _request(self, body: Sampling, prompt: Prompt, text: str, ids: list[int], info: EngineInfo) -> GenerateRequest:
+    def _request(
+        self, body: GenerationBody, prompt: Prompt, text: str, ids: list[int], info: EngineInfo
+    ) -> GenerateRequest:
         temperature = 1.0 if body.temperature is None else body.temperature
         greedy = temperature < GREEDY_BELOW or body.top_p == 0
         max_tokens, min_tokens = _max_tokens(body, len(ids), info), body.min_tokens or 0
@@ -203,7 +205,7 @@ async def _run(pool: Executor | None, work: Callable[..., T], *arguments: Any) -
     return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
 
 
-def _max_tokens(body: Sampling, prompt_tokens: int, info: EngineInfo) -> int:
+def _max_tokens(body: GenerationBody, prompt_tokens: int, info: EngineInfo) -> int:
     if not prompt_tokens:
         raise bad_request("The prompt is empty: it has no tokens.", "prompt")
     chat = isinstance(body, ChatRequest)
@@ -219,7 +221,7 @@ def _max_tokens(body: Sampling, prompt_tokens: int, info: EngineInfo) -> int:
     return wanted
 
 
-def _usage_options(body: Sampling) -> UsageOptions:
+def _usage_options(body: GenerationBody) -> UsageOptions:
     options = body.stream_options
     if options is None:
         return {}

@@ -105,7 +105,7 @@ class StreamOptions(Struct, forbid_unknown_fields=True):
     include_obfuscation: bool | None = None  # refused where true
 
 
-class Sampling(Body, kw_only=True):
+class GenerationBody(Body, kw_only=True):
     """The fields that both endpoints share; docs/server.md explains them."""
 
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
@@ -128,7 +128,7 @@ class Sampling(Body, kw_only=True):
         raise NotImplementedError
 
 
-class ChatRequest(Sampling, kw_only=True):
+class ChatRequest(GenerationBody, kw_only=True):
     messages: Raw
     max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
     logprobs: bool | None = None
@@ -144,7 +144,7 @@ class ChatRequest(Sampling, kw_only=True):
         return (self.top_logprobs or 0) if self.logprobs else None
 
 
-class CompletionRequest(Sampling, kw_only=True):
+class CompletionRequest(GenerationBody, kw_only=True):
     prompt: Raw
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None

@@ -1,4 +1,4 @@
-"""`enginebench engines`, `models` and `doctor`: what a person reads, and what a program does."""
+"""`enginebench engines` and `models`: what a person reads, and what a program does."""
 
 import json
 from importlib.metadata import version
@@ -6,10 +6,8 @@ from importlib.metadata import version
 import pytest
 from typer.testing import CliRunner
 
-import engines.machine.doctor
 from enginebench import app
 from engines.contract.registry import ENGINES, engine_class
-from engines.machine.cuda import Check
 from engines.models.presets import PRESETS
 
 runner = CliRunner()
@@ -104,37 +102,3 @@ def test_fetch_prints_the_folder_alone() -> None:
 
 def test_fetch_refuses_in_a_sentence() -> None:
     assert ask("models", "fetch", "wibble", code=2).startswith("no model called `wibble`; choose from smollm2-135m")
-
-
-def test_doctor_says_what_is_there_and_what_to_do() -> None:
-    shown = ask("doctor")
-    for line in ("Python", "CPU cores", "Memory", "Disk for models", "Packages", "GPU", "Kernel receive stamps"):
-        assert line in shown
-    assert "enginebench works here; " in shown
-
-
-def test_doctor_as_json_has_a_remedy_for_whatever_is_missing() -> None:
-    checks = json.loads(ask("doctor", "--json"))
-    assert {check["name"] for check in checks} >= {"Engine transformers", "Engine mistralrs", "Open files", "cargo"}
-    assert all(check["remedy"] for check in checks if not check["ok"])
-
-
-@pytest.mark.parametrize(
-    ("checks", "code", "sentence"),
-    [
-        pytest.param(
-            [Check("GPU", False, "none", "Buy one.")], 0, "works here; 1 optional item missing.", id="optional"
-        ),
-        pytest.param(
-            [Check("Python", False, "2.7", "Newer.", required=True)], 2, "cannot work here until", id="required"
-        ),
-    ],
-)
-def test_doctor_fails_only_where_the_tool_cannot_work(
-    checks: list[Check], code: int, sentence: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engines.machine.doctor, "examine", lambda: checks)
-    result = runner.invoke(app, ["doctor"], env={"COLUMNS": "80"})
-    assert result.exit_code == code
-    assert sentence in result.stdout
-    assert checks[0].remedy in result.stdout

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from engines.contract.errors import FatalError
-from engines.openvino import Piece, Stepper
+from engines.contract.base import Chunk, GenerateRequest
+from engines.contract.errors import EngineUnavailable, FatalError
+from engines.openvino import OpenVinoEngine, PipelineBatch, Sequence
+from engines.text.answer import StopStrings
 
 
 class Handle:
@@ -61,54 +63,85 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     return Pipeline()
 
 
-def wanted(tokens: int) -> Any:
-    return SimpleNamespace(max_new_tokens=tokens)
+class Text:
+    """In place of a tokenizer's text: every token is its number."""
+
+    def add(self, id: int) -> str:
+        return str(id)
+
+    def rest(self) -> str:
+        return ""
 
 
-async def answer(stepper: Stepper, tokens: int) -> list[Piece]:
-    running = stepper.add((1, 2), wanted(tokens))
-    pieces: list[Piece] = []
-    while not pieces or pieces[-1][1] == "NONE":
-        pieces.append(await running.pieces())
-    running.leave()
-    return pieces
+class Stepped(OpenVinoEngine):
+    """The engine around the stand-in."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+
+    def open(self) -> Any:
+        self.batch = PipelineBatch(self._pipeline)
+
+    def sequence_of(self, request: GenerateRequest) -> Sequence:
+        generation = SimpleNamespace(max_new_tokens=request.max_tokens)
+        return Sequence(request.prompt_token_ids, generation, Text(), StopStrings(request.stop))  # type: ignore[arg-type]
+
+
+def stepped(pipeline: Pipeline) -> Stepped:
+    engine = Stepped(pipeline)
+    engine.load()
+    return engine
+
+
+async def answer(engine: Stepped, tokens: int, **settings: Any) -> list[Chunk]:
+    return [chunk async for chunk in engine.generate(GenerateRequest("", (1, 2), tokens, **settings))]
 
 
 def test_requests_join_and_leave_between_steps_on_one_thread(pipeline: Pipeline) -> None:
     async def main() -> None:
-        stepper = Stepper(pipeline)
-        first, second = await asyncio.gather(answer(stepper, 5), answer(stepper, 2))
-        assert [ids for ids, _ in first] == [[4], [3], [2], [1], [0]]
-        assert [reason for _, reason in second] == ["NONE", "LENGTH"]
-        assert await answer(stepper, 1) == [([0], "LENGTH")]
-        stepper.stop()
-        assert pipeline.threads == {"openvino-steps"}
+        engine = stepped(pipeline)
+        first, second = await asyncio.gather(answer(engine, 5), answer(engine, 2))
+        assert [chunk.text for chunk in first] == ["4", "3", "2", "1", "0"]
+        assert [chunk.finish_reason for chunk in second] == [None, "length"]
+        assert await answer(engine, 1) == [Chunk("0", 1, "length")]
+        engine.close()
+        assert pipeline.threads == {"steps"}
 
     asyncio.run(main())
 
 
 def test_a_request_that_is_left_is_cancelled(pipeline: Pipeline) -> None:
     async def main() -> None:
-        stepper = Stepper(pipeline)
-        running = stepper.add((1,), wanted(10**9))
-        await running.pieces()
-        running.leave()
+        engine = stepped(pipeline)
+        running = engine.generate(GenerateRequest("", (1,), 10**9))
+        await anext(running)
         async with asyncio.timeout(10):
-            while not pipeline.handles[0].cancelled:
-                await asyncio.sleep(0.001)
-        assert await answer(stepper, 1) == [([0], "LENGTH")]
-        stepper.stop()
+            await running.aclose()  # type: ignore[attr-defined]
+        assert pipeline.handles[0].cancelled
+        assert await answer(engine, 1) == [Chunk("0", 1, "length")]
+        engine.close()
+
+    asyncio.run(main())
+
+
+def test_a_stop_string_ends_the_request_in_the_pipeline_too(pipeline: Pipeline) -> None:
+    async def main() -> None:
+        engine = stepped(pipeline)
+        chunks = await answer(engine, 9, stop=("65",))
+        assert ("".join(chunk.text for chunk in chunks), chunks[-1].finish_reason) == ("87", "stop")
+        assert pipeline.handles[0].cancelled
+        engine.close()
 
     asyncio.run(main())
 
 
 def test_a_pipeline_that_fails_ends_every_request(pipeline: Pipeline) -> None:
     async def main() -> None:
-        stepper = Stepper(pipeline)
+        engine = stepped(pipeline)
         pipeline.breaks = True
-        running = stepper.add((1,), wanted(3))
         with pytest.raises(FatalError, match="OpenVINO failed: out of memory"):
-            await running.pieces()
-        stepper.stop()
+            await answer(engine, 3)
+        with pytest.raises(EngineUnavailable, match="OpenVINO has stopped"):
+            await answer(engine, 3)
 
     asyncio.run(main())

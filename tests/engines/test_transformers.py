@@ -86,6 +86,23 @@ def test_other_architectures_keep_their_own_kind_of_cache(family: str, tmp_path:
     assert shape.info.model == model.name
 
 
+def test_a_state_space_model_keeps_a_state_of_one_size(tmp_path: Path) -> None:
+    import torch
+
+    model, _ = write_tiny(tmp_path, "mamba")
+    shape = Loaded(model, dtype="float32", device="cpu")
+    assert shape.info.context_length == 131_072, "no limit of its own"
+
+    def kept(tokens: int) -> int:
+        with torch.inference_mode():
+            _, cache = shape.engine._forward([1] * tokens, 1, {})
+        (cache,) = cache.values()
+        states = [state for layer in cache.layers for state in (layer.conv_states, layer.recurrent_states)]
+        return sum(one.nbytes for state in states for one in state.values())
+
+    assert kept(20) == kept(40) == shape.info.options["state_bytes"]
+
+
 def test_random_weights_are_the_same_for_everybody() -> None:
     model = fetch_model("random:llama-3.2-tiny")
     one, other = (TransformersEngine(model, TransformersOptions(device="cpu")) for _ in range(2))

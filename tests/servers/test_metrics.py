@@ -150,13 +150,19 @@ def test_what_is_unknown_is_absent_and_not_zero() -> None:
     assert before & {"engine_memory_bytes", "kv_cache_usage_ratio", "engine_max_concurrency", "build_info"} == set()
     loaded = metrics(Snapshot(3, 4, True, 2, 5, INFO))
     loaded.engine_stats = EngineStats(
-        memory_bytes=1000, memory_peak_bytes=1500, cpu_seconds=2.5, device_memory_bytes=2000, kv_cache_usage=0.25
+        memory_bytes=1000,
+        memory_peak_bytes=1500,
+        cpu_seconds=2.5,
+        device_memory_bytes=2000,
+        device_memory_peak_bytes=2500,
+        kv_cache_usage=0.25,
     )
     seen = scraped(loaded)
     assert seen["engine_memory_bytes", ""] == 1000
     assert seen["engine_memory_peak_bytes", ""] == 1500
     assert seen["engine_cpu_seconds_total", ""] == 2.5
     assert seen["engine_device_memory_bytes", ""] == 2000
+    assert seen["engine_device_memory_peak_bytes", ""] == 2500
     assert seen["kv_cache_usage_ratio", ""] == 0.25
     assert seen["engine_max_concurrency", ""] == 8
     assert seen["requests_running", ""] == 3

@@ -53,6 +53,7 @@ def test_known_delays_are_measured_as_they_are() -> None:
         assert 0.85 * rate <= max(found[name]) <= 1.001 * rate, name
     for name, value in {"decode": 0.01, "batch 1 decode": 1 / 0.01, "batch 4 decode": 4 / 0.016}.items():
         assert median(found[name]) == pytest.approx(value, rel=0.25), name
+    assert found["memory peak"][0] >= found["prefill 512 memory"][0] >= found["prefill 32 memory"][0] > 1e6
     assert found["memory peak"][0] >= found["memory"][0] > 1e6
 
 

@@ -1,17 +1,27 @@
 """What docs/adding-an-engine.md promises. Its engine also runs through test_engine_contract.py."""
 
+import asyncio
 import json
 import logging
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from analysis.plan.measured import by_settings
+from engines.bench.settings import variants_of
 from engines.contract import registry
+from engines.contract.base import EngineInfo
+from engines.process.loading import load_engine
 from engines.rust.programs import WORKSPACE
+from settings.schema import UserMistake, table
 from tests.support.engines.documented_engine import NAME, block, installed
+from tests.support.engines.small_model import small_model
 
 
 def test_a_whole_engine_has_fewer_than_a_hundred_lines() -> None:
@@ -63,3 +73,34 @@ def test_our_names_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with installed(tmp_path):
         assert registry.spec(NAME) is ours
         assert registry.names().count(NAME) == 1
+
+
+def test_an_option_is_one_declaration(tmp_path: Path) -> None:
+    """Checked, documented, listed, given to the engine, recorded, and what tells two engines apart."""
+    with installed(tmp_path):
+        with pytest.raises(UserMistake, match=r"`tpot` .* 0"):
+            registry.check_options(NAME, {"tpot": "-1"})
+        with pytest.raises(UserMistake, match="tpot"):
+            registry.check_options(NAME, {"tpo": "1"})
+        declared = registry.engine_class(NAME).Options
+        assert "| `tpot` | `0.002` | seconds per token |" in table(declared, flags=False), "as in docs/engines.md"
+        (swept, other) = variants_of([NAME], [], [], ["tpot=0.001,0.003"])
+        assert (swept.label, other.label) == ("parrot tpot=0.001", "parrot tpot=0.003")
+        infos = [asyncio.run(loaded(options)) for options in ({}, dict(other.options))]
+    assert [info.options["tpot"] for info in infos] == [0.002, 0.003], "recorded, with its default too"
+    assert (infos[0].name, infos[0].language, infos[0].batching, infos[0].max_concurrency) == (
+        NAME,
+        "python",
+        "none",
+        1,
+    )
+    runs: list[Any] = [SimpleNamespace(label=NAME, engine=asdict(info)) for info in infos]
+    assert list(by_settings(runs)) == ["parrot (tpot=0.002)", "parrot (tpot=0.003)"]
+
+
+async def loaded(options: dict[str, str]) -> EngineInfo:
+    engine = load_engine(NAME, small_model(), options)
+    try:
+        return await engine.start()
+    finally:
+        await engine.stop()

@@ -29,7 +29,11 @@ SMALL = {"batches": "1,4", "lengths": "1024"}  # of which each shape takes a sec
     ("name", "options"),
     [
         pytest.param("transformers", {}, id="transformers"),
-        pytest.param("transformers", {"attention": "eager"}, id="transformers, eager attention"),
+        # flash and cudnn take no 32-bit floats, in which tokens can be compared.
+        *(
+            pytest.param("transformers", {"attention": kernel}, id=f"transformers, {kernel} attention")
+            for kernel in ("eager", "math", "efficient", "flex")
+        ),
         pytest.param("transformers-batching", {}, id="transformers-batching"),
         pytest.param("pytorch-baseline", {}, id="pytorch-baseline"),
         pytest.param("torch-jit", SMALL, id="torch-jit"),

@@ -82,7 +82,8 @@ def sglang(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("sglang")
     module.Engine = StandIn  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "sglang", module)
-    monkeypatch.setattr("engines.libraries.library.version", lambda name: "0.5.23")
+    for read in ("engines.libraries.library.version", "engines.contract.base.version_of"):
+        monkeypatch.setattr(read, lambda name: "0.5.23")
 
 
 @pytest.fixture
@@ -122,7 +123,8 @@ def tensorrt_llm(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
         setattr(llmapi, name, type(name, (SimpleNamespace,), {}))
     monkeypatch.setitem(sys.modules, "tensorrt_llm", module)
     monkeypatch.setitem(sys.modules, "tensorrt_llm.llmapi", llmapi)
-    monkeypatch.setattr("engines.libraries.library.version", lambda name: "1.2.1")
+    for read in ("engines.libraries.library.version", "engines.contract.base.version_of"):
+        monkeypatch.setattr(read, lambda name: "1.2.1")
 
 
 ENGINES = {"sglang": (SglangEngine, SglangOptions), "tensorrt_llm": (TensorRtLlmEngine, TensorRtLlmOptions)}
@@ -254,10 +256,13 @@ def test_the_number_format_is_that_of_all_engines(
 @pytest.mark.parametrize("draft", [None, "/models/small"])
 def test_options_reach_the_library(name: str, model: Model, asked: Asked, draft: str | None) -> None:
     more = {} if draft is None else {"draft_model": draft}
+    if name == "sglang":
+        more |= {"decode_context_parallel": "2", "prefill_context_parallel": "2"}
     asyncio.run(loaded(name, model, tensor_parallel="2", speculative_tokens="4", eager="yes", concurrency="8", **more))
     given = asked.arguments
     if name == "sglang":
         assert (given["tp_size"], given["max_running_requests"], given["disable_cuda_graph"]) == (2, 8, True)
+        assert (given["dcp_size"], given["attn_cp_size"], given["enable_prefill_cp"]) == (2, 2, True)
         assert given["speculative_algorithm"] == ("NGRAM" if draft is None else "STANDALONE")
         assert given.get("speculative_draft_model_path") == draft
     else:

@@ -13,7 +13,7 @@ from settings.schema import from_text
 
 pytestmark = pytest.mark.own_environment
 
-EVERYTHING = {"quantization": "fp8", "context": "2048", "speculative_tokens": "4"}
+EVERYTHING = {"quantization": "fp8", "context": "2048", "speculative_tokens": "4", "prefill_context_parallel": "2"}
 
 
 @pytest.fixture(scope="module")

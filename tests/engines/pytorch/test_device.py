@@ -63,6 +63,25 @@ def test_gpus_that_are_hidden_from_the_process_are_not_missed(a_gpu: None, monke
     assert (chosen_device("auto").type, expected_device("auto")) == ("cpu", "cpu")
 
 
+def test_a_build_without_rocm_is_named_beside_an_amd_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, [])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(devices, "GPUS_OF_AMD", tmp_path)
+    for node, units in enumerate((0, 304, 304)):  # a CPU and two GPUs
+        (tmp_path / str(node)).mkdir()
+        (tmp_path / str(node) / "properties").write_text(f"cpu_cores_count 0\nsimd_count {units}\nmem_banks_count 1\n")
+    assert (devices.amd_gpus(), expected_device("auto")) == (2, "cuda")
+    with pytest.raises(EngineUnavailable, match=r"an AMD GPU, and torch .* is a build without ROCm; .* device=cpu"):
+        chosen_device("auto")
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "")
+    assert (devices.amd_gpus(), chosen_device("auto").type) == (0, "cpu")
+
+
+def test_apples_gpu_is_refused_elsewhere() -> None:
+    with pytest.raises(EngineUnavailable, match="there is no device `mps`: it is that of Apple's processors"):
+        chosen_device("mps")
+
+
 @pytest.mark.parametrize(
     ("device", "capability", "expected"),
     [

@@ -14,7 +14,7 @@ from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable
 from engines.models.size import quantised_before
 from engines.pytorch import network
-from engines.pytorch.network import _group_size, loading_settings, weights_format
+from engines.pytorch.network import _group_size, loading_settings, quantised_after, read_network, weights_format
 from tests.support.engines.tiny_models import write_tiny
 
 pytestmark = pytest.mark.xdist_group("torch")
@@ -102,3 +102,35 @@ def test_quantised_weights_answer_on_a_gpu(quantise: Any, tmp_path: Path, monkey
     assert (info.dtype, info.options["activations"]) == (quantise.rpartition("-")[2], "bfloat16")
     request = GenerateRequest("", tuple(engine._tokenizer.encode("The capital of France is").ids), 8)
     assert "Paris" in "".join(chunk.text for chunk in engine.generate_blocking(request))
+
+
+class Rtn(SimpleNamespace):
+    """The signature of Neural Compressor 3.10's `RTNConfig`, as far as it is used."""
+
+    def __init__(self, bits: int = 4, use_sym: bool = True, group_size: int = 32, use_layer_wise: bool = True) -> None:
+        super().__init__(bits=bits, group_size=group_size, use_layer_wise=use_layer_wise)
+
+
+def test_neural_compressor_quantises_the_network_that_was_read(monkeypatch: pytest.MonkeyPatch, model: Model) -> None:
+    seen: list[Any] = []
+
+    def prepare(net: Any, config: Any) -> Any:
+        seen.append(config)
+        return net
+
+    module = ModuleType("neural_compressor.torch.quantization")
+    module.RTNConfig, module.prepare, module.convert = Rtn, prepare, lambda net: net  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "neural_compressor.torch.quantization", module)
+    cpu = torch.device("cpu")
+    assert loading_settings("inc-int4", model, cpu, torch.float32) == {}
+    net = read_network(model, cpu, torch.float32)
+    assert quantised_after(net, "inc-int4") is net
+    assert (seen[0].bits, seen[0].group_size, seen[0].use_layer_wise) == (4, 128, False)
+    assert quantised_after(net, "torchao-int8") is net, "which was quantised while it was read"
+    assert weights_format(net, torch.float32, "inc-int4") == "int4"
+
+
+def test_a_quantiser_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, model: Model) -> None:
+    monkeypatch.setattr(network, "find_spec", lambda name: None)
+    with pytest.raises(EngineUnavailable, match=r"inc-int8 needs neural-compressor-pt; install with: pip install neur"):
+        loading_settings("inc-int8", model, torch.device("cpu"), torch.float32)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from engines.contract.base import Chunk
 from engines.contract.errors import BadRequest, EngineUnavailable
 from engines.static.buckets import Buckets, StepShape
 from engines.static.engine import StaticOptions
@@ -101,7 +102,7 @@ def test_logprobs_are_those_of_transformers(small: Small) -> None:
     batch.admit()
     batch.read()
     ((_, chunk),) = batch.read()
-    assert chunk is not None
+    assert isinstance(chunk, Chunk)
     (first,) = chunk.logprobs
     expected = [value for _, value in small.reference.likeliest(one, 3)]
     assert [value for _, value, _ in first.top] == pytest.approx(expected, abs=1e-4)

@@ -8,7 +8,6 @@ mod model;
 mod settings;
 mod weights;
 
-use config::Config;
 use enginebench_protocol::{
     BatchLimits, Batching, Failure, Info, Load, Loaded, Vocabulary, cache_tokens, end_of_text_ids, serve_model,
 };
@@ -29,7 +28,7 @@ fn load(load: &Load) -> Result<Loaded<Decoder>, Failure> {
     let model = load.model()?;
     let settings = Settings::from(load)?;
     let vocabulary = Vocabulary::open(&model.folder)?;
-    let config = Config::read(&model.folder)?;
+    let config = config::read(&model.folder)?;
     let context_length = settings.context.unwrap_or(usize::MAX).min(config.max_position_embeddings);
     let unusable = |error: anyhow::Error| {
         eprintln!("{error:?}");

@@ -5,13 +5,12 @@
 //! attention in it is Candle's.
 
 use crate::weights::{Format, Linear};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use candle_core::{D, DType, Device, Module, Tensor};
 use candle_nn::attention::{AttnMask, flash_attn};
 use candle_nn::kv_cache::KvCache;
 use candle_nn::{RmsNorm, VarBuilder, ops, rotary_emb};
-use candle_transformers::models::llama;
-use enginebench_protocol::{Failure, Model, Output, Piece};
+use enginebench_protocol::{Failure, LlamaConfig, Model, Output, Piece};
 use serde_json::Value;
 
 /// Families whose decoder this is; they differ in shapes, biases and norms of the heads.
@@ -59,28 +58,21 @@ impl Decoder {
                 FAMILIES.join(", ")
             )));
         }
-        let number = |key: &str| config[key].as_u64().map(|value| value as usize);
-        let needed = |key: &str| number(key).with_context(|| format!("config.json has no `{key}`"));
-        let (hidden, queries, inner) =
-            (needed("hidden_size")?, needed("num_attention_heads")?, needed("intermediate_size")?);
-        let heads = Heads {
-            queries,
-            keys: number("num_key_value_heads").unwrap_or(queries),
-            width: number("head_dim").unwrap_or(hidden / queries),
-        };
-        let vocabulary = needed("vocab_size")?;
-        let epsilon = config["rms_norm_eps"].as_f64().unwrap_or(1e-6);
+        let config: LlamaConfig = serde_json::from_value(config.clone()).context("config.json")?;
+        let (hidden, inner, vocabulary) = (config.hidden_size, config.intermediate_size, config.vocab_size);
+        let heads = Heads { queries: config.num_attention_heads, keys: config.kv_heads(), width: config.head_dim() };
+        let epsilon = config.rms_norm_eps;
         let shape = Shape { hidden, inner, heads, epsilon, format, slots };
         let model = weights.pp("model");
         let embeddings = model.get((vocabulary, hidden), "embed_tokens.weight")?;
         let tied = !weights.contains_tensor("lm_head.weight");
         let head = if tied { embeddings.clone() } else { weights.get((vocabulary, hidden), "lm_head.weight")? };
-        let layers = (0..needed("num_hidden_layers")?).map(|at| shape.layer(&model.pp("layers").pp(at)));
+        let layers = (0..config.num_hidden_layers).map(|at| shape.layer(&model.pp("layers").pp(at)));
         Ok(Self {
             layers: layers.collect::<Result<_>>()?,
             norm: candle_nn::rms_norm(hidden, epsilon, model.pp("norm"))?,
             head: Linear::new(head, None, format)?,
-            rotation: rotation(config, heads.width, context, &embeddings)?,
+            rotation: rotation(&config, context, &embeddings)?,
             device: embeddings.device().clone(),
             logits: Vec::new(),
             embeddings,
@@ -233,26 +225,12 @@ fn halves(x: &Tensor) -> Result<(Tensor, Tensor)> {
 }
 
 /// Cosines and sines of every position.
-fn rotation(config: &Value, width: usize, context: usize, like: &Tensor) -> Result<(Tensor, Tensor)> {
-    let theta = config["rope_theta"].as_f64().unwrap_or(10_000.0);
-    let plain = (0..width / 2).map(|pair| theta.powf(-2.0 * pair as f64 / width as f64));
-    let frequencies: Vec<f64> = match serde_json::from_value::<llama::Llama3RopeConfig>(config["rope_scaling"].clone())
-    {
-        Err(_) => plain.collect(), // `null`: `config.rs` refuses every other kind
-        Ok(scaling) => plain.map(|frequency| stretched(frequency, &scaling)).collect(),
-    };
+fn rotation(config: &LlamaConfig, context: usize, like: &Tensor) -> Result<(Tensor, Tensor)> {
+    let frequencies = config.inverse_frequencies().map_err(|Failure { message, .. }| anyhow!(message))?;
     // Rounded to 32 bits where models were trained with that: at far positions it is more than the last digit.
     let angles = (0..context).flat_map(|at| frequencies.iter().map(move |&frequency| at as f32 * frequency as f32));
-    let angles = Tensor::from_iter(angles, like.device())?.reshape((context, width / 2))?;
+    let angles = Tensor::from_iter(angles, like.device())?.reshape((context, frequencies.len()))?;
     Ok((angles.cos()?.to_dtype(like.dtype())?, angles.sin()?.to_dtype(like.dtype())?))
-}
-
-/// Llama 3.1: low frequencies are divided by a factor, high ones kept, those between interpolated.
-fn stretched(frequency: f64, scaling: &llama::Llama3RopeConfig) -> f64 {
-    let waves = scaling.original_max_position_embeddings as f64 * frequency / std::f64::consts::TAU;
-    let (low, high) = (f64::from(scaling.low_freq_factor), f64::from(scaling.high_freq_factor));
-    let kept = ((waves - low) / (high - low)).clamp(0.0, 1.0);
-    frequency * (kept + (1.0 - kept) / f64::from(scaling.factor))
 }
 
 struct Shape {

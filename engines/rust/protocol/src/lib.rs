@@ -8,6 +8,7 @@
 mod batch;
 mod detokenize;
 mod failure;
+mod llama;
 mod memory;
 mod message;
 mod output;
@@ -18,6 +19,7 @@ mod stop;
 pub use batch::{BatchLimits, Loaded, Model, Output, Piece, serve_model};
 pub use detokenize::{Vocabulary, end_of_text_ids};
 pub use failure::{ErrorKind, Failure};
+pub use llama::LlamaConfig;
 pub use memory::{cache_tokens, free_gpu_memory, free_memory, has_bfloat16};
 pub use message::{
     Batching, Chunk, FinishReason, Info, Load, ModelOnDisk, Request, Stats, ToChild, ToParent, TokenLogprob, VERSION,

@@ -1,0 +1,86 @@
+"""Attention kernels: Transformers' implementations, and each kernel of PyTorch's `scaled_dot_product_attention`.
+
+By itself PyTorch chooses a kernel for each shape, and falls back to a slower one without a word. A kernel that is named
+is the only one that may run: what it does not take is refused while the engine loads. Eager attention and `math` keep
+the scores of all pairs of tokens, the others a block of them (Dao et al. 2022).
+
+    enginebench bench transformers --sweep attention=eager,math,flash --prefill 512,1024,2048,4096
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from engines.contract.errors import EngineUnavailable, first_line
+
+if TYPE_CHECKING:
+    import torch
+
+Attention = Literal[
+    "auto", "eager", "sdpa", "math", "efficient", "flash", "cudnn", "flash_attention_2", "flash_attention_3", "flex"
+]
+Kernel = Literal["auto", "math", "efficient", "flash", "cudnn"]
+"""Those of an engine that calls PyTorch's function itself."""
+KERNELS = "math, efficient (xFormers' kernel), flash, cudnn: that kernel of PyTorch's sdpa alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """`implementation` is Transformers' name; `switch` the kernel's in `torch.backends.cuda.enable_…_sdp`."""
+
+    implementation: str
+    switch: str | None = None
+    devices: tuple[str, ...] = ("cpu", "cuda", "mps")
+
+
+ATTENTIONS: dict[str, Known] = {
+    "eager": Known("eager"),
+    "sdpa": Known("sdpa"),
+    "math": Known("sdpa", "math"),
+    "efficient": Known("sdpa", "mem_efficient", ("cuda",)),
+    "flash": Known("sdpa", "flash", ("cpu", "cuda")),
+    "cudnn": Known("sdpa", "cudnn", ("cuda",)),
+    "flash_attention_2": Known("flash_attention_2", None, ("cuda",)),
+    "flash_attention_3": Known("flash_attention_3", None, ("cuda",)),
+    "flex": Known("flex_attention", None, ("cpu", "cuda")),
+}
+SWITCHES = ("math", "mem_efficient", "flash", "cudnn")
+
+
+def choose(attention: str, device: torch.device) -> str | None:
+    """Transformers' name of the implementation (`None`: it decides), with every other kernel of PyTorch switched off.
+
+    For the whole process. Raises `EngineUnavailable` where the device has no such kernel.
+    """
+    import torch
+
+    if attention == "auto":
+        return None
+    known = ATTENTIONS[attention]
+    if device.type not in known.devices:
+        there = [name for name, one in ATTENTIONS.items() if device.type in one.devices]
+        raise EngineUnavailable(
+            f"attention={attention} runs on {' and '.join(known.devices)}, not on {device.type}; there are "
+            f"{', '.join(there)}."
+        )
+    for switch in SWITCHES if known.switch is not None else ():
+        getattr(torch.backends.cuda, f"enable_{switch}_sdp")(switch == known.switch)
+    return known.implementation
+
+
+@contextmanager
+def tried_out(attention: str, dtype: str) -> Iterator[None]:
+    """Around the first steps. Raises `EngineUnavailable` where the kernel takes no heads or numbers like these."""
+    try:
+        yield
+    except EngineUnavailable:
+        raise
+    except (RuntimeError, ValueError, ImportError) as error:
+        if attention == "auto":
+            raise
+        raise EngineUnavailable(
+            f"attention={attention} cannot compute this model in {dtype} here: {first_line(error).rstrip('.')}."
+        ) from error

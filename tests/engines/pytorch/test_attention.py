@@ -1,0 +1,121 @@
+"""Attention kernels: those that a CPU has compute what eager attention does, the others are refused."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engines.contract.base import GenerateRequest, Model
+from engines.contract.errors import EngineUnavailable
+from engines.pytorch.attention import ATTENTIONS, SWITCHES, choose, tried_out
+from engines.static.ways_to_run import TorchJitEngine
+from engines.transformers import TransformersEngine, TransformersOptions
+from engines.transformers_batching import BatchingOptions, TransformersBatchingEngine
+from tests.support.engines.tiny_models import write_tiny
+
+pytestmark = pytest.mark.xdist_group("torch")
+PROMPT = tuple(range(3, 40))
+ON_CPU = [name for name, known in ATTENTIONS.items() if "cpu" in known.devices]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return write_tiny(tmp_path_factory.mktemp("tiny"), "llama")[0]
+
+
+def switched_on() -> dict[str, bool]:
+    named = {"math": "math", "mem_efficient": "mem_efficient", "flash": "flash", "cudnn": "cudnn"}
+    return {switch: getattr(torch.backends.cuda, f"{name}_sdp_enabled")() for switch, name in named.items()}
+
+
+@pytest.fixture(autouse=True)
+def all_kernels() -> Iterator[None]:
+    """They are the process's."""
+    yield
+    for switch in SWITCHES:
+        getattr(torch.backends.cuda, f"enable_{switch}_sdp")(True)
+
+
+def logits(model: Model, attention: Any) -> torch.Tensor:
+    """After a prompt, and after one more token with its cache."""
+    engine = TransformersEngine(model, TransformersOptions(dtype="float32", device="cpu", attention=attention))
+    assert engine.load().options["attention"] == attention
+
+    def computed() -> torch.Tensor:
+        with torch.inference_mode():
+            first, cache = engine._forward(list(PROMPT), len(PROMPT), {})
+            return torch.cat([first, engine._forward([7], 1, cache)[0]])
+
+    return engine._threads.submit(computed).result()
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        *("sdpa", "math", "flash"),
+        # Inductor compiles it for each shape, on a CPU for minutes: by `make test-installed`.
+        pytest.param("flex", marks=pytest.mark.own_environment),
+    ],
+)
+def test_every_kernel_of_a_cpu_computes_what_eager_does(attention: str, model: Model) -> None:
+    eager = logits(model, "eager")
+    assert logits(model, attention) == pytest.approx(eager, abs=1e-4 * float(eager.abs().max()))
+
+
+def test_one_kernel_alone_is_switched_on() -> None:
+    for attention, switch in (("math", "math"), ("efficient", "mem_efficient"), ("flash", "flash"), ("cudnn", "cudnn")):
+        assert choose(attention, torch.device("cuda")) == "sdpa"
+        assert [name for name, on in switched_on().items() if on] == [switch]
+
+
+@pytest.mark.parametrize("attention", sorted(ATTENTIONS.keys() - set(ON_CPU)))
+def test_a_kernel_of_gpus_is_refused_on_a_cpu(attention: str, model: Model) -> None:
+    expected = f"attention={attention} runs on cuda, not on cpu; there are eager, sdpa, math, flash, flex"
+    with pytest.raises(EngineUnavailable, match=expected):
+        TransformersEngine(model, TransformersOptions(device="cpu", attention=attention)).load()  # type: ignore[arg-type]
+    assert all(switched_on().values())
+
+
+def test_what_a_kernel_does_not_take_is_refused_while_loading() -> None:
+    with (
+        pytest.raises(EngineUnavailable, match="attention=cudnn cannot compute this model in float32 here: No avail"),
+        tried_out("cudnn", "float32"),
+    ):
+        raise RuntimeError("No available kernel. Aborting execution.")
+
+
+def test_a_state_space_model_has_none(tmp_path: Path) -> None:
+    mamba, _ = write_tiny(tmp_path, "mamba")
+    engine = TransformersEngine(mamba, TransformersOptions(device="cpu"))
+    assert engine.load().options["attention"] == "none"
+    with pytest.raises(EngineUnavailable, match="a state-space model has no attention"):
+        TransformersEngine(mamba, TransformersOptions(device="cpu", attention="math")).load()
+
+
+async def text(engine: Any) -> list[str]:
+    request = GenerateRequest("", PROMPT, 8, ignore_eos=True)
+    chunks = [chunk async for chunk in engine.generate(request)]
+    engine.close()
+    return [chunk.text for chunk in chunks]
+
+
+@pytest.mark.parametrize("attention", ["math", "flash"])
+def test_the_static_decoder_has_a_kernel_too(attention: Any, model: Model) -> None:
+    def answer(attention: Any) -> list[str]:
+        options = TorchJitEngine.Options(
+            dtype="float32", device="cpu", batches=(1,), lengths=(64,), attention=attention
+        )
+        engine = TorchJitEngine(model, options)
+        assert engine.load().options["attention"] == attention
+        return asyncio.run(text(engine))
+
+    assert answer(attention) == answer("auto")
+
+
+def test_continuous_batching_keeps_the_one_that_was_asked_for(model: Model) -> None:
+    asked = TransformersBatchingEngine(model, BatchingOptions(attention="eager")).batching("cuda")
+    assert asked["auto_switch_to_flash"] is False
+    assert TransformersBatchingEngine(model, BatchingOptions()).batching("cuda")["auto_switch_to_flash"] is True
