@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines system check lint lint-python lint-rust test test-pythons test-gpu test-lmrs test-installed test-containers soak simulations searches plans demo pictures lock dashboards clean
+.PHONY: help setup engines system check lint lint-python lint-rust test test-pythons test-gpu test-lmrs test-installed test-containers soak simulations searches plans demo pictures lock dashboards bundle clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -124,15 +124,19 @@ plans: $(STAMP) ## errors and promises of capacity plans on servers of known cos
 searches: $(STAMP) ## coverage and cost of the search for capacity (some minutes)
 	$(BIN)/python -m validation.statistics.capacity
 
-demo: $(STAMP) ## two engines, 4 to 16 users, one table, one report (about five minutes)
-	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs \
-		--stages 4,8,16 --stage-seconds 24 --prompt-tokens uniform:48-72 --output-tokens uniform:8-24
+# A number of requests, not of seconds: both engines then do the same work in every repeat, however fast they are.
+demo: $(STAMP) ## two engines at 8 users, three interleaved repeats, a winner and a report (about three minutes)
+	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs --repeat 3 \
+		--stages 8 --stage-requests 24 --prompt-tokens uniform:32-40 --output-tokens uniform:2-6
 
 pictures: $(STAMP) ## regenerate the pictures of the documentation from real runs (about half an hour)
 	$(BIN)/python -m docs.pictures
 
 dashboards: $(STAMP) ## regenerate the Grafana dashboards from Python
 	$(BIN)/python grafana/build.py
+
+bundle: $(STAMP) ## one archive in dist/ for a GPU machine without network (Linux x86-64, CPython 3.12, its own torch and transformers)
+	$(BIN)/python docker/bundle/build.py
 
 lock: ## update requirements.lock from pyproject.toml
 	$(UV) pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header --quiet --upgrade -o requirements.lock

@@ -1,17 +1,18 @@
-"""Queries on what a load test exports: the client's own measurements, per run.
+"""Queries on what a load test exports: the client's own measurements, of the runs that are chosen by their ids.
 
-The exporter's series carry scenario, engine, model and stage. The run is a label of
-`enginebench_load_run_info` of the same target, added by a join. So a run is selected by its id, even if another run
-used the same port earlier.
+A counter's rate is what happens now. The gauges `enginebench_load_stage_…` are what a stage's steady window amounts to
+so far, as a report has it: their last values outlive the run.
 """
 
 from __future__ import annotations
 
 from grafana.promql import PERCENTILES, WINDOW, Query
+from records.findings.load_generator import LATE
 
 TTFT = "enginebench_load_ttft_seconds"
+TTFT_USER = "enginebench_load_ttft_user_seconds"  # since the request was due, as objectives count it
 TPOT = "enginebench_load_tpot_seconds"
-E2E = "enginebench_load_e2e_seconds"
+E2E_USER = "enginebench_load_e2e_user_seconds"
 SEND_LAG = "enginebench_load_send_lag_seconds"
 CLIENT_LAG = "enginebench_load_client_lag_seconds"
 REQUESTS = "enginebench_load_requests_total"
@@ -20,28 +21,35 @@ OUTPUT_TOKENS = "enginebench_load_output_tokens_total"
 RUN_INFO = "enginebench_load_run_info"
 RUN_START = "enginebench_load_run_start_seconds"
 OBJECTIVE = "enginebench_load_objective_seconds"
-USERS, OFFERED_RATE = "enginebench_load_users", "enginebench_load_offered_rate"
+FINDING = "enginebench_load_finding"
+STAGE_INDEX = "enginebench_load_stage_index"
+IN_FLIGHT = "enginebench_load_in_flight"
+USERS, OFFERED_RATE = "enginebench_load_users", "enginebench_load_recent_offered_rate"
+STAGE_LOAD = "enginebench_load_stage_load"
+STAGE_OUTPUT = "enginebench_load_stage_throughput_tokens_per_second"
 
 FINISHED, FAILED = 'outcome!~"cut_off|unsent"', 'outcome!~"ok|cut_off|unsent"'
 CHOSEN_RUN = 'run=~"$run",engine=~"$engine",model=~"$model"'
+LAST_MONTH = "[30d]"  # runs are offered this long; Prometheus must keep their series as long
 LAST_EDGE = 1000  # seconds; beyond it the exporter counts failed requests, which are infinitely late
+LATE_SECONDS, LATE_SHARE = LATE[0]  # of the load generator: the report warns beyond the larger of both
+BUDGET = f"{LATE_SECONDS * 1e3:g} ms, or {LATE_SHARE:.0%} of the median TTFT where that is more"
 NO_RUN = "no load test is running"
 NO_SLO = "no SLO given: --slo"
 
 
-def of_run(series: str, run: str = CHOSEN_RUN, shift: str = "") -> str:
-    """`series`, restricted to runs and with the run's id as a label. `shift` is the offset that `series` has, too."""
-    return f"{series} * on (job, instance) group_left (run) max by (job, instance, run) ({RUN_INFO}{{{run}}}{shift})"
+def of_run(name: str, run: str = CHOSEN_RUN, where: str = "") -> str:
+    return f"{name}{{{','.join(filter(None, (run, where)))}}}"
 
 
 def rate(counter: str, by: str = "engine", where: str = "", run: str = CHOSEN_RUN, shift: str = "") -> str:
-    selector = f"{{{where}}}" if where else ""
-    per_series = of_run(f"rate({counter}{selector}{WINDOW}{shift})", run, shift)
-    return f"sum by ({by}) ({per_series})" if by else f"sum ({per_series})"
+    """`shift` is an offset. With `by=""` everything is summed."""
+    grouped = f"sum by ({by})" if by else "sum"
+    return f"{grouped} (rate({of_run(counter, run, where)}{WINDOW}{shift}))"
 
 
 def gauge(name: str, run: str = CHOSEN_RUN, shift: str = "") -> str:
-    return f"sum by (engine) ({of_run(name + shift, run, shift)})"
+    return f"sum by (engine) ({of_run(name, run)}{shift})"
 
 
 def quantile(q: float, histogram: str, run: str = CHOSEN_RUN, shift: str = "") -> str:
@@ -70,20 +78,33 @@ def attainment(run: str = CHOSEN_RUN, shift: str = "") -> str:
     return f"clamp_max({rate(GOOD, run=run, shift=shift)} / {attempted}, 1)"
 
 
+def late() -> str:
+    """Whether the load generator is late in the stage that is on, as the report judges it: 0 it is not, 1 it is, 2 so
+    late that the run is invalid."""
+    invalid, warned = (
+        of_run(FINDING, where=f'kind="client_late",severity="{severity}"') for severity in ("invalid", "warn")
+    )
+    current = of_run(STAGE_INDEX)
+    return f"max by (engine) ((2 * {invalid} or {warned} or 0 * {current}) and on (run, stage) {current})"
+
+
+def late_budget() -> str:
+    """How late it may be without a warning, by the median TTFT of the last moments."""
+    return f"clamp_min({LATE_SHARE} * {quantile_or_edge(0.5, TTFT)}, {LATE_SECONDS})"
+
+
 def objective(metric: str) -> Query:
     """The tightest limit given for a metric, in seconds, as a line named `SLO`."""
-    limits = of_run(f'{OBJECTIVE}{{objective=~"{metric}.*"}}')
+    limits = of_run(OBJECTIVE, where=f'objective=~"{metric}.*"')
     return Query(f"min ({limits})", "SLO")
 
 
-def quantile_by_stage(q: float, histogram: str) -> str:
-    """Of all requests of each stage so far, at one instant; absent where it falls among failed requests."""
-    buckets = f"sum by (engine, stage, le) ({of_run(histogram + '_bucket')})"
-    return f"histogram_quantile({q}, {buckets}) < {LAST_EDGE}"
+def by_stage(name: str, by: str, run: str = CHOSEN_RUN, where: str = "") -> str:
+    """What the window of each stage amounts to in the end, or so far; also of runs that are over."""
+    return f"max by ({by}) (last_over_time({of_run(name, run, where)}{LAST_MONTH}))"
 
 
-def load_by_stage() -> str:
-    """Users of each stage of the chosen runs, or requests per second in an open loop. The gauges have the newest stage
-    only, so that of earlier ones the last value is looked up."""
-    ever = " or ".join(f"last_over_time({name}[30d])" for name in (USERS, OFFERED_RATE))
-    return f"max by (engine, stage) ({ever}) and on (engine, stage) {of_run(TTFT + '_count')}"
+def quantile_by_stage(q: float, histogram: str, by: str, run: str = CHOSEN_RUN) -> str:
+    """Infinite where it falls among failed requests."""
+    name = histogram.replace("enginebench_load_", "enginebench_load_stage_")
+    return by_stage(name, by, run, f'quantile="{q}"')

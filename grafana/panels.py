@@ -7,6 +7,7 @@ empty. Red belongs to values that are wrong, never to lines that show a limit: t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from grafana.palette import BLUE, BY_ENGINE, DASHED, DASHES, DOTTED, GREEN, GREY, TRANSPARENT, fixed, line_style
@@ -17,6 +18,7 @@ Steps = Sequence[tuple[float | None, str]]  # from this value on, this colour; t
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 TOKENS_PER_SECOND = "suffix: tok/s"
 NO_DATA = "no requests yet"
+ABSENT = "–"  # where a sentence at the top of the page says why
 
 
 def tile(
@@ -45,13 +47,32 @@ def tile(
         panel["fieldConfig"]["defaults"]["mappings"] = [{"type": "range", "options": named}]
     panel["options"] = {
         "colorMode": "value",
-        "graphMode": "none" if texts else "area",
+        "graphMode": "none" if texts or query.instant else "area",
         "justifyMode": "auto",
         "orientation": "auto",
         "percentChangeColorMode": "standard",
         "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
         "showPercentChange": False,
         "textMode": "auto",
+        "wideLayout": True,
+    }
+    return panel
+
+
+def sentence(title: str, description: str, queries: Sequence[Query], *, empty: str) -> Panel:
+    """A line of text across the page: the legend of the query that is answered, or `empty`."""
+    instant = [_target(replace(query, instant=True), ref) for ref, query in zip("ABCDEFGH", queries, strict=False)]
+    panel = _panel("stat", title, description, "short", instant, [(None, BLUE)], empty, width=24, height=3)
+    panel["options"] = {
+        "colorMode": "none",
+        "graphMode": "none",
+        "justifyMode": "auto",
+        "orientation": "horizontal",
+        "percentChangeColorMode": "standard",
+        "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+        "showPercentChange": False,
+        "text": {"titleSize": 18},
+        "textMode": "name",
         "wideLayout": True,
     }
     return panel
@@ -144,21 +165,22 @@ def labels_table(
 def values_table(
     title: str,
     description: str,
-    unit: str,
-    queries: Mapping[str, Query],
+    queries: Mapping[str, tuple[Query, str]],
     labels: Mapping[str, str],
     *,
-    width: int = 24,
     empty: str = NO_DATA,
 ) -> Panel:
-    """A row for each combination of `labels`, which map to headings, and a column for each query, by its heading. Rows
-    are in the order of the first query, which has no unit."""
+    """A row for each combination of `labels`, which map to headings, and a column for each query and its unit, by its
+    heading. Rows are in the order of the first query."""
     columns = {**labels, **{f"Value #{ref}": heading for ref, heading in zip("ABCDEFGH", queries, strict=False)}}
-    panel = _table(title, description, unit, list(queries.values()), columns, width=width, empty=empty)
-    first = next(iter(queries))
-    plain = [{"id": "unit", "value": "short"}]
-    panel["fieldConfig"]["overrides"] = [{"matcher": {"id": "byName", "options": first}, "properties": plain}]
-    panel["options"]["sortBy"] = [{"displayName": first, "desc": False}]
+    panel = _table(
+        title, description, "short", [query for query, _ in queries.values()], columns, width=24, empty=empty
+    )
+    panel["fieldConfig"]["overrides"] = [
+        {"matcher": {"id": "byName", "options": heading}, "properties": [{"id": "unit", "value": unit}]}
+        for heading, (_, unit) in queries.items()
+    ]
+    panel["options"]["sortBy"] = [{"displayName": next(iter(queries)), "desc": False}]
     panel["transformations"].insert(0, {"id": "merge", "options": {}})
     return panel
 
@@ -242,4 +264,4 @@ def _overrides(
 
 def _target(query: Query, ref_id: str = "A") -> dict[str, Any]:
     shown = {"expr": query.expr, "legendFormat": query.legend, "refId": ref_id}
-    return {"datasource": SOURCE, "instant": False, "range": True, **shown}
+    return {"datasource": SOURCE, "instant": query.instant, "range": not query.instant, **shown}

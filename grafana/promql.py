@@ -28,10 +28,11 @@ PERCENTILES = (50, 95, 99)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One PromQL expression and the legend of its series."""
+    """One PromQL expression and the legend of its series. `instant`: only its value at the end of the time range."""
 
     expr: str
     legend: str = "{{engine}}"
+    instant: bool = False
 
 
 def rate(counter: str, by: str = "engine", where: str = "", chosen: str = CHOSEN) -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from grafana.load_promql import RUN_INFO, RUN_START
+from grafana.load_promql import LAST_MONTH, RUN_START
 from grafana.panels import SOURCE
 from grafana.promql import E2E, TTFT
 
 Variable = dict[str, Any]
 
 ANY_INFO = '__name__=~"enginebench_(build|load_run)_info"'  # of servers, and of load tests
-LAST_MONTH = "[30d]"  # runs are offered for comparison this long; Prometheus must keep their series as long
-ASCENDING, DESCENDING, NUMERICAL = 1, 2, 3  # Grafana's orders of a variable's values
+AS_ANSWERED, ASCENDING, NUMERICAL = 0, 1, 3  # Grafana's orders of a variable's values
 WHEN_TIME_RANGE_CHANGES, HIDDEN = 2, 2
+QUERY_KINDS = {"label_values": 1, "query_result": 3}  # of Grafana's editor
 
 
 def _threshold(name: str, label: str, description: str, histogram: str, at_first: str) -> Variable:
@@ -37,13 +37,14 @@ def _several(name: str, label: str, description: str, query: str) -> Variable:
 
 
 def _queried(name: str, label: str, description: str, query: str, **more: Any) -> Variable:
+    kind = QUERY_KINDS[query.partition("(")[0]]
     return _variable(
         "query",
         name,
         label,
         description=description,
         datasource=SOURCE,
-        query={"qryType": 1, "query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery"},
+        query={"qryType": kind, "query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery"},
         definition=query,
         refresh=WHEN_TIME_RANGE_CHANGES,
         **more,
@@ -55,6 +56,25 @@ def _variable(kind: str, name: str, label: str, **more: Any) -> Variable:
     chosen = {"allowCustomValue": True, "includeAll": False, "multi": False}
     return {"type": kind, "name": name, "label": label, **always, **chosen, **more}
 
+
+def _run(name: str, label: str, description: str, in_order: str, **more: Any) -> Variable:
+    """One of the last month's runs: at first the one with the largest value of `in_order`."""
+    query = f"query_result(sort_desc({in_order}))"
+    return _queried(name, label, description, query, regex='/run="([^"]+)"/', sort=AS_ANSWERED, **more)
+
+
+def _shift(side: str) -> Variable:
+    """The offset in seconds with which a run of Compare begins at the left edge of the page. Never 0, which is no
+    offset to Prometheus, and never nothing."""
+    start = f'max(last_over_time({RUN_START}{{run="$run_{side}"}}{LAST_MONTH}))'
+    query = f"query_result(round(time() - $__range_s - {start}) != 0 or vector(1))"
+    about = f"Seconds from the start of run {side.upper()} to the left edge of the page."
+    return _queried(f"shift_{side}", f"Shift of {side.upper()}", about, query, regex=r"/\} (-?\d+) /", hide=HIDDEN)
+
+
+STARTED = f"max by (run) (last_over_time({RUN_START}{LAST_MONTH}))"
+RUNNING_FIRST = f"1e3 * max by (run) ({RUN_START}) or {STARTED}"
+NEWEST_LAST = f"{STARTED} unless topk(1, {STARTED}) or 0 * topk(1, {STARTED})"
 
 DATA_SOURCE = _variable("datasource", "datasource", "Data source", query="prometheus")
 ENGINE = _several("engine", "Engine", "Engines to show.", f"label_values({{{ANY_INFO}}}, engine)")
@@ -71,28 +91,15 @@ GPU_HOST = _several(
     "What exports GPU metrics: servers, or DCGM's exporter.",
     "label_values(enginebench_gpu_info, instance)",
 )
-RUN = _several("run", "Run", "Runs to show.", f"label_values({RUN_INFO}, run)")
+RUN = _run(
+    "run", "Run", "Runs to show: at first the one that is running, else the last one.", RUNNING_FIRST, multi=True
+)
+RUN_A = _run("run_a", "Run A", "The run that B is compared with: at first the last but one.", NEWEST_LAST)
+RUN_B = _run("run_b", "Run B", "The run that is judged: at first the last one.", STARTED)
+SHIFTS = (_shift("a"), _shift("b"))
 SERVED = (DATA_SOURCE, ENGINE, MODEL, SERVER, RUN)
 TTFT_OBJECTIVE = _threshold("slo_ttft", "TTFT within (s)", "Objective for the time to first token.", TTFT, "1.0")
 E2E_OBJECTIVE = _threshold("slo_e2e", "E2E within (s)", "Objective for the whole request.", E2E, "10.0")
 PRICE = _variable(
     "textbox", "price", "$ per replica-hour", description="Price of one replica per hour, in dollars.", query="2.50"
 )
-
-
-def side(letter: str, order: int) -> list[Variable]:
-    """An engine, and one of its runs: at first the first in `order`. Ids of runs begin with their time."""
-    name = letter.lower()
-    engines = f"label_values({RUN_INFO}, engine)"
-    runs = f'label_values({RUN_INFO}{{engine=~"$engine_{name}"}}, run)'
-    return [
-        _several(f"engine_{name}", f"Engine {letter}", f"Engines whose runs are offered for {letter}.", engines),
-        _queried(f"run_{name}", f"Run {letter}", f"The run shown as {letter}.", runs, sort=order),
-    ]
-
-
-def seconds_between_starts() -> Variable:
-    """How much earlier B started than A: what B's series are shifted by, to stand on A's time axis."""
-    a, b = (f'max(last_over_time({RUN_START}{{run="$run_{side}"}}{LAST_MONTH}))' for side in "ab")
-    query, regex = f"query_result(round({a} - {b}))", r"/\} (-?\d+) /"
-    return _queried("shift", "Shift of B", "Seconds between the two runs' starts.", query, regex=regex, hide=HIDDEN)

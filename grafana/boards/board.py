@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grafana.load_promql import CHOSEN_RUN, RUN_INFO, RUN_START, of_run
+from grafana.load_promql import RUN_INFO, RUN_START, STAGE_INDEX, of_run
 from grafana.palette import BLUE, GREY, ORANGE
 from grafana.panels import SOURCE, Panel
 from grafana.promql import CHOSEN, WINDOW
 from grafana.variables import Variable
 
 TAG = "enginebench"
-STAGE = "enginebench_load_stage_index"
 COLUMNS = 24  # of Grafana's grid
 CROSSHAIR, SCHEMA = 1, 42
 IN_MENU = {"placement": "inControlsMenu"}
@@ -43,6 +42,7 @@ class Board:
     rows: Mapping[str, Sequence[Panel]]
     annotations: Sequence[Annotation] = ()
     since: str = "now-30m"
+    refresh: str = "5s"
 
     def build(self) -> dict[str, Any]:
         """The page as Grafana's JSON."""
@@ -53,7 +53,7 @@ class Board:
             "tags": [TAG, "llm", "load-test"],
             "timezone": "browser",
             "time": {"from": self.since, "to": "now"},
-            "refresh": "5s",
+            "refresh": self.refresh,
             "timepicker": {"hidden": False, "refresh_intervals": ["5s", "10s", "30s", "1m", "5m"]},
             "graphTooltip": CROSSHAIR,
             "editable": True,
@@ -87,7 +87,6 @@ def _mark(name: str, colour: str, expr: str, title: str, text: str) -> Annotatio
     return {"builtIn": 0, "datasource": SOURCE, "enable": True, "hide": False, "expr": expr, "step": "5s", **shown}
 
 
-_ENDED = f"max by (run, engine) ({RUN_INFO}{{{CHOSEN_RUN}}} offset 15s)"
 _RESTARTED = f"increase(enginebench_engine_restarts_total{{{CHOSEN}}}{WINDOW})"
 
 # As the load test exports a run's start: the value is the time.
@@ -97,7 +96,7 @@ RUN_STARTS = _mark("Runs", BLUE, f"1000 * {of_run(RUN_START)}", "Run {{run}} sta
 RUN_ENDS = _mark(
     "Ends of runs",
     GREY,
-    f"{_ENDED} unless on (run, engine) max by (run, engine) ({RUN_INFO}{{{CHOSEN_RUN}}})",
+    f"{of_run(RUN_INFO)} offset 15s unless on (run, engine) {of_run(RUN_INFO)}",
     "Run {{run}} has ended",
     "{{engine}}",
 )
@@ -105,7 +104,7 @@ RUN_ENDS = _mark(
 STAGES = _mark(
     "Stages",
     GREY,
-    f"{of_run(STAGE)} unless on (job, instance, stage) {STAGE} offset 15s",
+    f"{of_run(STAGE_INDEX)} unless on (run, stage) {of_run(STAGE_INDEX)} offset 15s",
     "Stage {{stage}}",
     "{{engine}}, run {{run}}",
 )

@@ -1,73 +1,112 @@
-"""Compare: two runs side by side on the time axis of the first; the other is shifted by the time between."""
+"""Compare: two runs side by side. Both begin at the left edge of the page, whenever they were made."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from grafana import load_promql as load
 from grafana import variables
 from grafana.boards.board import Board
 from grafana.palette import BLUE, BY_SIDE, GREEN, ORANGE, RED
-from grafana.panels import TOKENS_PER_SECOND, Panel, labels_table, lines, tile
+from grafana.panels import ABSENT, TOKENS_PER_SECOND, Panel, labels_table, lines, sentence, tile, values_table
 from grafana.promql import Query
 
-RUN_A, RUN_B = 'run="$run_a"', 'run="$run_b"'
-SHIFT = " offset ${shift}s"
+RUN_A, RUN_B = 'run="$run_a"', 'run="$run_b",run!="$run_a"'  # a run is not compared with itself
+SIDES = (("A", RUN_A, " offset ${shift_a}s"), ("B", RUN_B, " offset ${shift_b}s"))
 OFFERED = (load.USERS, load.OFFERED_RATE)  # a run has one of them
-EMPTY = "choose two runs, and a time range that holds run A"
+TAILS = {"TTFT (user)": load.TTFT_USER, "TPOT": load.TPOT, "E2E (user)": load.E2E_USER}
+FAILING = 1000  # a ratio to a percentile among failures is infinite
 
 
 def board() -> Board:
     return Board(
         uid="enginebench-compare",
         title="Compare",
-        question="Which of two runs was better? A in blue, B in orange, both on A's time axis: choose a time range "
-        "that holds run A.",
-        variables=[
-            variables.DATA_SOURCE,
-            *variables.side("A", variables.ASCENDING),
-            *variables.side("B", variables.DESCENDING),
-            variables.seconds_between_starts(),
+        question="Which of two runs was better? A in blue, B in orange; at first the last two runs. Both begin at the "
+        "left edge, whenever they were made: the time range is how much of them is seen.",
+        variables=[variables.DATA_SOURCE, variables.RUN_A, variables.RUN_B, *variables.SHIFTS],
+        rows={
+            "": [_what(), *_glance()],
+            "Stages": [_stages()],
+            "Throughput": _throughput(),
+            "Latency": _latency(),
+            "Validity": _validity(),
+        },
+        since="now-15m",
+        refresh="",  # with the left edge, the runs would move
+    )
+
+
+def _output(run: str) -> str:
+    return load.by_stage(load.STAGE_OUTPUT, "stage", run)
+
+
+def _p99(histogram: str, run: str) -> str:
+    return load.quantile_by_stage(0.99, histogram, "stage", run)
+
+
+def _what() -> Panel:
+    common = f"count ({_output(RUN_B)} and {_output(RUN_A)})"
+    started = f"count (last_over_time({load.RUN_START}{{%s}}{load.LAST_MONTH}))"
+    return sentence(
+        "B over A",
+        "Which runs are compared, and over how many stages. A stage that only one of them has is left out.",
+        [
+            Query(f'count_values ("stages", {common})', "B is $run_b, A is $run_a: stages that both have: {{stages}}"),
+            Query(started % 'run="$run_a",run="$run_b"', "A and B are the same run: choose another one above."),
+            Query(f"{started % RUN_B} unless {common}", "These two runs have no stage in common."),
         ],
-        rows={"": _glance(), "Throughput": _throughput(), "Latency": _latency(), "Validity": _validity()},
-        since="now-1h",
+        empty="There are no two load tests of the last 30 days here: `enginebench run` makes one.",
     )
 
 
 def _glance() -> list[Panel]:
-    def ratio(of: str, against: str) -> str:
-        return f"sum ({of}) / sum ({against})"
+    def ratio(b: str, a: str) -> Query:
+        """The geometric mean over the stages that both have, as ratios are averaged."""
+        return Query(f"exp (avg (ln ({b} / {a} >= 0)))", "B over A", instant=True)
 
-    output = [load.rate(load.OUTPUT_TOKENS, run=RUN_B, shift=SHIFT), load.rate(load.OUTPUT_TOKENS, run=RUN_A)]
-    tails = {
-        name: [load.quantile(0.99, histogram, RUN_B, SHIFT), load.quantile(0.99, histogram, RUN_A)]
-        for name, histogram in (("TTFT", load.TTFT), ("TPOT", load.TPOT), ("E2E", load.E2E))
-    }
+    ratio_tile = partial(tile, unit="suffix: ×", width=6, empty=ABSENT)
     return [
-        tile(
+        ratio_tile(
             "Output, B over A",
-            "Output tokens per second of B divided by A's, at the same time since their starts. Above 1.05, B was "
-            "faster by more than the practical margin.",
-            "suffix: ×",
-            Query(ratio(*output), "B over A"),
-            [(None, BLUE), (1.05, GREEN)],
-            width=6,
-            empty=EMPTY,
+            "Output tokens per second of B divided by A's: the geometric mean over the stages that both have. Above "
+            "1.05, B was faster by more than the practical margin.",
+            query=ratio(_output(RUN_B), _output(RUN_A)),
+            steps=[(None, ORANGE), (0.95, BLUE), (1.05, GREEN)],
         ),
         *(
-            tile(
+            ratio_tile(
                 f"{name} p99, B over A",
-                f"The 99th percentile of {name} of B divided by A's, at the same time since their starts. Below 1, B "
-                "was faster. Empty while more than 1 % of either fail.",
-                "suffix: ×",
-                Query(ratio(*pair), "B over A"),
-                [(None, GREEN), (0.95, BLUE), (1.05, ORANGE), (2, RED)],
-                width=6,
-                empty=EMPTY,
+                f"The 99th percentile of {name} of B divided by A's: the geometric mean over the stages that both "
+                "have. Below 1, B was faster. Stages in which over 1 % of both failed are left out.",
+                query=ratio(_p99(histogram, RUN_B), _p99(histogram, RUN_A)),
+                steps=[(None, GREEN), (0.95, BLUE), (1.05, ORANGE), (2, RED), (FAILING, RED)],
+                beyond="over 1 % failed",
             )
-            for name, pair in tails.items()
+            for name, histogram in TAILS.items()
         ),
     ]
+
+
+def _stages() -> Panel:
+    ratio = f"{_output(RUN_B)} / {_output(RUN_A)}"
+    return values_table(
+        "Stage by stage",
+        "Each stage's steady window, as the reports have it. Infinite where over 1 % of the requests failed.",
+        {
+            "load": (Query(load.by_stage(load.STAGE_LOAD, "stage", 'run=~"$run_a|$run_b"'), "load"), "short"),
+            "output A": (Query(_output(RUN_A), "output A"), TOKENS_PER_SECOND),
+            "output B": (Query(_output(RUN_B), "output B"), TOKENS_PER_SECOND),
+            "output, B over A": (Query(ratio, "output, B over A"), "suffix: ×"),
+            "TTFT (user) p99 A": (Query(_p99(load.TTFT_USER, RUN_A), "TTFT (user) p99 A"), "s"),
+            "TTFT (user) p99 B": (Query(_p99(load.TTFT_USER, RUN_B), "TTFT (user) p99 B"), "s"),
+            "TPOT p99 A": (Query(_p99(load.TPOT, RUN_A), "TPOT p99 A"), "s"),
+            "TPOT p99 B": (Query(_p99(load.TPOT, RUN_B), "TPOT p99 B"), "s"),
+        },
+        {"stage": "stage"},
+        empty=ABSENT,
+    )
 
 
 def _throughput() -> list[Panel]:
@@ -96,9 +135,9 @@ def _throughput() -> list[Panel]:
 
 def _latency() -> list[Panel]:
     return [
-        _tails("TTFT, A and B", load.TTFT, "From when a request was due to its first token"),
+        _tails("TTFT (user), A and B", load.TTFT_USER, "From when a request was due to its first token"),
         _tails("TPOT, A and B", load.TPOT, "Mean time per output token after the first chunk"),
-        _tails("E2E, A and B", load.E2E, "From when a request was due to its last token"),
+        _tails("E2E (user), A and B", load.E2E_USER, "From when a request was due to its last token"),
     ]
 
 
@@ -121,11 +160,11 @@ def _validity() -> list[Panel]:
         ),
         _lines(
             "Send lag p99, A and B",
-            "How late each run's load generator was. Where one of them is above 5 ms (orange), the comparison is "
-            "between load generators.",
+            f"How late each run's load generator sent its requests. Beyond {load.BUDGET}, the comparison is between "
+            "load generators.",
             "s",
             lambda run, shift: load.quantile(0.99, load.SEND_LAG, run, shift),
-            limit=0.005,
+            limit=load.LATE_SECONDS,
         ),
         _lines(
             "Failures, A and B",
@@ -137,10 +176,10 @@ def _validity() -> list[Panel]:
         labels_table(
             "What was compared",
             "Scenario, engine, model and server of both runs.",
-            Query(f'last_over_time({load.RUN_INFO}{{run=~"$run_a|$run_b"}}[30d])'),
+            Query(f'last_over_time({load.RUN_INFO}{{run=~"$run_a|$run_b"}}{load.LAST_MONTH})'),
             {"run": "run", "scenario": "scenario", "engine": "engine", "model": "model", "server": "server"},
             width=16,
-            empty=EMPTY,
+            empty=ABSENT,
         ),
     ]
 
@@ -149,9 +188,9 @@ Series = Callable[[str, str], str]  # (restriction to a run, offset) -> PromQL
 
 
 def _lines(
-    title: str, description: str, unit: str, series: Series, *, limit: float | None = None, empty: str = EMPTY
+    title: str, description: str, unit: str, series: Series, *, limit: float | None = None, empty: str = ABSENT
 ) -> Panel:
-    queries = [Query(series(RUN_A, ""), "A {{engine}}"), Query(series(RUN_B, SHIFT), "B {{engine}}")]
+    queries = [Query(series(run, shift), f"{side} {{{{engine}}}}") for side, run, shift in SIDES]
     steps = [(None, GREEN)] if limit is None else [(None, GREEN), (limit, ORANGE)]
     return lines(title, description, unit, queries, steps=steps, palette=BY_SIDE, empty=empty)
 
@@ -159,7 +198,7 @@ def _lines(
 def _tails(title: str, histogram: str, meaning: str) -> Panel:
     queries = [
         Query(load.quantile(q / 100, histogram, run, shift), f"{side} {{{{engine}}}} p{q}")
-        for side, run, shift in (("A", RUN_A, ""), ("B", RUN_B, SHIFT))
+        for side, run, shift in SIDES
         for q in (50, 99)
     ]
     return lines(
@@ -168,5 +207,5 @@ def _tails(title: str, histogram: str, meaning: str) -> Panel:
         "s",
         queries,
         palette=BY_SIDE,
-        empty=EMPTY,
+        empty=ABSENT,
     )

@@ -108,8 +108,7 @@ def _glance() -> list[Panel]:
 def _phases() -> list[Panel]:
     together = " All chosen engines together: choose one engine to see it alone."
     whole = " + ".join(rate(f"{histogram}_sum", by="") for histogram in PHASES.values())
-    # The client's TTFT starts when the request is due, so that its own lag has to be taken off.
-    delivery = f"clamp_min({load.mean(load.TTFT, '')} - {load.mean(load.SEND_LAG, '')} - {mean(TTFT, '')}, 0)"
+    delivery = f"clamp_min({load.mean(load.TTFT, '')} - {mean(TTFT, '')}, 0)"
     return [
         lines(
             "Mean time per request, by phase",

@@ -7,15 +7,12 @@ from functools import partial
 from grafana import variables
 from grafana.boards.board import RUN_STARTS, STAGES, Board
 from grafana.palette import BLUE, BY_GPU, BY_REASON, GREEN, ORANGE, RED
-from grafana.panels import TOKENS_PER_SECOND, Panel, Steps, lines, tile
+from grafana.panels import ABSENT, TOKENS_PER_SECOND, Panel, Steps, lines, sentence, tile
 from grafana.promql import ON_INSTANCE, OUTPUT_TOKENS, WINDOW, Query, rate
 
-NO_GPU = "no GPU here"
-NO_LINK = "no GPU here, or it has no NVLink"
-HOPPER = "no GPU here, or one before Hopper"
 BUT_CAPPED = f'enginebench_gpu_throttled{{{ON_INSTANCE},reason!="power_cap"}}'
 HOT = 85  # °C; most GPUs lower their clock rates above
-_lines = partial(lines, palette=BY_GPU, empty=NO_GPU)
+_lines = partial(lines, palette=BY_GPU, empty=ABSENT)
 
 
 def board() -> Board:
@@ -25,7 +22,22 @@ def board() -> Board:
         question="Is the GPU busy, and with what? Did power or heat limit it? What does a token cost in energy?",
         variables=[variables.DATA_SOURCE, variables.GPU_HOST, variables.ENGINE, variables.MODEL, variables.RUN],
         annotations=[RUN_STARTS, STAGES],
-        rows={"": _glance(), "Activity": _activity(), "Power and heat": _power(), "Links and errors": _links()},
+        rows={
+            "": [_which(), *_glance()],
+            "Activity": _activity(),
+            "Power and heat": _power(),
+            "Links and errors": _links(),
+        },
+    )
+
+
+def _which() -> Panel:
+    kinds = f'count_values by (instance, name) ("gpus", count by (instance, name) ({_of("info")}))'
+    return sentence(
+        "What is seen",
+        "The GPUs of each server, or of each DCGM exporter. A dash below is what none of them reports.",
+        [Query(kinds, "{{instance}}: {{gpus}} × {{name}}")],
+        empty="No GPU is reported: start a server of ours on a machine with one, or DCGM's exporter for other servers.",
     )
 
 
@@ -86,7 +98,6 @@ def _activity() -> list[Panel]:
             [_each("dram_activity_ratio", "DRAM"), _each("sm_activity_ratio", "SM")],
             top=1,
             dashed=["SM"],
-            empty=HOPPER,
         ),
         _lines(
             "Tensor cores",
@@ -94,7 +105,6 @@ def _activity() -> list[Panel]:
             "percentunit",
             [_each("tensor_activity_ratio")],
             top=1,
-            empty=HOPPER,
         ),
         _lines(
             "GPU memory",
@@ -110,7 +120,6 @@ def _activity() -> list[Panel]:
             "bytes",
             [Query(_of("process_memory_bytes"), "{{instance}} GPU {{gpu}} {{process}} {{pid}}")],
             stacked=True,
-            empty="no GPU here, or the driver hides its processes (containers without the host's process ids)",
         ),
         _lines(
             "Output per GPU",
@@ -152,7 +161,6 @@ def _power() -> list[Panel]:
             [Query(f"{_of('throttled')} > 0", f"{EACH} {{{{reason}}}}")],
             top=1,
             palette=BY_REASON,
-            empty="no GPU here, or not throttled",
         ),
         _lines(
             "Energy per output token",
@@ -166,7 +174,6 @@ def _power() -> list[Panel]:
             "Device memory that the engine itself says it has allocated, on all its GPUs.",
             "bytes",
             [Query(f"sum by (engine) (enginebench_engine_device_memory_bytes{{{ON_INSTANCE}}})", "{{engine}}")],
-            empty="no GPU here, or not reported by this engine",
         ),
     ]
 
@@ -187,7 +194,6 @@ def _links() -> list[Panel]:
             "Bps",
             [Query(_link("sent"), f"{EACH} out"), Query(_link("received"), f"{EACH} in")],
             dashed=["in"],
-            empty=NO_LINK,
         ),
         _lines(
             "ECC and Xid errors",
@@ -240,4 +246,4 @@ def _by_host(expr: str) -> str:
 
 def _tile(title: str, description: str, unit: str, expr: str, steps: Steps = ((None, BLUE),)) -> Panel:
     legend = "{{host}}" if "by (host)" in expr else "{{instance}}"
-    return tile(title, description, unit, Query(expr, legend), steps, empty=NO_GPU)
+    return tile(title, description, unit, Query(expr, legend), steps, empty=ABSENT)

@@ -22,7 +22,6 @@ OUTCOME_COLOURS = {
     "dropped": BLUE,
 }
 _tile, _lines = partial(tile, empty=NO_RUN), partial(lines, empty=NO_RUN)
-LATE = 0.005  # seconds: from here on a report warns that the client was late
 
 
 def board() -> Board:
@@ -53,11 +52,11 @@ def _glance() -> list[Panel]:
             empty=NO_SLO,
         ),
         _tile(
-            "TTFT p99",
+            "TTFT (user) p99",
             "99 % of the first tokens came within this time, counted from when the request was due. "
             "When more than 1 % of the requests fail there is no such time.",
             "s",
-            Query(load.quantile_or_edge(0.99, load.TTFT)),
+            Query(load.quantile_or_edge(0.99, load.TTFT_USER)),
             [(None, BLUE), (load.LAST_EDGE, RED)],
             beyond="over 1 % failed",
         ),
@@ -81,12 +80,13 @@ def _glance() -> list[Panel]:
             FEW_FAIL,
         ),
         _tile(
-            "Send lag p99",
-            "How late the load generator sent its requests. Above 5 ms the report warns: then the client is part of "
-            "what is measured.",
-            "s",
-            Query(load.quantile(0.99, load.SEND_LAG)),
-            [(None, GREEN), (LATE, ORANGE), (0.02, RED)],
+            "Load generator",
+            f"Late when it sends requests or reads answers later than {load.BUDGET}, as the report judges it (p99 of "
+            "the stage): then it is part of what is measured. Too late: the run is invalid.",
+            "short",
+            Query(load.late()),
+            [(None, GREEN), (1, ORANGE), (2, RED)],
+            texts={"0": "on time", "1": "late", "2": "too late"},
         ),
     ]
 
@@ -137,26 +137,27 @@ def _clients() -> list[Panel]:
             "short",
             [
                 Query(load.gauge(load.USERS), "{{engine}} users"),
-                Query(load.gauge("enginebench_load_in_flight"), "{{engine}} in flight"),
+                Query(load.gauge(load.IN_FLIGHT), "{{engine}} in flight"),
             ],
             dashed=["users"],
         ),
         _lines(
             "Load generator lag",
-            "99th percentiles of how late requests were sent and how late answers were noticed. Above 5 ms (orange) "
-            "the report warns: add `--processes`.",
+            "99th percentiles of how late requests were sent and how late answers were read, and (orange) from where "
+            f"on the report warns: {load.BUDGET}.",
             "s",
             [
                 Query(load.quantile(0.99, load.SEND_LAG), "{{engine}} send lag"),
                 Query(load.quantile(0.99, load.CLIENT_LAG), "{{engine}} client lag"),
+                Query(f"min ({load.late_budget()})", "budget"),
             ],
-            steps=[(None, GREEN), (LATE, ORANGE)],
+            colours={"budget": ORANGE},
             dashed=["client lag"],
         ),
         lines(
             "TTFT p99: clients against servers",
-            "The same requests measured at both ends. What lies between the lines is the network, the load "
-            "generator's lag and connections that queue. The clients' line ends while more than 1 % fail.",
+            "The same requests measured at both ends, from when they were sent. What lies between the lines is the "
+            "network and connections that queue. The clients' line ends while more than 1 % fail.",
             "s",
             [
                 Query(load.quantile(0.99, load.TTFT), "{{engine}} client"),
@@ -169,24 +170,28 @@ def _clients() -> list[Panel]:
 
 def _latency() -> list[Panel]:
     return [
-        _percentiles("TTFT", "ttft", load.TTFT, "From when a request was due to its first token"),
+        _percentiles("TTFT", "ttft", load.TTFT_USER, "From when a request was due to its first token"),
         _percentiles("TPOT", "tpot", load.TPOT, "Per request: mean time per output token after the first chunk"),
-        _percentiles("E2E", "e2e", load.E2E, "From when a request was due to its last token"),
+        _percentiles("E2E", "e2e", load.E2E_USER, "From when a request was due to its last token"),
     ]
 
 
 def _by_load() -> Panel:
-    tails = {"TTFT p99": load.TTFT, "TPOT p99": load.TPOT, "E2E p99": load.E2E}
+    by = "run, engine, stage"
+    tails = {"TTFT (user) p99": load.TTFT_USER, "TPOT p99": load.TPOT, "E2E (user) p99": load.E2E_USER}
     return values_table(
-        "TTFT p99 against load",
-        "99th percentiles of each stage so far, its warm-up included, at the end of the chosen time range: from which "
-        "load do they exceed the SLO? Empty where over 1 % of the requests failed.",
-        "s",
+        "TTFT (user) p99 against load",
+        "99th percentiles of each stage's steady window, as the report has them: from which load do they exceed the "
+        "SLO? Infinite where over 1 % of the requests failed.",
         {
-            "users or req/s": Query(load.load_by_stage(), "{{engine}} load"),
-            **{name: Query(load.quantile_by_stage(0.99, of), f"{{{{engine}}}} {name}") for name, of in tails.items()},
+            "users or req/s": (Query(load.by_stage(load.STAGE_LOAD, by), "{{stage}} load"), "short"),
+            **{
+                name: (Query(load.quantile_by_stage(0.99, of, by), f"{{{{stage}}}} {name}"), "s")
+                for name, of in tails.items()
+            },
+            "output": (Query(load.by_stage(load.STAGE_OUTPUT, by), "{{stage}} output"), TOKENS_PER_SECOND),
         },
-        {"engine": "engine", "stage": "stage"},
+        {"run": "run", "engine": "engine", "stage": "stage"},
         empty=NO_RUN,
     )
 

@@ -13,11 +13,19 @@ from typing import Any
 
 import pytest
 
+from engines.libraries.library import Library
+from engines.libraries.sglang import SglangEngine
+from engines.libraries.tensorrt_llm import TensorRtLlmEngine
 from engines.libraries.vllm import VllmEngine
+from settings.schema import options_by_engine
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text()
+BOTH = ("compose.yaml", "compose.gpu.yaml")
+VARIABLES = set(re.findall(r"\$\{([A-Z]+)", "".join((DOCKER / file).read_text() for file in BOTH))) | {
+    "COMPOSE_PROFILES"
+}
 
 Program = Callable[[str], str]
 Composition = Callable[..., dict[str, Any]]
@@ -25,14 +33,14 @@ Composition = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def composition(program: Program) -> Composition:
-    """The services as Docker Compose understands the files, with every profile and all variables filled in."""
+    """The services as Docker Compose understands the files, of every profile and with all variables filled in."""
     compose = program("docker-compose")
 
-    def read(*files: str, **variables: str) -> dict[str, Any]:
+    def read(*files: str, profiles: tuple[str, ...] = ("*",), **variables: str) -> dict[str, Any]:
         arguments = [argument for file in files for argument in ("-f", str(DOCKER / file))]
-        unset = {"ENGINE", "EXTRAS", "SCENARIO", "TARGET", "MODEL"} - set(variables)
-        environment = {name: value for name, value in os.environ.items() if name not in unset} | variables
-        command = [compose, *arguments, "--profile", "*", "config", "--format", "json"]
+        environment = {name: value for name, value in os.environ.items() if name not in VARIABLES} | variables
+        chosen = [word for profile in profiles for word in ("--profile", profile)]
+        command = [compose, *arguments, *chosen, "config", "--format", "json"]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
@@ -54,7 +62,7 @@ def test_what_the_dockerfile_copies_is_there_and_not_ignored() -> None:
         for source in line.split()[:-1]
     }
     allowed = set(re.findall(r"^!(.+)$", (DOCKER / "Dockerfile.dockerignore").read_text(), re.MULTILINE))
-    assert copied == allowed
+    assert copied - {"engines/rust"} == allowed
     assert [source for source in copied if not (ROOT / source).exists()] == []
 
 
@@ -65,11 +73,11 @@ def test_the_image_holds_every_room_of_the_wheel() -> None:
 
 
 def test_the_image_does_not_run_as_root() -> None:
-    _build, base, *images = DOCKERFILE.split("\nFROM ")[1:]
-    assert re.findall(r"^USER (.+)$", base, re.MULTILINE) == ["10001"]
-    assert "useradd --uid 10001" in base
-    assert [image.split("\n")[0] for image in images] == ["base AS load", "base AS server"]
-    assert not any("USER" in image for image in images)
+    stages = {stage.split("\n")[0].rpartition(" AS ")[2]: stage for stage in DOCKERFILE.split("\nFROM ")[1:]}
+    for name in ("load", "server", "library-server"):
+        assert re.findall(r"^USER (.+)$", stages[name], re.MULTILINE)[-1] == "10001"
+    for name in ("base", "library-server"):
+        assert "useradd --uid 10001" in stages[name]
 
 
 def test_torch_has_a_version_that_the_dockerfile_finds_in_the_lock() -> None:
@@ -78,11 +86,13 @@ def test_torch_has_a_version_that_the_dockerfile_finds_in_the_lock() -> None:
     assert "grep -oE '^torch==[0-9.]+' requirements.lock" in DOCKERFILE
 
 
-@pytest.mark.parametrize("files", [("compose.yaml",), ("compose.yaml", "compose.gpu.yaml")], ids=" and ".join)
+@pytest.mark.parametrize("files", [BOTH[:1], BOTH], ids=" and ".join)
 def test_every_port_is_published_on_loopback_only(composition: Composition, files: tuple[str, ...]) -> None:
     services = composition(*files)
     ports = {
-        name: [(port["host_ip"], port["published"]) for port in service["ports"]] for name, service in services.items()
+        name: [(port["host_ip"], port["published"]) for port in service["ports"]]
+        for name, service in services.items()
+        if "ports" in service
     }
     assert ports == {
         "server": [("127.0.0.1", "8000")],
@@ -94,35 +104,59 @@ def test_every_port_is_published_on_loopback_only(composition: Composition, file
 
 
 def test_every_file_that_is_mounted_exists(composition: Composition) -> None:
-    services = composition("compose.yaml")
+    services = composition(*BOTH)
     mounted = [
         volume["source"]
         for service in services.values()
         for volume in service.get("volumes", ())
         if volume["type"] == "bind"
     ]
-    assert len(mounted) == 5
+    assert len(mounted) == 6
     assert [source for source in mounted if not Path(source).exists()] == []
 
 
 def test_foreign_images_have_a_version_of_their_own(composition: Composition) -> None:
-    images = [service["image"] for service in composition("compose.yaml").values() if "image" in service]
-    assert len(images) == 3
-    assert all(re.fullmatch(r"[a-z]+/[a-z-]+:v?\d+\.\d+\.\d+", image) for image in images), images
+    images = [service["image"] for service in composition(*BOTH).values()]
+    images += re.findall(r"^FROM (\S+/\S+) ", DOCKERFILE, re.MULTILINE)
+    assert len(images) == 9
+    assert all(re.fullmatch(r"[0-9a-z./-]+/[0-9a-z-]+:v?\d+\.\d+\.\d+[0-9a-z.-]*", image) for image in images), images
 
 
-def test_vllms_image_is_the_version_that_the_engine_installs() -> None:
-    assert VllmEngine.environment.cuda is not None
-    (pinned,) = VllmEngine.environment.cuda.packages
-    version = pinned.removeprefix("vllm==")
-    assert f"image: vllm/vllm-openai:v{version}" in (DOCKER / "compose.yaml").read_text()
-    assert f"newTag: v{version}\n" in (DOCKER / "kubernetes/overlays/vllm/kustomization.yaml").read_text()
+@pytest.mark.parametrize("library", [VllmEngine, SglangEngine, TensorRtLlmEngine], ids=lambda it: it.environment.engine)
+def test_a_librarys_image_is_the_version_that_the_engine_installs(library: type[Library]) -> None:
+    environment = library.environment
+    assert environment.cuda is not None
+    version = environment.cuda.packages[0].partition("==")[2]
+    assert re.search(rf"^FROM \S+:v?{re.escape(version)} AS library-{environment.engine}$", DOCKERFILE, re.MULTILINE)
+
+
+def test_vllms_own_server_has_that_version_too() -> None:
+    (image,) = re.findall(r"^FROM (\S+) AS library-vllm$", DOCKERFILE, re.MULTILINE)
+    assert f"image: {image}\n" in (DOCKER / "compose.yaml").read_text()
+    tag = image.partition(":")[2]
+    assert f"newTag: {tag}\n" in (DOCKER / "kubernetes/overlays/vllm/kustomization.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("profiles", "started"),
+    [
+        pytest.param((), {"server"}, id="our server by default"),
+        pytest.param(("load",), {"server", "load"}, id="with the load test"),
+        pytest.param(("vllm",), {"vllm"}, id="vLLM's server in place of ours"),
+        pytest.param(("vllm-load",), {"vllm", "load"}, id="and the load test on it"),
+    ],
+)
+def test_one_server_is_started(composition: Composition, profiles: tuple[str, ...], started: set[str]) -> None:
+    services = composition("compose.yaml", profiles=profiles)
+    assert set(services) == started | {"prometheus", "grafana"}
 
 
 def test_every_container_is_locked_down(composition: Composition) -> None:
-    for name, service in composition("compose.yaml").items():
-        assert service["read_only"] is True, name
+    for name, service in composition(*BOTH).items():
         assert service["cap_drop"] == ["ALL"], name
+        assert service.get("cap_add", []) == (["SYS_ADMIN"] if name == "dcgm" else []), name
+        if name != "dcgm":  # DCGM writes beside its program
+            assert service["read_only"] is True, name
         assert service["security_opt"] == ["no-new-privileges:true"], name
         assert not service.get("privileged"), name
 
@@ -141,17 +175,56 @@ def test_the_image_holds_the_engine_that_is_served(
     composition: Composition, variables: dict[str, str], extras: str, engine: str
 ) -> None:
     server = composition("compose.yaml", **variables)["server"]
-    assert server["build"]["args"] == {"EXTRAS": extras, "TORCH": "cpu"}
-    assert server["command"][:3] == ["serve", "--engine", engine]
+    assert server["build"]["args"] == {"EXTRAS": extras, "FLAVOUR": "cpu", "PROGRAMS": "candle burn"}
+    assert server["image"] == "enginebench/server:0.1.0-cpu"
+    assert server["command"] == ["serve", "--engine", engine, "--host", "0.0.0.0", "--port", "8000"]
     assert set(extras.split()) <= set(_pyproject()["project"]["optional-dependencies"])
 
 
 def test_the_gpu_file_asks_for_one_gpu_and_the_cuda_build(composition: Composition) -> None:
-    server = composition("compose.yaml", "compose.gpu.yaml")["server"]
+    server = composition(*BOTH)["server"]
     (device,) = server["deploy"]["resources"]["reservations"]["devices"]
     assert (device["driver"], device["count"], device["capabilities"]) == ("nvidia", 1, ["gpu"])
-    assert server["build"]["args"]["TORCH"] == "cuda"
+    assert server["build"]["args"]["FLAVOUR"] == "cuda"
+    assert (server["build"]["target"], server["image"]) == ("server", "enginebench/server:0.1.0-cuda")
     assert "utility" in server["environment"]["NVIDIA_DRIVER_CAPABILITIES"], "NVML, for the GPU metrics"
+
+
+@pytest.mark.parametrize("library", ["vllm", "sglang", "tensorrt-llm"])
+def test_a_library_stands_behind_our_server_in_its_own_image(composition: Composition, library: str) -> None:
+    chosen = {"MODEL": "meta-llama/Llama-3.2-1B", "OPTIONS": "-o concurrency=64 -o dtype=bfloat16"}
+    server = composition(*BOTH, LIBRARY=library, **chosen)["server"]
+    assert (server["build"]["target"], server["image"]) == ("library-server", f"enginebench/server:0.1.0-{library}")
+    assert server["build"]["args"]["LIBRARY"] == library
+    words = server["command"]
+    assert words[:3] == ["serve", "--engine", library]
+    assert words[words.index("--model") + 1] == chosen["MODEL"]
+    options = options_by_engine([words[at + 1] for at, word in enumerate(words) if word == "-o"], [library])[library]
+    assert options == {"python": "/opt/library-python", "concurrency": "64", "dtype": "bfloat16"}
+    assert "> /opt/library-python" in DOCKERFILE
+
+
+def test_dcgm_exports_what_the_page_shows_and_is_scraped(composition: Composition) -> None:
+    used = set(re.findall(r"DCGM_FI_[A-Z_]+[A-Z]\b", (DOCKER / "prometheus/rules/engines/dcgm.yml").read_text()))
+    rows = [line for line in (DOCKER / "dcgm/fields.csv").read_text().splitlines() if not line.startswith("#")]
+    fields = {row.split(",")[0] for row in rows}
+    assert all(re.fullmatch(r"\w+, (gauge|counter), [^,]+", row) for row in rows)
+    assert fields == (used - {"DCGM_FI_DEV_CLOCK"}) | {"DCGM_FI_DEV_CLOCKS_EVENT_REASONS"}  # of two names, the newer
+    services = composition(*BOTH)
+    targets = (DOCKER / "prometheus/targets.compose/gpus.yml").read_text()
+    assert re.findall(r"- (\S+):9400", targets) == [name for name in services if name == "dcgm"] == ["dcgm"]
+
+
+def test_the_documented_builds_name_targets_and_flavours_that_there_are() -> None:
+    targets = set(re.findall(r" AS ([a-z-]+)$", DOCKERFILE, re.MULTILINE))
+    texts = [DOCKERFILE, *((ROOT / "docs" / name).read_text() for name in ("observability.md", "gpu-server.md"))]
+    for text in texts:
+        for line in re.findall(r"docker build .*(?:\\\n.*)?", text):
+            assert set(re.findall(r"--target (\S+)", line)) < targets, line
+            tag = re.search(r"-t enginebench/\w+:0\.1\.0-(\S+)", line)
+            flavour = re.search(r"(?:FLAVOUR|LIBRARY)=(\S+)", line)
+            if tag is not None:
+                assert tag[1] == (flavour[1] if flavour else "cpu"), line
 
 
 def _pyproject() -> dict[str, Any]:

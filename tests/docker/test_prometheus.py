@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from grafana import load_promql
 from loadtests.harness.command.server_process import PORTS
+from loadtests.harness.live.prometheus import PREFIX, exported, name_of
 from loadtests.harness.settings.run import EXPORTER_PORTS, RunSettings
+from records.findings.load_generator import LATE
+from records.findings.table import STAGE_RULES
+from records.metrics import MOMENTARY, QUANTITIES, TOTALS
 
 FOLDER = Path(__file__).parents[2] / "docker" / "prometheus"
 RULES = sorted(FOLDER.glob("rules/**/*.yml"))
@@ -64,3 +69,30 @@ def test_the_targets_are_the_ports_that_runs_take() -> None:
     exporter = RunSettings().exporter
     assert exporter is not None
     assert load == list(range(exporter[1], exporter[1] + EXPORTER_PORTS))
+
+
+def test_only_what_a_load_test_exports_is_asked_for() -> None:
+    """By rules and dashboards, under the names that its exporter writes."""
+    known = {"run_info", "run_start_seconds", "objective_seconds", "finding", "stage_load"}
+    known |= {f"stage_{name_of(one)}" for one in exported()}
+    known |= {f"stage_{name_of(one)}" for one in QUANTITIES if one.shown.exported}
+    known |= {name_of(one) for one in (*MOMENTARY, *TOTALS)}
+    known |= {f"{name_of(one)}{part}" for one in exported() for part in ("_bucket", "_sum", "_count")}
+    files = [*RULES, *(FOLDER.parents[1] / "grafana" / "dashboards").glob("*.json")]
+    asked = {name for file in files for name in re.findall(rf"(?<![:\w]){PREFIX}(\w+)", file.read_text())}
+    assert asked <= known
+    assert len(asked) > 10
+
+
+def test_a_late_load_generator_is_judged_by_the_reports_finding_alone() -> None:
+    (kind,) = {rule.kind for rule in STAGE_RULES if rule.kind == "client_late"}
+    (alert,) = re.findall(r"alert: EnginebenchGeneratorLate\n(.*?)for:", (FOLDER / "rules/load.yml").read_text(), re.S)
+    for asked in (alert, load_promql.late()):
+        assert f'kind="{kind}"' in asked
+        assert not re.search(r"\d\.\d", asked), "no limit of its own"
+    assert load_promql.late_budget() == (
+        f"clamp_min({LATE[0][1]} * {load_promql.quantile_or_edge(0.5, load_promql.TTFT)}, {LATE[0][0]})"
+    )
+    boards = "".join(path.read_text() for path in (FOLDER.parents[1] / "grafana" / "boards").glob("*.py"))
+    assert "0.005" not in boards
+    assert "5 ms" not in boards

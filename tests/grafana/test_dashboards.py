@@ -172,7 +172,7 @@ def test_only_variables_that_exist_are_used(name: str) -> None:
     names = {variable["name"] for variable in DASHBOARDS[name]["templating"]["list"]}
     text = target(name).read_text(encoding="utf-8")
     used = set(re.findall(r"\$\{?([a-z_]\w*)", text))
-    assert used - {"__rate_interval", "__all"} <= names
+    assert used - {"__rate_interval", "__range_s", "__all"} <= names
 
 
 @every_board
