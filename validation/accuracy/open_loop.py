@@ -30,7 +30,6 @@ from loadtests.harness.calibration.calibrate import (
     client_use,
     error_of,
     make_load,
-    percentile,
     raise_open_file_limit,
     scripted_server,
     streamed,
@@ -40,6 +39,7 @@ from loadtests.harness.schedule.rates import arrival_times
 from records.files import read_meta, read_requests
 from records.load import Rate
 from records.request import RequestRecord
+from records.rules import percentile
 from records.stage import SECOND, Stage
 from validation.program import command_line, print_fields, write
 
@@ -132,7 +132,7 @@ def measure_arrivals(processes: int) -> Arrivals:
         planned = [round(at * SECOND) for at in takewhile(lambda at: at < last + 1e-6, times)]
         recorded = Counter(one.t_sched - stage.start for one in run.records)
         window = sorted(one.t_sched - stage.start for one in run.window)
-        found = lags(run.window)
+        found = sorted(lags(run.window))
         return Arrivals(
             rate=ARRIVALS["rate"],
             processes=processes,
@@ -174,8 +174,10 @@ def measure_streams() -> Streams:
             ttft_p50=ttft.p50,
             ttft_p99=ttft.p99,
             tpot_p99=error_of([pair.tpot for pair in pairs]).p99,
-            lag_p99=percentile(lags(run.window), 0.99),
-            truth_p99=percentile([(p.truth["first_after"] - p.truth["first_before"]) / SECOND for p in pairs], 0.99),
+            lag_p99=percentile(sorted(lags(run.window)), 0.99),
+            truth_p99=percentile(
+                sorted((p.truth["first_after"] - p.truth["first_before"]) / SECOND for p in pairs), 0.99
+            ),
             client_cpu=run.client_cpu,
             run_delay=run.run_delay,
             load_average=load_average,

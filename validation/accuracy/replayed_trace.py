@@ -21,11 +21,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from loadtests.harness.calibration.calibrate import make_load, percentile
+from loadtests.harness.calibration.calibrate import make_load
 from loadtests.harness.command.server_process import ServerProcess
 from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests
 from records.request import RequestRecord
+from records.rules import percentile
 from records.stage import SECOND
 from validation.program import command_line, print_fields, write
 
@@ -88,7 +89,9 @@ def measure(rows: list[Row], url: str, folder: Path, processes: int) -> Replay:
     records = sorted(read_requests(run), key=_order)
     pairs = list(zip(sorted(rows, key=_recorded_order), records, strict=False))
     sent = [(row, one) for row, one in pairs if one.t_send is not None]
-    lags = [((one.t_send or 0) - start) / SECOND - (row["timestamp"] - rows[0]["timestamp"]) / 1e3 for row, one in sent]
+    lags = sorted(
+        ((one.t_send or 0) - start) / SECOND - (row["timestamp"] - rows[0]["timestamp"]) / 1e3 for row, one in sent
+    )
     off = [abs((one.prompt_tokens or 0) - row["input_length"]) for row, one in pairs]
     return Replay(
         processes=processes,

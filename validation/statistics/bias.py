@@ -129,7 +129,7 @@ def truth(step: float, crowd: int, seed: int, answers: int = 4000) -> tuple[floa
 def run(folder: Path, step: float, seed: int) -> RunSummary:
     """The default stages against this engine, recorded and summarised as a real run is."""
     rng = np.random.default_rng([seed, round(step * 1e6)])
-    engine, scenario = Engine(step, rng), Scenario(load=users(LOADS))
+    engine, scenario = Engine(step, rng), Scenario(stages=users(LOADS))
     control, tracker = StageControl(scenario.plan()), StageTracker()
     control.begin(0)
     present, latest = 0, [0.2 * scenario.stage_seconds]

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from loadtests.harness.schedule.search.evidence import SLOW, Counts
+from loadtests.harness.schedule.search.evidence import SLOW, ProbeOutcomes
 from loadtests.harness.schedule.search.search import Goal, Probe, Search
 from validation.program import RESULTS
 from validation.statistics.capacity_systems import SYSTEMS, System
@@ -75,9 +75,11 @@ def run_probe(system: System, search: Search, probe: Probe, rng: Generator) -> i
     stay = float(np.mean(trace.ended - trace.sent))
     while True:
         count = min(math.ceil(min(search.next_look, probe.most_requests) / PER_SLICE), slices)
-        ended = search.look(Counts([PER_SLICE] * count, [missed[:count]], [slow[:count]], stay), last=count == slices)
+        ended = search.look(
+            ProbeOutcomes([PER_SLICE] * count, [missed[:count]], [slow[:count]], stay), last=count == slices
+        )
         if ended is not None:
-            return warm_up + ended.counts.total
+            return warm_up + ended.outcomes.total
 
 
 def measure(system: System, capacity: float, seeds: Sequence[int]) -> Cell:

@@ -72,7 +72,7 @@ SYSTEMS: dict[str, System] = {
         systems.closed_queue, requests=3000, think=1.8
     ),
     "closed loop, continuous batching, lengths ± 50 %": partial(
-        systems.batching, spread=0.5, seconds=300, ramp=10.0, tokens=50, step=0.04
+        systems.batching, draw=systems.lognormal(0.5), seconds=300, ramp=10.0, tokens=50, step=0.04
     ),
     "open loop, 4 servers at 70 %, 3000 requests": partial(systems.open_queue),
     "open loop, 4 servers at 70 %, 12000 requests": partial(systems.open_queue, requests=12000),

@@ -153,10 +153,20 @@ def lock_steps(runs: int, seed: int) -> dict[str, float]:
         ),
         "4 pinned replicas, 40 users": partial(systems.pinned),
         "continuous batching, lengths ± 50 %, starts over 10 s": partial(
-            systems.batching, spread=0.5, ramp=10.0, seconds=60
+            systems.batching, draw=systems.lognormal(0.5), ramp=10.0, seconds=60
         ),
+        # What the finding recommends to convoys: --output-tokens uniform:32-96, or pauses as long as an answer.
+        "40 slots, lengths uniform from a half to one and a half": partial(
+            systems.batching, slots=40, draw=systems.uniform(0.5), seconds=60
+        ),
+        "16 slots, lengths uniform from a half to one and a half": partial(
+            systems.batching, slots=16, draw=systems.uniform(0.5), seconds=60
+        ),
+        "40 slots, pauses of 8 s": partial(systems.batching, slots=40, think=8.0, seconds=60),
+        "16 slots, pauses of 8 s": partial(systems.batching, slots=16, think=8.0, seconds=60),
         "convoys: 40 users, 16 slots": partial(systems.batching, slots=16, seconds=60),
         "convoys: 40 users, 40 slots": partial(systems.batching, slots=40, seconds=60),
+        "convoys: 40 users, 16 slots, pauses of 0.5 s": partial(systems.batching, slots=16, think=0.5, seconds=60),
     }
     found = {}
     for name, system in cases.items():

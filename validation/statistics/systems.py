@@ -38,6 +38,11 @@ def lognormal(cv: float) -> Draw:
     return lambda rng, shape: np.exp(sigma * rng.standard_normal(shape) - sigma**2 / 2)
 
 
+def uniform(half: float) -> Draw:
+    """About 1, by at most `half` to either side."""
+    return lambda rng, shape: rng.uniform(1 - half, 1 + half, shape)
+
+
 VARIED = lognormal(1.0)
 
 
@@ -223,7 +228,8 @@ def batching(
     users: int = 40,
     slots: int = 16,
     tokens: int = 100,
-    spread: float = 0.0,
+    draw: Draw | None = None,
+    think: float = 0.0,
     seconds: float = 60.0,
     step: float = 0.02,
     prefill: float = 0.05,
@@ -232,7 +238,8 @@ def batching(
     warm: float = 30.0,
 ) -> list[Trace]:
     """Continuous batching: each step of the engine gives every running answer a token, and admits what waits to free
-    slots at a cost per prompt. Fixed lengths (`spread` 0) and starts within `ramp` seconds make convoys.
+    slots at a cost per prompt. Fixed lengths (no `draw`), no `think` time (seconds, exponential) and starts within
+    `ramp` seconds make convoys.
 
     Latency is the time to the first token; an answer's end is that of its last.
     """
@@ -250,14 +257,14 @@ def batching(
         cost = step + 0.0005 * running.sum(axis=1) + prefill * admitted.sum(axis=1)
         cost = np.maximum(cost * (1 + jitter * rng.standard_normal(runs)), 1e-4)
         clock = np.where(idle, ready.min(axis=1) + 1e-9, clock + cost)
-        lengths = tokens * (lognormal(spread)(rng, (runs, users)) if spread else np.ones((runs, users)))
+        lengths = tokens * (draw(rng, (runs, users)) if draw is not None else np.ones((runs, users)))
         left = np.where(running, left - 1, np.where(admitted, np.maximum(np.round(lengths), 2) - 1, left))
         over = running & (left <= 0)
         run, user = np.nonzero(admitted)
         first.append((run, user, ready[run, user], clock[run] - ready[run, user]))
         run, user = np.nonzero(over)
         last.append((run, user, clock[run]))
-        ready[run, user] = clock[run] + 1e-6 * user
+        ready[run, user] = clock[run] + 1e-6 * user + (rng.exponential(think, len(run)) if think else 0.0)
         waiting = (waiting & ~admitted) | over
     return _windows(runs, begin, seconds, first, last)
 

@@ -82,7 +82,10 @@ def test_steadiness_is_told_from_growth() -> None:
 
 def test_lock_step_is_told_from_a_queue() -> None:
     for name, share in decisions.lock_steps(20, SEED).items():
-        assert share == (1.0 if name.startswith("convoys") else 0.0), name
+        if name.startswith("convoys"):
+            assert share == 1.0, name
+        else:
+            assert share <= (0.1 if "pauses" in name else 0.0), name
 
 
 def test_long_answers_do_not_bend_what_a_stage_shows() -> None:
