@@ -98,11 +98,12 @@ def print_table(
     shown = table.without(left_out)
     if table.title:
         console.print(Text(table.title, style="bold"))
-    width = _width(console, shown)
+    gap = 1 if _width(console, shown) <= console.width else 0
+    width = _width(console, shown, gap)
     target = (
         console if width <= console.width else Console(file=console.file, highlight=False, markup=False, width=width)
     )
-    target.print(_drawn(shown, styles))
+    target.print(_drawn(shown, styles, gap))
     notes = [table.caption] if table.caption else []
     notes += [f"A wider terminal and --json also have {in_words(left_out)}."] if left_out else []
     if notes:
@@ -110,12 +111,12 @@ def print_table(
     console.print()
 
 
-def _width(console: Console, table: TextTable) -> int:
-    return console.measure(_drawn(table, NO_STYLES), options=console.options.update(width=10_000)).maximum
+def _width(console: Console, table: TextTable, gap: int = 1) -> int:
+    return console.measure(_drawn(table, NO_STYLES, gap), options=console.options.update(width=10_000)).maximum
 
 
-def _drawn(table: TextTable, styles: Mapping[str, str]) -> Table:
-    drawn = ruled_table()
+def _drawn(table: TextTable, styles: Mapping[str, str], gap: int) -> Table:
+    drawn = ruled_table(gap=gap)
     for index, header in enumerate(table.headers):
         drawn.add_column(header, justify="left" if index in table.texts else "right", no_wrap=True)
     for row in table.rows:

@@ -14,7 +14,7 @@ from loadtests.harness.users.user import ModelUser
 
 class User(ModelUser):
     scenario = Scenario(
-        load=users("1,2,4,8,16,32"),
+        stages=users("1,2,4,8,16,32"),
         stage_seconds=300,
         prompt_tokens=tokens("5000"),
         turn_tokens=length("lognormal:60,1.1"),

@@ -14,10 +14,12 @@ from loadtests.harness.workload.datasets import QUESTIONS
 
 class User(ModelUser):
     scenario = Scenario(
-        load=users("1,16"),
+        stages=users("1,16"),
         stage_requests=128,
         warm_up=(0.0, False),
         dataset=str(QUESTIONS),
         output_tokens=tokens("48"),
         ignore_eos="no",
+        keep_answers=True,
+        logprobs=True,
     )

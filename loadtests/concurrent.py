@@ -15,4 +15,4 @@ from loadtests.harness.users.user import ModelUser
 
 
 class User(ModelUser):
-    scenario = Scenario(load=users("1,10-100:10"))
+    scenario = Scenario(stages=users("1,10-100:10"))

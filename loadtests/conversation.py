@@ -13,7 +13,7 @@ from loadtests.harness.users.user import ModelUser
 
 class User(ModelUser):
     scenario = Scenario(
-        load=users("10,20,40"),
+        stages=users("10,20,40"),
         stage_seconds=180,
         prompt_tokens=tokens("uniform:64-256"),
         output_tokens=tokens("uniform:64-256"),

@@ -13,7 +13,7 @@ from loadtests.harness.users.user import ModelUser
 
 class User(ModelUser):
     scenario = Scenario(
-        load=users("1"),
+        stages=users("1"),
         stage_requests=20,
         warm_up=(1, False),
         prompt_tokens=tokens("1000,4000,8000,16000,32000,64000,128000"),

@@ -12,4 +12,4 @@ from loadtests.harness.users.user import ModelUser
 
 
 class User(ModelUser):
-    scenario = Scenario(load=users("1,8,32"), prompt_tokens=tokens("128,1024,4096"), output_tokens=tokens("128"))
+    scenario = Scenario(stages=users("1,8,32"), prompt_tokens=tokens("128,1024,4096"), output_tokens=tokens("128"))

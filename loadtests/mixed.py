@@ -13,7 +13,7 @@ from loadtests.harness.users.user import ModelUser
 
 class User(ModelUser):
     scenario = Scenario(
-        load=users("20"),
+        stages=users("20"),
         stage_seconds=60,
         classes=request_classes(
             "chat: weight=3 prompt=lognormal:200,0.6 output=uniform:64-192 slo=ttft_p95=0.5,tpot_p95=0.05; "

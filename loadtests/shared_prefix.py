@@ -13,7 +13,7 @@ from loadtests.harness.users.user import ModelUser
 
 class User(ModelUser):
     scenario = Scenario(
-        load=users("16"),
+        stages=users("16"),
         stage_seconds=60,
         shared_prefix_tokens=(0, 1024),
         prompt_tokens=tokens("uniform:1152-1408"),

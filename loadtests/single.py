@@ -13,7 +13,7 @@ from loadtests.harness.users.user import ModelUser
 
 class User(ModelUser):
     scenario = Scenario(
-        load=users("1"),
+        stages=users("1"),
         stage_requests=100,
         warm_up=(0.1, True),
         prompt_tokens=tokens("10,50-400:50"),

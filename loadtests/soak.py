@@ -12,4 +12,4 @@ from loadtests.harness.users.user import ModelUser
 
 
 class User(ModelUser):
-    scenario = Scenario(load=users("16"), stage_seconds=4 * 3600, warm_up=(300.0, False))
+    scenario = Scenario(stages=users("16"), stage_seconds=4 * 3600, warm_up=(300.0, False))

@@ -12,4 +12,4 @@ from loadtests.harness.users.user import ModelUser
 
 
 class User(ModelUser):
-    scenario = Scenario(load=users("32,64"), stage_seconds=300)
+    scenario = Scenario(stages=users("32,64"), stage_seconds=300)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 MISSING = "–"
-FAILED = "failed"
+INFINITE = "failed"  # how a value is written that falls among failed requests
 MOST_DIGITS = 6  # of a ratio
 FIGURE_SPACE, POINT_SPACE = "\u2007", "\u2008"  # as wide as a digit and as a decimal point
 
@@ -20,7 +20,7 @@ FIGURE_SPACE, POINT_SPACE = "\u2007", "\u2008"  # as wide as a digit and as a de
 def significant(value: float, digits: int = 3) -> str:
     """Rounded to so many significant digits, thousands apart: 0.0482, 41.2, 1,235. Whole digits are never dropped."""
     if math.isinf(value):
-        return FAILED
+        return INFINITE
     if value == 0:
         return "0"
     decimals = max(digits - 1 - math.floor(math.log10(abs(_rounded(value, digits)))), 0)
@@ -32,7 +32,7 @@ def format_seconds(seconds: float | None) -> str:
     if seconds is None:
         return MISSING
     if math.isinf(seconds):
-        return FAILED
+        return INFINITE
     if seconds == 0:
         return "0 s"
     size = abs(_rounded(seconds, 3))  # 0.9996 s is 1.00 s, not 1000 ms

@@ -8,13 +8,11 @@ An operand that was not observed makes the whole formula `None`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-class Formula:
+class Formula(Struct, frozen=True):
     """Arithmetic on formulas makes formulas."""
-
-    __slots__ = ()
 
     def __sub__(self, other: Formula) -> Formula:
         return Difference(self, other)
@@ -23,8 +21,7 @@ class Formula:
         return Quotient(self, divisor)
 
 
-@dataclass(frozen=True, slots=True)
-class Field(Formula):
+class Field(Formula, frozen=True):
     """A field of the record."""
 
     name: str
@@ -33,8 +30,7 @@ class Field(Formula):
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Between(Formula):
+class Between(Formula, frozen=True):
     """Seconds from one stamp to another; of several starts, the first that was observed."""
 
     start: Formula
@@ -44,8 +40,7 @@ class Between(Formula):
         return f"{self.end} − {_enclosed(self.start)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Difference(Formula):
+class Difference(Formula, frozen=True):
     left: Formula
     right: Formula
 
@@ -53,8 +48,7 @@ class Difference(Formula):
         return f"{self.left} − {_enclosed(self.right)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Quotient(Formula):
+class Quotient(Formula, frozen=True):
     """The divisor must be `Positive`, so that nothing is divided by zero."""
 
     top: Formula
@@ -64,8 +58,7 @@ class Quotient(Formula):
         return f"{_enclosed(self.top)} ÷ {_enclosed(self.bottom.of)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Positive(Formula):
+class Positive(Formula, frozen=True):
     """`of` where it is above zero, else nothing."""
 
     of: Formula
@@ -74,8 +67,7 @@ class Positive(Formula):
         return str(self.of)
 
 
-@dataclass(frozen=True, slots=True)
-class FirstOf(Formula):
+class FirstOf(Formula, frozen=True):
     """The first of several that was observed."""
 
     first: Formula
@@ -85,8 +77,7 @@ class FirstOf(Formula):
         return f"{self.first}, else {self.second}"
 
 
-@dataclass(frozen=True, slots=True)
-class Where(Formula):
+class Where(Formula, frozen=True):
     """`of` where the record's `field` equals `value`, else nothing."""
 
     field: str
@@ -97,16 +88,14 @@ class Where(Formula):
         return f"{self.of}, where {self.field} = {self.value}"
 
 
-@dataclass(frozen=True, slots=True)
-class Constant(Formula):
+class Constant(Formula, frozen=True):
     value: float
 
     def __str__(self) -> str:
         return f"{self.value:g}"
 
 
-@dataclass(frozen=True, slots=True)
-class Longest(Formula):
+class Longest(Formula, frozen=True):
     """Seconds of the longest gap in `field`, a list of nanoseconds; nothing where it is empty."""
 
     field: str
@@ -115,8 +104,7 @@ class Longest(Formula):
         return f"max({self.field})"
 
 
-@dataclass(frozen=True, slots=True)
-class Missing(Formula):
+class Missing(Formula, frozen=True):
     """1 where the record's `field` was not observed, else 0."""
 
     field: str
@@ -125,8 +113,7 @@ class Missing(Formula):
         return f"{self.field} missing"
 
 
-@dataclass(frozen=True, slots=True)
-class Given(Formula):
+class Given(Formula, frozen=True):
     """`of` where `known` was observed too, else nothing."""
 
     of: Formula
@@ -136,8 +123,7 @@ class Given(Formula):
         return f"{self.of}, where {self.known} is known"
 
 
-@dataclass(frozen=True, slots=True)
-class Magnitude(Formula):
+class Magnitude(Formula, frozen=True):
     """Without its sign."""
 
     of: Formula
@@ -149,8 +135,7 @@ class Magnitude(Formula):
 # Flags: 1 or 0, and never nothing.
 
 
-@dataclass(frozen=True, slots=True)
-class Is(Formula):
+class Is(Formula, frozen=True):
     """1 where the record's `field` equals `value`."""
 
     field: str
@@ -160,8 +145,7 @@ class Is(Formula):
         return f"{self.field} = {self.value}"
 
 
-@dataclass(frozen=True, slots=True)
-class Known(Formula):
+class Known(Formula, frozen=True):
     """1 where `of` was observed."""
 
     of: Formula
@@ -170,8 +154,7 @@ class Known(Formula):
         return f"{_enclosed(self.of)} known"
 
 
-@dataclass(frozen=True, slots=True)
-class Below(Formula):
+class Below(Formula, frozen=True):
     """1 where `of` was observed and is less than `limit`."""
 
     of: Formula
@@ -181,8 +164,7 @@ class Below(Formula):
         return f"{_enclosed(self.of)} < {self.limit:g}"
 
 
-@dataclass(frozen=True, slots=True)
-class Above(Formula):
+class Above(Formula, frozen=True):
     """1 where `of` was observed and is more than `limit`."""
 
     of: Formula
@@ -192,8 +174,7 @@ class Above(Formula):
         return f"{_enclosed(self.of)} > {self.limit:g}"
 
 
-@dataclass(frozen=True, slots=True)
-class Both(Formula):
+class Both(Formula, frozen=True):
     """1 where two flags are 1."""
 
     one: Formula
@@ -203,8 +184,7 @@ class Both(Formula):
         return f"{_enclosed(self.one)} and {_enclosed(self.other)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Either(Formula):
+class Either(Formula, frozen=True):
     """1 where at least one of two flags is 1."""
 
     one: Formula
@@ -214,8 +194,7 @@ class Either(Formula):
         return f"{_enclosed(self.one)} or {_enclosed(self.other)}"
 
 
-@dataclass(frozen=True, slots=True)
-class AtMost(Formula):
+class AtMost(Formula, frozen=True):
     """1 where `of` is at most `limit`, else 0."""
 
     of: Formula
@@ -225,8 +204,7 @@ class AtMost(Formula):
         return f"{_enclosed(self.of)} ≤ {self.limit:g}"
 
 
-@dataclass(frozen=True, slots=True)
-class ZeroAbove(Formula):
+class ZeroAbove(Formula, frozen=True):
     """0 where `of` is above `limit`, else nothing."""
 
     of: Formula
@@ -236,8 +214,7 @@ class ZeroAbove(Formula):
         return f"0 if {_enclosed(self.of)} > {self.limit:g}"
 
 
-@dataclass(frozen=True, slots=True)
-class OneUnless(Formula):
+class OneUnless(Formula, frozen=True):
     """1 where `flag` is 0, else nothing."""
 
     flag: Formula
@@ -246,8 +223,7 @@ class OneUnless(Formula):
         return f"1 unless {_enclosed(self.flag)}"
 
 
-@dataclass(frozen=True, slots=True)
-class ByOutcome(Formula):
+class ByOutcome(Formula, frozen=True):
     """One formula for requests that ended `ok`, one for those that were `cut_off`, one for all failures. One that was
     `unsent` has no value."""
 

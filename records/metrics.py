@@ -102,7 +102,7 @@ REQUEST_METRICS: tuple[Metric, ...] = (
         Between(T_SEND, T_FIRST),
         "attempted",
         "time to first token",
-        shown=Shown(table=TAILS, compared=TAILS, chart=("p95", "p99")),
+        shown=Shown(table=TAILS, compared=TAILS, chart=("p95", "p99"), exported=True),
         since_due="ttft_user",
     ),
     Metric(
@@ -233,7 +233,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         "tokens whose stamps fall into the window ÷ window",
         "output tokens per second over all requests",
         "higher",
-        Shown(table=VALUE, compared=VALUE, chart=VALUE, live=VALUE),
+        Shown(table=VALUE, compared=VALUE, chart=VALUE, live=VALUE, exported=True),
     ),
     Quantity("user_throughput", "per user", "tokens/s", "1 ÷ median TPOT", "speed of one user's stream", "higher"),
     Quantity(
@@ -303,6 +303,33 @@ QUANTITIES: tuple[Quantity, ...] = (
     Quantity("client_error", "TTFT ±", "s", "by calibration, at p99", "error of the load generator's own"),
 )
 QUANTITY_BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
+
+# What the load generator's exporter shows of the run besides metrics and quantities, by loadtests/harness/live/.
+MOMENTARY: tuple[Quantity, ...] = (
+    Quantity("stage_index", "stage", "", "at this moment", "which stage is on, from 0"),
+    Quantity("users", "users", "users", "at this moment", "of all processes; closed loops only"),
+    Quantity("in_flight", "in flight", "requests", "at this moment", "requests that are due and have not ended"),
+    Quantity(
+        "recent_offered_rate",
+        "offered",
+        "req/s",
+        "requests scheduled ÷ seconds, of the last ten",
+        "the load that is planned at this moment; open loops only",
+    ),
+)
+TOTALS: tuple[Quantity, ...] = (
+    Quantity("requests", "requests", "requests", "since the run's start", "requests that have ended, by outcome"),
+    Quantity(
+        "good_requests",
+        "good",
+        "requests",
+        "since the run's start",
+        "requests that met every objective, their class's too; absent without objectives",
+    ),
+    Quantity("output_tokens", "output", "tokens", "since the run's start", "of requests that have ended"),
+    Quantity("prompt_tokens", "prompt", "tokens", "since the run's start", "of requests that have ended"),
+)
+"""Counters, each with the suffix `_total`."""
 
 
 Surface = Literal["table", "compared", "chart", "live"]

@@ -70,7 +70,9 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
     reasoning_tokens: int | None = None  # of the output, shown or hidden
     unseen_tokens: int = 0  # of the output, that no chunk showed: hidden reasoning
     finish_reason: str | None = None
-    text: str | None = None  # the answer, kept only where the server sent no usage, so that its tokens can be counted
+    text: str | None = None  # the answer, where it was to be kept, or its tokens are to be counted for want of usage
+    token_ends: tuple[int, ...] = ()  # characters of the text up to the end of each token, where the server tells …
+    logprobs: tuple[float, ...] = ()  # … the natural logarithms of the tokens' probabilities
     answer_digest: str | None = None  # of the generated text: equal answers have equal digests
     streamed: bool = True
     retry_after: float | None = None  # seconds that a refusing server asks its client to wait

@@ -11,6 +11,7 @@ formula, for whole columns by the analysis.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
@@ -34,7 +35,7 @@ UNJUDGED = ("cut_off", "unsent")  # censored, and the load generator's own failu
 NO_FAILURE = ("ok", *UNJUDGED)
 FAILURES_BORNE = 0.05  # share of failed requests above which a stage is no evidence that a load can be served
 
-Answer = Literal["met", "missed", "not enough evidence"]
+SloAnswer = Literal["met", "missed", "not enough evidence"]
 Claim = Literal["better", "worse", "alike", "not shown"]
 """`alike`: the whole interval lies within the practical margin. `not shown`: chance, or too few runs."""
 
@@ -64,6 +65,13 @@ def percentile(ascending: Ascending, q: float) -> float:
     """The nearest-rank percentile of ascending values, for q in (0, 1]: the smallest value that at least a share q do
     not exceed."""
     return float(ascending[nearest_rank(len(ascending), q) - 1])
+
+
+def weighted_percentile(ascending: Ascending, weights_up_to: Ascending, q: float) -> float:
+    """The nearest-rank percentile of ascending values, each of which stands for several: `weights_up_to` each value is
+    the weight of those that do not exceed it, and rises."""
+    reached = q * float(weights_up_to[len(weights_up_to) - 1]) * (1 - 1e-12)  # sums of weights are a hair off
+    return float(ascending[bisect_left(weights_up_to, reached)])
 
 
 def lower_bound(formula: Formula) -> tuple[Formula, Formula]:
@@ -112,7 +120,14 @@ def within(formula: Formula | None, limit: float, absent_is_good: str | None = N
     )
 
 
-def overall(answers: Sequence[Answer]) -> Answer:
+def answer_of(low: float | None, high: float | None, q: float) -> SloAnswer:
+    """Do at least a share q of the requests keep the limit? By the interval of the share of those that did."""
+    if low is not None and low >= q:
+        return "met"
+    return "missed" if high is not None and high < q else "not enough evidence"
+
+
+def overall(answers: Sequence[SloAnswer]) -> SloAnswer:
     """Of several objectives: missed where one is missed, met where all are met."""
     if "missed" in answers:
         return "missed"
@@ -143,5 +158,22 @@ def difference_of(
         return ("better" if gain > 1 else "worse"), None
     if 1 / margin <= low and high <= margin:
         return "alike", f"within the practical margin of {margin:g}"
-    chance = "the difference may be chance"
-    return "not shown", chance if p > SIGNIFICANCE else f"below the practical margin of {margin:g}"
+    return "not shown", "the difference may be chance" if p > SIGNIFICANCE else _below(margin)
+
+
+def difference_of_brackets(
+    ratio: float | None, low: float, high: float, margin: float = MARGIN
+) -> tuple[Claim, str | None]:
+    """The same of two capacities, each of which lies between two measured loads: the ratio lies between `low` and
+    `high` for certain. Over an engine that meets its objectives at no measured load (`ratio` is `None`) no margin is
+    asked."""
+    if low >= 1 and (ratio is None or ratio >= margin):
+        return "better", None
+    if high <= 1 and (ratio is None or ratio <= 1 / margin):
+        return "worse", None
+    overlap = low < 1 < high
+    return "not shown", "the brackets of measured loads overlap" if overlap else _below(margin)
+
+
+def _below(margin: float) -> str:
+    return f"below the practical margin of {margin:g}"

@@ -7,9 +7,9 @@ from typing import Literal
 
 from records.formatting import format_seconds
 
-Role = Literal["locate", "refine", "below", "above"]
-Verdict = Literal["met", "missed", "undecided"]
-State = Literal["running", "found", "undecided", "missed at the lowest load", "met at the highest load"]
+ProbeRole = Literal["locate", "refine", "below", "above"]
+ProbeVerdict = Literal["met", "missed", "undecided"]
+SearchState = Literal["running", "found", "undecided", "missed at the lowest load", "met at the highest load"]
 
 ERROR_RATE = "The error rate is calibrated by simulation, not proven: see docs/statistics.md."
 
@@ -30,8 +30,8 @@ class ProbeRecord:
 
     stage: int
     load: float
-    role: Role
-    verdict: Verdict
+    role: ProbeRole
+    verdict: ProbeVerdict
     requests: int
     shares: tuple[ProbeShare, ...] = ()
 
@@ -48,7 +48,7 @@ class SearchRecord:
     unit: str
     objectives: tuple[str, ...]
     precision: float
-    state: State = "running"
+    state: SearchState = "running"
     estimate: float | None = None
     met: float | None = None
     missed: float | None = None

@@ -34,7 +34,8 @@ class StagePlan:
 
     `bound` limits, in seconds, what cannot be known beforehand: how far the warm-up is prolonged until every user has
     had an answer, and how long the load is held until the window is answered. `asks` are settings of the workload that
-    hold in this stage alone, as text: `{"prompt_tokens": "200"}`.
+    hold in this stage alone, as text: `{"prompt_tokens": "200"}`. A `brief` stage says where to measure: a longer one
+    of the same load takes its place.
     """
 
     load: Load
@@ -44,6 +45,7 @@ class StagePlan:
     name: str | None = None
     asks: Mapping[str, str] = field(default_factory=dict)
     drains: bool = False  # an open loop sends nothing once the window is over
+    brief: bool = False
 
     @property
     def label(self) -> str:

@@ -180,3 +180,5 @@ COUNTERS: Mapping[str, Source] = {
         ("enginebench_gpu_energy_joules_total", Published("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 1e-3)),
     ),
 }
+LOAD_GENERATOR_GAUGES = ("client_cpu", "loop_lag", "run_delay")
+"""Fields of `TelemetrySample`: of a stage, those of the process of the load generator with the largest mean."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from records.rules import Answer, is_failure
+from records.rules import SloAnswer, is_failure
 from records.slo import Objective
 from records.stage import StagePlan
 
@@ -143,12 +143,13 @@ class Finding:
 
 
 def keys_of(plan: Sequence[StagePlan]) -> dict[int, StageKey]:
-    """Of all planned stages, by index. Where loads repeat, the later ones are numbered."""
-    labels = [stage.label for stage in plan]
-    earlier = [labels[:index].count(label) for index, label in enumerate(labels)]
+    """Of all planned stages, by index. Where loads repeat, the later ones are numbered, but for those that take the
+    place of brief ones."""
+    labels = [None if stage.brief else stage.label for stage in plan]
+    earlier = [labels[:index].count(stage.label) for index, stage in enumerate(plan)]
     return {
-        index: StageKey(index, f"{label} #{before + 1}" if before else label)
-        for index, (label, before) in enumerate(zip(labels, earlier, strict=True))
+        index: StageKey(index, f"{stage.label} #{before + 1}" if before else stage.label)
+        for index, (stage, before) in enumerate(zip(plan, earlier, strict=True))
     }
 
 
@@ -166,7 +167,7 @@ class Judgement:
 
     objective: Objective
     share: Estimate
-    answer: Answer
+    answer: SloAnswer
     requests_needed: float | None = None
 
 

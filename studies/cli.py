@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
+from studies.doctor import doctor
 from studies.quick.command import quick
 
 app = typer.Typer()
 app.command()(quick)
+app.command()(doctor)

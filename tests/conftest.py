@@ -26,6 +26,7 @@ LONG = (  # longest first
     "tests/validation/speed/test_soak.py",
     "tests/loadtests/scenarios/test_processes.py",
     "tests/validation/plan/test_planned_fleet.py",
+    "tests/studies/quick/",
     "tests/loadtests/calibration/",
     "tests/validation/statistics/",
     "tests/loadtests/scenarios/",

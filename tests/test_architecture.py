@@ -24,7 +24,10 @@ MAY_IMPORT = {
     "servers": {"servers", "engines", "settings"},
     "loadtests": {"loadtests", "records", "settings"},
     "analysis": {"analysis", "records", "settings"},
-    "studies": {"studies", "analysis", "loadtests", "records", "settings"},
+    "studies": {
+        *("studies", "analysis", "loadtests", "records", "settings"),
+        *("engines.machine", "engines.contract.registry"),  # what is on this machine
+    },
 }
 STANDARD_LIBRARY_ONLY = (
     "settings/schema.py",

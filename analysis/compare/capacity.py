@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 from statistics import stdev
 
 from analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
-from analysis.compare.growth import Limit, limit_of
+from analysis.compare.limit import Limit, limit_of
 from analysis.stats.estimate import t_quantile
-from analysis.stats.intervals import clopper_pearson, objective_answer, requests_needed
+from analysis.stats.intervals import clopper_pearson, requests_needed
 from analysis.stats.repeats import REPEATS, repeats_interval
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_seconds, format_share, join_labels, significant
-from records.rules import MARGIN, Answer, Claim, opposite, overall
+from records.rules import MARGIN, Claim, SloAnswer, answer_of, difference_of_brackets, opposite, overall
 from records.slo import CAPACITY_GRID, Objective, of_tier
 from records.view import Estimate, Judgement, StageView
 
 MOST_RUNS = 100  # repeats that are thought of when it is said how many would decide
-OF_SEARCH: dict[str, Answer] = {"met": "met", "missed": "missed", "undecided": "not enough evidence"}
+OF_SEARCH: dict[str, SloAnswer] = {"met": "met", "missed": "missed", "undecided": "not enough evidence"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class LoadJudgement:
     label: str
     load: float
     objectives: tuple[Judgement, ...]
-    answer: Answer
+    answer: SloAnswer
     runs: int
     requests: int
     seconds_needed: float | None = None
@@ -90,14 +90,20 @@ class SloCapacity:
         return f"{load_text(self.met)} {self.unit} ({beyond})"
 
     @property
+    def between(self) -> str:
+        """`12 and 14 users are undecided (at 12: ≈ 4.0 min more would decide)`; empty where all loads are decided."""
+        beyond = [load for load in self.undecided if load > (self.met or 0.0)]
+        undecided = [judgement for judgement in self.loads if judgement.load in beyond]
+        if not undecided:
+            return ""
+        first, labels = undecided[0], join_labels([judgement.label for judgement in undecided])
+        need = f" (at {load_text(first.load)}: {first.need})" if first.need else ""
+        return f"{labels} {'is' if labels == '1 user' else 'are'} undecided{need}"
+
+    @property
     def sentence(self) -> str:
         """What was measured, and what was not."""
-        unit, undecided = self.unit, [load for load in self.undecided if load > (self.met or 0.0)]
-        between = ""
-        if undecided:
-            between = f"; {', '.join(map(load_text, undecided))} {unit} are undecided"
-            needs = [judgement.need for judgement in self.loads if judgement.load == undecided[0]]
-            between += f" (at {load_text(undecided[0])}: {needs[0]})" if needs and needs[0] else ""
+        unit, between = self.unit, f"; {self.between}" if self.between else ""
         limit = f", limited by {self.limit.sentence}" if self.limit is not None else ""
         if self.met is None and self.missed is None:
             return f"{self.engine}: no load is known to meet {self.slo}{between}."
@@ -234,13 +240,13 @@ def _pooled(judgements: Sequence[Judgement]) -> Judgement:
             effective = min(effective, value * (1 - value) / apart)
     low, high = clopper_pearson(value, max(effective, 1e-9))
     share = Estimate(value, low, high, total, effective=effective)
-    return _with_need(Judgement(objective, share, objective_answer(share, objective.q)))
+    return _with_need(Judgement(objective, share, answer_of(share.low, share.high, objective.q)))
 
 
 def _between_runs(objective: Objective, share: Estimate, runs: Sequence[float]) -> Judgement:
     """By the spread of the runs alone, with how many requests the further repeats have that would decide: the share and
     the spread would have to stay what they are."""
-    answer, needed = objective_answer(share, objective.q), None
+    answer, needed = answer_of(share.low, share.high, objective.q), None
     if answer == "not enough evidence" and share.value is not None:
         spread, distance = stdev(runs), abs(share.value - objective.q)
         counts = range(len(runs) + 1, MOST_RUNS)
@@ -251,7 +257,7 @@ def _between_runs(objective: Objective, share: Estimate, runs: Sequence[float]) 
     return Judgement(objective, share, answer, needed)
 
 
-def _agreed(judgements: Sequence[Judgement]) -> Answer:
+def _agreed(judgements: Sequence[Judgement]) -> SloAnswer:
     answers = {judgement.answer for judgement in judgements}
     return answers.pop() if len(answers) == 1 else "not enough evidence"
 
@@ -264,7 +270,7 @@ def _with_need(judgement: Judgement) -> Judgement:
     return replace(judgement, requests_needed=float(total - judgement.share.n))
 
 
-def _certified(engine: EngineRuns, stages: Sequence[StageView], objectives: Sequence[Objective]) -> Answer | None:
+def _certified(engine: EngineRuns, stages: Sequence[StageView], objectives: Sequence[Objective]) -> SloAnswer | None:
     """The verdict of a search on a load of its own, by its certified bracket; `None` where several runs have the
     stage."""
     run = next((run for run in engine.runs if stages[0] in run.stages), None)
@@ -312,24 +318,13 @@ def compare_capacities(
     high = ours.missed / theirs.met if ours.missed is not None and theirs.met else math.inf
     value = ours.met / theirs.met if ours.met is not None and theirs.met else None
     unknown = None if value is not None else "no load is known to meet the objectives"
-    verdict, why = _claim(value, low, high, margin)
+    verdict, why = difference_of_brackets(value, low, high, margin)
     if why_not is not None:
         verdict, why = "not shown", why_not
     return CapacityComparison(ours.engine, theirs.engine, Estimate(value, low, high, why=unknown), verdict, why)
 
 
-def _claim(value: float | None, low: float, high: float, margin: float) -> tuple[Claim, str | None]:
-    """Over an engine that meets the objectives at no measured load no margin is asked."""
-    if low >= 1 and (value is None or value >= margin):
-        return "better", None
-    if high <= 1 and (value is None or value <= 1 / margin):
-        return "worse", None
-    if low >= 1 or high <= 1:
-        return "not shown", f"below the practical margin of {margin:g}"
-    return "not shown", "the brackets of measured loads overlap"
-
-
-def objective_lines(engine: EngineRuns) -> list[tuple[Answer, str]]:
+def objective_lines(engine: EngineRuns) -> list[tuple[SloAnswer, str]]:
     """For each objective its answer over all stages, and a sentence on which stages gave which."""
     objectives = engine.runs[0].objectives
     if engine.runs[0].search is not None or not objectives:  # a search has a table of its own
@@ -338,7 +333,7 @@ def objective_lines(engine: EngineRuns) -> list[tuple[Answer, str]]:
     return [_line(engine, judgements, index) for index in range(len(objectives))] if judgements else []
 
 
-def _line(engine: EngineRuns, judgements: Sequence[LoadJudgement], index: int) -> tuple[Answer, str]:
+def _line(engine: EngineRuns, judgements: Sequence[LoadJudgement], index: int) -> tuple[SloAnswer, str]:
     objective, parts = judgements[0].objectives[index].objective, []
     for answer in ("met", "not enough evidence", "missed"):
         stages = [each for each in judgements if each.objectives[index].answer == answer]

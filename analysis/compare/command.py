@@ -90,16 +90,21 @@ def show(console: Console, comparison: Comparison, summaries: Sequence[RunSummar
     from analysis.compare.headline import headline
     from analysis.compare.tables import LEFT_OUT, STYLES, criteria, tables_of
     from analysis.console import print_table
-    from analysis.summary.remarks import print_remarks, remarks
+    from analysis.first_screen import candidates_of, first_screen, print_first_screen
+    from analysis.summary.remarks import caveats_line, print_remarks, remarks
 
-    console.print(Text(headline(comparison, summaries), style="bold"))
-    console.print()
+    candidates = candidates_of(comparison, summaries)
+    print_first_screen(console, first_screen(headline(comparison, summaries), candidates))
+    findings = [*comparison.findings, *(finding for run in summaries for finding in run.findings)]
+    merged = remarks(findings, [run.label for run in summaries])
+    print_remarks(console, [remark for remark in merged if remark.severity == "invalid"])
     for table in tables_of(comparison):
         print_table(console, table, LEFT_OUT, STYLES)
     console.print(Text(criteria(comparison), style="dim"))
-    console.print()
-    findings = [*comparison.findings, *(finding for run in summaries for finding in run.findings)]
-    print_remarks(console, remarks(findings, [run.label for run in summaries]))
+    caveats = [remark for remark in merged if remark.severity != "invalid"]
+    if caveats:
+        console.print()
+        console.print(Text(caveats_line(caveats, "enginebench report"), style="dim"))
 
 
 def document(comparison: Comparison, summaries: Sequence[RunSummary]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from analysis.stats.repeats import REPEATS
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_share
 from records.metrics import Column, columns
-from records.rules import FAILURES_BORNE, MARGIN, Answer
+from records.rules import FAILURES_BORNE, MARGIN, SloAnswer
 from records.slo import of_tier
 from records.view import Estimate, Finding, in_order
 
@@ -57,7 +57,7 @@ class ServedLoad:
     load: float
     unit: str
     tokens: Estimate  # output tokens/s, over the runs
-    answer: Answer | None
+    answer: SloAnswer | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from analysis.compare.capacity import SloCapacity, load_text
+from analysis.compare.capacity import load_text
 from analysis.compare.comparison import Comparison
 from analysis.compare.engine_runs import DECIDING, EngineRuns, engine_runs_of, since_due
 from analysis.compare.likeness import number_format
+from analysis.compare.metric_comparison import MetricComparison
 from analysis.compare.tables import ratio_text
 from analysis.stats.repeats import REPEATS
 from analysis.summary.run_summary import RunSummary
@@ -17,7 +18,6 @@ from records.formatting import format_interval, format_ratio, format_seconds, fo
 from records.rules import FAILURES_BORNE
 
 NAMED = 3  # engines behind the best one that a headline names; the table has all
-TRADE_OFF = "; at those loads"
 
 
 def headline(comparison: Comparison, summaries: Sequence[RunSummary]) -> str:
@@ -30,13 +30,31 @@ def headline(comparison: Comparison, summaries: Sequence[RunSummary]) -> str:
     if comparison.stage is None and not comparison.capacities:
         return "These runs have no stage in common, so nothing is compared."
     if any(capacity.met is not None for capacity in comparison.capacities):
-        sentence = _capacities(comparison, engines)
+        sentence = _capacities(comparison)
     elif comparison.capacities:
         sentence = f"No engine is known to meet {comparison.capacities[0].slo} at any load"
         sentence += f"; {_tokens(comparison, engines)}" if comparison.stage is not None else ""
     else:
         sentence = _tokens(comparison, engines)
-    return " ".join([f"{sentence}{_claim(comparison, TRADE_OFF in sentence)}", *_answers(comparison)])
+    if (tokens := _no_difference(comparison)) is not None:
+        verdict = "Both are alike" if tokens.verdict == "alike" else "No difference is shown"
+        claim = f", over {min(comparison.runs.values())} repeats ({tokens.why})."
+        sentence = f"{verdict}: {sentence}"
+    else:
+        claim = _claim(comparison)
+    return " ".join([f"{sentence}{claim}", *_first_tokens(comparison, engines), *_answers(comparison)])
+
+
+def _no_difference(comparison: Comparison) -> MetricComparison | None:
+    """The tokens of two engines that were repeated often enough and do not differ, where that is all that speaks
+    against a winner."""
+    best, *others = comparison.engines
+    if comparison.capacities or len(others) > 1 or comparison.unlike or min(comparison.runs.values()) < REPEATS:
+        return None
+    tokens = comparison.of(comparison.stage, best, DECIDING, others[0])
+    if comparison.why is None or tokens is None or tokens.why is None or tokens.why not in comparison.why:
+        return None
+    return tokens if tokens.verdict in {"alike", "not shown"} else None
 
 
 def _alone(comparison: Comparison, engine: EngineRuns) -> str:
@@ -81,8 +99,8 @@ def _answers(comparison: Comparison) -> list[str]:
     return [sentence for sentence in sentences.values() if sentence is not None]
 
 
-def _capacities(comparison: Comparison, engines: Mapping[str, EngineRuns]) -> str:
-    """`a holds 20 users within TTFT p95 ≤ 500 ms, b 14 (1.43× [1, 1.71]); at those loads TPOT p50 is 47 and 32 ms`"""
+def _capacities(comparison: Comparison) -> str:
+    """`a holds 20 users within TTFT p95 ≤ 500 ms; b 14 (1.43× [1, 1.71])`"""
     best, *others = comparison.engines
     first = comparison.capacity(best)
     assert first is not None, "the best one meets the objectives somewhere"
@@ -90,33 +108,18 @@ def _capacities(comparison: Comparison, engines: Mapping[str, EngineRuns]) -> st
     sentence += "" if first.missed is not None else ", the most that was measured"
     rest = [_behind(comparison, best, other) for other in others[:NAMED]]
     rest += [f"{len(others) - NAMED} others less"] if len(others) > NAMED else []
-    sentence += f"; {in_words(rest)}"
-    if len(others) == 1:
-        sentence += _trade_off(comparison, engines, best, others[0])
-    return sentence
+    return f"{sentence}; {in_words(rest)}"
 
 
 def _behind(comparison: Comparison, best: str, other: str) -> str:
     capacity, ratio = comparison.capacity(other), comparison.capacity_ratio(best, other)
     if capacity is None or capacity.met is None:
         missed = None if capacity is None else capacity.missed
-        beyond = "" if missed is None else f" and misses them at {load_text(missed)}"
-        return f"{other} is known to meet them at no load{beyond}"
+        them = comparison.capacities[0].them
+        beyond = "" if missed is None else f" and misses {them} at {load_text(missed)}"
+        return f"{other} is known to meet {them} at no load{beyond}"
     held = f"{other} {load_text(capacity.met)}"
     return held if ratio is None or ratio.ratio.value is None else f"{held} ({ratio_text(ratio.ratio)})"
-
-
-def _trade_off(comparison: Comparison, engines: Mapping[str, EngineRuns], best: str, other: str) -> str:
-    """Each at its own capacity: what the users get there."""
-    speeds = [_time_per_token(engines[label], comparison.capacity(label)) for label in (best, other)]
-    if None in speeds:
-        return ""
-    return f"{TRADE_OFF} TPOT p50 is {format_seconds(speeds[0])} and {format_seconds(speeds[1])}"
-
-
-def _time_per_token(engine: EngineRuns, capacity: SloCapacity | None) -> float | None:
-    stage = None if capacity is None else capacity.stage
-    return None if stage is None else engine.value(stage, "tpot", "p50")
 
 
 def _tokens(comparison: Comparison, engines: Mapping[str, EngineRuns]) -> str:
@@ -132,6 +135,19 @@ def _tokens(comparison: Comparison, engines: Mapping[str, EngineRuns]) -> str:
         sentence = f"{best} served the most tokens at {stage}: {in_words(_margins(comparison, best, others))}"
     formats = {name for engine in engines.values() if (name := number_format(engine.runs[0]))}
     return sentence + (f" ({' against '.join(sorted(formats))})" if len(formats) > 1 else "")
+
+
+def _first_tokens(comparison: Comparison, engines: Mapping[str, EngineRuns]) -> list[str]:
+    """What the users of two engines wait for, where tokens decide."""
+    best, *others = comparison.engines
+    if comparison.capacities or len(others) > 1 or comparison.stage is None:
+        return []
+    ttft = "ttft_user" if since_due([run for engine in engines.values() for run in engine.runs]) else "ttft"
+    ours, theirs = (engines[label].value(comparison.stage, ttft, "p95") for label in (best, others[0]))
+    if ours is None or theirs is None or math.inf in (ours, theirs):
+        return []
+    times = f"{format_seconds(ours)}, those of {others[0]} within {format_seconds(theirs)}"
+    return [f"95 % of its first tokens came within {times}."]
 
 
 def _margins(comparison: Comparison, best: str, others: Sequence[str]) -> list[str]:
@@ -152,10 +168,10 @@ def _times(comparison: Comparison, best: str, other: str, of: str) -> str:
     return f"{ratio_text(tokens.ratio)} {of}{other}"
 
 
-def _claim(comparison: Comparison, trade_off: bool) -> str:
+def _claim(comparison: Comparison) -> str:
     runs = min(comparison.runs.values())
     if comparison.why is None:
-        return f" ({runs} repeats)." if trade_off else f", over {runs} repeats."
+        return f", over {runs} repeats."
     if runs >= REPEATS:
         return f". No winner is named: {comparison.why}."
     which = " in this run" if runs == 1 else f" in these {runs} runs"

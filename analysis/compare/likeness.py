@@ -14,7 +14,7 @@ from records.view import Finding, StageView
 # Settings that may differ: what they do to lengths and stages shows there, at the stage of the comparison.
 SOFT_SETTINGS = {
     *("seed", "prompt_set", "same_prompts", "ignore_eos", "prompt_length_measured", "request_timeout"),
-    *("load", "stage_seconds", "stage_requests", "warm_up"),
+    *("stages", "stage_seconds", "stage_requests", "warm_up"),
     "context",  # the server's own; it limits lengths
 }
 LENGTH_TOLERANCE = 0.1
@@ -161,7 +161,8 @@ def _at(first: RunSummary, other: RunSummary, label: str | None) -> Iterator[Fin
         evidence = f"{names} took {shares} of their prompt tokens from a prefix cache"
         remedy = "give every run prompts of its own, or restart the servers between runs"
         yield Finding(Unlikeness.WORKLOAD.kind, "warn", evidence, remedy, one.key, other.label)
-    if abs(one.seconds - two.seconds) > LENGTH_TOLERANCE * max(one.seconds, two.seconds):
+    of_requests = all(run.workload.get("stage_requests") for run in (first, other))  # their time is a result
+    if not of_requests and abs(one.seconds - two.seconds) > LENGTH_TOLERANCE * max(one.seconds, two.seconds):
         evidence = f"{names} were measured over {format_seconds(one.seconds)} and {format_seconds(two.seconds)}"
         remedy = "give both stages of the same length"
         yield Finding(Unlikeness.WORKLOAD.kind, "warn", evidence, remedy, one.key, other.label)

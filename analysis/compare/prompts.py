@@ -14,14 +14,15 @@ from pathlib import Path
 
 import polars as pl
 
+from analysis.data.answers import ASKED, Difference, difference_of, kept_answers
 from analysis.stats.repeats import ratio_interval
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_share
+from records.request import RequestRecord
 from records.stage import SECOND
 from records.view import Estimate
 
 LEAST_PROMPTS = 10  # in common, below which two runs are not paired by prompt
-ASKED = ("prompt_id", "planned_output_tokens")  # what makes two requests the same question
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ class SameAnswers:
     repeated: int
     steady: int
     why: str | None = None
+    difference: Difference | None = None  # where texts were kept
 
     def sentence(self, baseline: str) -> str | None:
         """`None` where all answers are the baseline's, or none were compared."""
@@ -118,6 +120,8 @@ class SameAnswers:
         if self.steady < self.repeated:
             own = f"{self.repeated - self.steady:,} of the {self.repeated:,} sent to it again"
             sentence += f"; {self.engine} itself varies on {own}"
+        if self.difference is not None and self.difference.words:
+            sentence += f"; they differ {self.difference.words}"
         return f"{sentence}."
 
     @property
@@ -141,7 +145,14 @@ def same_answers(engine: Sequence[RunSummary], baseline: Sequence[RunSummary], s
     identical = both.filter(one_answer & (pl.col("answers") == pl.col("answers_other")))
     again = ours.filter(pl.col("times") > 1)
     why = None if len(both) else "no prompt in common"
-    return SameAnswers(label, len(both), len(identical), len(again), len(again.filter(one_answer)), why)
+    difference = difference_of(_texts(engine, stage), _texts(baseline, stage))
+    return SameAnswers(label, len(both), len(identical), len(again), len(again.filter(one_answer)), why, difference)
+
+
+def _texts(runs: Sequence[RunSummary], label: str) -> list[RequestRecord]:
+    """The answers of a stage that were kept with their texts."""
+    places = [(run, stage.index) for run in runs if (stage := run.at(label)) is not None]
+    return [one for run, index in places for one in kept_answers(Path(run.folder), run.workload) if one.stage == index]
 
 
 def _digests(runs: Sequence[RunSummary], label: str) -> pl.DataFrame | None:

@@ -24,6 +24,7 @@ from records.formatting import (
     format_ratio,
     format_share,
     format_value,
+    in_words,
     significant,
 )
 from records.metrics import Column
@@ -33,6 +34,7 @@ from records.view import Estimate
 BASELINE, NOT_CLAIMED, ANSWERS = "baseline", "not claimed", "same answers"
 STYLES = {"better": "green", "worse": "bold red", NOT_CLAIMED: "yellow", "met": "green", "missed": "bold red"}
 LEFT_OUT = (
+    "limited by",
     *("Welch", "by prompt", "Mann–Whitney", "Cohen's d", "Cliff's δ", "MAD", "median", "mean", "difference"),
     ANSWERS,
 )
@@ -100,7 +102,7 @@ def _capacities(comparison: Comparison) -> TextTable:
 def _loads(comparison: Comparison) -> TextTable:
     """Every engine at every load."""
     judged = any(load.answer is not None for load in comparison.loads)
-    headers = ("load", "engine", "within the SLO", "output tokens/s", "ratio", "p", "verdict", ANSWERS, "differs in")
+    headers = ("load", "engine", "SLO", "output tokens/s", "ratio", "p", "verdict", ANSWERS)
     labels = {load.stage: None for load in comparison.loads}
     answers = {each.engine: each.text for each in comparison.answers if each.prompts}
     by_place = {(load.stage, load.engine): load for load in comparison.loads}
@@ -110,21 +112,23 @@ def _loads(comparison: Comparison) -> TextTable:
         for index, engine in enumerate(here):
             cells = _load(comparison, by_place[label, engine])
             same = answers.get(engine, "") if label == comparison.stage else ""
-            rows.append((label if index == 0 else "", engine, *cells, same, comparison.differs.get(engine, "")))
+            rows.append((label if index == 0 else "", engine, *cells, same))
     caption = f"Ratios over {comparison.baseline}, with 95 % intervals over runs: above 1 is better."
     why = dict.fromkeys(each.why for each in comparison.answers if each.why)
     if answers:
         caption += f" {ANSWERS.capitalize()}: of the prompts that both answered at {comparison.stage}, in every run."
     elif why:
         caption += f" Answers are not compared ({'; '.join(map(str, why))})."
-    table = TextTable("Every load", headers, tuple(rows), (0, 1, 2, 6, 7, 8), caption)
-    unused = {"within the SLO": not judged, ANSWERS: not answers, "differs in": not comparison.differs}
+    different = in_words([f"{engine} ({what})" for engine, what in comparison.differs.items()])
+    caption += f" Unlike the other runs: {different}." if different else ""
+    table = TextTable("Every load", headers, tuple(rows), (0, 1, 2, 6, 7), caption)
+    unused = {"SLO": not judged, ANSWERS: not answers}
     return table.without([header for header, is_unused in unused.items() if is_unused])
 
 
 def _load(comparison: Comparison, load: ServedLoad) -> tuple[str, ...]:
     tokens = " ".join(filter(None, (format_value(load.tokens.value, ""), format_interval(*interval_of(load.tokens)))))
-    answer = load.answer or MISSING
+    answer = "undecided" if load.answer == "not enough evidence" else load.answer or MISSING
     if load.engine == comparison.baseline:
         return answer, tokens, "1", "", BASELINE
     found = comparison.of(load.stage, load.engine, DECIDING)

@@ -43,8 +43,9 @@ def _kind_of(hint: Any) -> pl.DataType:
     return next((_KINDS[arm] for arm in arms if arm in _KINDS), pl.String())
 
 
+LINES_ONLY = {"token_ends", "logprobs"}  # of answers that were kept: read where they are compared
 _HINTS = typing.get_type_hints(RequestRecord, include_extras=True)
-SCHEMA = pl.Schema({name: _kind_of(hint) for name, hint in _HINTS.items()})
+SCHEMA = pl.Schema({name: _kind_of(hint) for name, hint in _HINTS.items() if name not in LINES_ONLY})
 LISTS = [name for name, kind in SCHEMA.items() if isinstance(kind, pl.List)]
 
 # Lists are most of a run's bytes. Polars parses their text, on all cores, in half of the time that a Python number for
@@ -123,7 +124,7 @@ def _read(block: bytes, malformed: int) -> Lines:
 
 def _fits(record: RequestRecord | SentRecord) -> bool:
     """Whether each of its numbers fits into its column."""
-    for name in record.__struct_fields__:
+    for name in SCHEMA.keys() & set(record.__struct_fields__):
         value = getattr(record, name)
         most = 1 << (31 if SCHEMA[name] == pl.Int32 else 63)
         if any(not -most <= number < most for number in (value if name in LISTS else [value]) if type(number) is int):
@@ -150,7 +151,8 @@ def table_of(records: Sequence[RequestRecord]) -> pl.DataFrame:
     if not records:
         return pl.DataFrame(schema=SCHEMA)
     columns = zip(*map(msgspec.structs.astuple, records), strict=True)
-    table = pl.DataFrame([_series(name, values) for name, values in zip(SCHEMA, columns, strict=True)])
+    named = zip(_HINTS, columns, strict=True)
+    table = pl.DataFrame([_series(name, values) for name, values in named if name in SCHEMA])
     return table.with_columns(_list_of(name) for name in LISTS if table.schema[name] == pl.String)
 
 

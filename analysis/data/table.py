@@ -147,7 +147,7 @@ def sink(tables: Callable[[], Iterator[pl.DataFrame]], path: Path) -> None:
             table = table if predicate is None else table.filter(predicate)
             yield table if columns is None else table.select(columns)
 
-    partial = path.with_name(f"{path.name}.partial")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")  # another command may be making the same table
     partial.touch()  # the error of Python, where it cannot be written
     widest = pl.Int64()
     for kind in (pl.UInt32(), widest):

@@ -74,10 +74,16 @@ class Window:
 
 
 def windows_of(run: RunData) -> list[Window]:
-    """The windows that the run reached. One that was barely begun is not measured."""
+    """The windows that the run reached. One that was barely begun is not measured, and of a load that was looked at
+    briefly first the longest one counts."""
     keys = keys_of(run.meta.plan)
     reached = [_reached(run, stage, keys[stage.index]) for stage in run.meta.stages]
-    return [window for window in reached if window is not None]
+    longest: dict[str, Window] = {}
+    for window in filter(None, reached):
+        known = longest.get(window.key.label)
+        if known is None or window.seconds >= known.seconds:
+            longest[window.key.label] = window
+    return sorted(longest.values(), key=lambda window: window.key.index)
 
 
 def _reached(run: RunData, stage: Stage, key: StageKey) -> Window | None:

@@ -21,11 +21,6 @@ class Alternative:
     plan: Plan | None
     refused: str | None = None
 
-    @property
-    def planned(self) -> Plan:
-        assert self.plan is not None
-        return self.plan
-
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
@@ -61,17 +56,31 @@ class Alternatives:
         return min(self.planned.values(), key=self.coordinates)
 
     @property
+    def ranked(self) -> tuple[Alternative, ...]:
+        """The cheapest first, those without a plan last."""
+        planned = [alternative for alternative in self.all if alternative.plan is not None]
+        ordered = sorted(planned, key=lambda alternative: self.coordinates(self.planned[alternative.name]))
+        return (*ordered, *(alternative for alternative in self.all if alternative.plan is None))
+
+    @property
     def sentence(self) -> str:
-        """The answer: the cheapest, what the others cost more, and which of them are worth that."""
+        """The answer: of several the cheapest, and what the others need. Empty where none could be planned."""
+        if not self.planned:
+            return ""
         plan = self.cheapest
-        names = {id(other): name for name, other in self.planned.items()}
-        name = names[id(plan)]
-        parts = [f"{plan.goal}: {name} costs the least, {self._needed(plan)}"]
-        others = [f"{other} needs {self._needed(its)}" for other, its in self.planned.items() if other != name]
-        front = [other for other in self.planned if self.dominated_by(other) is None]
-        parts += others
-        parts.append(f"on the Pareto front: {', '.join(front)}" if len(front) > 1 else f"{name} dominates all others")
+        if len(self.all) == 1:
+            return plan.sentence
+        name = next(name for name, other in self.planned.items() if other is plan)
+        least = "costs the least" if self.priced else "needs the fewest"
+        parts = [f"{plan.goal}: {name} {least}, {self._needed(plan)}"]
+        parts += [f"{other} needs {self._needed(its)}" for other, its in self.planned.items() if other != name]
         return "; ".join(parts) + "."
+
+    @property
+    def refusals(self) -> str:
+        """Why there is no plan, for those of which there is none."""
+        refused = [alternative for alternative in self.all if alternative.refused is not None]
+        return " ".join((f"{each.name}: " if len(self.all) > 1 else "") + str(each.refused) for each in refused)
 
     def _needed(self, plan: Plan) -> str:
         """`2 replicas at $1,460 a month`"""
@@ -80,7 +89,6 @@ class Alternatives:
 
 
 def make_alternatives(groups: Mapping[str, Sequence[RunSummary]], settings: PlanSettings) -> Alternatives:
-    """Raises `CannotPlan` where there is a plan for none."""
     alternatives = []
     for name, summaries in groups.items():
         try:
@@ -88,7 +96,4 @@ def make_alternatives(groups: Mapping[str, Sequence[RunSummary]], settings: Plan
         except CannotPlan as reason:
             alternatives.append(Alternative(name, None, str(reason)))
     plans = [alternative.plan for alternative in alternatives if alternative.plan is not None]
-    if not plans:
-        reasons = [(f"{a.name}: " if len(alternatives) > 1 else "") + str(a.refused) for a in alternatives]
-        raise CannotPlan(" ".join(reasons))
     return Alternatives(tuple(alternatives), all(plan.bill is not None for plan in plans))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from analysis.plan.settings import PlanSettings
+from analysis.plan.settings import CannotPlan, PlanSettings
 from analysis.settings import RunsSettings
 from settings.flags import AsJson, read_settings, with_flags
 from settings.schema import UserMistake
 
 if TYPE_CHECKING:
+    from analysis.first_screen import FirstScreen
     from analysis.plan.alternatives import Alternatives
 
 RUNS = typer.Argument(
@@ -22,8 +24,20 @@ RUNS = typer.Argument(
 )
 
 
+EXAMPLE = typer.Option(
+    "--example", help="Write the page of a plan that was made before, to try its sliders: no runs are read."
+)
+OPEN = typer.Option("--open", help="Open the page in a browser.")
+
+
 @with_flags(RunsSettings, PlanSettings)
-def plan(names: Annotated[list[str] | None, RUNS] = None, as_json: AsJson = False, **given: Any) -> None:
+def plan(
+    names: Annotated[list[str] | None, RUNS] = None,
+    example: Annotated[bool, EXAMPLE] = False,
+    open_page: Annotated[bool, OPEN] = False,
+    as_json: AsJson = False,
+    **given: Any,
+) -> None:
     """Predict how many replicas a peak load needs, from load tests of one.
 
     The cost of an engine step is fitted to the records; a simulation of that engine then predicts loads that were not
@@ -37,15 +51,22 @@ def plan(names: Annotated[list[str] | None, RUNS] = None, as_json: AsJson = Fals
 
     Examples:
 
+      enginebench plan --example --open
+
       enginebench plan 20261122-0616 --peak 80users --slo ttft_p99=1
 
       enginebench plan runs --peak 40req/s --slo ttft_p95=0.5 --slo tpot_p95=0.05 --headroom 0.2
     """
+    if example:
+        _show_example(Path(given["html"] or "example-plan.html"), open_page)
+        return
     from analysis.console import stderr
     from analysis.plan.alternatives import make_alternatives
+    from analysis.plan.document import screen_of
     from analysis.plan.measured import by_settings
-    from analysis.plan.page import write_page
+    from analysis.plan.page import page_data
     from analysis.plan.requests import check_objectives
+    from analysis.plan.template import write_page
     from analysis.summary.loading import summaries_of
     from records.load import Users
     from records.slo import of_tier
@@ -56,6 +77,8 @@ def plan(names: Annotated[list[str] | None, RUNS] = None, as_json: AsJson = Fals
     settings: PlanSettings = read_settings(PlanSettings, given)
     if settings.peak is None or not settings.slo:
         raise UserMistake("a plan needs a load and an objective: --peak 40req/s --slo ttft_p99=1.")
+    if open_page and settings.html is None:
+        raise UserMistake("--open needs a page: --html plan.html.")
     if isinstance(settings.peak, Users) and (given["balancer"] or "balancer" in from_environment(PlanSettings)):
         raise UserMistake(
             "--balancer is for a rate: users are shared out evenly. Leave it out, or give --peak 40req/s."
@@ -70,22 +93,41 @@ def plan(names: Annotated[list[str] | None, RUNS] = None, as_json: AsJson = Fals
             need_requests=True,
         )
         status.update("Simulating …")
-        alternatives = make_alternatives(by_settings(summaries), settings)
+        groups = by_settings(summaries)
+        alternatives = make_alternatives(groups, settings)
+        if not alternatives.planned:
+            raise CannotPlan(alternatives.refusals)
+        screen = screen_of(alternatives, groups, settings.peak)
         if settings.html is not None:
-            write_page(alternatives, settings.html)
-    _print(alternatives, as_json)
+            write_page(page_data(alternatives, screen), settings.html)
+    _print(alternatives, screen, as_json)
+    if open_page and settings.html is not None:
+        typer.launch(str(settings.html))
 
 
-def _print(alternatives: Alternatives, as_json: bool) -> None:
+def _show_example(html: Path, open_page: bool) -> None:
+    """Write the page from its data, which `python -m docs.pictures plan` computes."""
+    from analysis.console import stdout
+    from analysis.plan.template import EXAMPLE_DATA, write_page
+
+    data = json.loads(EXAMPLE_DATA.read_text(encoding="utf-8"))
+    path = write_page(data, html)
+    console = stdout()
+    console.print(data["answer"], style="bold")
+    console.print("An example: a scripted server, measured at 2 to 24 users. Drag its peak to any load on the page.")
+    console.print(f"Page: {path.absolute()}", soft_wrap=True)
+    if open_page:
+        typer.launch(str(path))
+
+
+def _print(alternatives: Alternatives, screen: FirstScreen, as_json: bool) -> None:
     from analysis.console import stdout
     from analysis.plan.document import alternatives_document, as_document
-    from analysis.plan.terminal import print_alternatives, print_plan
+    from analysis.plan.terminal import print_plan
 
-    several = len(alternatives.all) > 1
     if as_json:
+        several = len(alternatives.all) > 1
         document = alternatives_document(alternatives) if several else as_document(alternatives.cheapest)
         typer.echo(json.dumps(document, allow_nan=False))
-    elif several:
-        print_alternatives(stdout(), alternatives)
     else:
-        print_plan(stdout(), alternatives.cheapest)
+        print_plan(stdout(), alternatives, screen)

@@ -3,44 +3,66 @@ JSON document."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from analysis.compare.capacity import slo_capacity
+from analysis.compare.engine_runs import EngineRuns
+from analysis.console import TextTable
+from analysis.first_screen import Candidate, FirstScreen, first_screen
 from analysis.plan.accuracy import INACCURATE
-from analysis.plan.alternatives import Alternatives
+from analysis.plan.alternatives import Alternative, Alternatives
 from analysis.plan.fleet import SURE, Attainment
 from analysis.plan.plan import NOT_RELIABLE, Plan
+from analysis.plan.planned import PlannedReplicas
 from analysis.plan.prices import dollars
 from analysis.plan.replicas import SimulatedCapacity
 from analysis.plan.requests import FIGURES, simulated
-from analysis.summary.run_summary import without_infinities
-from records.formatting import counted, format_seconds, format_share, in_words, significant
-from records.load import Users
+from analysis.summary.run_summary import RunSummary, without_infinities
+from records.formatting import MISSING, counted, format_seconds, format_share, in_words, significant
+from records.load import Load
 
 SCHEMA_VERSION = 2
 ERRORS_MEAN = "Errors: prediction ÷ measurement − 1. Each load is predicted from a fit to the others."
 
 
-def first_screen(plan: Plan) -> list[tuple[str, str]]:
-    """(what, how much) below the answer: a replica's load, replicas, cost, trade-off, and how sure all of it is."""
-    answer, unit = plan.replicas, "users" if isinstance(plan.load, Users) else "rate"
-    measured = "not measured in this unit" if plan.capacity is None else plan.capacity.sentence.rstrip(".")
-    high = "more" if answer.high is None else answer.high
-    spares = f", and {plan.spares} spare" if plan.spares else ""
-    rows = [
-        (f"{unit} per replica", f"measured: {measured}; simulated: {simulated_text(answer.capacity)}"),
-        (
-            "replicas",
-            plan.marked(f"{answer.count}{spares}; half of the futures need {answer.low}, 99 % of them {high}"),
-        ),
+def screen_of(alternatives: Alternatives, groups: Mapping[str, Sequence[RunSummary]], peak: Load) -> FirstScreen:
+    """`groups`: the runs of each alternative, by its name."""
+    candidates = [
+        Candidate(
+            alternative.name,
+            EngineRuns(alternative.name, tuple(groups[alternative.name])),
+            slo_capacity(groups[alternative.name]),
+            planned_of(alternative, peak),
+        )
+        for alternative in alternatives.ranked
     ]
-    if plan.bill is not None:
-        cost = f"{dollars(plan.bill.per_month)} a month, {dollars(plan.bill.per_hour)} an hour"
-        rows.append(("cost", plan.marked(f"{cost} for {counted(plan.count, 'replica')}")))
-    if answer.fewer is not None:
-        rows.append(("trade-off", _trade_off(plan, answer.fewer)))
-    return [*rows, ("how sure", _how_sure(plan))]
+    return first_screen(alternatives.sentence, candidates)
+
+
+def planned_of(alternative: Alternative, peak: Load) -> PlannedReplicas:
+    """What is said of a plan where others are said of others."""
+    plan = alternative.plan
+    if plan is None:
+        refused = f"Not planned: {alternative.refused}"
+        return PlannedReplicas(alternative.name, peak.label, None, None, None, None, refused)
+    fewer = plan.replicas.fewer
+    return PlannedReplicas(
+        engine=alternative.name,
+        peak=peak.label,
+        count=plan.count,
+        low=plan.replicas.low,
+        high=plan.replicas.high,
+        month=None if plan.bill is None else plan.bill.per_month,
+        sentence=plan.sentence,
+        reliable=plan.reliable,
+        warnings=tuple(warnings_of(plan)),
+        trade_off="" if fewer is None else _trade_off(plan, fewer),
+        how_sure=_how_sure(plan),
+        spares=plan.spares,
+    )
 
 
 def _how_sure(plan: Plan) -> str:
@@ -122,11 +144,14 @@ def facts_of(plan: Plan) -> list[tuple[str, str]]:
     ran = f"{model.most_running} ran at most"
     sources = {"saturation": "seen at saturation", "engine": "reported by the engine"}
     slots = f"not known ({ran})" if model.slots is None else f"{model.slots}, {sources[model.slots_from]} ({ran})"
+    measured = "not measured in the unit of the peak" if plan.capacity is None else plan.capacity.sentence.rstrip(".")
     facts = [
         (
             "engine",
             f"{plan.label}; {len(plan.basis.stages)} stages of {len(plan.runs)} run{'s' * (len(plan.runs) > 1)}",
         ),
+        ("measured", measured),
+        ("simulated", simulated_text(plan.replicas.capacity)),
         ("a step takes", f"{step}; {fit.steps:,} steps, R² {fit.explained:.3f}"),
         ("slots", slots),
         ("prefill", "running requests pause" if model.pauses else "together with running requests"),
@@ -153,7 +178,8 @@ def bill_rows(plan: Plan) -> list[tuple[str, str]]:
         f"{dollars(bill.per_thousand_requests)} per thousand requests",
         f"{significant(bill.requests_per_gpu_hour)} requests per GPU-hour",
     ]
-    rows = [(f"at {plan.load.label}", plan.marked(", ".join(at_peak)))]
+    fleet = f"{dollars(bill.per_hour)} an hour, {dollars(bill.per_month)} a month for {counted(plan.count, 'replica')}"
+    rows = [("fleet", plan.marked(fleet)), (f"at {plan.load.label}", plan.marked(", ".join(at_peak)))]
     for hosted in bill.hosted:
         reach = "" if hosted.cheaper else ", more than it can serve"
         million = f"{significant(hosted.break_even / 1e6)} million a month on{reach} ({hosted.source})"
@@ -233,43 +259,29 @@ def _cost(alternatives: Alternatives, plan: Plan) -> float:
     return plan.bill.per_month if alternatives.priced and plan.bill is not None else float(plan.count)
 
 
-ALTERNATIVE_COLUMNS = (
-    "engine",
-    "measured",
-    "simulated",
-    "replicas",
-    "a month",
-    "attainment",
-    "TTFT p95",
-    "TPOT p50",
-    "",
-)
-
-
-def alternative_rows(alternatives: Alternatives) -> list[tuple[str, ...]]:
-    """For the terminal and the page: a row for each engine, under `ALTERNATIVE_COLUMNS`. A star marks what is not
-    reliable, and the last column says what it means."""
-    rows: list[tuple[str, ...]] = []
+def alternatives_table(alternatives: Alternatives) -> TextTable:
+    """What the model says of each alternative at the peak, and which are worth their cost."""
+    headers = ("engine", "holds, simulated", "attainment", "TTFT p95", "TPOT p50", "")
+    rows = []
     for alternative in alternatives.all:
         plan = alternative.plan
         if plan is None:
-            rows.append((alternative.name, *[""] * 7, "no plan"))
+            rows.append((alternative.name, *[MISSING] * 4, "not planned"))
             continue
-        replicas, chosen = plan.replicas, plan.replicas.chosen
-        by = alternatives.dominated_by(alternative.name)
-        high = "…" if replicas.high is None else replicas.high
-        star, doubt = ("", "") if plan.reliable else ("*", f"*{NOT_RELIABLE}, ")
+        chosen, by = plan.replicas.chosen, alternatives.dominated_by(alternative.name)
+        doubt = "" if plan.reliable else f"{NOT_RELIABLE}, "
         rows.append(
             (
                 alternative.name,
-                "" if plan.capacity is None else plan.capacity.bracket,
-                f"{replicas.capacity.met:.3g}",
-                f"{replicas.count} [{replicas.low}, {high}]" + (f" + {plan.spares}" if plan.spares else "") + star,
-                f"{dollars(plan.bill.per_month)}{star}" if plan.bill is not None else "",
+                f"{plan.replicas.capacity.met:.3g} {plan.replicas.capacity.unit}",
                 format_share(chosen.share.median),
                 format_seconds(chosen.ttft_p95.median),
                 format_seconds(chosen.tpot_p50.median),
                 doubt + ("on the front" if by is None else f"dominated by {by}"),
             )
         )
-    return rows
+    caption = (
+        "Holds: one replica within the objectives. Dominated: another is no worse in cost, TTFT p95 and TPOT p50, and "
+        "better in one; the others are the Pareto front."
+    )
+    return TextTable("Simulated at the peak", headers, tuple(rows), (0, 5), caption)

@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.plan.model import FittedModel, Future
-from analysis.plan.requests import LATENCIES, Band, Lengths, Requests, band, not_above
+from analysis.plan.requests import Band, Lengths, Requests, band, not_above
 from analysis.plan.settings import Balancer
 from analysis.plan.simulation import serve_fleet, serve_users
 from analysis.plan.steps import Flags, Floats
 from records.load import Load, Rate
+from records.rules import weighted_percentile
 from records.slo import Objective
 
 FUTURES, FEW_FUTURES = 60, 20  # from which the number of replicas is taken; from which other figures are
@@ -188,7 +189,7 @@ class Fleet:
             float((requests.last - requests.sched).sum()) / seconds,
             float(requests.lengths.output.sum()),
             float(requests.lengths.prompt.sum()),
-            {metric: LATENCIES[metric](requests).astype(np.float32) for metric in metrics},
+            {metric: requests.latencies[metric].astype(np.float32) for metric in metrics},
         )
 
 
@@ -209,5 +210,4 @@ def _percentile(parts: Parts, metric: str, q: float) -> float:
     order = np.argsort(values[known])
     if not len(order):
         return math.nan
-    reached = np.cumsum(weights[known][order])
-    return float(values[known][order][np.searchsorted(reached, q * reached[-1] * (1 - 1e-12))])
+    return weighted_percentile(values[known][order], np.cumsum(weights[known][order]), q)

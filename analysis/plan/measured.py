@@ -18,14 +18,13 @@ from analysis.compare.capacity import SloCapacity, slo_capacity
 from analysis.data.chunks import chunks_within
 from analysis.data.load import RunData, load_run, with_metrics
 from analysis.data.windows import Window, windows_of
-from analysis.plan.requests import Lengths, Requests, figures
+from analysis.plan.requests import Lengths, Requests, figures, latencies_of
 from analysis.plan.scalability import LoadPoint
 from analysis.plan.settings import CannotPlan
 from analysis.plan.steps import Floats, Steps, find_steps
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_share
 from records.load import Load, Users
-from records.metrics import OBJECTIVES
 from records.rules import FAILURES_BORNE, UNJUDGED
 from records.slo import FAILURES, Objective
 from records.stage import SECOND
@@ -92,8 +91,7 @@ def _stage(run: RunData, window: Window, several: bool) -> MeasuredStage:
         ok["t_first"].to_numpy() / SECOND,
         sched + ok["e2e_user"].to_numpy(),
         lengths,
-        ok[OBJECTIVES["tpot"].name].fill_null(math.nan).to_numpy(),
-        ok[OBJECTIVES["ntpot"].name].fill_null(math.inf).to_numpy(),  # one that is not known meets no limit
+        latencies_of(ok),
     )
     closed = isinstance(window.load, Users)
     ended = window.scheduled(due).filter(~pl.col("outcome").is_in(UNJUDGED))

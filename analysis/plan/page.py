@@ -7,38 +7,28 @@ Elsewhere the page interpolates, and it shades what no run supports.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from analysis.console import TextTable
+from analysis.first_screen import FirstScreen
 from analysis.plan.accuracy import ERRORS
 from analysis.plan.alternatives import Alternatives
-from analysis.plan.document import (
-    ALTERNATIVE_COLUMNS,
-    ERRORS_MEAN,
-    alternative_rows,
-    bill_rows,
-    facts_of,
-    first_screen,
-    warnings_of,
-)
+from analysis.plan.document import ERRORS_MEAN, alternatives_table, bill_rows, facts_of, warnings_of
 from analysis.plan.fleet import FUTURES, MEDIAN, SURE, Fleet, share_within
 from analysis.plan.plan import Plan
 from analysis.plan.prices import HOURS_A_MONTH
 from analysis.plan.replicas import NEARLY_ALL, more_load
 from analysis.plan.requests import band
 from analysis.plan.steps import Floats
-from records.files import write_atomically
 from records.load import Load
 from records.slo import Objective
 
-TEMPLATE = Path(__file__).with_name("plan.html")
 SIZES = 9  # of the fleet
 NEAR, FAR = 1.08, 1.25  # times the load of a replica from one point of the grid to the next, at most
 LENGTHS = (0.5, 0.75, 1.0)  # times the measured answers: longer ones were not measured
@@ -46,16 +36,10 @@ LIMITS = 61  # odd, so that the plan's own limit is the middle one
 GRID_FUTURES, GRID_REQUESTS, GRID_SECONDS = 8, 2500, 120.0  # where the plan itself has simulated nothing
 
 
-def write_page(alternatives: Alternatives, path: Path) -> Path:
-    """Raises `OSError`."""
-    data = json.dumps(page_data(alternatives), allow_nan=False).replace("</", "<\\/")
-    write_atomically(path, TEMPLATE.read_text(encoding="utf-8").replace("__DATA__", data))
-    return path
-
-
-def page_data(alternatives: Alternatives) -> dict[str, Any]:
-    """What the page shows: all engines, and of the cheapest the first screen, the grid and what it rests on."""
-    plan, several = alternatives.cheapest, len(alternatives.all) > 1
+def page_data(alternatives: Alternatives, screen: FirstScreen) -> dict[str, Any]:
+    """What the page shows: the first screen, and of the cheapest engine the grid and what it rests on."""
+    plan = alternatives.cheapest
+    assert screen.table is not None, "replicas were planned"
     objective = plan.fleet.objectives[0]
     assert objective.limit
     limits = objective.limit * np.geomspace(0.1, 10, LIMITS)
@@ -65,9 +49,11 @@ def page_data(alternatives: Alternatives) -> dict[str, Any]:
     cells = [[_cells(plan, point, factor, objective, limits) for point in points] for factor in LENGTHS]
     return {
         "label": plan.label,
-        "answer": alternatives.sentence if several else plan.sentence,
-        "engines": [list(ALTERNATIVE_COLUMNS), *map(list, alternative_rows(alternatives))] if several else [],
-        "first": first_screen(plan),
+        "answer": screen.answer,
+        "screen": _rows(screen.table),
+        "notes": screen.table.caption,
+        "sentences": screen.sentences,
+        "alternatives": _rows(alternatives_table(alternatives)) if len(alternatives.all) > 1 else [],
         "warnings": warnings_of(plan),
         "mark": plan.marked(""),
         "refused": [f"{a.name}: {a.refused}" for a in alternatives.all if a.refused is not None],
@@ -96,6 +82,10 @@ def page_data(alternatives: Alternatives) -> dict[str, Any]:
             for held in plan.held_out
         ],
     }
+
+
+def _rows(table: TextTable) -> list[list[str]]:
+    return [list(table.headers), *map(list, table.rows)]
 
 
 def _points(plan: Plan) -> list[tuple[int, Load]]:

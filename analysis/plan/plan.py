@@ -39,7 +39,7 @@ from analysis.plan.requests import check_objectives, pooled, simulated
 from analysis.plan.scalability import Scalability, scalability
 from analysis.plan.settings import CannotPlan, PlanSettings
 from analysis.summary.run_summary import RunSummary
-from records.formatting import counted, format_share, significant
+from records.formatting import counted, significant
 from records.load import Load, Users
 from records.slo import Objective, of_tier, tiers_of
 
@@ -121,27 +121,18 @@ class Plan:
     @property
     def sentence(self) -> str:
         """The answer."""
-        answer, chosen = self.replicas, self.replicas.chosen
+        answer = self.replicas
         high = "no bound" if answer.high is None else answer.high
-        number = self.marked(f"{counted(answer.count, 'replica')} [{answer.low}, {high}]")
-        spares = f" and {self.spares} spare" if self.spares else ""
-        met = f"which meet the objectives in {round(chosen.met * chosen.futures)} of {chosen.futures} simulated futures"
-        parts = [f"{self.goal}: {number}{spares}, {met if answer.count != 1 else met.replace('meet', 'meets', 1)}"]
+        number = f"{counted(answer.count, 'replica')} [{answer.low}, {high}]"
+        number += f" and {self.spares} spare" if self.spares else ""
+        number += f" at {dollars(self.bill.per_month)} a month" if self.bill is not None else ""
+        parts = [f"{self.goal}: {self.marked(number)}"]
         if answer.limited_by is not None:
             parts[0] += f", limited by {answer.limited_by.sentence}"
-        if answer.fewer is not None:
-            meet = "meet" if answer.fewer.replicas != 1 else "meets"
-            within = f"in the median future {format_share(answer.fewer.share.median)} of the requests are within them"
-            parts.append(f"{answer.fewer.replicas} {meet} them in {format_share(answer.fewer.met)} ({within})")
         if answer.bounded:
             parts.append(f"fewer may do, but the runs support no more than {self.largest} on one replica")
         if self.contradiction is not None:
             parts.append("but the measurements contradict the model")
-        error = self.largest_error
-        if error is not None and error.error > INACCURATE:
-            parts.append(f"but {error.sentence} only")
-        if self.bill is not None:
-            parts.append(self.marked(f"{dollars(self.bill.per_hour)} an hour, {dollars(self.bill.per_month)} a month"))
         return "; ".join(parts) + "."
 
     @property

@@ -5,20 +5,27 @@ from measured and from simulated requests, with bands of them over futures.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
+from analysis.data.formulas import columns_of, expression
 from analysis.plan.settings import CannotPlan
 from analysis.plan.steps import Flags, Floats, Generator, Integers
 from records.formatting import in_words
+from records.metrics import OBJECTIVES
 from records.rules import percentile
 from records.slo import FAILURES, Objective
+from records.stage import SECOND
 
 FIGURES = ("ttft_p50", "ttft_p95", "ttft_p99", "tpot_p50", "tpot_p95", "e2e_mean", "e2e_p95", "throughput", "rate")
-COLUMNS = ("sched", "first", "last", "tpot", "ntpot")
+INSTANTS = ("sched", "first", "last")
+KNOWN = {"t_sched", "t_first", "t_last", "output_tokens", "unseen_tokens", "first_chunk_tokens", "chunks"}
+LATENCIES = {name: metric for name, metric in OBJECTIVES.items() if columns_of([metric.formula]) <= KNOWN}
+"""What an objective of a plan may limit: the metrics that a simulation has the fields of the record for."""
 BAND = (0.05, 0.95)  # of the futures: nine in ten lie inside
 
 
@@ -44,46 +51,48 @@ class Lengths:
 class Requests:
     """Instants of requests in seconds, in the order in which they were due; +∞ for what never came.
 
-    `tpot` and `ntpot`, in seconds, are what objectives limit (`records.metrics.OBJECTIVES`): measured, or computed
-    alike from what was simulated (`served`). An answer of one chunk has no TPOT, which is `nan`.
+    `latencies` are those of `LATENCIES`, in seconds: +∞ where no answer came, `nan` where an answer has none, as one of
+    a single chunk has no time per token, and so none that is long.
     """
 
     sched: Floats
     first: Floats
     last: Floats
     lengths: Lengths
-    tpot: Floats
-    ntpot: Floats
+    latencies: Mapping[str, Floats]
 
     @classmethod
     def served(
         cls, sched: Floats, first: Floats, last: Floats, lengths: Lengths, tokens_per_chunk: float = 1.0
     ) -> Requests:
-        """Simulated requests, which are sent when they are due."""
-        output, later = lengths.output, lengths.output - tokens_per_chunk
-        with np.errstate(invalid="ignore", divide="ignore"):
-            tpot = np.where((last > first) & (later > 0), (last - first) / later, math.nan)
-            ntpot = (last - sched) / output
-        came = np.isfinite(last)
-        return cls(
-            sched,
-            first,
-            last,
-            lengths,
-            np.where(came | (later <= 0), tpot, math.inf),
-            np.where(came & (output > 0), ntpot, math.inf),
+        """Simulated requests."""
+        stamps = {"t_sched": sched * SECOND, "t_first": first * SECOND, "t_last": last * SECOND}
+        records = pl.DataFrame(stamps | {"output_tokens": lengths.output}).with_columns(
+            unseen_tokens=0.0, first_chunk_tokens=tokens_per_chunk, chunks=pl.lit(None, pl.Float64)
         )
+        return cls(sched, first, last, lengths, latencies_of(records))
 
     def between(self, start: float, end: float) -> Requests:
         inside = (self.sched >= start) & (self.sched < end)
-        sched, first, last, tpot, ntpot = (getattr(self, name)[inside] for name in COLUMNS)
-        return Requests(sched, first, last, self.lengths.at(inside), tpot, ntpot)
+        sched, first, last = (getattr(self, name)[inside] for name in INSTANTS)
+        latencies = {name: values[inside] for name, values in self.latencies.items()}
+        return Requests(sched, first, last, self.lengths.at(inside), latencies)
+
+
+def latencies_of(answered: pl.DataFrame) -> dict[str, Floats]:
+    """Of records, with the columns `KNOWN`. +∞ − ∞ is nothing that came."""
+    columns = {
+        name: expression(metric.formula).fill_nan(math.inf).fill_null(math.nan if metric.absent_is_good else math.inf)
+        for name, metric in LATENCIES.items()
+    }
+    return {name: values.to_numpy() for name, values in answered.select(**columns).to_dict().items()}
 
 
 def joined(parts: Sequence[Requests]) -> Requests:
     """The requests of several replicas."""
-    sched, first, last, tpot, ntpot = (np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS)
-    return Requests(sched, first, last, pooled([part.lengths for part in parts]), tpot, ntpot)
+    sched, first, last = (np.concatenate([getattr(part, name) for part in parts]) for name in INSTANTS)
+    latencies = {name: np.concatenate([part.latencies[name] for part in parts]) for name in LATENCIES}
+    return Requests(sched, first, last, pooled([part.lengths for part in parts]), latencies)
 
 
 def pooled(parts: Sequence[Lengths]) -> Lengths:
@@ -96,8 +105,8 @@ def figures(requests: Requests, start: float, end: float) -> dict[str, float]:
     Durations count from when a request was due. A figure without a value is `nan`.
     """
     due = requests.between(start, end)
-    ttft, tpot, e2e = np.sort(due.first - due.sched), due.tpot, due.last - due.sched
-    tpot = np.sort(tpot[~np.isnan(tpot)])
+    ttft, tpot, e2e = (np.sort(due.latencies[name]) for name in ("ttft", "tpot", "e2e"))
+    tpot = tpot[~np.isnan(tpot)]
     ended = (requests.last >= start) & (requests.last < end)
     return {
         "ttft_p50": _percentile(ttft, 0.5),
@@ -106,7 +115,7 @@ def figures(requests: Requests, start: float, end: float) -> dict[str, float]:
         "tpot_p50": _percentile(tpot, 0.5),
         "tpot_p95": _percentile(tpot, 0.95),
         "e2e_mean": float(e2e.mean()) if len(e2e) else math.nan,
-        "e2e_p95": _percentile(np.sort(e2e), 0.95),
+        "e2e_p95": _percentile(e2e, 0.95),
         "throughput": _tokens(requests, start, end) / (end - start),
         "rate": float(ended.sum()) / (end - start),
     }
@@ -123,16 +132,6 @@ def _tokens(requests: Requests, start: float, end: float) -> float:
     begin, stop = np.clip(first, start, end), np.clip(last, start, end)
     spread = np.divide(stop - begin, last - first, out=np.zeros(len(first)), where=last > first)
     return float(((first >= start) & (first < end)).sum() + (spread * later).sum())
-
-
-LATENCIES: Mapping[str, Callable[[Requests], Floats]] = {
-    "ttft": lambda requests: requests.first - requests.sched,
-    "tpot": lambda requests: requests.tpot,
-    "ntpot": lambda requests: requests.ntpot,
-    "e2e": lambda requests: requests.last - requests.sched,
-}
-"""Seconds of each request, by the metric that an objective names: +∞ where no answer came, `nan` where an answer has
-none, as one of a single chunk has no time per token, and so none that is long."""
 
 
 def check_objectives(objectives: Sequence[Objective]) -> None:
@@ -157,7 +156,7 @@ def simulated(objectives: Sequence[Objective]) -> tuple[Objective, ...]:
 
 def within(requests: Requests, objective: Objective) -> Flags:
     """Whether each request met one objective: `records.slo.Objective.judge`, on columns."""
-    return np.isfinite(requests.last) & not_above(LATENCIES[objective.metric](requests), objective.limit)
+    return np.isfinite(requests.last) & not_above(requests.latencies[objective.metric], objective.limit)
 
 
 def not_above(latencies: npt.NDArray[np.floating], limit: float) -> Flags:

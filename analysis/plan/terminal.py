@@ -9,73 +9,46 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.console import ruled_table, warning
+from analysis.console import TextTable, print_table, warning
+from analysis.first_screen import FirstScreen, print_first_screen
 from analysis.plan.accuracy import ERRORS, HeldOut
 from analysis.plan.alternatives import Alternatives
-from analysis.plan.document import (
-    ALTERNATIVE_COLUMNS,
-    ERRORS_MEAN,
-    alternative_rows,
-    bill_rows,
-    facts_of,
-    first_screen,
-    warnings_of,
-)
+from analysis.plan.document import ERRORS_MEAN, alternatives_table, bill_rows, facts_of, warnings_of
 from analysis.plan.fleet import Attainment
 from analysis.plan.plan import Plan
 from analysis.plan.requests import Band
-from records.formatting import format_share, significant
+from records.formatting import MISSING, format_share, significant
 from records.load import Users
 
 
-def print_plan(console: Console, plan: Plan) -> None:
-    console.print(Text(plan.sentence, style="bold"))
-    console.print()
-    _print_pairs(console, first_screen(plan))
-    for text in warnings_of(plan):
-        console.print(warning(f"{text}."))
-    if plan.next_run is not None:
-        console.print(Text(f"Next: {plan.next_run}", style="dim"), soft_wrap=True)
-    console.print()
-    console.print(_attainments(plan))
-    console.print(Text("Requests that meet every objective; brackets hold nine in ten futures.", style="dim"))
-    console.print()
+def print_plan(console: Console, alternatives: Alternatives, screen: FirstScreen) -> None:
+    print_first_screen(console, screen)
+    several = len(alternatives.all) > 1
+    if several:
+        print_table(console, alternatives_table(alternatives), ("attainment",))
+    lines: list[Text] = []
+    for alternative in alternatives.all:
+        named = f"{alternative.name}: " if several else ""
+        texts = [str(alternative.refused)] if alternative.plan is None else warnings_of(alternative.plan)
+        lines += [warning(f"{named}{text.rstrip('.')}.") for text in texts]
+        if alternative.plan is not None and alternative.plan.next_run is not None:
+            lines.append(Text(f"{named}Next: {alternative.plan.next_run}", style="dim"))
+    for line in [*lines, *([Text("")] if lines else [])]:
+        console.print(line)
+    if not several:
+        _print_details(console, alternatives.cheapest)
+
+
+def _print_details(console: Console, plan: Plan) -> None:
+    """What the plan rests on."""
+    objectives = [str(objective) for objective in plan.replicas.chosen.objectives]
+    print_table(console, _attainments(plan), ("in flight", "tokens/s", *objectives))
     if rows := bill_rows(plan):
         _print_pairs(console, rows)
         console.print()
     _print_pairs(console, facts_of(plan))
-    if plan.held_out:
-        console.print()
-        console.print(_held_out(plan))
-        console.print(Text(ERRORS_MEAN, style="dim"))
-
-
-def print_alternatives(console: Console, alternatives: Alternatives) -> None:
-    console.print(Text(alternatives.sentence, style="bold"))
     console.print()
-    rows = alternative_rows(alternatives)
-    shown = [k for k, _ in enumerate(ALTERNATIVE_COLUMNS) if any(row[k] for row in rows)]
-    table = ruled_table()
-    for k in shown:
-        words = ALTERNATIVE_COLUMNS[k] in {"engine", ""}
-        table.add_column(ALTERNATIVE_COLUMNS[k], justify="left" if words else "right")
-    for row in rows:
-        table.add_row(*(row[k] for k in shown))
-    console.print(table)
-    text = (
-        "Measured and simulated: what one replica holds within the objectives. The rest is predicted at the peak. "
-        "Dominated: another is no worse in cost, TTFT p95 and TPOT p50, and better in one."
-    )
-    console.print(Text(text, style="dim"))
-    for alternative in alternatives.all:
-        console.print()
-        if alternative.plan is None:
-            console.print(warning(f"{alternative.name}: {alternative.refused}"))
-            continue
-        console.print(Text(alternative.name, style="bold"))
-        _print_pairs(console, first_screen(alternative.plan))
-        for said in warnings_of(alternative.plan):
-            console.print(warning(f"{said}."))
+    print_table(console, _held_out(plan))
 
 
 def _print_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
@@ -87,27 +60,25 @@ def _print_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
     console.print(table)
 
 
-def _held_out(plan: Plan) -> Table:
-    table = ruled_table(["load"], [*ERRORS.values()])
-    for held in plan.held_out:
-        table.add_row(held.title, *(_error(held, figure) for figure in ERRORS))
-    return table
+def _held_out(plan: Plan) -> TextTable:
+    known = [held for held in plan.held_out if not all(math.isnan(held.error(figure)) for figure in ERRORS)]
+    rows = tuple((held.title, *(_error(held, figure) for figure in ERRORS)) for held in known)
+    return TextTable("Held-out loads", ("load", *ERRORS.values()), rows, (0,), ERRORS_MEAN)
 
 
 def _error(held: HeldOut, figure: str) -> str:
     error = held.error(figure)
     if math.isnan(error):
-        return "n/a"
+        return MISSING
     return "0.0 %" if abs(error) < 0.0005 else f"{100 * error:+.1f} %"
 
 
-def _attainments(plan: Plan) -> Table:
+def _attainments(plan: Plan) -> TextTable:
     judged = ("attainment", *_each(plan, map(str, plan.replicas.chosen.objectives)))
-    table = ruled_table(right=("replicas", "each", "futures", *judged, "in flight", "tokens/s"))
-    for attainment in (plan.replicas.fewer, plan.replicas.chosen):
-        if attainment is not None:
-            table.add_row(*_row(plan, attainment))
-    return table
+    headers = ("replicas", "each", "futures", *judged, "in flight", "tokens/s")
+    known = [each for each in (plan.replicas.fewer, plan.replicas.chosen) if each is not None]
+    caption = "Requests that meet every objective; brackets hold nine in ten futures."
+    return TextTable("Fleets", headers, tuple(tuple(_row(plan, each)) for each in known), (), caption)
 
 
 def _each(plan: Plan, columns: Iterable[str]) -> list[str]:

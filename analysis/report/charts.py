@@ -28,7 +28,8 @@ LOGARITHMIC = 20  # an axis whose values span more than this factor is logarithm
 PAGE, INK, MUTED, GRID, SHADE, WARN, BAD = (
     f"var(--{name})" for name in ("page", "ink", "muted", "grid", "shade", "warn", "bad")
 )
-SHOWN = {"filter": "indexof(hidden, datum.engine) < 0"}  # without the engines that the reader has hidden
+HIDDEN: Spec = {"name": "hidden", "value": []}  # engines that the reader has hidden
+SHOWN = {"filter": "indexof(hidden, datum.engine) < 0"}  # without these
 LINE: Spec = {"type": "line", "strokeWidth": 2, "clip": True, "invalid": "break-paths-show-domains"}
 BAND: Spec = {"type": "area", "opacity": 0.16, "clip": True, "invalid": "break-paths-show-domains"}
 BAR: Spec = {"type": "rule", "strokeWidth": 1.5, "opacity": 0.7, "clip": True}
@@ -65,14 +66,16 @@ class Chart:
 
 
 def draw(spec: Spec) -> Chart:
-    whole = {"config": CONFIG, **spec, "params": [{"name": "hidden", "value": []}, *spec.get("params", [])]}
-    return Chart(Markup(vl_convert.vegalite_to_svg(_still(whole))), whole)
+    whole = {"config": CONFIG, **spec, "params": [HIDDEN, *spec.get("params", [])]}
+    return Chart(Markup(vl_convert.vegalite_to_svg(_still(spec) | {"config": CONFIG, "params": [HIDDEN]})), whole)
 
 
 def _still(part: Any) -> Any:
-    """Without the layers of `nearest`, which draw nothing before there is a pointer."""
+    """Without what answers to a pointer, which is a fifth of the work: selections, tooltips, and the layers of
+    `nearest`."""
     if isinstance(part, dict):
-        return {name: value if name == "data" else _still(value) for name, value in part.items()}
+        still = {name: value for name, value in part.items() if name not in {"params", "tooltip"}}
+        return {name: value if name == "data" else _still(value) for name, value in still.items()}
     if isinstance(part, list):
         return [_still(each) for each in part if not (isinstance(each, dict) and _follows_pointer(each))]
     return part

@@ -14,9 +14,7 @@ from settings.flags import AsJson, read_settings, with_flags
 from settings.schema import UserMistake, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.status import Status
+    from collections.abc import Callable, Sequence
 
     from analysis.report.contents import Report
     from analysis.summary.run_summary import RunSummary
@@ -32,8 +30,8 @@ RUNS = typer.Argument(
 OUTPUT = typer.Option(
     "--output",
     "-o",
-    help="Also write the report to this file; may be repeated. The suffix sets the format: .html, .md, .csv, .parquet"
-    " or .json. An .html file replaces report.html in the run's folder, or beside several.",
+    help="Also write the report to this file; may be repeated. The suffix sets the format: .html, .md, .csv, .parquet,"
+    " .json or .svg (a card to share). An .html file replaces report.html in the run's folder, or beside several.",
     metavar="FILE",
 )
 
@@ -70,6 +68,8 @@ def report(
 
       enginebench report -o report.md -o numbers.csv
 
+      enginebench report runs -o card.svg
+
       enginebench report runs --price 2.20 --peak 80users --slo ttft_p99=1
     """
     from analysis.console import stderr
@@ -90,7 +90,7 @@ def report(
             status.update(f"Reading {name} …")
 
         summaries = summaries_of(names or (), folder.runs, plan.slo, folder.tokenizer, reading, need_requests=True)
-        made, files = _made(summaries, output or (), claims, plan, status)
+        made, files = made_of(summaries, output or (), claims, plan, status.update)
     _print(made, files, as_json)
     if made.invalid and not claims.allow_invalid:
         log.print("A finding makes this invalid; --allow-invalid accepts it.", style="red")
@@ -105,10 +105,15 @@ def _found_good(made: Report) -> bool:
     return all(search.state == "found" for search in searches) if searches else made.objectives in {None, "met"}
 
 
-def _made(
-    summaries: Sequence[RunSummary], output: Sequence[Path], claims: ClaimSettings, plan: PlanSettings, status: Status
+def made_of(
+    summaries: Sequence[RunSummary],
+    output: Sequence[Path],
+    claims: ClaimSettings,
+    plan: PlanSettings,
+    says: Callable[[str], None] = lambda _: None,
 ) -> tuple[Report, list[Path]]:
-    """The report, and the files it was written to: without being asked for, the page where it can be."""
+    """The report, and the files it was written to: without being asked for, the page where it can be. `says` is told
+    what is being done."""
     from dataclasses import replace
 
     from analysis.compare.comparison import compare
@@ -123,13 +128,13 @@ def _made(
         margin=claims.margin,
     )
     if plan.peak is not None:
-        status.update("Simulating the peak …")
-    replicas = replicas_of(summaries, plan) if plan.peak is not None else []
+        says("Simulating the peak …")
+    replicas, answer = replicas_of(summaries, plan) if plan.peak is not None else ([], "")
     pages, others = ([path for path in output if (path.suffix == ".html") is page] for page in (True, False))
     beside = (summaries[0].folder if len(summaries) == 1 else summaries[-1].folder.parent) / PAGE
-    decision = decide(summaries, comparison, plan, replicas)
+    decision = decide(summaries, comparison, plan, replicas, answer)
     made = report_of(summaries, comparison, decision, pages[0] if pages else beside)
-    status.update("Drawing the charts …")
+    says("Drawing the charts …")
     if not pages:
         try:
             write(made, beside)
@@ -153,6 +158,7 @@ def _check_formats(output: Sequence[Path]) -> None:
 def _print(made: Report, files: Sequence[Path], as_json: bool) -> None:
     from analysis.console import stderr, stdout
     from analysis.report.document import as_json_document
+    from analysis.report.sections import screen_of
     from analysis.report.terminal import print_report
 
     if as_json:
@@ -161,6 +167,8 @@ def _print(made: Report, files: Sequence[Path], as_json: bool) -> None:
         console = stdout()
         print_report(console, made)
         console.print()
+        if len(made.comparison.engines) > 1:  # the first lines have left the screen
+            console.print(screen_of(made).answer, style="bold")
         if files:
             console.print(f"Report: {', '.join(map(str, files))}", soft_wrap=True)
     if made.report is None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from analysis.compare.capacity import SloCapacity, capacities_of, capacity_matrix, objective_lines
 from analysis.compare.comparison import Comparison
+from analysis.compare.context import context_sentences
 from analysis.compare.engine_runs import engine_runs_of
 from analysis.compare.growth import growth_sentences
 from analysis.compare.headline import headline
@@ -15,7 +16,7 @@ from analysis.compare.tables import criteria
 from analysis.report.decision import Decision, decide
 from analysis.summary.remarks import Remark, remarks
 from analysis.summary.run_summary import SCHEMA_VERSION, RunSummary
-from records.rules import Answer, overall
+from records.rules import SloAnswer, overall
 from records.slo import tiers_of
 
 
@@ -38,11 +39,11 @@ class Report:
     growth: tuple[str, ...]  # which part of TTFT grew with the load, and what grew with the context
     decision: Decision  # what to deploy, and at what cost
     invalid: bool
-    objectives: Answer | None  # whether every load met every objective
+    objectives: SloAnswer | None  # whether every load met every objective
     report: str | None  # where the page is
 
     @property
-    def judged(self) -> list[tuple[Answer, str]]:
+    def judged(self) -> list[tuple[SloAnswer, str]]:
         """A line for each engine and objective."""
         return [line for engine in engine_runs_of(self.runs) for line in objective_lines(engine)]
 
@@ -79,7 +80,7 @@ def report_of(
         criteria=criteria(comparison) if comparison.others else "",
         capacities=tuple(capacities),
         matrix=tuple(capacity for engine in compared for capacity in capacity_matrix(engine).values()),
-        growth=tuple(growth_sentences(summaries)),
+        growth=(*growth_sentences(summaries), *context_sentences(summaries)),
         decision=decision or decide(summaries, comparison),
         invalid=comparison.invalid or any(summary.invalid for summary in summaries),
         objectives=overall(judged) if judged else None,

@@ -11,6 +11,7 @@ from typing import Literal
 from analysis.compare.comparison import Comparison
 from analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
 from analysis.plan.measured import load_points
+from analysis.plan.planned import PlannedReplicas
 from analysis.plan.prices import dollars
 from analysis.plan.scalability import Scalability, scalability
 from analysis.plan.settings import PlanSettings
@@ -35,29 +36,14 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedReplicas:
-    """How many replicas of an engine the peak needs, and what they cost a month in US dollars (`None` without a
-    price); `count` is `None` where it cannot be planned. `sentence` says it, or why not; `warnings` are
-    what speaks against it, without full stops. `reliable` is that of the plan."""
-
-    engine: str
-    peak: str
-    count: int | None
-    low: int | None
-    high: int | None
-    month: float | None
-    sentence: str
-    reliable: bool = True
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Decision:
-    """`costs` is `None` where the runs have no stage to give them for; `replicas` are those of a peak."""
+    """`costs` is `None` where the runs have no stage to give them for. `replicas` are those of a peak, and `answer`
+    says which engine needs the fewest or costs the least; empty where none could be planned."""
 
     advice: tuple[Advice, ...]
     costs: Costs | None
     replicas: tuple[PlannedReplicas, ...] = ()
+    answer: str = ""
     laws: Mapping[str, Scalability] = field(default_factory=dict)  # fitted, by engine
     not_asked: str = ""
 
@@ -67,8 +53,9 @@ def decide(
     comparison: Comparison,
     settings: PlanSettings | None = None,
     replicas: Sequence[PlannedReplicas] = (),
+    answer: str = "",
 ) -> Decision:
-    """`replicas` where a peak was given. Raises `UserMistake` for a GPU without a price."""
+    """`replicas` and `answer` where a peak was given. Raises `UserMistake` for a GPU without a price."""
     settings, engines = settings or PlanSettings(), engine_runs_of(summaries)
     costs, laws = costs_of(engines, comparison, settings), laws_of(engines)
     advice = [*_winner(comparison), *_answers(comparison)]
@@ -80,37 +67,22 @@ def decide(
         advice += [] if costs is None else _cost(engine.label, costs)
     topics = list(dict.fromkeys(each.topic for each in advice))
     ordered = sorted(advice, key=lambda each: topics.index(each.topic))
-    return Decision(tuple(ordered), costs, tuple(replicas), laws, _not_asked(summaries, settings, costs))
+    not_asked = _not_asked(summaries, settings, costs)
+    return Decision(tuple(ordered), costs, tuple(replicas), answer, laws, not_asked)
 
 
-def replicas_of(summaries: Sequence[RunSummary], settings: PlanSettings) -> list[PlannedReplicas]:
-    """The answer of `enginebench plan` for each engine. Raises `UserMistake` for a price that cannot be read."""
-    return [_replicas(engine, settings) for engine in engine_runs_of(summaries)]
+def replicas_of(summaries: Sequence[RunSummary], settings: PlanSettings) -> tuple[list[PlannedReplicas], str]:
+    """What `enginebench plan` says of each engine, the cheapest first, and its answer.
 
-
-def _replicas(engine: EngineRuns, settings: PlanSettings) -> PlannedReplicas:
-    from analysis.plan.document import warnings_of
-    from analysis.plan.plan import make_plan  # simulates: SciPy's optimisers are slow to import
-    from analysis.plan.settings import CannotPlan
+    Raises `UserMistake` for a price that cannot be read.
+    """
+    from analysis.plan.alternatives import make_alternatives  # simulates: SciPy's optimisers are slow to import
+    from analysis.plan.document import planned_of
 
     assert settings.peak is not None, "a peak was given"
-    peak = settings.peak.label
-    try:
-        plan = make_plan(engine.label, engine.runs, settings)
-    except CannotPlan as refused:
-        return PlannedReplicas(engine.label, peak, None, None, None, None, f"Not planned: {refused}")
-    answer, month = plan.replicas, None if plan.bill is None else plan.bill.per_month
-    return PlannedReplicas(
-        engine=engine.label,
-        peak=peak,
-        count=plan.count,
-        low=answer.low,
-        high=answer.high,
-        month=month,
-        sentence=plan.sentence,
-        reliable=plan.reliable,
-        warnings=tuple(warnings_of(plan)),
-    )
+    groups = {engine.label: engine.runs for engine in engine_runs_of(summaries)}
+    alternatives = make_alternatives(groups, settings)
+    return [planned_of(alternative, settings.peak) for alternative in alternatives.ranked], alternatives.sentence
 
 
 def _winner(comparison: Comparison) -> list[Advice]:

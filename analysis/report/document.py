@@ -22,6 +22,7 @@ import polars as pl
 
 from analysis.compare.capacity import SloCapacity
 from analysis.compare.tables import COLUMN_NAMES, as_document, comparison_rows
+from analysis.report.card import card
 from analysis.report.contents import Report
 from analysis.report.costs import Costs
 from analysis.report.decision import Decision
@@ -153,6 +154,7 @@ FORMATS: Mapping[str, Callable[[Report], str | bytes]] = {
     ".csv": lambda report: numbers_of(report).write_csv(),
     ".parquet": _parquet,
     ".json": lambda report: json.dumps(as_json_document(report), indent=1, allow_nan=False) + "\n",
+    ".svg": card,
 }
 
 

@@ -22,7 +22,7 @@ from records.telemetry import GAUGES
 from records.view import Estimate, TurnView
 
 HELD = "A vertical line is the highest measured load at which an engine meets all objectives."
-FAILED = "A cross at the top is a percentile that falls among failed requests."
+CROSSES = "A cross at the top is a percentile that falls among failed requests."
 NAMED = 3  # engines whose capacity a title states
 MEMORY = [name for name, gauge in GAUGES.items() if gauge.unit == "B"]
 GPUS = "gpus"  # the gauge that is a number of devices
@@ -45,7 +45,7 @@ def column_figure(source: FigureSource, column: Column) -> Figure | None:
     name = f"{column.of.title} {column.statistic}" if isinstance(column.of, Metric) else column.of.title
     title = name[0].upper() + name[1:] + (f", in {unit.word or unit.name}" if unit.name else "")
     title += f": {capacity_title(held)}" if held else ""
-    notes = [HELD] * bool(held) + [FAILED] * any(row["failed"] for row in rows)
+    notes = [HELD] * bool(held) + [CROSSES] * any(row["failed"] for row in rows)
     chart = over_loads(rows, source.styles, source.axis, limits, marks)
     return figure(column.key.replace(" ", "-"), title, " ".join(notes), chart, TABLE, rows, source.names)
 

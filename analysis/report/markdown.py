@@ -10,7 +10,7 @@ from analysis.console import TextTable
 from analysis.report.classes import class_sentences, class_table
 from analysis.report.contents import Report
 from analysis.report.costs import cost_table
-from analysis.report.sections import answer_table, tables_of, trend_lines
+from analysis.report.sections import screen_of, tables_of, trend_lines
 from analysis.report.table import StageTable, stage_table
 from analysis.summary.remarks import Remark
 from records.formatting import counted, format_count
@@ -20,9 +20,10 @@ def markdown(report: Report) -> str:
     """The answer, the numbers by stage, the caveats, and then everything else."""
     title = " · ".join(dict.fromkeys(run.label for run in report.runs))
     results = stage_table(report.runs)
-    parts = [f"# {title}: load test", f"**{report.headline}**", *_findings(report.grave)]
-    answer = answer_table(report)
-    parts += [] if answer is None else [answer.markdown, answer.caption]
+    screen = screen_of(report)
+    parts = [f"# {title}: load test", f"**{screen.answer}**", *_findings(report.grave)]
+    parts += [] if screen.table is None else [screen.table.markdown, screen.table.caption]
+    parts += [_list([f"**{heading}**: {sentence}" for heading, sentence in screen.sentences])]
     trend = trend_lines(report.runs)
     parts += ["\n".join(["```text", *trend, "```"])] if trend else []
     parts += ["## Results by stage", _stages(results).markdown, *results.notes()]

@@ -25,7 +25,7 @@ from analysis.report.details import details_of, setup_of
 from analysis.report.figures import figures_of, reading_of
 from analysis.report.library import CompiledTemplates, vega_script
 from analysis.report.palette import styles_of, variables
-from analysis.report.sections import answer_table, tables_of
+from analysis.report.sections import screen_of, tables_of
 from analysis.report.table import names_of, stage_table
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, join_labels
@@ -34,7 +34,7 @@ from records.metrics import ICL, QUANTITIES, REQUEST_METRICS
 
 def render(report: Report) -> str:
     summaries = report.runs
-    styles, results, answer = styles_of(run.label for run in summaries), stage_table(summaries), answer_table(report)
+    styles, results = styles_of(run.label for run in summaries), stage_table(summaries)
     figures = figures_of(summaries, report.comparison, axis_of(summaries), report.decision.laws)
     classes, costs = class_table(summaries), report.decision.costs
     return (
@@ -45,7 +45,7 @@ def render(report: Report) -> str:
             title=" · ".join(styles),
             facts=_facts(summaries),
             slots={label: style.slot for label, style in styles.items()},
-            answer=answer,
+            screen=screen_of(report),
             first=figures[0] if figures else None,
             figures=figures[1:],
             reading=reading_of(summaries),
@@ -109,8 +109,10 @@ def _code(text: str) -> Markup:
 
 
 def _unbroken(text: str) -> Markup:
-    """A ratio and its interval stay on one line: 3.1× [2.9, 3.3]."""
-    return Markup(re.sub(r"\S+ \[[^\]]*\]", r'<span class="unbroken">\g<0></span>', str(escape(text))))
+    """A ratio and its interval stay on one line, as a limit and its unit do: 3.1× [2.9, 3.3], ≤ 300 ms."""
+    return Markup(
+        re.sub(r"\S+ \[[^\]]*\]|≤ [\d.,]+ [a-zµ]+", r'<span class="unbroken">\g<0></span>', str(escape(text)))
+    )
 
 
 def _slug(table: TextTable) -> str:

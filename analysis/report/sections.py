@@ -5,22 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.compare.capacity import OF_SEARCH, SloCapacity, load_text
-from analysis.compare.engine_runs import DECIDING, engine_runs_of, since_due
+from analysis.compare.engine_runs import DECIDING, engine_runs_of
 from analysis.console import TextTable
-from analysis.plan.prices import dollars
+from analysis.first_screen import FirstScreen, candidates_of, first_screen, within
 from analysis.report.axis import axis_of
 from analysis.report.contents import Report
-from analysis.report.costs import stage_of
-from analysis.report.decision import PlannedReplicas
 from analysis.summary.run_summary import RunSummary
-from records.formatting import (
-    MISSING,
-    format_count,
-    format_seconds,
-    format_share,
-    format_value,
-    significant,
-)
+from records.formatting import MISSING, format_count, format_seconds, format_share, significant
 from records.metrics import columns
 from records.search import ERROR_RATE
 
@@ -28,75 +19,11 @@ BARS = "▁▂▃▄▅▆▇█"
 ROLES = {"locate": "locate", "refine": "estimate", "below": "certify below it", "above": "certify above it"}
 
 
-def answer_table(report: Report) -> TextTable | None:
-    """An engine a row: the load within the objectives, replicas and costs as far as they were asked for, and the
-    numbers at that load. `None` for one engine of which only the latter are known: the headline has them."""
-    engines = engine_runs_of(report.runs)
-    by_label = {engine.label: engine for engine in engines}
-    order = [by_label[label] for label in report.comparison.engines]
-    stages = {engine.label: stage_of(engine, report.comparison) for engine in order}
-    answers: dict[str, list[str]] = {}
-    if report.comparison.capacities:
-        capacities = [report.comparison.capacity(engine.label) for engine in order]
-        unit = report.comparison.capacities[0].unit
-        answers[f"{unit} within the SLO"] = [_within(capacity, " missed") for capacity in capacities]
-    if report.decision.replicas:
-        replicas = {each.engine: each for each in report.decision.replicas}
-        answers[f"replicas for {report.decision.replicas[0].peak}"] = [_count(replicas[e.label]) for e in order]
-        if any(each.month is not None for each in replicas.values()):
-            answers["a month"] = [_month(replicas[engine.label]) for engine in order]
-    costs = report.decision.costs
-    if costs is not None and any(cost.price is not None for cost in costs.engines):
-        # Not at the peak, of which the columns before it are: the two do not add up.
-        title = "per 1M tokens at capacity" if report.comparison.capacities else "per 1M tokens"
-        answers[title] = [_dollars(costs.of(engine.label).cost.value) for engine in order]
-    if not any(stages.values()) or (len(order) == 1 and not answers):
-        return None
-    numbers = {"at load": [stages[engine.label] or MISSING for engine in order]}
-    for column in columns("table", since_due(report.runs)):
-        values = [engine.column(stages[engine.label] or "", column).value for engine in order]
-        numbers[column.full_title] = [format_value(value, column.unit) for value in values]
-    numbers["failed"] = [format_share(engine.value(stages[engine.label] or "", "failure_share")) for engine in order]
-    whole = {"engine": [engine.label for engine in order]} | answers | numbers
-    slo = report.comparison.capacities[0].slo if report.comparison.capacities else ""
-    caption = (
-        f"SLO: {slo}. In brackets the lowest measured load that misses {report.comparison.capacities[0].them}."
-        if slo
-        else ""
-    )
-    if not all(each.reliable for each in report.decision.replicas):
-        caption = f"{caption} *: not reliable, as the warnings of the plan say.".strip()
-    texts = tuple(index for index, name in enumerate(whole) if name in {"engine", "at load"})
-    return TextTable("", tuple(whole), tuple(zip(*whole.values(), strict=True)), texts, caption)
-
-
-def _within(capacity: SloCapacity | None, missed: str = "") -> str:
-    """`14 (20)`: 14 meet the objectives, and 20 do not."""
-    if capacity is None or (capacity.met is None and capacity.missed is None):
-        return MISSING
-    if capacity.met is None:
-        return f"< {load_text(capacity.missed)}"
-    met = load_text(capacity.met)
-    return f"≥ {met}" if capacity.missed is None else f"{met} ({load_text(capacity.missed)}{missed})"
-
-
-def _count(replicas: PlannedReplicas) -> str:
-    if replicas.count is None:
-        return MISSING
-    high = "no bound" if replicas.high is None else replicas.high
-    return f"{replicas.count} [{replicas.low}, {high}]{_star(replicas)}"
-
-
-def _month(replicas: PlannedReplicas) -> str:
-    return MISSING if replicas.month is None else f"{dollars(replicas.month)}{_star(replicas)}"
-
-
-def _star(replicas: PlannedReplicas) -> str:
-    return "" if replicas.reliable else "*"
-
-
-def _dollars(amount: float | None) -> str:
-    return MISSING if amount is None else dollars(amount)
+def screen_of(report: Report) -> FirstScreen:
+    """What was asked for: `--slo`, `--peak`, `--price`."""
+    decision = report.decision
+    candidates = candidates_of(report.comparison, report.runs, decision.replicas, decision.costs)
+    return first_screen(decision.answer or report.headline, candidates)
 
 
 def trend_lines(summaries: Sequence[RunSummary]) -> list[str]:
@@ -188,16 +115,21 @@ def matrix_table(report: Report) -> TextTable | None:
     """For each engine the load within each pair of a limit to TTFT and one to TPOT."""
     if not report.matrix:
         return None
-    cells = {(capacity.engine, *capacity.objectives): _within(capacity) for capacity in report.matrix}
+    cells = {(capacity.engine, *capacity.objectives): within(capacity) for capacity in report.matrix}
+    limited = report.matrix[0].objectives[0].text.partition("≤")[0]  # `TTFT p95 `
     engines, ttfts, tpots = (list(dict.fromkeys(keys)) for keys in zip(*cells, strict=True))
     rows = tuple(
-        (engine if ttft == ttfts[0] else "", ttft.text, *(cells.get((engine, ttft, tpot), MISSING) for tpot in tpots))
+        (
+            engine if ttft == ttfts[0] else "",
+            ttft.text.removeprefix(limited),
+            *(cells.get((engine, ttft, tpot), MISSING) for tpot in tpots),
+        )
         for engine in engines
         for ttft in ttfts
     )
     unit = report.matrix[0].unit
     caption = "The highest measured load that meets both limits, and in brackets the lowest that misses one."
-    headers = ("engine", "", *(tpot.text for tpot in tpots))
+    headers = ("engine", limited.strip(), *(tpot.text for tpot in tpots))
     return TextTable(f"{unit.capitalize()} within pairs of limits", headers, rows, (0, 1), caption)
 
 

@@ -9,22 +9,22 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.compare.engine_runs import DECIDING, since_due
 from analysis.compare.tables import LEFT_OUT, STYLES, criteria, overview_of
 from analysis.console import PIPE_WIDTH, print_table, ruled_table, warning
+from analysis.first_screen import print_first_screen
+from analysis.plan.planned import PlannedReplicas
 from analysis.report.classes import class_sentences, class_table
 from analysis.report.contents import Report
 from analysis.report.costs import cost_table
-from analysis.report.decision import PlannedReplicas
-from analysis.report.sections import answer_table, matrix_table, tables_of, trend_lines
+from analysis.report.sections import matrix_table, screen_of, tables_of, trend_lines
 from analysis.report.table import Cell, StageTable, stage_table
-from analysis.summary.remarks import Remark, print_remarks
+from analysis.summary.remarks import caveats_line, print_remarks
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_count
-from records.metrics import columns
-from records.rules import Answer
+from records.rules import SloAnswer
 
-ANSWERS: dict[Answer, str] = {"met": "green", "not enough evidence": "yellow", "missed": "bold red"}
+ANSWERS: dict[SloAnswer, str] = {"met": "green", "not enough evidence": "yellow", "missed": "bold red"}
+COSTS_LEFT_OUT = ("replica hours per 1M tokens", "saving", "tokens/s", "price of an hour", "differs in")
 MATRIX_ROWS = 12  # of a capacity matrix, up to which a terminal shows it
 Lines = tuple[str, str]  # a number, and under it its spread
 Side = Literal["left", "right"]
@@ -32,34 +32,30 @@ Fact = tuple[str, str, list[Lines], Side]  # title, what its second lines are, t
 
 
 def print_report(console: Console, report: Report) -> None:
-    console.print(Text(report.headline, style="bold"))
-    console.print()
+    print_first_screen(console, screen_of(report))
     print_remarks(console, report.grave)
-    answer = answer_table(report)
-    if answer is not None:
-        numbers = [column.full_title for column in columns("table", since_due(report.runs)) if column.key != DECIDING]
-        print_table(console, answer, ["failed", *numbers[::-1]])
     trend = trend_lines(report.runs)
     for line in trend:
         console.print(Text(line), no_wrap=True, overflow="ellipsis")
     _print_stages(console, stage_table(report.runs))
-    _print_caveats(console, report.caveats)
+    _print_caveats(console, report)
     for judged, text in report.judged:
         console.print(Text.assemble((f"{judged}: ", ANSWERS[judged]), text))
     _print_block(console, [] if not report.judged else [""])
-    matrix = matrix_table(report)
+    matrix, holds = matrix_table(report), any(capacity.met is not None for capacity in report.matrix)
     for table in tables_of(report):
-        if table != matrix or len(table.rows) <= MATRIX_ROWS:
+        if table != matrix or (holds and len(table.rows) <= MATRIX_ROWS):
             print_table(console, table, ("because", "undecided", "to"), STYLES)
     compared = overview_of(report.comparison)  # `enginebench compare` has all
     for table in compared:
-        print_table(console, table, ("limited by", *LEFT_OUT), STYLES)
+        print_table(console, table, LEFT_OUT, STYLES)
     _print_block(console, [criteria(report.comparison), ""] if compared else [])
     _print_classes(console, report.runs)
     if report.decision.costs is not None and any(cost.price is not None for cost in report.decision.costs.engines):
-        print_table(console, cost_table(report.decision.costs), ("replica hours per 1M tokens", "saving"))
-    advice = [f"{each.engine}: {each.text}" for each in report.decision.advice if each.topic in {"replicas", "limit"}]
-    _print_block(console, [*report.growth, *advice])
+        print_table(console, cost_table(report.decision.costs), COSTS_LEFT_OUT)
+    limits = [f"{each.engine}: {each.text}" for each in report.decision.advice if each.topic == "limit"]
+    refused = [f"{each.engine}: {each.sentence}" for each in report.decision.replicas if each.count is None]
+    _print_block(console, [*report.growth, *limits, *refused])
     for planned in report.decision.replicas:
         _print_warning(console, planned)
     if report.decision.not_asked:
@@ -183,7 +179,13 @@ def _print_classes(console: Console, summaries: Sequence[RunSummary]) -> None:
     _print_block(console, [*class_sentences(summaries), ""])
 
 
-def _print_caveats(console: Console, caveats: Sequence[Remark]) -> None:
-    if caveats:
-        console.print(Text(counted(len(caveats), "caveat"), style="bold"))
-        print_remarks(console, caveats)
+def _print_caveats(console: Console, report: Report) -> None:
+    """Findings that do not invalidate: how many, and in full only where there is no page to explain them."""
+    if not report.caveats:
+        return
+    if report.report is None:
+        console.print(Text(counted(len(report.caveats), "caveat"), style="bold"))
+        print_remarks(console, report.caveats)
+    else:
+        console.print(Text(caveats_line(report.caveats, "report"), style="dim"))
+        console.print()

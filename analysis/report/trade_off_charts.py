@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from analysis.compare.growth import PARTS, mean_parts
+from analysis.compare.limit import PARTS, mean_parts
 from analysis.plan.scalability import Scalability
 from analysis.report import charts
 from analysis.report.axis import Axis
@@ -144,7 +144,7 @@ def parts_figure(source: FigureSource) -> Figure | None:
     rows: list[Row] = []
     table: list[Row] = []
     for engine, place in source.measured:
-        lengths = {titles[name]: length for name, length in mean_parts(engine, place.label).items()}
+        lengths = {titles[name]: length for name, length in mean_parts(engine.at(place.label)).items()}
         total = sum(lengths.values())
         if total:
             at = {"engine": engine.label, "stage": place.label}

@@ -31,7 +31,7 @@ from analysis.stats.effective_size import (
     user_codes,
 )
 from analysis.stats.estimate import TAIL, Floats, least_samples, t_quantile
-from records.rules import Answer, nearest_rank
+from records.rules import nearest_rank
 from records.view import BEYOND_OBSERVED, DEPENDS_ON_CUT_OFF, IN_CYCLES, Estimate
 
 NEGLIGIBLE = 0.01  # share by which cut-off requests may move a percentile that is still given
@@ -258,15 +258,6 @@ def clopper_pearson(share: float, n: float) -> tuple[float, float]:
     low = float(special.betaincinv(hits, misses + 1, TAIL)) if hits > 0 else 0.0
     high = float(special.betaincinv(hits + 1, misses, 1 - TAIL)) if misses > 0 else 1.0
     return low, high
-
-
-def objective_answer(share: Estimate, q: float) -> Answer:
-    """Do at least a share q of the requests keep the limit? By the interval of the share of those that did."""
-    if share.low is not None and share.low >= q:
-        return "met"
-    if share.high is not None and share.high < q:
-        return "missed"
-    return "not enough evidence"
 
 
 def requests_needed(share: Estimate, q: float) -> int | None:

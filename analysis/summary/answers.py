@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
+from analysis.data.answers import ASKED, difference_of, kept_answers
 from analysis.data.load import RunData
 from records.findings.load_generator import FEW_SAMPLES
 from records.formatting import counted
@@ -37,21 +38,23 @@ def answers_under_load(run: RunData, stages: Sequence[StageView]) -> Iterator[Ev
     if alone is None or run.meta.workload.get("temperature") or not run.meta.workload.get("dataset"):
         return
     known = pl.col("outcome").eq("ok") & pl.col("answer_digest").is_not_null()
-    question = ["prompt_id", "planned_output_tokens"]
-    answered = pl.scan_parquet(run.table).filter(known).select(*question, "stage", "answer_digest").unique().collect()
-    reference = answered.filter(stage=alone.index).group_by(question).agg(alone=pl.col("answer_digest").sort())
+    answered = pl.scan_parquet(run.table).filter(known).select(*ASKED, "stage", "answer_digest").unique().collect()
+    reference = answered.filter(stage=alone.index).group_by(ASKED).agg(alone=pl.col("answer_digest").sort())
+    kept = kept_answers(run.folder, run.meta.workload)
+    texts = {view.index: [one for one in kept if one.stage == view.index] for view in stages}
     for view in stages:
         if view.is_open or view.load <= 1:
             continue
-        loaded = answered.filter(stage=view.index).group_by(question).agg(loaded=pl.col("answer_digest").sort())
-        both = loaded.join(reference, on=question, nulls_equal=True)
+        loaded = answered.filter(stage=view.index).group_by(ASKED).agg(loaded=pl.col("answer_digest").sort())
+        both = loaded.join(reference, on=ASKED, nulls_equal=True)
         if not len(both):
             continue
         others = len(both.filter(pl.col("loaded") != pl.col("alone")))
-        yield Evidence(
-            "warn" if others else "note",
+        words = (
             f"{others} of {len(both)} prompts got another answer at {view.label} than at {alone.label}"
             if others
-            else f"all {len(both)} prompts got the same answer at {view.label} as at {alone.label}",
-            view.key,
+            else f"all {len(both)} prompts got the same answer at {view.label} as at {alone.label}"
         )
+        difference = difference_of(texts[view.index], texts[alone.index])
+        where = difference.words if difference is not None else ""
+        yield Evidence("warn" if others else "note", f"{words}{': ' * bool(where)}{where}", view.key)

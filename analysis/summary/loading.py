@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -84,3 +85,7 @@ def _shown(folder: Path) -> Path:
     """Relative where that is shorter to read."""
     relative = os.path.relpath(folder)
     return Path(relative) if not relative.startswith("..") else folder
+
+
+if __name__ == "__main__":  # as Locust's page has the run so far judged
+    summaries_of(sys.argv[1:], Path())

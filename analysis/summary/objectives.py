@@ -12,8 +12,8 @@ import polars as pl
 
 from analysis.data.formulas import expression
 from analysis.data.load import users_of
-from analysis.stats.intervals import bin_by_user, bin_events, objective_answer, rate_interval, share_intervals
-from records.rules import NO_FAILURE, Answer, attempted, within
+from analysis.stats.intervals import bin_by_user, bin_events, rate_interval, share_intervals
+from records.rules import NO_FAILURE, SloAnswer, answer_of, attempted, within
 from records.slo import CAPACITY_GRID, Objective, RunObjectives
 from records.stage import SECOND
 from records.view import Estimate, Judgement
@@ -58,7 +58,7 @@ def _judged_by_one_metric(scheduled: pl.DataFrame, objectives: Sequence[Objectiv
     pessimistic = _shares(requests.with_columns(pl.col(uncertain).fill_null(0.0)), goods)
     optimistic = _shares(requests.with_columns(pl.col(uncertain).fill_null(1.0)), goods) if uncertain else pessimistic
     for name, objective, *shares in zip(goods, objectives, pessimistic, optimistic, strict=True):
-        answers: set[Answer] = {objective_answer(share, objective.q) for share in shares}
+        answers: set[SloAnswer] = {answer_of(share.low, share.high, objective.q) for share in shares}
         share = _shares(requests.drop_nulls(name), [name])[0] if name in uncertain else shares[0]
         yield Judgement(objective, share, answers.pop() if len(answers) == 1 else "not enough evidence")
 

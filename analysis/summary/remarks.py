@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from records.formatting import in_words, join_labels
+from records.formatting import counted, in_words, join_labels
 from records.view import Finding, Severity, in_order
 
 LONGEST = 60  # characters of a list of stages
@@ -110,6 +110,12 @@ def _together(said: list[Remark]) -> tuple[Remark, ...]:
             merged.append(replace(one, others=tuple(group[1:])))
     severities = list(dict.fromkeys(one.severity for one in merged))
     return tuple(sorted(merged, key=lambda one: (severities.index(one.severity), one.kind in OF_THE_TEST)))
+
+
+def caveats_line(caveats: Sequence[Remark], where: str) -> str:
+    """`2 caveats (report): too few samples, lock step`: which there are; `where` explains them."""
+    kinds = dict.fromkeys(caveat.kind.replace("_", " ") for caveat in caveats)
+    return f"{counted(len(caveats), 'caveat')} ({where}): {', '.join(kinds)}"
 
 
 def print_remarks(console: Console, shown: Sequence[Remark]) -> None:

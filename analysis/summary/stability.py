@@ -27,6 +27,7 @@ class Drift:
 SERIES = {
     "throughput": Drift("output tokens/s", 0.1, 0.0, significant),
     "ttft": Drift("TTFT", 0.2, 0.0, format_seconds),
+    "ttft_user": Drift("TTFT (user)", 0.2, 0.0, format_seconds),
     "tpot": Drift("TPOT", 0.05, 0.0, format_seconds),
     "in_flight": Drift("requests in flight", 0.2, 1.0, significant),
 }
@@ -65,8 +66,9 @@ def _moved(series: Sequence[float | None], drift: Drift) -> str | None:
 
 def stopped_early(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
     """A search whose time is up leaves a probe planned that it never measured: that is its end."""
-    measured = {view.index for view in stages}
-    unreached = [key.label for key in keys_of(run.meta.plan).values() if key.index not in measured]
+    measured = {view.label for view in stages}
+    labels = dict.fromkeys(key.label for key in keys_of(run.meta.plan).values())
+    unreached = [label for label in labels if label not in measured]
     if _search_time_was_up(run):
         unreached = []
     cut = [view.label for view in stages if not view.complete]

@@ -16,10 +16,8 @@ from records.load import Rate
 from records.metrics import ICL
 from records.slo import Objective, RunObjectives
 from records.stage import SECOND
-from records.telemetry import GAUGES
+from records.telemetry import GAUGES, LOAD_GENERATOR_GAUGES
 from records.view import Level, StageView
-
-CLIENT_GAUGES = ("client_cpu", "loop_lag", "run_delay")  # of the process of the load generator with the largest mean
 
 
 def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
@@ -65,7 +63,7 @@ def _gauges(run: RunData, window: Window) -> dict[str, Level]:
             last = run.telemetry.level(name, int(tenths[-2]), int(tenths[-1]))
             ends = (None, None) if first is None or last is None else (first.mean, last.mean)
             gauges[name] = Level(level.mean, level.peak, *ends)
-    for name in CLIENT_GAUGES:
+    for name in LOAD_GENERATOR_GAUGES:
         level = run.telemetry.of_worst_process(name, window.start, window.end)
         if level is not None:
             gauges[name] = level
@@ -81,7 +79,7 @@ def _series(stage: StageData) -> dict[str, tuple[float | None, ...]]:
     return {
         "throughput": tuple((stage.flows.tokens(edges) / seconds).tolist()),
         "in_flight": tuple(stage.flows.in_flight.averages(edges).tolist()),
-        "ttft": _means_by_part(stage.ok[ttft], part, len(seconds)),
+        ttft: _means_by_part(stage.ok[ttft], part, len(seconds)),
         "tpot": _means_by_part(stage.ok["tpot"], part, len(seconds)),
     }
 

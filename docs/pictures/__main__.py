@@ -12,14 +12,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+from analysis.report.card import HEIGHT, WIDTH
 from docs.pictures import faults, scenarios
-from docs.pictures.browser import CHROMIUM, height_of, take
+from docs.pictures.browser import CHROMIUM, take
 
 LARGEST = {"scenarios": 60_000, "grafana": 150_000}  # bytes of a picture, by its folder
 
 
 def main() -> None:
-    every = [*scenarios.PICTURES, "locust", "report", "plan", *faults.FAULTS]
+    every = [*scenarios.PICTURES, "locust", "users", "plan", *faults.FAULTS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"default: {', '.join(every)}")
     parser.add_argument("--runs", type=Path, help="where the runs are kept; default: a temporary folder")
@@ -35,11 +36,10 @@ def main() -> None:
             failed += faults.draw(name, runs / name)
         elif name == "locust":
             scenarios.locust_page(scenarios.IMAGES / "locust.png")
-        elif name == "report":
-            take(scenarios.demo(runs / "report"), scenarios.IMAGES / "report.png", *scenarios.REPORT)
+        elif name == "users":
+            take(scenarios.card(runs / "users"), scenarios.IMAGES / "users.png", WIDTH, HEIGHT)
         elif name == "plan":
-            page = scenarios.plan(runs / "plan")
-            take(page, scenarios.IMAGES / "plan.png", scenarios.PLAN, height_of(page, scenarios.PLAN))
+            take(scenarios.plan(runs / "plan"), scenarios.IMAGES / "plan.png", *scenarios.PLAN)
         else:
             scenarios.draw(name, runs)
     for folder, largest in LARGEST.items():

@@ -36,6 +36,7 @@ class Series:
     name: str
     labels: Mapping[str, str]
     values: Sequence[float | None]
+    ref: str = "A"  # of its query in the panel
 
     @property
     def last(self) -> float | None:
@@ -56,17 +57,22 @@ class Mark:
 
 
 class Answers:
-    def __init__(self, api: httpx.Client, span: Span) -> None:
-        self._api = api
+    """`chosen` are values of the board's variables."""
+
+    def __init__(self, api: httpx.Client, span: Span, **chosen: str) -> None:
+        self._api, self._chosen = api, {"__rate_interval": RATE_INTERVAL, **chosen}
         self.span = span
 
     def of(self, panel: Json) -> list[Series]:
-        """The panel's series, in the order of its queries."""
+        """The panel's series, in the order of its queries; of an instant query those that there are in the end."""
         found: list[Series] = []
         for query in panel["targets"]:
             for labels, values in self._ask(query["expr"]):
-                name = re.sub(r"\{\{(\w+)\}\}", lambda match, of=labels: of.get(match[1], ""), query["legendFormat"])  # type: ignore[misc]
-                found.append(Series(name, labels, values))
+                if query["instant"] and values[-1] is None:
+                    continue
+                legend = filled_in(query["legendFormat"], **self._chosen)
+                name = re.sub(r"\{\{(\w+)\}\}", lambda match, of=labels: of.get(match[1], ""), legend)  # type: ignore[misc]
+                found.append(Series(name, labels, values, query["refId"]))
         return found
 
     def marks(self, board: Json) -> list[Mark]:
@@ -84,7 +90,7 @@ class Answers:
 
     def _ask(self, expr: str) -> list[tuple[Mapping[str, str], list[float | None]]]:
         span = self.span
-        query = filled_in(expr, __rate_interval=RATE_INTERVAL)
+        query = filled_in(expr, **self._chosen)
         asked: dict[str, str | float] = {"query": query, "start": span.start, "end": span.end, "step": 1}
         answer = self._api.get("/api/v1/query_range", params=asked).json()
         assert answer["status"] == "success", f"{query}: {answer}"

@@ -138,7 +138,7 @@ FAULTS = {
         claims=(
             Claim("load-test", "Load generator lag", "fake send lag", RISES),
             Claim("load-test", "Load generator lag", "fake client lag", RISES),
-            Claim("load-test", "TTFT p99: clients against servers", "fake client", RISES),
+            Claim("load-test", "TTFT of the users", "fake p99", RISES),
             Claim("load-test", "TTFT p99: clients against servers", "fake server", LEVEL),
         ),
     ),

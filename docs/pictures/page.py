@@ -19,6 +19,7 @@ section {{ background: #fff; border: 1px solid #e1e3e6; border-radius: 2px; padd
 section.row {{ background: none; border: none; padding: 8px 2px 0; font-weight: 600; }}
 h2 {{ margin: 0 0 2px; font-size: 12px; font-weight: 600; white-space: nowrap; }}
 .value {{ white-space: nowrap; line-height: 36px; font-weight: 600; text-align: center; padding-top: 8px; }}
+.says {{ font-size: 16px; padding-top: 12px; }}
 .empty {{ color: #5c6570; text-align: center; padding-top: 60px; }} .tile .empty {{ padding-top: 22px; }}
 .spark {{ display: block; width: 100%; height: 34px; margin-top: 4px; }}
 table {{ width: 100%; border-collapse: collapse; }}
@@ -44,6 +45,8 @@ def _section(panel: Json, answers: Answers, marks: Sequence[Mark]) -> str:
     size = (place["w"] * COLUMN - 30, place["h"] * (ROW + GAP) - 44)
     if not any(one.last is not None for one in series):
         body = f"<div class='empty'>{escape(panel['fieldConfig']['defaults']['noValue'])}</div>"
+    elif panel["type"] == "stat" and panel["options"]["textMode"] == "name":
+        body = f"<div class='says'>{escape(' '.join(one.name for one in series))}</div>"
     elif panel["type"] == "stat":
         body = _tile(panel, series)
     elif panel["type"] == "table":
@@ -64,8 +67,9 @@ def _tile(panel: Json, series: Sequence[Series]) -> str:
     steps = defaults["thresholds"]["steps"]
     colour = [step["color"] for step in steps if step["value"] is None or step["value"] <= value][-1]
     text = _text(value, defaults)
+    course = _course(one, colour) if panel["options"]["graphMode"] == "area" else ""
     size = min(26, round(280 / len(text)))  # pixels: a long text stays inside its tile, as in Grafana
-    return f"<div class='value' style='color: {colour}; font-size: {size}px'>{escape(text)}</div>{_course(one, colour)}"
+    return f"<div class='value' style='color: {colour}; font-size: {size}px'>{escape(text)}</div>{course}"
 
 
 def _text(value: float, defaults: Json) -> str:
@@ -92,9 +96,19 @@ def _course(one: Series, colour: str) -> str:
 
 
 def _table(panel: Json, series: Sequence[Series]) -> str:
-    options = panel["transformations"][0]["options"]
-    columns, order = options["renameByName"], options["indexByName"]
-    names = sorted(columns, key=lambda label: order[label])
-    head = "".join(f"<th>{escape(columns[name])}</th>" for name in names)
-    rows = ["".join(f"<td>{escape(one.labels.get(name, ''))}</td>" for name in names) for one in series]
-    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+    """A row for each combination of labels, with the last value of each query that has a column."""
+    organised = panel["transformations"][-1]["options"]
+    names = sorted(organised["indexByName"], key=lambda name: int(organised["indexByName"][name]))
+    columns = {name: organised["renameByName"][name] for name in names}
+    labels = [name for name in columns if not name.startswith("Value #")]
+    units = {rule["matcher"]["options"]: rule["properties"][0]["value"] for rule in panel["fieldConfig"]["overrides"]}
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
+    for one in series:
+        key = tuple(one.labels.get(name, "") for name in labels)
+        row = rows.setdefault(key, dict(zip(labels, key, strict=True)))
+        column = f"Value #{one.ref}"
+        if column in columns and one.last is not None:
+            row[column] = written(one.last, units[columns[column]])
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in columns.values())
+    body = ["".join(f"<td>{escape(row.get(name, ''))}</td>" for name in columns) for row in rows.values()]
+    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in body)}</table>"

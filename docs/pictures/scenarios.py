@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 from random import Random
 from urllib.request import urlopen
 
+from analysis.plan.template import EXAMPLE_DATA
 from docs.pictures.browser import height_of, take
 from loadtests.harness.command.server_process import PYTHON, ServerProcess
 from loadtests.harness.run.host import free_port
@@ -24,9 +26,10 @@ from validation.plan.batching_server import Asked, BatchingServer, users, write_
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs/images"
-REPORT = (1200, 1500)  # pixels of the README's picture
-PAGE = (1200, 460)  # of Locust's page
-PLAN = 980  # pixels of the plan's width
+RECORDS = ROOT / "validation/results/comparison"
+README_RUNS, README_SLO = ("vllm", "llamacpp"), ("--slo", "ttft_p95=0.5")
+PAGE = (1200, 1500)  # of Locust's page
+PLAN = (980, 1230)  # of the plan, down to its chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +112,15 @@ def drawn(folder: Path) -> Path:
     return page
 
 
-def demo(folder: Path) -> Path:
-    if not folder.exists():
-        engines = ["--engine", "burn", "--engine", "transformers-batching", "-o", "transformers-batching.concurrency=8"]
-        lengths = ["--prompt-tokens", "uniform:48-72", "--output-tokens", "uniform:8-24"]
-        load = ["--stages", "2,8", "--stage-seconds", "20", *lengths, "--repeat", "3"]
-        run([*PYTHON, "-m", "enginebench", "run", "concurrent", *engines, *load, "--runs", str(folder)])
-    return drawn(folder)
+def card(folder: Path) -> Path:
+    """The card of the README's two engines, from their committed records, on a page."""
+    for name in README_RUNS:
+        for run_folder in sorted(RECORDS.glob(f"{name}-[0-9]")):
+            shutil.copytree(run_folder, folder / run_folder.name, dirs_exist_ok=True)
+    drawing, page = folder / "card.svg", folder / "card.html"
+    run([*PYTHON, "-m", "enginebench", "report", str(folder), *README_SLO, "--output", str(drawing)])
+    page.write_text(f"<!doctype html><meta charset='utf-8'><body style='margin: 0'>{drawing.read_text()}</body>")
+    return page
 
 
 def plan(folder: Path) -> Path:
@@ -126,6 +131,9 @@ def plan(folder: Path) -> Path:
     page = folder / "plan.html"
     peak = ["--peak", "60users", "--slo", "ttft_p95=0.3", "--gpu", "L4"]
     run([*PYTHON, "-m", "enginebench", "plan", str(folder), *peak, "--html", str(page)])
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text())
+    assert data is not None, f"{page} has no data"
+    EXAMPLE_DATA.write_text(f"{data[1]}\n")
     return page
 
 
@@ -167,11 +175,13 @@ def locust_page(path: Path) -> None:
             "--slo",
             "ttft_p95=0.3,tpot_p95=0.02",
         ]
-        command += ["--stages", "4,8,16", "--stage-seconds", "15"]
+        command += ["--stages", "4,8,32", "--stage-seconds", "15"]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as locust:
             try:
-                time.sleep(50)
-                urlopen(f"http://127.0.0.1:{port}/", timeout=10).close()
-                take(f"http://127.0.0.1:{port}/?tab=tokens", path, *PAGE, wait=8.0)
+                time.sleep(10)
+                for _ in range(30):  # somebody who looks at the page: only then its stages are judged
+                    urlopen(f"http://127.0.0.1:{port}/stats/requests", timeout=10).close()
+                    time.sleep(1.5)
+                take(f"http://127.0.0.1:{port}/", path, *PAGE, wait=8.0)
             finally:
                 locust.terminate()

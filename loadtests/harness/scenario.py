@@ -21,9 +21,9 @@ from loadtests.harness.settings.load import LoadSettings
 from loadtests.harness.settings.requests import RequestSettings
 from loadtests.harness.settings.search import SearchSettings
 from loadtests.harness.workload.classes import parse_classes, with_classes_alone
-from loadtests.harness.workload.distribution import parse_pause
 from loadtests.harness.workload.lengths import parse_lengths, parse_several
 from loadtests.harness.workload.playback import played, trace_stage
+from loadtests.harness.workload.random_number import parse_pause
 from records.slo import Objective, of_tier, parse_objectives
 from records.stage import StagePlan
 from settings.schema import UserMistake, settings_of
@@ -60,7 +60,7 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
         if trace is not None and not self.rate:
             return (trace_stage(self.trace, trace, self.warm_up),)
         stages = plan_stages(
-            [step.with_arrivals(self.arrivals) for step in self.rate or self.load],
+            [step.with_arrivals(self.arrivals) for step in self.rate or self.stages],
             {name: getattr(self, name) for name in ("prompt_tokens", "output_tokens", "shared_prefix_tokens")},
             seconds=self.stage_seconds,
             requests=self.stage_requests,
@@ -121,7 +121,7 @@ def read(defaults: Any, given: Mapping[str, Any]) -> Any:
 
 def _choose_loop(defaults: Scenario, values: dict[str, Any]) -> None:
     """Users take the place of a scenario's own rates, and rates that of its users. `values` are read ones, by name."""
-    users_given = values.get("load", defaults.load) != defaults.load
+    users_given = values.get("stages", defaults.stages) != defaults.stages
     rates_given = values.get("rate", defaults.rate) != defaults.rate
     if users_given and rates_given:
         raise UserMistake("choose either users (--stages) or requests per second (--rate), not both.")

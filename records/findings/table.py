@@ -106,7 +106,8 @@ STAGE_RULES: tuple[Rule, ...] = (
     Rule(
         "lock_step",
         load.lock_step,
-        "vary the lengths (--output-tokens uniform:32-96), or give users a random pause (--think-time exponential:0.5)",
+        "vary the lengths (--output-tokens uniform:32-96); a pause helps only if it is random and as long as an answer "
+        "(--think-time exponential:8)",
     ),
     Rule("littles_law_off", load.littles_law_off, "make the stages longer, and see whether a worker was lost"),
     Rule(

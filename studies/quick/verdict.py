@@ -1,13 +1,15 @@
 """What a minute has shown, in a few sentences: one user, the users within the objectives, a peak, the client's error.
 
     One user: first token after 43.0 ms [41.2, 44.9], then 203 tokens/s [198, 207].
-    16 users get their first token within 500 ms (p95), 20 no longer (1.90 s): above 16, waiting for admission grows
-    most.
-    80 users: about 5 replicas.
+    16 users get their first token within 500 ms (p95), 24 no longer (1.90 s [1.71, 2.02]): above 16, most of the added
+    time is waiting for admission.
+    Throughput no longer grows above 16 users (about 2,650 tokens/s).
+    80 users: about 4 or 5 replicas.
     This client's own error: 0.05 ms.
 
-A capacity is the bracket between two measured loads that `analysis.compare.capacity` gives to every report. What the
-intervals leave open is said to be undecided, with the command that would decide it.
+A capacity is the bracket between two measured loads that `analysis.compare.capacity` gives to every report. Where the
+intervals leave an end of it open, the measured values alone say which loads it lies between: the sentence then begins
+with "Probably", and the next one says what is not decided.
 """
 
 from __future__ import annotations
@@ -16,40 +18,71 @@ import math
 from dataclasses import dataclass
 
 from analysis.compare.capacity import LoadJudgement, SloCapacity, load_text, slo_capacity
+from analysis.compare.growth import saturated_from
+from analysis.compare.limit import limit_of
 from analysis.report.table import interval_of
 from analysis.summary.run_summary import RunSummary
-from records.formatting import column_unit, format_error, format_seconds, format_share
+from records.formatting import column_unit, counted, format_error, format_seconds, format_share, in_words
+from records.rules import is_failure
 from records.slo import Objective
-from records.view import Estimate, StageView
-
-ROUGH = "rough"  # beside a number without an interval
+from records.view import Estimate, Judgement, StageView
 
 
 @dataclass(frozen=True, slots=True)
 class QuickVerdict:
-    """`sentences` in their order; `decided` when the crossing lies between two measured loads."""
+    """`sentences` in their order; `decided` when the crossing is shown to lie between two measured loads."""
 
     sentences: tuple[str, ...]
     decided: bool
 
 
-def verdict_of(summary: RunSummary, peak: int, command: str) -> QuickVerdict:
-    """`peak` users are answered for by replicas; `command` is what would decide what the run could not."""
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """The heaviest load that is held, and the lightest that is not; `None` where none is known. `open_ends` are those
+    that only the measured values show, and not their intervals."""
+
+    capacity: SloCapacity
+    held: LoadJudgement | None
+    missed: LoadJudgement | None
+
+    @staticmethod
+    def of(capacity: SloCapacity) -> Bracket:
+        least, most = capacity.met or 0.0, capacity.missed or math.inf
+        held = [each for each in capacity.loads if least <= each.load < most and (each.load == least or _holds(each))]
+        beyond = [each for each in capacity.loads if not held or each.load > held[-1].load]
+        return Bracket(capacity, held[-1] if held else None, beyond[0] if beyond else None)
+
+    @property
+    def open_ends(self) -> list[LoadJudgement]:
+        ends = [end for end in (self.held, self.missed) if end is not None]
+        return [end for end in ends if end.answer == "not enough evidence"]
+
+    @property
+    def decided(self) -> bool:
+        return self.held is not None and self.missed is not None and not self.open_ends
+
+
+def verdict_of(summary: RunSummary, peak: int) -> QuickVerdict:
+    """`peak` users are answered for by replicas."""
     capacity = slo_capacity([summary])
-    alone = [stage for stage in summary.stages if stage.load == 1]
-    sentences = [_one_user(max(alone, key=lambda stage: stage.requests))] if alone else []
-    if capacity is None:
-        return QuickVerdict((*sentences, *_client(summary)), decided=False)
-    sentences.append(_capacity(summary, capacity))
-    undecided = [load for load in capacity.undecided if load > (capacity.met or 0.0)]
-    if undecided:
-        loads = ", ".join(map(load_text, undecided))
-        sentences.append(f"A minute does not decide {loads} users; this does: {command}")
-    elif capacity.missed is None:
-        sentences.append(f"More than that was not tried; this finds the limit: {command}")
-    if capacity.met is not None:
-        sentences.append(_replicas(capacity.met, peak, capacity.missed is not None))
-    return QuickVerdict((*sentences, *_client(summary)), capacity.met is not None and capacity.missed is not None)
+    alone = summary.at("1 user")
+    sentences = [_one_user(alone)] if alone is not None else []
+    if capacity is None or not capacity.loads:
+        unknown = "How many users it holds is not known: no load could be judged; the next command decides."
+        return QuickVerdict((*sentences, unknown, *_client(summary)), decided=False)
+    bracket = Bracket.of(capacity)
+    sentences.append(_capacity(summary, bracket))
+    if bracket.open_ends:
+        sentences.append(f"Not decided: {in_words(list(map(_open, bracket.open_ends)))}; the next command decides.")
+    sentences += _saturation(summary)
+    if bracket.held is not None:
+        sentences.append(_replicas(bracket, peak))
+    return QuickVerdict((*sentences, *_client(summary)), bracket.decided)
+
+
+def _holds(load: LoadJudgement) -> bool:
+    """By the measured shares, whatever their intervals are."""
+    return all((each.share.value or 0.0) >= each.objective.q for each in load.objectives)
 
 
 def _one_user(stage: StageView) -> str:
@@ -60,80 +93,125 @@ def _one_user(stage: StageView) -> str:
     return f"{text}." if speed.value is None else f"{text}, then {_number(speed, 'tokens/s')}."
 
 
-def _capacity(summary: RunSummary, capacity: SloCapacity) -> str:
-    met, missed = capacity.met, capacity.missed
-    if met is None and missed is None:
-        return f"No number of users is shown to keep {capacity.slo}."
-    if met is None:
-        verb = "misses" if missed == 1 else "miss"
-        return f"Already {_users(missed)} {verb} {capacity.slo}{_worst(summary, capacity)}."
-    held = f"{_users(met)} {' and '.join(_promise(objective, met == 1) for objective in capacity.objectives)}"
-    if missed is None:
-        return f"{held}, the most that was decided."
-    part = capacity.limit.part if capacity.limit is not None else None
-    above = f": above {load_text(met)}, {part} grows most" if part else ""
-    return f"{held}, {load_text(missed)} no longer{_worst(summary, capacity)}{above}."
+def _capacity(summary: RunSummary, bracket: Bracket) -> str:
+    held, missed, objectives = bracket.held, bracket.missed, bracket.capacity.objectives
+    if held is None:
+        assert missed is not None
+        users = "not even 1 user" if missed.load == 1 else f"fewer than {_users(missed.load)}"
+        text = f"{users} {_promises(objectives, missed.load == 1)}{_measured(summary, missed)}."
+    elif missed is None:
+        tried = f"(the most that {'was' if held.load == 1 else 'were'} tried)"
+        text = f"at least {_users(held.load)} {tried} {_promises(objectives, held.load == 1)}."
+    else:
+        no_longer = f"{load_text(missed.load)} no longer{_measured(summary, missed)}{_why(summary, bracket)}"
+        text = f"{_users(held.load)} {_promises(objectives, held.load == 1)}, {no_longer}."
+    return f"Probably {text}" if bracket.open_ends else text[0].upper() + text[1:]
 
 
-def _promise(objective: Objective, one: bool) -> str:
+def _promises(objectives: tuple[Objective, ...], one: bool) -> str:
     """What `one` user, or several, get."""
-    if objective.judged is None:
-        return f"{'sees' if one else 'see'} at most {format_share(1 - objective.q)} of the requests fail"
-    limit, q = format_seconds(objective.limit), objective.statistic
-    match objective.metric:
-        case "ttft":
-            return f"{'gets the' if one else 'get their'} first token within {limit} ({q})"
-        case "tpot":
-            return f"{'gets' if one else 'get'} a further token every {limit} ({q})"
-        case _:
-            return f"{'keeps' if one else 'keep'} {objective.text}"
+    texts = []
+    for objective in objectives:
+        limit, q = format_seconds(objective.limit), objective.statistic
+        if objective.judged is None:
+            texts.append(f"{'sees' if one else 'see'} at most {format_share(1 - objective.q)} of the requests fail")
+        elif objective.metric == "ttft":
+            texts.append(f"{'gets the' if one else 'get their'} first token within {limit} ({q})")
+        elif objective.metric == "tpot":
+            texts.append(f"{'gets' if one else 'get'} a further token every {limit} ({q})")
+        else:
+            texts.append(f"{'keeps' if one else 'keep'} {objective.text}")
+    return in_words(texts)
 
 
 def _users(load: float | None) -> str:
     return "1 user" if load == 1 else f"{load_text(load)} users"
 
 
-def _worst(summary: RunSummary, capacity: SloCapacity) -> str:
-    """What was measured at the lowest load that misses: of the objective that is missed by most."""
-    judgement = next(load for load in capacity.loads if load.load == capacity.missed and load.answer == "missed")
-    objective = _missed(judgement)
-    stage = summary.at(judgement.label)
-    value = _measured(stage, objective)
-    return f" ({value})" if value else ""
+def _worst(load: LoadJudgement) -> Judgement:
+    """Of the objective that is missed by most."""
+    return min(load.objectives, key=lambda each: (each.share.value or 0.0) - each.objective.q)
 
 
-def _missed(judgement: LoadJudgement) -> Objective:
-    missed = [each for each in judgement.objectives if each.answer == "missed"]
-    return min(missed, key=lambda each: (each.share.value or 0.0) - each.objective.q).objective
-
-
-def _measured(stage: StageView | None, objective: Objective) -> str:
-    if stage is None:
-        return ""
+def _measured(summary: RunSummary, load: LoadJudgement) -> str:
+    """What was measured at a load that misses, of the objective that is missed by most."""
+    objective, stage = _worst(load).objective, summary.at(load.label)
+    assert stage is not None
     if objective.judged is None:
-        return format_share(stage.value("failure_share"))
-    value = stage.value(objective.judged.name, objective.statistic)
-    return "" if value is None else format_seconds(value)
+        return f" ({_number(stage.estimate('failure_share'), 'share')})"
+    estimate = stage.estimate(objective.judged.name, objective.statistic)
+    if estimate.value is None:
+        return ""
+    if math.isinf(estimate.value):
+        return f" ({format_share(stage.value('failure_share'))} of the requests fail)"
+    return f" ({_number(estimate, 's')})"
 
 
-def _replicas(met: float, peak: int, bracketed: bool) -> str:
-    count = math.ceil(peak / met)
-    if count == 1:
-        return f"{peak} users: 1 replica."
-    return f"{peak} users: {'about' if bracketed else 'at most'} {count} replicas."
+def _why(summary: RunSummary, bracket: Bracket) -> str:
+    """What changes from the load that is held to the one that is not, as far as it is known."""
+    assert bracket.held is not None
+    assert bracket.missed is not None
+    above = f": above {load_text(bracket.held.load)}, "
+    below, beyond = summary.at(bracket.held.label), summary.at(bracket.missed.label)
+    assert below is not None
+    assert beyond is not None
+    failed = beyond.value("failure_share") or 0.0
+    if failed > 1 - _worst(bracket.missed).objective.q:
+        _, worst = max((count, outcome) for outcome, count in beyond.outcomes.items() if is_failure(outcome))
+        return f"{above}requests fail, most of them as {worst.replace('_', ' ')}"
+    part = limit_of(_worst(bracket.missed).objective, [below], [beyond]).part
+    if part is not None:
+        return f"{above}most of the added time is {part}"
+    waiting = [stage.gauges["requests_waiting"].mean for stage in (below, beyond) if "requests_waiting" in stage.gauges]
+    if len(waiting) == 2 and waiting[1] >= max(1.0, 2 * waiting[0]):
+        return f"{above}requests wait at the server (about {waiting[1]:.0f} at a time)"
+    return ""
+
+
+def _open(end: LoadJudgement) -> str:
+    """`20 users (97 % [93.1, 98.9] of the requests within, 95 % asked; ≈ 20 s more would decide)`"""
+    undecided = [each for each in end.objectives if each.answer == "not enough evidence"]
+    worst = min(undecided, key=lambda each: (each.share.value or 0.0) - each.objective.q)
+    need = "" if end.seconds_needed is None else f"; ≈ {format_seconds(end.seconds_needed)} more would decide"
+    within = f"{_number(worst.share, 'share')} of the requests within, {format_share(worst.objective.q)} asked"
+    return f"{_users(end.load)} ({within}{need})"
+
+
+def _saturation(summary: RunSummary) -> list[str]:
+    stages = sorted(summary.stages, key=lambda stage: stage.load)
+    rates = [(stage.label, stage.value("throughput")) for stage in stages]
+    label = saturated_from([(label, rate) for label, rate in rates if rate])
+    stage = summary.at(label) if label is not None else None
+    if stage is None:
+        return []
+    return [f"Throughput no longer grows above {stage.label} ({_number(stage.estimate('throughput'), 'tokens/s')})."]
+
+
+def _replicas(bracket: Bracket, peak: int) -> str:
+    """As few as leave each replica fewer users than were missed, and as many as leave it no more than were held."""
+    assert bracket.held is not None
+    most = math.ceil(peak / bracket.held.load)
+    least = 1
+    while bracket.missed is not None and math.ceil(peak / least) >= bracket.missed.load:
+        least += 1
+    if bracket.missed is None:
+        return f"{peak} users: 1 replica." if most == 1 else f"{peak} users: at most about {most} replicas."
+    least = min(least, most)
+    if least == most:
+        return f"{peak} users: about {counted(most, 'replica')}."
+    return f"{peak} users: about {least} {'or' if most == least + 1 else 'to'} {most} replicas."
 
 
 def _client(summary: RunSummary) -> tuple[str, ...]:
     """By calibration where there is one; else what is known of every run: how late it noticed the first tokens."""
     if summary.client_error is not None:
         return (f"This client's own error: {format_error(summary.client_error).removeprefix('± ')}.",)
-    lags = [stage.value("client_lag", "p99") for stage in summary.stages]
-    known = [lag for lag in lags if lag is not None and math.isfinite(lag)]
-    if not known:
-        return ()
-    return (
-        f"This client read first tokens up to {format_seconds(max(known))} late (p99), which their times leave out.",
-    )
+    text = "This client's own error is not known: enginebench calibrate --quick measures it"
+    values = [stage.value("client_lag", "p99") for stage in summary.stages]
+    lags = [lag for lag in values if lag is not None and math.isfinite(lag)]
+    if not lags:
+        return (f"{text}.",)
+    return (f"{text}; it read first tokens up to {format_seconds(max(lags))} late (p99), which their times leave out.",)
 
 
 def _number(estimate: Estimate, unit: str) -> str:
@@ -141,5 +219,5 @@ def _number(estimate: Estimate, unit: str) -> str:
     assert estimate.value is not None
     column = column_unit(unit, [estimate.value])
     low, high = interval_of(estimate, column)
-    spread = f" [{low}, {high}]" if low is not None else f" ({ROUGH})"
-    return f"{column.write(estimate.value)} {column.name}{spread}"
+    text = f"{column.write(estimate.value)} {column.name}"
+    return f"about {text}" if low is None else f"{text} [{low}, {high}]"

@@ -216,7 +216,9 @@ def test_series(pairs: list[Pair]) -> None:
         tokens = [recompute.tokens_between(stage.lines, a, b) / ((b - a) / NS) for a, b in parts]
         assert series["throughput"] == pytest.approx(tokens)
         assert series["in_flight"] == pytest.approx([recompute.in_flight(stage.lines, a, b) for a, b in parts])
-        for name, of in (("ttft", recompute.ttft), ("tpot", recompute.tpot)):
+        since_due = "ttft_user" if written["is_open"] else "ttft"
+        for name in (since_due, "tpot"):
+            of = recompute.METRICS[name]
             by_part = [[of(line) for line in stage.ok if a <= line["t_sched"] < b] for a, b in parts]
             means = [recompute.mean([value for value in values if value is not None]) for values in by_part]
             assert series[name] == pytest.approx(means)

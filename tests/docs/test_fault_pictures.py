@@ -13,7 +13,7 @@ from docs.pictures.__main__ import LARGEST
 from docs.pictures.answers import Answers, Series, Span
 from docs.pictures.charts import colour_of, dash_of, heatmap, lines, written
 from docs.pictures.faults import FALLS, FAULTS, LEVEL, RISES, Claim
-from docs.pictures.page import page_of
+from docs.pictures.page import _table, page_of
 from grafana.palette import BY_ENGINE, GREY
 from grafana.queries import DASHBOARDS
 
@@ -54,8 +54,10 @@ def test_lines_have_the_colours_and_dashes_of_their_panel() -> None:
 @pytest.mark.parametrize(
     ("page", "title", "value", "text"),
     [
-        pytest.param("load-test", "TTFT p99", 0.25, "250 ms", id="a time"),
-        pytest.param("load-test", "TTFT p99", 1000.0, "over 1 % failed", id="the percentile falls among failures"),
+        pytest.param("load-test", "TTFT (user) p99", 0.25, "250 ms", id="a time"),
+        pytest.param(
+            "load-test", "TTFT (user) p99", 1000.0, "over 1 % failed", id="the percentile falls among failures"
+        ),
         pytest.param("engine", "Engine", 0.0, "not ready", id="a state"),
     ],
 )
@@ -66,11 +68,10 @@ def test_a_tile_names_values_as_its_panel_does(page: str, title: str, value: flo
 
 
 def test_a_panel_is_drawn_with_its_names_its_unit_and_its_limit() -> None:
-    lag = panel("load-test", "Load generator lag")
-    series = [Series("fake send lag", {}, [0.001, 0.002, None, 0.004, 0.02, 0.02, 0.02])]
+    lag = panel("compare", "Send lag p99, A and B")
+    series = [Series("A: fake", {}, [0.001, 0.002, None, 0.004, 0.02, 0.02, 0.02])]
     svg = lines(lag, series, SPAN, [], (440, 220))
-    assert "fake send lag" in svg
-    assert FAKE in svg
+    assert "A: fake" in svg
     assert re.search(r">20 ms<", svg), "the axis"
     assert svg.count('stroke-dasharray="8,6"') == 1, "the limit at 5 ms"
 
@@ -107,9 +108,26 @@ def test_what_prometheus_does_not_know_is_a_gap() -> None:
 
 def test_a_panel_without_data_says_why() -> None:
     html = page_of(DASHBOARDS["gpu"], Answers(answering(), SPAN), "nothing")
-    assert html.count("<div class='empty'>no GPU here") == len(
-        [one for one in DASHBOARDS["gpu"]["panels"] if one["type"] != "row"]
-    )
+    panels = [one for one in DASHBOARDS["gpu"]["panels"] if one["type"] != "row"]
+    assert html.count("<div class='empty'>No GPU is reported: ") == 1
+    assert html.count("<div class='empty'>–") == len(panels) - 1
+
+
+def test_a_table_has_a_row_for_each_stage_and_its_columns_in_their_order() -> None:
+    html = page_of(DASHBOARDS["compare"], Answers(answering(), SPAN, run_a="a", run_b="b"), "nothing")
+    assert html.count("<div class='empty'>There are no two load tests") == 1
+    table = panel("load-test", "TTFT (user) p99 against load")
+    labels = {"run": "r", "engine": "fake"}
+    found = [
+        Series(f"{stage} {ref}", labels | {"stage": stage}, [None, value], ref)
+        for ref, values in {"A": (2.0, 4.0), "B": (0.25, 0.5)}.items()
+        for stage, value in zip(("2 users", "4 users"), values, strict=True)
+    ]
+    text = re.sub(r"<[^>]+>", "|", _table(table, found))
+    assert re.findall(r"[^|]+", text)[:8] == [
+        *("run", "engine", "stage", "users or req/s", "TTFT (user) p99", "TPOT p99", "E2E (user) p99", "output"),
+    ]
+    assert "|4 users||4||500 ms|" in text
 
 
 @pytest.mark.parametrize(

@@ -45,10 +45,11 @@ CHECKED_ELSEWHERE = (
     "scp",
     "export",
     "taskset",
+    *("curl", "apt-get", "nvidia-ctk", "git", "tar"),
 )
 """Programs of others, and installations: see above, and `tests/grafana` for Prometheus with the shipped files."""
 
-LONG = ("run", "quick", "serve", "bench")
+LONG = ("run", "quick", "calibrate", "serve", "bench")
 VERDICTS = (0, 1)
 REACHED = "everything before the load was in order"
 NOT_BUILT = "cannot run here"  # an engine that this machine lacks; the command is right
@@ -59,10 +60,12 @@ def printed() -> Iterator[Any]:
         for block in BLOCK.findall((ROOT / page).read_text()):
             for line in block.replace("\\\n", " ").splitlines():
                 words = shlex.split(line, comments=True)
-                while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+                while words and (words[0] == "sudo" or re.fullmatch(r"[A-Z_]+=.*", words[0])):
                     words.pop(0)
                 if words and words[0] == "taskset":
                     words = words[3:]
+                if words and words[0] == "./run-here":  # of `make bundle`
+                    words[0] = "enginebench"
                 if words:
                     yield pytest.param([word for word in words if word != "&"], id=f"{page}: {' '.join(words)}")
 
@@ -130,6 +133,7 @@ def accepted(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         raise UserMistake(REACHED)
 
     monkeypatch.setattr(rounds, "prepared", reached)  # it asks the servers
+    monkeypatch.setattr("loadtests.harness.calibration.calibrate.calibrate", reached)
     monkeypatch.setattr("engines.bench.cli._measure", reached)
     monkeypatch.setattr("engines.bench.cli._models", lambda *_: {})
     monkeypatch.setattr("engines.process.replicas.load_replicas", reached)

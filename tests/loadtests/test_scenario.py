@@ -13,16 +13,16 @@ import pytest
 from loadtests.harness.run.options import add_options, read_options
 from loadtests.harness.scenario import Scenario, rates, read, slo, tokens, users
 from loadtests.harness.settings.run import RunSettings
-from loadtests.harness.workload.distribution import Pause
+from loadtests.harness.workload.random_number import Pause
 from settings.schema import settings_of
 
-SINGLE = Scenario(load=users("1"), stage_requests=100, warm_up=(0.1, True), prompt_tokens=tokens("10,50"))
+SINGLE = Scenario(stages=users("1"), stage_requests=100, warm_up=(0.1, True), prompt_tokens=tokens("10,50"))
 
 
 def test_what_is_not_given_keeps_the_scenarios_own_default() -> None:
     scenario = read(SINGLE, {"think_time": "0.5", "prompt_tokens": "uniform:10-20", "no_stream": "yes"})
     assert scenario == Scenario(
-        load=users("1"), stage_requests=100, warm_up=(0.1, True), prompt_tokens=tokens("uniform:10-20"),
+        stages=users("1"), stage_requests=100, warm_up=(0.1, True), prompt_tokens=tokens("uniform:10-20"),
         think_time=Pause("fixed", 0.5), no_stream=True,
     )  # fmt: skip
 
@@ -30,7 +30,7 @@ def test_what_is_not_given_keeps_the_scenarios_own_default() -> None:
 @pytest.mark.parametrize(
     ("given", "field", "value"),
     [
-        pytest.param({"load": "3,5"}, "load", users("3,5"), id="users of each stage"),
+        pytest.param({"stages": "3,5"}, "stages", users("3,5"), id="users of each stage"),
         pytest.param({"stage_requests": ""}, "stage_requests", None, id="empty is none, where none is allowed"),
         pytest.param({"stage_requests": "none"}, "stage_requests", None, id="none, too"),
         pytest.param({"stage_requests": None}, "stage_requests", None, id="so is what a parser has for none"),
@@ -47,7 +47,7 @@ def test_values_are_read_from_text(given: dict[str, Any], field: str, value: Any
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        pytest.param({"load": "many"}, "stages are numbers of users, such as 10,20,40", id="users"),
+        pytest.param({"stages": "many"}, "stages are numbers of users, such as 10,20,40", id="users"),
         pytest.param({"stage_seconds": "soon"}, "--stage-seconds is a number, not `soon`", id="no number"),
         pytest.param({"stage_seconds": "0"}, "--stage-seconds is 0.1 or more, not 0", id="too small"),
         pytest.param({"stage_seconds": "nan"}, "--stage-seconds is 0.1 or more, not nan", id="not a number"),
@@ -60,7 +60,7 @@ def test_values_are_read_from_text(given: dict[str, Any], field: str, value: Any
         ),
         pytest.param({"no_stream": "perhaps"}, "--no-stream is true or false", id="a switch"),
         pytest.param({"prompt_tokens": "uniform:9-3"}, "uniform:16-128", id="a length"),
-        pytest.param({"load": "3", "rate": "5"}, r"users \(--stages\) or .* \(--rate\), not both", id="two loads"),
+        pytest.param({"stages": "3", "rate": "5"}, r"users \(--stages\) or .* \(--rate\), not both", id="two loads"),
     ],
 )
 def test_a_wrong_value_gets_a_sentence(given: dict[str, str], sentence: str) -> None:
@@ -69,7 +69,7 @@ def test_a_wrong_value_gets_a_sentence(given: dict[str, str], sentence: str) -> 
 
 
 def test_users_take_the_place_of_a_scenarios_own_rates() -> None:
-    (stage,) = read(Scenario(rate=rates("20")), {"load": "3"}).plan()
+    (stage,) = read(Scenario(rate=rates("20")), {"stages": "3"}).plan()
     assert stage.label == "3 users"
 
 
@@ -84,7 +84,7 @@ def test_what_is_in_force_is_told_as_text_and_numbers() -> None:
     facts = read(SINGLE, {"seed": "7"}).facts()
     assert facts.keys() == {one.name for one in settings_of(Scenario)}
     assert facts == json.loads(json.dumps(facts))
-    told = ("load", "stage_requests", "warm_up", "prompt_tokens", "seed", "no_stream", "think_time")
+    told = ("stages", "stage_requests", "warm_up", "prompt_tokens", "seed", "no_stream", "think_time")
     assert [facts[name] for name in told] == ["1", 100, "10%", "10,50", 7, False, "0"]
 
 
@@ -100,7 +100,7 @@ def test_flags_override_the_scenario_and_the_rest_is_its_own(tmp_path: Path) -> 
     given = parse(SINGLE, "--stages", "2,4", "--no-stream", "--runs", str(tmp_path), "--label", "mine")
     scenario, settings = read_options(given, SINGLE)
     assert scenario == Scenario(
-        load=users("2,4"), stage_requests=100, warm_up=(0.1, True), prompt_tokens=tokens("10,50"), no_stream=True
+        stages=users("2,4"), stage_requests=100, warm_up=(0.1, True), prompt_tokens=tokens("10,50"), no_stream=True
     )
     assert (settings.runs, settings.label, settings.model) == (tmp_path, "mine", None)
 

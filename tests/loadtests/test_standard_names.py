@@ -94,7 +94,7 @@ import queue
 
 
 class User(ModelUser):
-    scenario = Scenario(load=users("2"), stage_seconds=1.0)
+    scenario = Scenario(stages=users("2"), stage_seconds=1.0)
 
 
 assert queue.Queue(maxsize=1).empty()

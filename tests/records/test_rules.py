@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import accumulate
 from typing import Any
 
 import polars as pl
@@ -16,7 +17,8 @@ from records.metrics import BY_NAME, OBJECTIVES, REQUEST_METRICS, Metric
 from records.readers import reader
 from records.request import RequestRecord
 from records.rules import (
-    Answer,
+    SloAnswer,
+    answer_of,
     attempted,
     censored,
     difference_of,
@@ -24,6 +26,7 @@ from records.rules import (
     nearest_rank,
     overall,
     percentile,
+    weighted_percentile,
     within,
 )
 from records.slo import Objective, parse_objectives
@@ -58,6 +61,32 @@ def test_a_percentile_is_the_least_value_that_a_share_does_not_exceed() -> None:
         found = percentile(values, percent / 100)
         assert 100 * sum(value <= found for value in values) >= percent * len(values)
         assert 100 * sum(value < found for value in values) < percent * len(values)
+
+
+def test_a_weighted_percentile_counts_each_value_as_often_as_its_weight() -> None:
+    rng = random.Random(1)
+    for _ in range(200):
+        values = sorted(rng.random() for _ in range(rng.randrange(1, 30)))
+        weights, q = [rng.randrange(1, 5) for _ in values], rng.randrange(1, 101) / 100
+        each = [value for value, weight in zip(values, weights, strict=True) for _ in range(weight)]
+        assert weighted_percentile(values, list(accumulate(weights)), q) == percentile(each, q)
+        thirds = list(accumulate(weight / 3 for weight in weights))
+        assert weighted_percentile(values, thirds, q) == percentile(each, q)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "answer"),
+    [
+        pytest.param(0.95, 0.99, "met", id="the whole interval keeps the limit"),
+        pytest.param(0.90, 0.949, "missed", id="none of it does"),
+        pytest.param(0.94, 0.96, "not enough evidence", id="some of it does"),
+        pytest.param(None, None, "not enough evidence", id="no interval"),
+    ],
+)
+def test_an_objective_is_answered_by_the_interval_of_a_share(
+    low: float | None, high: float | None, answer: SloAnswer
+) -> None:
+    assert answer_of(low, high, 0.95) == answer
 
 
 def test_every_outcome_but_two_is_a_failure() -> None:
@@ -188,7 +217,7 @@ def test_columns_are_judged_as_single_requests_are(objective: Objective) -> None
         pytest.param([], "not enough evidence", id="nothing was judged"),
     ],
 )
-def test_objectives_together(answers: list[Answer], expected: Answer) -> None:
+def test_objectives_together(answers: list[SloAnswer], expected: SloAnswer) -> None:
     assert overall(answers) == expected
 
 

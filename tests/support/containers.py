@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
 BASE = "docker.io/library/" + re.findall(r"^ARG BASE=(\S+)$", (DOCKER / "Dockerfile").read_text(), re.M)[0]
 PROMETHEUS = "docker.io/" + re.findall(r"image: (prom/\S+)$", (DOCKER / "compose.yaml").read_text(), re.M)[0]
-STAND_IN = "localhost/enginebench-stand-in:bookworm"
+STAND_IN = "localhost/enginebench-stand-in:bookworm-gcc"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 PROCESSES = 16_384  # podman keeps no more for itself than the kernel has process ids, 32 768 by default
 PULL, BUILD = 120, 1500  # seconds at most
@@ -61,7 +61,14 @@ class Containers:
     def build(self, target: str, tag: str, base: str, **arguments: str) -> None:
         """One of the Dockerfile's images. In Docker's format, which has health checks."""
         command = ["build", "--file", "docker/Dockerfile", "--target", target, "--tag", tag, "--network", "host"]
-        command += ["--format", "docker"] if self.program == "podman" else []
+        if self.program == "podman":
+            command += ["--format", "docker"]
+        if base == STAND_IN:  # has no Rust, for which this machine's stands in
+            arguments = {"RUST": base, "CUDA": base, "RUST_PROFILE": "quick", **arguments}
+            for there, here in _rust().items():
+                command += ["--volume", f"{here}:{there}"]
+        if base == STAND_IN:  # where no registry is reached, the images that Rust comes from are not either
+            arguments = {"RUST": base, "CUDA": base, "PROGRAMS": "", **arguments}
         for name, value in {"BASE": base, **arguments}.items():
             command += ["--build-arg", f"{name}={value}"]
         self.run(*command, str(ROOT), timeout=BUILD)
@@ -120,13 +127,16 @@ def _stand_in(engine: Containers, folder: Path) -> None:
     """Debian with Python and pip, and this machine's certificates: a proxy's may be among them."""
     if shutil.which("debootstrap") is None or os.geteuid() != 0:
         raise NoContainers("no registry is reached, and without debootstrap (as root) there is no stand-in.")
-    command = ["debootstrap", "--variant=minbase", "--include=python3,python3-pip,python3-venv,ca-certificates"]
-    done = subprocess.run([*command, "bookworm", str(folder)], capture_output=True, text=True, timeout=BUILD)
+    packages = "python3,python3-pip,python3-venv,ca-certificates,gcc,libc6-dev"
+    command = ["debootstrap", "--variant=minbase", f"--include={packages}", "bookworm", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD)
     if done.returncode != 0:
         raise NoContainers(f"debootstrap could not build a stand-in: {done.stdout[-500:]}")
     for marker in folder.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
         marker.unlink()  # the upstream image has a Python of its own, into which pip may install
     (folder / "usr/bin/python").symlink_to("python3")
+    for name in ("cargo", "rustc"):
+        (folder / "usr/local/bin" / name).symlink_to(f"/usr/local/rust/bin/{name}")
     shutil.copy(CERTIFICATES, folder / CERTIFICATES.relative_to("/"))
     archive = folder.with_suffix(".tar")
     subprocess.run(["tar", "-C", str(folder), "-cf", str(archive), "."], check=True, timeout=BUILD)
@@ -135,6 +145,19 @@ def _stand_in(engine: Containers, folder: Path) -> None:
     engine.run("import", *changes, str(archive), STAND_IN, timeout=BUILD)
     shutil.rmtree(folder)
     archive.unlink()
+
+
+def _rust() -> dict[str, Path]:
+    """Folders of this machine, by where an image that is being built has them; none without Rust."""
+    if shutil.which("rustc") is None:
+        return {}
+    done = subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True, check=True)
+    home = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo")
+    return {"/usr/local/rust": Path(done.stdout.strip()).resolve(), "/root/.cargo/registry": home / "registry"}
+
+
+def has_rust() -> bool:
+    return bool(_rust())
 
 
 def _prometheus_stand_in(engine: Containers, folder: Path, base: str) -> None:

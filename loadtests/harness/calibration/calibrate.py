@@ -31,7 +31,7 @@ from loadtests.harness.run.host import host_facts, versions
 from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests, read_telemetry
 from records.request import RequestRecord
-from records.rules import nearest_rank
+from records.rules import percentile
 from records.stage import SECOND, Stage
 from settings.schema import UserMistake
 
@@ -42,9 +42,17 @@ WARM_UP = 2.0  # seconds at least; it lasts until every user has had an answer
 GRID = ((100, 10), (100, 50), (200, 50), (400, 50), (1000, 10), (1000, 40))
 """Users, and tokens per second for each: over all of a user's time, waits for first tokens included."""
 BUSY_GRID = ((100, 10), (100, 50), (400, 50))
+QUICK_GRIDS = (((100, 10), (100, 50), (400, 50)), ((100, 50),))
+"""Of less than a minute: a quiet and a busy machine's."""
+SECONDS, QUICK_SECONDS = 6.0, 3.0  # of each load, once all users are active
 SCENARIO = Path(__file__).parents[2] / "concurrent.py"
 BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(1_000_000))"
 """A program that keeps a core busy until its parent, whose process id it is given, has ended."""
+
+
+Grid = Sequence[tuple[int, float]]
+Points = Sequence[tuple[float, float]]
+"""True and measured TTFT of requests, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,10 @@ class Pair:
     @property
     def ttft(self) -> float:
         return self._error(self.seen.t_first, "first_before")
+
+    @property
+    def true_ttft(self) -> float:
+        return float(self.truth["first_before"] - self.truth["received"]) / SECOND
 
     @property
     def ttft_user_space(self) -> float:
@@ -97,23 +109,25 @@ def parse_grid(text: str) -> list[tuple[int, float]]:
 
 
 def calibrate(
-    grid: Sequence[tuple[int, float]] | None, seconds: float, processes: int, progress: Callable[[Cell], None]
+    quiet: Grid, busy: Grid, seconds: float, processes: int, progress: Callable[[Cell, Points], None]
 ) -> Calibration:
-    """Run every load of `grid`, or of the usual ones, for `seconds`. Raises `UserMistake`."""
+    """Run every load on a quiet and on a busy machine for `seconds`. Raises `UserMistake`."""
     raise_open_file_limit()
-    plans: tuple[tuple[Condition, Sequence[tuple[int, float]]], ...]
-    plans = (("quiet", grid or GRID), ("busy", grid or BUSY_GRID))
+    plans: tuple[tuple[Condition, Grid], ...] = (("quiet", quiet), ("busy", busy))
     cells = []
     for condition, loads in plans:
         for users, rate in loads:
-            cells.append(measure(users, rate, seconds, processes, condition))
-            progress(cells[-1])
+            cell, points = measure(users, rate, seconds, processes, condition)
+            cells.append(cell)
+            progress(cell, points)
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
     facts = versions("enginebench", "locust", "gevent", "httptools", "msgspec")
     return Calibration(made_at, processes, tuple(cells), host_facts(), facts)
 
 
-def measure(users: int, rate: float, seconds: float, processes: int, condition: Condition = "quiet") -> Cell:
+def measure(
+    users: int, rate: float, seconds: float, processes: int, condition: Condition = "quiet"
+) -> tuple[Cell, Points]:
     """One load, for `seconds` once every user has had an answer. Raises `UserMistake`."""
     tokens, tpot = pace(rate)
     with tempfile.TemporaryDirectory() as name:
@@ -162,7 +176,7 @@ def pace(rate: float) -> tuple[int, float]:
 
 def _cell(
     users: int, rate: float, processes: int, condition: Condition, run: Path, truths: dict[str, dict[str, Any]]
-) -> Cell:
+) -> tuple[Cell, Points]:
     stage = read_meta(run).stages[0]
     assert stage.steady_start is not None
     assert stage.steady_end is not None
@@ -180,7 +194,7 @@ def _cell(
     if not throughput:
         raise UserMistake("no token arrived in the middle of the window: make it longer with --seconds.")
     cpu, waited = client_use(run, stage)
-    return Cell(
+    cell = Cell(
         users=users,
         rate=rate,
         processes=processes,
@@ -196,10 +210,11 @@ def _cell(
         cpu_per_token=cpu / throughput,
         run_delay=waited,
         truth_p99=percentile(
-            [(pair.truth["first_after"] - pair.truth["first_before"]) / SECOND for pair in pairs], 0.99
+            sorted((pair.truth["first_after"] - pair.truth["first_before"]) / SECOND for pair in pairs), 0.99
         ),
         stamps="kernel" if all(pair.seen.stamps == "kernel" for pair in pairs) else "user",
     )
+    return cell, [(pair.true_ttft, pair.true_ttft + pair.ttft) for pair in pairs]
 
 
 def _tokens_per_second(pairs: list[Pair], stage: Stage) -> float:
@@ -231,12 +246,8 @@ def client_use(run: Path, stage: Stage) -> tuple[float, float | None]:
 
 
 def error_of(errors: list[float]) -> Error:
-    sizes = [abs(error) for error in errors]
+    sizes = sorted(abs(error) for error in errors)
     return Error(statistics.fmean(errors), percentile(sizes, 0.5), percentile(sizes, 0.99))
-
-
-def percentile(values: list[float], q: float) -> float:
-    return sorted(values)[nearest_rank(len(values), q) - 1]
 
 
 @contextmanager

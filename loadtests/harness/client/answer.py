@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, ClassVar, Protocol
@@ -49,6 +49,10 @@ class Answer:
     """What an answer that was not streamed should be."""
     finish_reasons: ClassVar[Mapping[str, str]] = {}
     """The API's finish reasons, and OpenAI's names for them; others are kept as they are."""
+
+    token_ends: tuple[int, ...] = ()  # in characters of the text
+    logprobs: tuple[float, ...] = ()
+    """Of the answer's tokens, where they were asked for and given."""
 
     def __init__(self) -> None:
         self.chunks = 0  # with content
@@ -108,20 +112,25 @@ class Answer:
         """All pieces of a stream's body from one read."""
         if self.chunks:
             for piece in pieces:
-                for event in self._events.feed(piece):
-                    self._take(event, moment)
+                for data, kind in self._events.feed(piece):
+                    self._take(data, kind, moment)
             return
         events = [event for piece in pieces for event in self._events.feed(piece)]
-        for position, event in enumerate(events, 1):
+        for position, (data, kind) in enumerate(events, 1):
             before = self.chunks
-            self._take(event, moment)
+            self._take(data, kind, moment)
             if self.chunks and not before:
                 self.merged_first = position < len(events) or self._events.in_the_middle
 
+    def feed_all(self, reads: Sequence[tuple[list[bytes], Moment]]) -> None:
+        """The same for the reads that were kept, each with its pieces."""
+        for pieces, moment in reads:
+            self.feed(pieces, moment)
+
     def close(self, moment: Moment) -> None:
         """The stream's body has ended as it should: take in an event that lacks its last blank line."""
-        for event in self._events.close():
-            self._take(event, moment)
+        for data, kind in self._events.close():
+            self._take(data, kind, moment)
 
     def whole(self, body: bytes, moment: Moment) -> None:
         """The body of an answer that was not streamed. Its chunks cannot be told apart: `chunks` stays 0."""
@@ -130,13 +139,13 @@ class Answer:
         except UNREADABLE as error:
             self._fail(f"the answer is not {self.document_is} ({error})", moment)
 
-    def _take(self, event: Event, moment: Moment) -> None:
+    def _take(self, data: bytes, kind: bytes, moment: Moment) -> None:
         if self.done is not None or self.error is not None:
             return
         try:
-            self.event(*event, moment)
+            self.event(data, kind, moment)
         except UNREADABLE as error:
-            shown = event[0][:80].decode("utf-8", "replace")
+            shown = data[:80].decode("utf-8", "replace")
             self._fail(f"an event is not as expected ({error}): {shown}", moment)
 
     # What a dialect calls.

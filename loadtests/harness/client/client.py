@@ -108,6 +108,8 @@ class Client:
             self.free_at, self.answer_bytes = exchange.ended_at, exchange.size
             exchange.complete(record, self._epoch)
             self.answer_text = answer.spoken
+            if call.kept:
+                record.text, record.token_ends, record.logprobs = answer.text, answer.token_ends, answer.logprobs
             on_end(record)
         return record
 

@@ -193,11 +193,15 @@ class Exchange:
 
     def _parse(self) -> None:
         pending, self._pending = self._pending, []
+        had_ended = self._answer.done is not None
         try:
-            for stamp, timespec, data in pending:
-                self._take(data, (kernel_stamp(timespec), stamp))
-                if self._response.malformed is not None:
-                    break
+            if self._may_defer and pending and pending[-1][2]:
+                self._take_all(pending)
+            else:
+                for stamp, timespec, data in pending:
+                    self._take(data, (kernel_stamp(timespec), stamp))
+                    if self._response.malformed is not None:
+                        break
         except Exception as error:  # an error in this client must not leave a user waiting forever
             self._end("malformed", f"the client could not read the answer: {error!r}")
             raise
@@ -207,6 +211,8 @@ class Exchange:
             self._end("malformed", self._response.malformed)
         elif self._answer.error is not None:
             self._end("malformed", self._answer.error)
+        elif self._answer.done is not None and not had_ended and self._ending is None:
+            self._arm(LINGER)
 
     def _take(self, data: bytes, moment: Moment) -> None:
         self._last = moment
@@ -226,12 +232,19 @@ class Exchange:
             return
         if self._is_stream:
             self._answer.feed(pieces, moment)
-            if self._answer.done is moment and not response.ended:
-                self._arm(LINGER)
         else:
             self._body += b"".join(pieces)
             if len(self._body) > BODY_LIMIT:
                 self._end("malformed", f"the answer is longer than {BODY_LIMIT} bytes")
+
+    def _take_all(self, kept: list[Read]) -> None:
+        """Reads of an event stream that has begun, none of which is its end."""
+        feed, reads = self._response.feed, []
+        for stamp, timespec, data in kept:
+            self.size += len(data)
+            reads.append((feed(data), (kernel_stamp(timespec), stamp)))
+        self._last = reads[-1][1]
+        self._answer.feed_all(reads)
 
     # The end.
 

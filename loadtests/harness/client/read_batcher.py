@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from select import epoll
 
 EPOLLIN = 1  # as in `select`, where only Linux has it
-BATCH = 64  # reads; more of them at a time would hold up the first tokens of others
+BATCH = 64  # reads at a time
+LONGEST_NS = 500_000  # for which the rest waits its turn: first tokens, and requests that are due
 PAUSE = 0.002  # seconds between two looks while much is coming
 UNHURRIED_NS = 10_000_000  # an answer whose reads are this far apart is not delayed by the pause
 
@@ -64,12 +65,15 @@ class ReadBatcher:
             self._at_once.start(self._on_ready)
 
     def _read(self) -> int:
-        """On how many connections there was something."""
+        """On how many connections there was something; `BATCH` where there is more to be read."""
         ready = self._ready.poll(0, BATCH)
-        for fileno, _ in ready:
+        until = monotonic_ns() + LONGEST_NS
+        for number, (fileno, _) in enumerate(ready, 1):
             callback = self._callbacks.get(fileno)
             if callback is not None:  # a callback before it may have ended this one's request
                 callback()
+            if monotonic_ns() > until and number < len(ready):
+                return BATCH
         return len(ready)
 
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from typing import Any, Literal
 
-from settings.schema import UserMistake, setting
-
-api_setting = partial(setting, group="API and server")
+from loadtests.harness.setting_groups import api_setting
+from settings.schema import UserMistake
 
 
 def checked_object(text: str) -> str:
@@ -51,6 +49,9 @@ class Sampling:
     top_p: float | None = api_setting(
         None, "Sample from the likeliest tokens that add up to this share.", metavar="P", least=0, most=1
     )
+    logprobs: bool = api_setting(
+        False, "Ask for the log-probability of each token, where the server gives them; answers are kept with them."
+    )
 
     @property
     def to_full_length(self) -> bool:
@@ -65,6 +66,6 @@ class Sampling:
     def options(self) -> dict[str, Any]:
         """What is asked for by name; what is left to the server is missing."""
         asked = {one.name: getattr(self, one.name) for one in fields(self)}
-        asked["ignore_eos"] = self.to_full_length or None
+        asked["ignore_eos"], asked["logprobs"] = self.to_full_length or None, self.logprobs or None
         del asked["extra_body"]  # it is merged into the whole body
         return {name: value for name, value in asked.items() if value is not None}

@@ -32,9 +32,9 @@ class EventReader:
         """Whether an event has begun and not ended."""
         return bool(self._partial or self._data)
 
-    def feed(self, data: bytes) -> list[Event]:
-        """The events that end in `data`, in order. An event ends with the first byte of its blank line's end."""
-        # One whole event of one line, as nearly every read of a token is, needs no splitting: twice as fast.
+    def whole(self, data: bytes) -> bytes | None:
+        """What the event says, where `data` is one whole event of one line, as nearly every read of a token is: it
+        needs no splitting then, and leaves nothing behind."""
         if (
             self._between
             and data.startswith(b"data: ")
@@ -42,7 +42,13 @@ class EventReader:
             and data.endswith(b"\n")
             and b"\r" not in data
         ):
-            return [(data[6:-2], b"")]
+            return data[6:-2]
+        return None
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that end in `data`, in order. An event ends with the first byte of its blank line's end."""
+        if (whole := self.whole(data)) is not None:
+            return [(whole, b"")]
         if not data:
             return []
         if self._after_cr and data[0] == 10:

@@ -14,6 +14,7 @@ from types import ModuleType
 from loadtests.harness.client.dialects.registry import Endpoint
 from loadtests.harness.run.duration import Duration, duration_of
 from loadtests.harness.scenario import Scenario, read
+from loadtests.harness.without_effect import check_effects
 from settings.schema import from_environment
 
 
@@ -38,9 +39,10 @@ def main(path: str, given: str) -> None:
     name = "loadtests.harness.users.user"
     sys.modules[name] = NoLocust(name)
     found = (getattr(value, "scenario", None) for value in runpy.run_path(path).values())
-    scenario = next((one for one in found if isinstance(one, Scenario)), Scenario())
+    defaults = next((one for one in found if isinstance(one, Scenario)), Scenario())
     try:
-        scenario = read(scenario, from_environment(Scenario) | json.loads(given))
+        scenario = read(defaults, from_environment(Scenario) | json.loads(given))
+        check_effects(defaults, scenario)
         planned = Planned(scenario.endpoint, duration_of(scenario))
     except ValueError as error:
         print(error)

@@ -87,7 +87,7 @@ def _run(
     command += ["--model", one.model] if one.model else []
     command += ["--repeat-index", str(repeat.index), "--prompt-set", repeat.prompt_set, "--exit-code-on-error", "0"]
     command += [*processes_options(job.processes), *job.locust]
-    environment = {**os.environ, COMMAND: json.dumps(command_of_run()), **variables, **one.secrets}
+    environment = {**os.environ, COMMAND: json.dumps(command_of_run()), **job.variables, **variables, **one.secrets}
     if not one.url:
         environment.pop(MODEL_VARIABLE, None)  # the served engine has loaded it, under a name of its own
     log = folder / "locust.log"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ SET_FOR_EACH_RUN = ("label", "run_id", "runs", "repeat_index", "prompt_set")
 class Job:
     """One scenario with what was given for it. `given` are texts by the settings' names, `locust` options of Locust.
 
-    `planned` is `None` where the scenario's own file fails: Locust says why.
+    `planned` is `None` where the scenario's own file fails: Locust says why. `variables` are of Locust's environment.
     """
 
     scenario: Path
@@ -35,6 +35,7 @@ class Job:
     planned: Planned | None
     processes: int = 1
     locust: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(scenario: Path, given: Mapping[str, str], processes: int, locust: Sequence[str]) -> Job:

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from loadtests.harness.live.cells import findings_text, in_words, phase_of
+from loadtests.harness.live.cells import findings_text, parts_of, phase_of
 from loadtests.harness.live.document import LiveDocument
 from records.run import RunMeta
 from records.stage import SECOND, Stage, stage_at
@@ -33,7 +33,7 @@ def sentence(live: LiveDocument, stage: Stage | None) -> str:
     view = live.stage(stage.index) if stage is not None else None
     if view is None:
         return live.total
-    return ", ".join((live.total, *in_words(view), *filter(None, [findings_text(view, SERIOUS)])))
+    return ", ".join((live.total, *parts_of(view), *filter(None, [findings_text(view, SERIOUS)])))
 
 
 def where_it_stands(meta: RunMeta, now: int, live: LiveDocument) -> tuple[float | None, str]:
@@ -46,6 +46,8 @@ def where_it_stands(meta: RunMeta, now: int, live: LiveDocument) -> tuple[float 
     inside = min(1.0, (now - stage.start) / SECOND / planned) if planned else 0.5
     if meta.search is not None:
         return None, f"{stage.label}, {phase}, {meta.search.sentence}, {sentence(live, stage)}"
+    if (seconds := meta.workload.get("grow_seconds")) is not None:  # the stages follow from one another
+        return min(1.0, now / SECOND / seconds), f"{stage.label}, {phase}, {sentence(live, stage)}"
     place = f"stage {stage.index + 1}/{len(meta.plan)}, {stage.label}, {phase}{_time_left(meta, stage, now)}"
     return (stage.index + inside) / len(meta.plan), f"{place}, {sentence(live, stage)}"
 
@@ -61,21 +63,21 @@ def _time_left(meta: RunMeta, stage: Stage, now: int) -> str:
 
 @contextmanager
 def progress(console: Console, title: str) -> Iterator[Show]:
-    """A bar and a chart in a terminal; elsewhere a line every ten seconds."""
+    """A bar, a line and a chart in a terminal; elsewhere a line every ten seconds."""
     if console.is_terminal:
         bar = Progress(
             TextColumn("{task.description}", style="bold", markup=False),
-            BarColumn(bar_width=20),
-            TextColumn("{task.fields[text]}", markup=False),
+            BarColumn(bar_width=40),
             console=console,
         )
-        task = bar.add_task(title, total=None, text="")
+        task = bar.add_task(title, total=None)
 
         with Live(bar, console=console, transient=True) as live:
 
             def draw(share: float | None, text: str, chart: Sequence[str] = ()) -> None:
-                bar.update(task, total=None if share is None else 1.0, completed=share or 0.0, text=text)
-                live.update(Group(bar, Text("\n".join(chart), no_wrap=True)) if chart else bar)
+                bar.update(task, total=None if share is None else 1.0, completed=share or 0.0)
+                lines = (Text(line, no_wrap=True, overflow="ellipsis") for line in (text, *chart))
+                live.update(Group(bar, *lines))
 
             yield draw
     else:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from records.formatting import FAILED as FAILED_TEXT
+from math import inf
+
 from records.formatting import format_seconds, format_share, significant
 from records.metrics import Column, Quantity, columns
 from records.stage import Stage
@@ -21,18 +22,17 @@ def phase_of(stage: Stage) -> str:
 def cell(view: StageView | None, column: Column) -> str:
     """With its unit; empty where nothing was observed yet."""
     estimate = None if view is None else view.estimate(column.name, column.statistic)
-    if estimate is None or (estimate.value is None and estimate.why != FAILED):
+    value = None if estimate is None else inf if estimate.why == FAILED else estimate.value
+    if value is None:
         return ""
-    if estimate.value is None or estimate.why == FAILED:
-        return FAILED_TEXT
     if column.unit == "s":
-        return format_seconds(estimate.value)
+        return format_seconds(value)
     if column.unit == "share":
-        return format_share(estimate.value)
-    return f"{significant(estimate.value)} {column.unit}".rstrip()
+        return format_share(value)
+    return f"{significant(value)} {column.unit}".rstrip()
 
 
-def in_words(view: StageView) -> list[str]:
+def parts_of(view: StageView) -> list[str]:
     """`TTFT p50 20.0 ms p99 31.0 ms`, `output 120 tokens/s`: a part for each metric and quantity."""
     parts: dict[str, list[str]] = {}
     for column in columns("live"):

@@ -23,19 +23,18 @@ from records.metrics import BY_NAME, ICL
 from records.request import RequestRecord
 from records.rules import is_failure
 from records.stage import SECOND, Nanoseconds, Stage
-from records.telemetry import TelemetrySample
+from records.telemetry import LOAD_GENERATOR_GAUGES, TelemetrySample
 
 Phase = Literal["window", "outside"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 """A request was scheduled in its stage's steady window, or in warm-up or hold."""
-GAUGES = ("client_cpu", "loop_lag", "run_delay")  # of a telemetry sample: the load generator's own
-AT_A_TIME = 8  # settled requests that are counted when one ends: they never pile up, and never hold up the loop
+AT_A_TIME = 8  # requests that are counted before the event loop has its turn: about half a millisecond
 
 
 Key = tuple[int, Phase]
 
 
-class Counts:
+class LiveCounts:
     """Of one process. `scheduled` are the requests that were due, `ended` those that have ended, by outcome."""
 
     def __init__(self, scales: Scales) -> None:
@@ -62,19 +61,18 @@ class Counts:
     def request_ended(self, record: RequestRecord) -> None:
         self.ended[record.outcome] += 1
         self._unsettled.append(record)
-        self.settle(record.t_end, AT_A_TIME)
 
     def sampled(self, sample: TelemetrySample) -> None:
         """Of the load generator's own state."""
         if (index := self._windows.of(sample.t)) is not None:
-            for name in GAUGES:
+            for name in LOAD_GENERATOR_GAUGES:
                 if (value := getattr(sample, name)) is not None:
                     self._stage(index, "window").sampled(name, value)
 
-    def settle(self, now: Nanoseconds, most: int) -> bool:
-        """Count requests that ended long enough ago, at most so many; whether there may be more."""
+    def settle(self, now: Nanoseconds) -> bool:
+        """Count some of the requests that ended long enough ago; whether there may be more."""
         unsettled = self._unsettled
-        for _ in range(most):
+        for _ in range(AT_A_TIME):
             if not unsettled or unsettled[0].t_end > now - SETTLED:
                 return False
             self._count(unsettled.popleft())

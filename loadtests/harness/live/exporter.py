@@ -6,12 +6,18 @@ locust -f loadtests/concurrent.py --headless &  curl http://127.0.0.1:9646/metri
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
+import gevent
+from gevent.pywsgi import WSGIServer
+
+from loadtests.harness.event_loop import yield_to_io
 from loadtests.harness.live.counts import PHASES
-from loadtests.harness.live.endpoint import Endpoint
 from loadtests.harness.live.live_run import LiveRun
-from loadtests.harness.live.prometheus import Now, Place, RunFacts, families
+from loadtests.harness.live.prometheus import CONTENT_TYPE, Now, Place, RunLabels, families
 from loadtests.harness.live.stage_counts import StageCounts
 from records.slo import RunObjectives
 from records.view import keys_of
@@ -28,17 +34,22 @@ class Exporter:
 
     def __init__(self, live: LiveRun, started: float) -> None:
         self._live, self._started = live, started
-        self._endpoint: Endpoint | None = None
+        self._server: MetricsServer | None = None
 
     def serve(self, address: Address) -> None:
         """Raises `OSError` where the address cannot be listened on."""
-        self._endpoint = Endpoint(*address, self._families)
-        logger.info("This load test's metrics are at %s", self._endpoint.address)
+        self._server = MetricsServer(*address, self._families)
+        logger.info("This load test's metrics are at %s", self._server.address)
+
+    def wait_for_scrape(self, most: float) -> None:
+        """Where a Prometheus has been scraping, it sees how the run ended; this takes `most` seconds at most."""
+        if self._server is not None:
+            self._server.wait_for_scrape(most)
 
     def close(self) -> None:
         """Another run takes its place."""
-        if self._endpoint is not None:
-            self._endpoint.close()
+        if self._server is not None:
+            self._server.close()
 
     def _families(self) -> Iterator[str]:
         live, meta = self._live, self._live.meta
@@ -53,16 +64,18 @@ class Exporter:
             place = Place(labels.get(index, OTHER_STAGES), phase)
             counts.setdefault(place, StageCounts()).add(live.counts((index, phase)))
         now = Now(
-            stage=labels[begun[-1].index] if begun else "",
-            stage_index=begun[-1].index if begun else 0,
-            users=None if live.is_open else live.users,
-            in_flight=live.in_flight,
-            offered=live.offered if live.is_open else None,
+            labels[begun[-1].index] if begun else "",
+            {
+                "stage_index": begun[-1].index if begun else 0,
+                "users": None if live.is_open else live.users,
+                "in_flight": live.in_flight,
+                "recent_offered_rate": live.recent_offered_rate if live.is_open else None,
+            },
         )
-        facts = RunFacts(
-            run=meta.run_id,
+        facts = RunLabels(
             server=meta.url,
             common={
+                "run": meta.run_id,
                 "scenario": meta.scenario,
                 "engine": meta.label,
                 "model": meta.model or "unknown",
@@ -70,4 +83,47 @@ class Exporter:
             started=self._started,
             objectives=RunObjectives.of(meta.workload),
         )
-        return families(facts, now, counts, live.scales, live.document.stages)
+        views = {view.label: view for view in live.document.stages}  # a longer one in the place of a brief one
+        return families(facts, now, counts, live.scales, list(views.values())[:MOST_STAGES])
+
+
+class MetricsServer:
+    """Serves what `families` gives, on `host`:`port`. Raises `OSError` where that cannot be listened on."""
+
+    def __init__(self, host: str, port: int, families: Callable[[], Iterable[str]]) -> None:
+        self._families = families
+        self._scrapes: deque[float] = deque(maxlen=2)  # when the last ones were answered
+        self._server = WSGIServer((host, port), self._answer, log=None, error_log=None)
+        self._server.start()
+
+    @property
+    def address(self) -> str:
+        host, port = str(self._server.server_host), self._server.server_port
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
+
+    def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["PATH_INFO"] != "/metrics" or environ["REQUEST_METHOD"] != "GET":
+            start_response("404 Not Found", [("Content-Type", "text/plain")])
+            return [b"The metrics are at /metrics.\n"]
+        start_response("200 OK", [("Content-Type", CONTENT_TYPE)])
+        return self._parts()
+
+    def _parts(self) -> Iterator[bytes]:
+        """A family at a time: between two of them the loop reads answers and sends requests."""
+        for part in self._families():
+            if part:
+                yield part.encode()
+            yield_to_io()
+        self._scrapes.append(time.monotonic())
+
+    def wait_for_scrape(self, most: float) -> None:
+        """Until the next scrape, where there have been regular ones; `most` seconds at most."""
+        seen = tuple(self._scrapes)
+        if len(seen) < 2:
+            return
+        deadline = min(time.monotonic() + most, seen[1] + 1.5 * (seen[1] - seen[0]))
+        while tuple(self._scrapes) == seen and time.monotonic() < deadline:
+            gevent.sleep(0.02)
+
+    def close(self) -> None:
+        self._server.stop(timeout=1)

@@ -14,7 +14,8 @@ from typing import Any
 
 import gevent
 
-from loadtests.harness.live.counts import Counts, Key
+from loadtests.harness.event_loop import yield_to_io
+from loadtests.harness.live.counts import Key, LiveCounts
 from loadtests.harness.live.document import LiveDocument, write_live
 from loadtests.harness.live.scales import Scales
 from loadtests.harness.live.stage_counts import StageCounts
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 MESSAGE = "enginebench_counts"  # from Locust's workers to its master
 INTERVAL = 1.0  # seconds between two of them, and between two views
 COST = 0.02  # share of the time that the views of a run of many stages may take
-RECENT = 10  # samples over which the offered rate is taken
+RECENT = 10  # samples, so seconds, over which the offered rate is taken
 
 
 class Work:
@@ -41,7 +42,7 @@ class Work:
 
     def pause(self) -> None:
         self.seconds += time.monotonic() - self._began
-        gevent.sleep(0)
+        yield_to_io()
         self._began = time.monotonic()
 
 
@@ -54,14 +55,14 @@ class LiveRun:
         folder: Path,
         start: int,
         scales: Scales,
-        own: Counts | None,
+        own: LiveCounts | None,
         meta: Callable[[], RunMeta],
         users: Callable[[], int],
     ) -> None:
         self.scales = scales
         self.document = LiveDocument()
         self._folder, self._start, self._own, self._meta, self._users = folder, start, own, meta, users
-        self._workers: dict[str, Counts] = {}
+        self._workers: dict[str, LiveCounts] = {}
         self._merged: dict[Key, StageCounts] = {}
         self._views: dict[int, tuple[Stage, StageView]] = {}
         self._changed: set[int] = set()  # stages whose views are old
@@ -71,7 +72,7 @@ class LiveRun:
 
     def take(self, worker: str, message: Mapping[str, Any]) -> None:
         """What a worker has counted."""
-        changed = self._workers.setdefault(worker, Counts(self.scales)).take(message)
+        changed = self._workers.setdefault(worker, LiveCounts(self.scales)).take(message)
         for key in changed:
             self._merged.pop(key, None)
             self._changed.add(key[0])
@@ -109,7 +110,7 @@ class LiveRun:
         return any(isinstance(load, Rate) for load in loads)
 
     @property
-    def offered(self) -> float:
+    def recent_offered_rate(self) -> float:
         """Requests scheduled per second, over the last seconds."""
         if len(self._samples) < 2:
             return 0.0
@@ -134,7 +135,7 @@ class LiveRun:
                     merged.add(process.stages[key])
         return merged
 
-    def _processes(self) -> Sequence[Counts]:
+    def _processes(self) -> Sequence[LiveCounts]:
         return [*([self._own] if self._own is not None else []), *self._workers.values()]
 
     def _run(self) -> None:
@@ -149,8 +150,6 @@ class LiveRun:
         """Bring the views up to date. `pause` is called between two of them, so that they do not hold up the loop."""
         meta, now = self._meta(), time.monotonic_ns() - self._start
         if self._own is not None:
-            while self._own.settle(now, 16):
-                pause()
             self._changed |= {index for index, _ in self._own.changes()}
         keys = keys_of(meta.plan)
         for stage in meta.stages:
@@ -167,6 +166,7 @@ class LiveRun:
             for outcome, count in process.ended.items():
                 outcomes[outcome] = outcomes.get(outcome, 0) + count
         views = tuple(view for _, view in self._views.values())
+        pause()
         self.document = LiveDocument(t=now, outcomes=outcomes, in_flight=self.in_flight, stages=views)
         try:
             write_live(self._folder, self.document)

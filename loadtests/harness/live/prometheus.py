@@ -9,13 +9,13 @@ from typing import NamedTuple
 from loadtests.harness.live.counts import Phase
 from loadtests.harness.live.scales import METRICS, Scales
 from loadtests.harness.live.stage_counts import StageCounts
-from records.metrics import QUANTITIES, Metric
+from records.metrics import MOMENTARY, PERCENTILES, QUANTITIES, TOTALS, Metric, Quantity
 from records.slo import RunObjectives
 from records.view import StageView
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "enginebench_load_"
-UNITS = {"s": "_seconds", "tokens/s": "_tokens_per_second", "req/s": "_per_second"}
+UNITS = {"s": "_seconds", "tokens/s": "_tokens_per_second"}
 Labels = Mapping[str, str]
 
 
@@ -27,10 +27,9 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RunFacts:
-    """What does not change in a run. `common` labels stand on every series, `run` on those that describe it."""
+class RunLabels:
+    """What does not change in a run. `common` labels stand on every series: the run's id is one of them."""
 
-    run: str
     server: str
     common: Labels
     started: float  # seconds since 1970
@@ -39,14 +38,10 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """Of all processes together, at one moment. A closed loop has `users`; an open one has `offered`, the requests
-    scheduled per second over the last seconds. The other one is `None`."""
+    """Of all processes together, at one moment: a value for each of `MOMENTARY`, `None` where it does not apply."""
 
     stage: str
-    stage_index: int
-    users: int | None
-    in_flight: int
-    offered: float | None
+    values: Mapping[str, float | None]
 
 
 def exported() -> tuple[Metric, ...]:
@@ -54,13 +49,13 @@ def exported() -> tuple[Metric, ...]:
     return tuple(metric for metric in METRICS if metric.shown.exported)
 
 
-def name_of(metric: Metric) -> str:
-    """`ttft_seconds` for what an objective calls `ttft`."""
-    return f"{metric.objective or metric.name}{UNITS.get(metric.unit, '')}"
+def name_of(declared: Metric | Quantity) -> str:
+    """`ttft_user_seconds`: the declared name and its unit, without the prefix."""
+    return f"{declared.name}{'_total' if declared in TOTALS else UNITS.get(declared.unit, '')}"
 
 
 def families(
-    facts: RunFacts, now: Now, counts: Mapping[Place, StageCounts], scales: Scales, views: Sequence[StageView]
+    facts: RunLabels, now: Now, counts: Mapping[Place, StageCounts], scales: Scales, views: Sequence[StageView]
 ) -> Iterator[str]:
     yield from _gauges(facts, now)
     yield from _of_views(facts, views)
@@ -69,54 +64,66 @@ def families(
         yield from _histogram(facts.common, metric, counts, scales)
 
 
-def _gauges(facts: RunFacts, now: Now) -> Iterator[str]:
-    run = {"run": facts.run, **facts.common}
-    yield _family("run_info", "gauge", "The run that is on, or was on last.", [({**run, "server": facts.server}, 1)])
-    yield _family("run_start_seconds", "gauge", "When the run began, in seconds since 1970.", [(run, facts.started)])
+def _gauges(facts: RunLabels, now: Now) -> Iterator[str]:
+    info = {**facts.common, "server": facts.server}
+    yield _family("run_info", "gauge", "The run that is on, or was on last.", [(info, 1)])
+    began = [(facts.common, facts.started)]
+    yield _family("run_start_seconds", "gauge", "When the run began, in seconds since 1970.", began)
     limits = [({**facts.common, "objective": one.name}, one.limit) for one in facts.objectives.of_all if one.limit]
     yield _family("objective_seconds", "gauge", "The limits of the objectives.", limits)
     here = {**facts.common, "stage": now.stage}
-    for name, about, value in (
-        ("stage_index", "Which stage is on, from 0.", now.stage_index),
-        ("users", "Users of all processes; closed loops only.", now.users),
-        ("in_flight", "Requests that are due and have not ended.", now.in_flight),
-        ("offered_rate", "Requests scheduled per second, over the last seconds; open loops only.", now.offered),
-    ):
-        yield _family(name, "gauge", about, [] if value is None else [(here, value)])
+    for quantity in MOMENTARY:
+        value = now.values[quantity.name]
+        yield _family(name_of(quantity), "gauge", _about(quantity), [] if value is None else [(here, value)])
 
 
-def _of_views(facts: RunFacts, views: Sequence[StageView]) -> Iterator[str]:
+def _of_views(facts: RunLabels, views: Sequence[StageView]) -> Iterator[str]:
     found = [
         ({**facts.common, "stage": view.label, "kind": finding.kind, "severity": finding.severity}, 1.0)
         for view in views
         for finding in view.findings
     ]
     yield _family("finding", "gauge", "What speaks against the numbers of a stage.", found)
+    stages = [({**facts.common, "stage": view.label}, view) for view in views]
+    loads = [(labels, view.load) for labels, view in stages]
+    yield _family("stage_load", "gauge", "The load of a stage: users, or requests per second.", loads)
     for quantity in QUANTITIES:
         if quantity.shown.exported:
-            values = [({**facts.common, "stage": view.label}, view.value(quantity.name)) for view in views]
+            values = [(labels, view.value(quantity.name)) for labels, view in stages]
             known = [(labels, value) for labels, value in values if value is not None]
-            about = f"{quantity.title}: {quantity.formula}, of the stage's window so far."
-            yield _family(f"{quantity.name}{UNITS.get(quantity.unit, '')}", "gauge", about, known)
+            about = f"{_about(quantity)} Of the stage's window so far."
+            yield _family(f"stage_{name_of(quantity)}", "gauge", about, known)
+    for metric in exported():
+        percentiles = [
+            ({**labels, "quantile": str(q)}, value)
+            for labels, view in stages
+            for name, q in PERCENTILES.items()
+            if (value := view.value(metric.name, name)) is not None
+        ]
+        about = f"{metric.title}: percentiles of the stage's window so far, infinite where they fall among failures."
+        yield _family(f"stage_{name_of(metric)}", "gauge", about, percentiles)
 
 
-def _counters(facts: RunFacts, counts: Mapping[Place, StageCounts]) -> Iterator[str]:
-    requests = [
-        ({**facts.common, **place._asdict(), "outcome": outcome}, count)
-        for place, stage in counts.items()
-        for outcome, count in stage.outcomes.items()
-    ]
-    yield _family("requests_total", "counter", "Requests that have ended, by outcome.", requests)
-    good = {place: stage.good for place, stage in counts.items() if facts.objectives}
-    output = {place: stage.output_tokens for place, stage in counts.items()}
-    prompt = {place: stage.prompt_tokens for place, stage in counts.items()}
-    for name, about, values in (
-        ("good_requests", "Requests that were answered and met every objective.", good),
-        ("output_tokens", "Output tokens of requests that have ended.", output),
-        ("prompt_tokens", "Prompt tokens of requests that have ended.", prompt),
-    ):
-        samples = [({**facts.common, **place._asdict()}, value) for place, value in values.items()]
-        yield _family(f"{name}_total", "counter", about, samples)
+def _counters(facts: RunLabels, counts: Mapping[Place, StageCounts]) -> Iterator[str]:
+    for quantity in TOTALS:
+        samples = [
+            ({**facts.common, **place._asdict(), **labels}, float(value))
+            for place, stage in counts.items()
+            for labels, value in _totals(stage, quantity.name, bool(facts.objectives))
+        ]
+        yield _family(name_of(quantity), "counter", _about(quantity), samples)
+
+
+def _totals(stage: StageCounts, name: str, has_objectives: bool) -> Sequence[tuple[Labels, int]]:
+    if name == "requests":
+        return [({"outcome": outcome}, count) for outcome, count in stage.outcomes.items()]
+    if name == "good_requests":
+        return [({}, stage.good)] if has_objectives else []
+    return [({}, {"output_tokens": stage.output_tokens, "prompt_tokens": stage.prompt_tokens}[name])]
+
+
+def _about(quantity: Quantity) -> str:
+    return f"{quantity.title}: {quantity.formula}; {quantity.meaning}."
 
 
 def _family(name: str, kind: str, about: str, samples: Sequence[tuple[Labels, float]]) -> str:

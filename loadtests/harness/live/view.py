@@ -14,7 +14,7 @@ from records.counts import OF_ANSWERS, OF_REQUESTS
 from records.findings.load import LITTLE_WINDOWS
 from records.findings.table import findings_of_view
 from records.load import Rate
-from records.metrics import QUANTITIES as DECLARED
+from records.metrics import QUANTITIES
 from records.rules import UNJUDGED, is_failure
 from records.run import RunMeta
 from records.stage import SECOND, Nanoseconds, Stage
@@ -54,7 +54,7 @@ def view_of(
     }
     seconds = max(end - stage.steady_start, 1) / SECOND
     live = LiveStage(counts, metrics, seconds, stage.end is not None, bool(scales.objectives))
-    values = {name: quantity(live) for name, quantity in QUANTITIES.items()}
+    values = {name: quantity(live) for name, quantity in LIVE_QUANTITIES.items()}
     view = StageView(
         index=stage.index,
         label=key.label,
@@ -110,7 +110,7 @@ def _tokens_per_chunk(stage: LiveStage) -> float | None:
     return stage.counts.sum("tokens_in_chunks") / chunks if chunks else None
 
 
-QUANTITIES: Mapping[str, Callable[[LiveStage], float | None]] = {
+LIVE_QUANTITIES: Mapping[str, Callable[[LiveStage], float | None]] = {
     "offered_rate": lambda stage: stage.counts.requests / stage.seconds if stage.over else None,
     "achieved_rate": _per_second("completed"),
     "throughput": _throughput,
@@ -122,6 +122,6 @@ QUANTITIES: Mapping[str, Callable[[LiveStage], float | None]] = {
     "concurrency": lambda stage: stage.counts.sum("request_seconds") / stage.seconds if stage.over else None,
     "littles_law": _littles_law,
     "tokens_per_chunk": _tokens_per_chunk,
-    **{quantity.name: _mean(quantity.name) for quantity in DECLARED if quantity.mean is not None},
+    **{quantity.name: _mean(quantity.name) for quantity in QUANTITIES if quantity.mean is not None},
 }
 """Each is declared in records/metrics.py, and computed from the records by analysis/summary/quantities.py."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import gevent
+from loadtests.harness.event_loop import yield_to_io
 
 PROC = Path("/proc")
 AT_A_TIME = 5  # processes read before the event loop has its turn
@@ -43,7 +43,7 @@ class CpuTimes:
             if entry.isdigit() and (process := _read(PROC / entry / "stat")) is not None:
                 processes[int(entry)] = process
             if count % AT_A_TIME == 0:
-                gevent.sleep(0)
+                yield_to_io()
         return cls(at, processes)
 
     def holder_since(self, earlier: CpuTimes) -> tuple[str, float] | None:

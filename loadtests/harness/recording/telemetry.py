@@ -20,11 +20,11 @@ from loadtests.harness.client.connection import tls_context
 from loadtests.harness.recording.cpu_holder import CpuTimes
 from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.run.target import origin_of
+from records.findings.load_generator import CROWDED
 from records.telemetry import TelemetrySample
 
 INTERVAL = 1.0  # seconds between two samples
 TICK = 0.02  # seconds between two looks at the loop
-CROWDED = 0.1  # share of the time without a core, above which other processes are looked at
 SCRAPE_TIMEOUT = 5.0  # seconds
 TIMEOUTS = dict.fromkeys(("connect", "read", "write", "pool"), SCRAPE_TIMEOUT)
 UNANSWERED = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)

@@ -87,6 +87,15 @@ def save(calibration: Calibration, path: Path) -> None:
     write_atomically(path, json.dumps(asdict(calibration), indent=2) + "\n")
 
 
+def keep(calibration: Calibration, path: Path) -> bool:
+    """Save it, unless a calibration of more loads, with the same versions, is there."""
+    known = load(path)
+    if known is not None and known.versions == calibration.versions and len(known.cells) > len(calibration.cells):
+        return False
+    save(calibration, path)
+    return True
+
+
 def load(path: Path) -> Calibration | None:
     """`None` where there is none, or one of another version's shape."""
     try:

@@ -26,7 +26,7 @@ class Duration:
         if self.seconds is None:
             return f"{each}{self.loads}: how long that takes depends on the server."
         bound = "at most" if self.at_most else "at least"
-        total = f"{in_words(self.seconds * runs)}: {each and f'{each}{in_words(self.seconds)}: '}"
+        total = f"{rounded_time(self.seconds * runs)}: {each and f'{each}{rounded_time(self.seconds)}: '}"
         return f"This takes {bound} {total}{self.loads}."
 
 
@@ -52,10 +52,10 @@ def _loads(plan: Sequence[StagePlan]) -> str:
 
 
 def _length(stage: StagePlan) -> str:
-    return f"{stage.window.amount:g} requests" if stage.seconds is None else in_words(stage.seconds)
+    return f"{stage.window.amount:g} requests" if stage.seconds is None else rounded_time(stage.seconds)
 
 
-def in_words(seconds: float) -> str:
+def rounded_time(seconds: float) -> str:
     """`90 s`, `5 min`, `4.5 h`: rounded, for plans."""
     if seconds < 120:
         return f"{seconds:g} s"

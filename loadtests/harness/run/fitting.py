@@ -27,8 +27,9 @@ TRIAL_TOKENS = 16  # the fewest that OpenAI's Responses API takes
 
 
 IGNORE_EOS = {"vllm", "sglang", "tensorrt_llm", "llamacpp"}
-"""Servers that take `ignore_eos`, by what they list as their models' owner."""
-WITH_IGNORE_EOS = {"chat", "completions"}
+"""Servers that take `ignore_eos`, by the owner of their models in `/v1/models`, as their source has it: `ModelCard` in
+vllm/entrypoints/openai/engine/protocol.py, sglang/srt/entrypoints/openai/protocol.py and
+tensorrt_llm/serve/openai_protocol.py, and llama.cpp's tools/server/server-context.cpp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,14 @@ def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> Server
     dialect = DIALECTS[scenario.endpoint]
     model = target.model(settings.model, dialect)
     engine = target.engine()
-    known = engine is None and scenario.endpoint in WITH_IGNORE_EOS and target.owner(model) in IGNORE_EOS
+    known = engine is None and dialect.takes("ignore_eos") and target.owner(model) in IGNORE_EOS
     takes_it = known or "ignore_eos" in ((engine or {}).get("features") or ())
     sampling = scenario.sampling
     if sampling.ignore_eos == "auto":
         sampling = replace(sampling, ignore_eos="yes" if takes_it else "no")
+    if engine is not None and sampling.logprobs and "logprobs" not in (engine.get("features") or ()):
+        logger.info("The engine gives no log-probabilities: answers are compared by their text alone.")
+        sampling = sampling.without("logprobs")
     wanted = ModelRequest(model, (), TRIAL_TOKENS, sampling=sampling)
     trials: list[Trial] = []
 
@@ -102,6 +106,7 @@ def workload_for(scenario: Scenario, server: ServerFacts, prompt_set: str) -> Wo
         turns=scenario.turns,
         turn_tokens=scenario.turn_tokens.scaled(factor) if scenario.turn_tokens else None,
         context=server.context,
+        keep_answers=scenario.keep_answers,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from loadtests.harness.run.host import free_port
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.without_effect import check_effects
 from records.command import typed_command
 from settings.schema import Setting, settings_of
 
@@ -18,6 +19,7 @@ from settings.schema import Setting, settings_of
 # the engine's, and when the server was started and ready, in monotonic nanoseconds.
 COMMAND, ENGINE_PID = "ENGINEBENCH_TYPED_COMMAND", "ENGINEBENCH_ENGINE_PID"
 SERVER_STARTED, SERVER_READY = "ENGINEBENCH_SERVER_STARTED", "ENGINEBENCH_SERVER_READY"
+GROWS_SINCE = "ENGINEBENCH_GROWS_SINCE"  # the instant from which --grow-seconds counts, where it is not the run's start
 LOOPBACK = "127.0.0.1"
 DEFAULT_STOP_TIMEOUT = 60.0  # seconds that the last requests of a finished run get
 
@@ -76,8 +78,11 @@ def _checked(one: Setting) -> Callable[[str], str]:
 
 
 def read_options(given: Mapping[str, Any], scenario: Scenario) -> tuple[Scenario, RunSettings]:
-    """The scenario and the run's settings as an options namespace has them. Raises `UserMistake`."""
-    return read(scenario, given), read(RunSettings(), given)
+    """The scenario and the run's settings as an options namespace has them. Raises `UserMistake`, for a setting without
+    effect too."""
+    in_force = read(scenario, given)
+    check_effects(scenario, in_force)
+    return in_force, read(RunSettings(), given)
 
 
 def processes_options(count: int) -> list[str]:

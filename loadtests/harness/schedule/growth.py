@@ -1,12 +1,13 @@
-"""How the users grow in a test of one minute: from one on they double, in short stages, until an objective is missed;
+"""How the users grow in a test of one minute: from one on they double, in brief stages, until an objective is missed;
 the time that is left is spent on the two loads around the crossing.
 
-The short stages only say where to measure: what they hint at counts in a report as far as its intervals allow. Pure:
-the views of the stages so far come in, the next stage comes out.
+The brief stages only say where to measure: in a report the longer stage of the same load takes their place. Pure: the
+views of the stages so far come in, the next stage comes out.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,13 +17,15 @@ from records.slo import Objective
 from records.stage import Extent, StagePlan
 from records.view import StageView
 
-SHORT, LEAST = 2.0, 3.0  # seconds of the window of a short stage, and at least of a long one
-WARM_UP = {False: 0.5, True: 1.0}  # seconds, of a short stage and of a long one; prolonged until all users are answered
-GROWING, HALVING = 0.6, 0.4  # shares of the time after which users no longer double, and the crossing is not halved
-NARROW = 1.3  # ratio of the two loads around the crossing from which on nothing is measured between them
-FEW = 2  # requests that are above the percentile by which a short stage is judged
+FIRST, BRIEF, LEAST = 3.0, 1.5, 4.0  # seconds of the window of the first stage, of a brief one, of a long one at least
+WARM_UP = 0.5  # seconds; prolonged until every user has had an answer
+STARTING = 0.25  # share of the time that starting the server and the load generator may take off it
+GROWING, HALVING = 0.65, 0.5  # shares of the time after which users no longer double, and the crossing is not halved
+NARROW = 1.5  # ratio of the two loads around the crossing up to which nothing is measured between them
+LOWER = 0.65  # share of the time for the lower of the two: that a load is held takes more answers than that it is not
+FEW = 2  # requests that are above the percentile by which a brief stage is judged
 LOWEST = next(iter(PERCENTILES))
-BOUND = 20.0  # seconds that a stage's last answers get
+BOUND = 20.0  # seconds that a stage's first and last answers get at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,31 +38,44 @@ class Growth:
 
     @property
     def first(self) -> StagePlan:
-        return self._stage(1, SHORT, long=False)
+        return self._stage(1, FIRST, self.seconds)
 
     def following(self, stages: Sequence[StageView], elapsed: float) -> StagePlan | None:
         """The stage after those that ended, `elapsed` seconds after the run's start; `None` when the time is up."""
         if not stages:  # the window of the first one never began
             return None
-        kept = {round(stage.load): keeps(stage, self.objectives) for stage in stages}  # of a load the last one counts
-        long = {round(stage.load) for stage in stages if stage.seconds >= LEAST}
-        missed = min((users for users, met in kept.items() if not met), default=None)
-        held = max((users for users in kept if missed is None or users < missed), default=None)
+        latest = {round(stage.load): stage for stage in stages}  # of a load the last one counts
+        long = {users for users, stage in latest.items() if not _brief(stage)}
+        missed = min((users for users, stage in latest.items() if not keeps(stage, self.objectives)), default=None)
+        held = max((users for users in latest if missed is None or users < missed), default=None)
+        left = self.seconds - elapsed
+
+        def brief(users: int, until: float) -> StagePlan | None:
+            """`None` where it would end after that share of the time."""
+            window = FIRST if users == 1 else BRIEF
+            ends = elapsed + window + _answers(latest, users)
+            return self._stage(users, window, left) if ends <= until * self.seconds else None
+
         if len(stages) == 1 and missed is not None:  # the first requests of a server may be slower than all others
-            return self.first
-        if missed is None and max(kept) < self.most and elapsed < GROWING * self.seconds:
-            return self._stage(min(2 * max(kept), self.most), SHORT, long=False)
-        early = elapsed < HALVING * self.seconds
-        if early and held is not None and missed is not None and missed > max(NARROW * held, held + 1):
-            return self._stage((held + missed) // 2, SHORT, long=False)
+            return brief(1, 1.0)
+        if missed is None and max(latest) < self.most and not long:
+            doubled = brief(min(2 * max(latest), self.most), GROWING)
+            if doubled is not None:
+                return doubled
+        if held is not None and missed is not None and missed > max(NARROW * held, held + 1):
+            halved = brief((held + missed) // 2, HALVING)
+            if halved is not None:
+                return halved
         around = [users for users in (held, missed) if users is not None and users not in long]
         if not around:
             return None
-        window = (self.seconds - elapsed) / len(around) - WARM_UP[True] - _answer(stages)
-        return self._stage(around[0], window, long=True) if window >= LEAST else None
+        share = LOWER if len(around) > 1 else 1.0
+        window = share * left - _answers(latest, around[0])
+        return self._stage(around[0], window, left) if window >= LEAST else None
 
-    def _stage(self, users: int, seconds: float, long: bool) -> StagePlan:
-        return StagePlan(Users(users), Extent(WARM_UP[long]), Extent(seconds), bound=BOUND)
+    def _stage(self, users: int, window: float, left: float) -> StagePlan:
+        bound = min(BOUND, max(left - window, WARM_UP) / 2)
+        return StagePlan(Users(users), Extent(WARM_UP), Extent(window), bound=bound, brief=window < LEAST)
 
 
 def keeps(stage: StageView, objectives: Sequence[Objective]) -> bool:
@@ -76,6 +92,22 @@ def _keeps(stage: StageView, objective: Objective) -> bool:
     return value is None or value <= objective.limit  # none: answers of one token have no TPOT
 
 
-def _answer(stages: Sequence[StageView]) -> float:
-    """Seconds that the last answers of a stage take."""
-    return stages[-1].metrics["e2e"].mean or 0.0
+def _answers(latest: dict[int, StageView], users: int) -> float:
+    """Seconds that the first answers of all these users take, and the last ones: as at the nearest load below that was
+    measured, and for more users as much longer again as they became up to there."""
+    below = sorted(load for load in latest if load <= users)[-2:] or [min(latest)]
+    before, longest = _longest(latest[below[0]]), _longest(latest[below[-1]])
+    if users > below[-1] and before > 0:
+        longest *= min(max(longest / before, 1.0), users / below[-1])
+    return max(WARM_UP, longest) + longest
+
+
+def _longest(stage: StageView) -> float:
+    """Seconds of an answer."""
+    e2e = stage.metrics["e2e"]
+    slow = (e2e.answered or {}).get("p99") or e2e.percentile("p99").value
+    return slow if slow is not None and math.isfinite(slow) else e2e.mean or 0.0
+
+
+def _brief(stage: StageView) -> bool:
+    return stage.seconds < LEAST

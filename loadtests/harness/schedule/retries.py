@@ -13,13 +13,13 @@ from records.request import RequestRecord
 FIRST, MOST, JITTER = 0.5, 8.0, 0.25  # seconds, seconds, share
 MOST_RETRY_AFTER = 60.0  # seconds; what asks for more is not waited for
 STATUSES = {408, 409, 429}  # and all from 500 on
-OUTCOMES = {"rejected", "http_error", "disconnected"}
+RETRIED = {"rejected", "http_error", "disconnected"}
 
 
 def pause_before_retry(ended: RequestRecord, retries: int, rng: Random) -> float | None:
     """Seconds; `None` where the request is not retried."""
     attempt = ended.attempt
-    if ended.outcome not in OUTCOMES or attempt >= retries:
+    if ended.outcome not in RETRIED or attempt >= retries:
         return None
     status = ended.status
     if status is not None and status != 200 and status not in STATUSES and status < 500:

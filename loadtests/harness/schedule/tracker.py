@@ -1,4 +1,8 @@
-"""The current stage in this process: its users, and the requests that they scheduled and finished."""
+"""The current stage in this process: its users, and which of the requests that they scheduled have no answer yet.
+
+The next boundary depends on that, at once. What is measured of requests is counted in `live/`, a moment after they
+ended, when it is known whether they were due in the window.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from loadtests.harness.schedule.control import Progress
-from loadtests.harness.schedule.search.counts import ProcessCounts
+from loadtests.harness.schedule.search.slices import ProcessSlices
 from records.load import Rate
 from records.request import RequestRecord
 from records.slo import Objective
@@ -19,7 +23,7 @@ class StageTracker:
     """Belongs to one process. Instants are nanoseconds since the run's start."""
 
     def __init__(self, objectives: Sequence[Objective] = ()) -> None:
-        self.counts = ProcessCounts(objectives) if objectives else None
+        self.slices = ProcessSlices(objectives) if objectives else None
         """The evidence for a search for capacity."""
         self.stage: Stage | None = None
         self.ready = False
@@ -43,8 +47,8 @@ class StageTracker:
             self._answered = 0
             self.played = False
         self.stage = stage
-        if self.counts is not None:
-            self.counts.enter(stage)
+        if self.slices is not None:
+            self.slices.enter(stage)
         if stage.steady_start is not None and stage.steady_end is None:
             inside = [at for at in self._recent if at >= stage.steady_start]
             self._scheduled, self._last = len(inside), max(inside, default=0)
@@ -61,8 +65,8 @@ class StageTracker:
         self._in_flight[request] = at
         self._outstanding += self._in_window(at)
         self._recent.append(at)
-        if self.counts is not None:
-            self.counts.scheduled(request, at)
+        if self.slices is not None:
+            self.slices.scheduled(request, at)
         stage = self.stage
         if stage is not None and stage.steady_start is not None and at >= stage.steady_start:
             self._scheduled += 1
@@ -73,8 +77,8 @@ class StageTracker:
         if at is not None and self._in_window(at):
             self._outstanding -= 1
         self._answered += 1
-        if self.counts is not None and record is not None:
-            self.counts.ended(request, record)
+        if self.slices is not None and record is not None:
+            self.slices.ended(request, record)
         if user is not None and user in self._users:
             self._served.add(user)
 

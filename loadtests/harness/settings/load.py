@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 from loadtests.harness.schedule.arrivals import parse_arrivals
 from loadtests.harness.schedule.loads import RATES, USERS, LoadStep, parse_rates, parse_users, write_steps
 from loadtests.harness.schedule.stages import parse_warm_up, write_warm_up
-from loadtests.harness.workload.distribution import PAUSE_GRAMMAR, Pause, parse_pause
+from loadtests.harness.setting_groups import fault_setting, load_setting, most_used, trace_setting
 from loadtests.harness.workload.playback import TraceOptions, parse_options, write_options
-from settings.schema import MOST_USED, setting
-
-most_used = partial(setting, group=MOST_USED)
-load_setting = partial(setting, group="Load")
-trace_setting = partial(setting, group="Recorded traffic")
-fault_setting = partial(setting, group="Faults")
+from loadtests.harness.workload.random_number import PAUSE_GRAMMAR, Pause, parse_pause
 
 
 @dataclass(frozen=True)
 class LoadSettings:
     """Seconds."""
 
-    load: tuple[LoadStep, ...] = most_used(
+    stages: tuple[LoadStep, ...] = most_used(
         parse_users("1,10-100:10"),
         f"Users of each stage: {USERS}.",
-        flag="--stages",
         metavar="USERS",
         read=parse_users,
         write=write_steps,

@@ -6,16 +6,16 @@ from dataclasses import dataclass, fields
 from functools import partial
 
 from loadtests.harness.client.dialects.registry import Endpoint
-from loadtests.harness.client.sampling import Sampling, api_setting
+from loadtests.harness.client.sampling import Sampling
+from loadtests.harness.setting_groups import api_setting, most_used, prompt_setting
 from loadtests.harness.workload.classes import GRAMMAR as CLASSES_GRAMMAR
 from loadtests.harness.workload.classes import RequestClass, parse_classes, write_classes
 from loadtests.harness.workload.datasets import checked_dataset, checked_pairs
 from loadtests.harness.workload.lengths import GRAMMAR, Lengths, parse_lengths, parse_several
 from loadtests.harness.workload.words import Kind
-from settings.schema import MOST_USED, UserMistake, setting, whole_numbers, write_list
+from settings.schema import UserMistake, whole_numbers, write_list
 
-lengths_setting = partial(setting, group=MOST_USED, metavar="N", read=parse_several, write=write_list)
-prompt_setting = partial(setting, group="Prompts and answers")
+lengths_setting = partial(most_used, metavar="N", read=parse_several, write=write_list)
 
 
 def parse_prefixes(text: str) -> tuple[int, ...]:
@@ -100,6 +100,9 @@ class RequestSettings(Sampling):
     same_prompts: bool = prompt_setting(
         False,
         "Derive the prompts from the seed alone, so that every run sends the same ones; a prefix cache may hold them.",
+    )
+    keep_answers: bool = api_setting(
+        False, "Record the text of each answer, so that reports say where answers differ; see the scenario answers."
     )
     request_timeout: float = api_setting(600.0, "Seconds after which a request times out.", metavar="S", least=0.1)
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from loadtests.harness.client.access import Headers, parse_headers, write_headers
-from loadtests.harness.client.sampling import api_setting
-from loadtests.harness.settings.requests import prompt_setting
-from settings.schema import Address, read_address, setting, write_address
+from loadtests.harness.setting_groups import api_setting, prompt_setting, run_setting
+from settings.schema import Address, read_address, write_address
 
-RESULTS = "Results"  # a group of `--help`
 EXPORTER_PORTS = 4  # from the default one on, tried one after the other; docker/prometheus/targets/load.yml has them
-run_setting = partial(setting, group=RESULTS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
+from loadtests.harness.setting_groups import most_used, search_setting
 from records.slo import GRAMMAR as OBJECTIVES
 from records.slo import Objective, parse_objectives, write_objectives
-from settings.schema import MOST_USED, UserMistake, setting
-
-search_setting = partial(setting, group="Capacity search")
+from settings.schema import UserMistake
 
 
 def parse_range(text: str) -> tuple[float, float]:
@@ -36,14 +34,13 @@ class SearchSettings:
         "stages",
         "What to search for: the highest rate, or number of users or agents, that meets --slo; stages: no search.",
     )
-    slo: tuple[Objective, ...] = setting(
+    slo: tuple[Objective, ...] = most_used(
         (),
         f"Objective: {OBJECTIVES}; may be repeated, or several with commas between.",
         metavar="SLO",
         read=lambda text: parse_objectives(text.splitlines()),
         write=write_objectives,
         repeatable=True,
-        group=MOST_USED,
     )
     search_range: tuple[float, float] = search_setting(
         (1.0, 10_000.0),

@@ -71,8 +71,8 @@ class Conductor:
     def take_report(self, worker: str, report: Mapping[str, Any]) -> None:
         self._reports[worker] = Progress(**report["progress"])
         self.workers_send = self.workers_send or report["sending"]
-        if self._prober is not None and report["counts"] is not None:
-            self._prober.take(worker, report["counts"])
+        if self._prober is not None and report["slices"] is not None:
+            self._prober.take(worker, report["slices"])
         self._wake.set()
 
     def stop(self, now: Nanoseconds, as_planned: bool = False) -> None:
@@ -100,10 +100,10 @@ class Conductor:
 
     def _follow_search(self, prober: Prober, now: Nanoseconds, progress: Progress) -> None:
         """End the probe if the search has decided it, and plan the next."""
-        if self._tracker is not None and self._tracker.counts is not None:
-            counts = self._tracker.counts.changes()
-            if counts is not None:
-                prober.take("", counts)
+        if self._tracker is not None and self._tracker.slices is not None:
+            changes = self._tracker.slices.changes()
+            if changes is not None:
+                prober.take("", changes)
         stage = self.stage
         answered = stage.steady_end is not None and progress.known == stage.steady_end and progress.outstanding == 0
         if prober.look(now, stage, last=answered) is None and not prober.stopped:

@@ -19,7 +19,7 @@ from time import monotonic_ns
 
 import gevent
 
-from loadtests.harness.client.call import Call
+from loadtests.harness import event_loop
 from loadtests.harness.client.client import Client
 from loadtests.harness.schedule.control import UNDECIDED
 from loadtests.harness.schedule.rates import peak_rate, share_of
@@ -33,8 +33,10 @@ from records.load import Load, Rate
 from records.request import RequestRecord
 from records.stage import SECOND, Nanoseconds, Stage
 
-AHEAD = SECOND  # how long before they are due requests are built
-BUILD_TIME = SECOND // 2000  # for which requests are built before the loop reads answers again
+AHEAD = SECOND  # how long before they are due requests are built at most, several at a time: that takes less CPU time
+LEAST_AHEAD = AHEAD * 7 // 10  # how long before it is due the next one is built at the latest
+BEHIND = AHEAD // 4  # requests that are due sooner than this are built without pauses
+BUILD_TIME = SECOND // 3000  # for which requests are built before the loop reads answers again
 TURN = 0.01  # seconds between two checks of what is due next
 STALL = 0.25  # seconds of a stalled server for which spare connections suffice
 FEWEST_SPARE = 8
@@ -55,17 +57,15 @@ class Arrival:
 
 
 class Dispatcher:
-    """`next_request(stage, number, index)` builds a request of an arrival; `show` is called with each that has ended,
-    and with the size of its answer in bytes."""
+    """`next_request(stage, number, index)` builds a request of an arrival."""
 
     def __init__(
         self,
         run: RunProcess,
         new_client: Callable[[], Client],
         next_request: Callable[[Stage, int, int], PlannedRequest],
-        show: Callable[[Call, RequestRecord, int], None],
     ) -> None:
-        self._run, self._next_request, self._show = run, next_request, show
+        self._run, self._next_request = run, next_request
         _, self._workers = run.share
         self._pool = SenderPool(new_client, max(1, run.scenario.max_in_flight // self._workers))
         self._stage: Stage | None = None
@@ -79,6 +79,7 @@ class Dispatcher:
         self._open_sessions = 0
         self._jitter = Random(f"retries {run.plan.workload.seed}/{run.share[0]}")
         self._closing = False
+        self._building = False
         self._alarm = Alarm(self._on_due)
 
     def run(self, stopping: Callable[[], bool]) -> None:
@@ -89,10 +90,10 @@ class Dispatcher:
             while not (run.over or stopping()):
                 self._pool.spare = self._spare(run.stage.load)
                 self._follow(run.stage)
-                complete = self._build_ahead()
+                pause = self._build_ahead()
                 tracker.ready = tracker.ready or self._pool.complete
                 tracker.played = self._has_played
-                gevent.sleep(TURN if complete else 0)
+                gevent.sleep(pause)
             self._closing = True  # pending retries are dropped, and what would follow in sessions
             self._queue.clear()
             self._later.clear()
@@ -134,18 +135,21 @@ class Dispatcher:
         if self._run.rows is not None:
             self._run.rows.untake(len(arrivals))
 
-    def _build_ahead(self) -> bool:
-        """Build the requests that are due within `AHEAD`, for at most `BUILD_TIME`. Returns whether all are built."""
+    def _build_ahead(self) -> float:
+        """Once fewer than those of `LEAST_AHEAD` are built, build those that are due within `AHEAD`, for at most
+        `BUILD_TIME` at once. Returns the seconds until it should be called again."""
         stage = self._stage
         if stage is None:
-            return True
+            return TURN
         now_on = self._run.stage
         if stage.plan.drains and now_on.index == stage.index and now_on.steady_end is not None:
             self._unsend(list(self._queue))
             self._source, self._following = iter(()), (0, inf)
-            return True
-        begins, pause = self._run.start + stage.start, monotonic_ns() + BUILD_TIME
-        while begins + (seconds := self._following[1]) * SECOND < monotonic_ns() + AHEAD:
+            return TURN
+        now = monotonic_ns()
+        begins, pause = self._run.start + stage.start, now + BUILD_TIME
+        self._building = self._building or begins + self._following[1] * SECOND < now + LEAST_AHEAD
+        while self._building and begins + (seconds := self._following[1]) * SECOND < monotonic_ns() + AHEAD:
             number = self._following[0]
             planned = self._next_request(stage, number, 0)
             arrival = Arrival(begins + round(seconds * SECOND), stage, planned, number)
@@ -153,9 +157,10 @@ class Dispatcher:
             if len(self._queue) == 1:
                 self._set_alarm()
             self._following = next(self._source, (0, inf))
-            if monotonic_ns() > pause:
-                return False
-        return True
+            if (now := monotonic_ns()) > pause:
+                return 0 if begins + self._following[1] * SECOND < now + BEHIND else event_loop.TURN
+        self._building = False
+        return TURN
 
     def _on_due(self) -> None:
         """Called by the event loop."""
@@ -222,8 +227,7 @@ class Dispatcher:
         number = run.request_scheduled(record, arrival.t_sched, arrival.stage, None)
 
         def end(ended: RequestRecord, answer_bytes: int) -> None:
-            run.request_ended(number, ended)
-            self._show(call, ended, answer_bytes)
+            run.request_ended(number, call, ended, answer_bytes)
             if not self._retry(arrival, ended, again):
                 self._ended(arrival, run.start + ended.t_end)
 

@@ -273,6 +273,8 @@ def _end(environment: Environment | None = None, **_: Any) -> None:
             worker_records.gather(environment.runner, run.folder)
         if run.exporter is not None:  # a page that stays open must not keep the next load test from its port
             gevent.spawn_later(LAST_SCRAPE, run.exporter.close)
+            if environment is not None and environment.web_ui is None:
+                run.exporter.wait_for_scrape(LAST_SCRAPE)
         search = run.conductor.search if run.conductor is not None else None
         if search is not None and environment is not None:
             print(search.sentence)

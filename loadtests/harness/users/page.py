@@ -1,8 +1,11 @@
-"""A tab of Locust's page: what is declared to be shown live, and the findings, of each stage over all workers."""
+"""A tab of Locust's page, which opens first: what is declared to be shown live, whether the objectives are met, and the
+findings, of each stage over all workers; below it, and below Locust's own charts, TTFT and output over time (page.js).
+"""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
@@ -13,17 +16,61 @@ from locust.env import Environment
 from locust.runners import STATE_INIT
 
 from loadtests.harness.live.cells import cell, findings_text, phase_of
+from loadtests.harness.live.series import EVERY, Series
 from loadtests.harness.users.events import current_run
 from loadtests.harness.users.failures import forget, last_failure
+from loadtests.harness.users.judging import Judge
 from loadtests.harness.users.run_process import RunProcess
 from records.metrics import columns
 from records.stage import SECOND
 
 START_LIMIT = 30 * SECOND
 KEY = "tokens"  # of the tab, in the page's address
+SCRIPT = "enginebench/page.js"
+SERIES = "enginebench/series"
 
-_shown: RunProcess | None = None
-"""The run that is on, or was on last."""
+
+class Shown:
+    """The run that is on, or was on last."""
+
+    def __init__(self, run: RunProcess) -> None:
+        assert run.live is not None
+        self.run, self.live = run, run.live
+        self.judge = Judge(run.folder)
+        self.series = Series(run.live)
+        self._greenlet = gevent.spawn(self._sample)
+
+    def rows(self) -> list[dict[str, str]]:
+        """A row of `titles` for each stage that has begun, the newest first."""
+        document, stages = self.live.document, self.run.stages
+        there = self.live.meta.hosts == 1 or self.run.over  # the records of other hosts come at the end
+        if there and self.live.scales.objectives.of_all:
+            self.judge.look(stages, self.run.over)
+        rows = []
+        for stage in reversed(stages):
+            view = document.stage(stage.index)
+            row = {"stage": f"{stage.index + 1}", "load": stage.label if view is None else view.label}
+            row["phase"] = phase_of(stage)
+            row["slo"] = self.judge.answers.get(row["load"], "") if stage.end is not None else ""
+            row |= {"answered": f"{view.ok:,}", "failed": f"{view.failed:,}"} if view is not None else {}
+            row |= {column.key: cell(view, column) for column in columns("live")}
+            row["in_flight"] = f"{document.in_flight:,}" if stage.end is None else ""
+            row["findings"] = findings_text(view)
+            rows.append(dict.fromkeys(titles(), "") | row)
+        return rows
+
+    def close(self) -> None:
+        """Another run takes its place."""
+        gevent.kill(self._greenlet)
+        self.judge.close()
+
+    def _sample(self) -> None:
+        while not self.run.over:
+            self.series.sample((monotonic_ns() - self.run.start) / SECOND)
+            gevent.sleep(EVERY)
+
+
+_shown: Shown | None = None
 
 
 @events.init.add_listener
@@ -55,9 +102,28 @@ def _add_tab(environment: Environment, **_: Any) -> None:
     @page.app.after_request
     def add_rows(response: Response) -> Response:
         if request.path.endswith("/stats/requests") and response.status_code == 200:
-            stats = json.loads(response.get_data()) | {"extended_stats": [{"key": KEY, "data": _rows()}]}
+            rows = _shown.rows() if _shown is not None else []
+            stats = json.loads(response.get_data()) | {"extended_stats": [{"key": KEY, "data": rows}]}
             response.set_data(json.dumps(stats))
         return response
+
+    @page.app.after_request
+    def add_script(response: Response) -> Response:
+        if request.endpoint == "locust.index" and response.mimetype == "text/html":
+            html = response.get_data(as_text=True)
+            response.set_data(html.replace("<head>", f'<head>\n    <script src="./{SCRIPT}"></script>', 1))
+        return response
+
+    def script() -> Response:
+        return Response(Path(__file__).with_name("page.js").read_text(encoding="utf-8"), mimetype="text/javascript")
+
+    def series() -> Response:
+        document = _shown.series.document() if _shown is not None else {"points": []}
+        return Response(json.dumps(document), mimetype="application/json")
+
+    for path, view in ((SCRIPT, script), (SERIES, series)):
+        rule = f"{page.app.blueprints['locust'].url_prefix or ''}/{path}"
+        page.app.add_url_rule(rule, path, page.auth_required_if_enabled(view))  # type: ignore[no-untyped-call]
 
 
 def _failure_to_start(environment: Environment) -> str | None:
@@ -75,27 +141,29 @@ def _failure_to_start(environment: Environment) -> str | None:
 @events.test_start.add_listener
 def _show(environment: Environment, **_: Any) -> None:
     global _shown
-    _shown = current_run()
+    run = current_run()
+    if environment.web_ui is None or run is None or run.live is None:
+        return
+    if _shown is not None:
+        _shown.close()
+    _shown = Shown(run)
+
+
+@events.quit.add_listener
+def _close(**_: Any) -> None:
+    if _shown is not None:
+        _shown.close()
 
 
 def titles() -> dict[str, str]:
     """Of the columns, by key."""
     declared = {column.key: column.title for column in columns("live")}
-    counts = {"stage": "Stage", "load": "Load", "phase": "Phase", "answered": "Answers", "failed": "Failed"}
+    counts = {
+        "stage": "Stage",
+        "load": "Load",
+        "phase": "Phase",
+        "slo": "SLO",
+        "answered": "Answers",
+        "failed": "Failed",
+    }
     return counts | declared | {"in_flight": "In flight", "findings": "Findings"}
-
-
-def _rows() -> list[dict[str, str]]:
-    """A row of `titles` for each stage that has begun, the newest first."""
-    if _shown is None or _shown.live is None:
-        return []
-    document, rows = _shown.live.document, []
-    for stage in reversed(_shown.stages):
-        view = document.stage(stage.index)
-        row = {"stage": f"{stage.index + 1}", "load": stage.label if view is None else view.label}
-        row["phase"] = phase_of(stage)
-        row |= {"answered": f"{view.ok:,}", "failed": f"{view.failed:,}"} if view is not None else {}
-        row |= {column.key: cell(view, column) for column in columns("live")}
-        row |= {"in_flight": f"{document.in_flight:,}" if stage.end is None else "", "findings": findings_text(view)}
-        rows.append(dict.fromkeys(titles(), "") | row)
-    return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import statistics
 import sys
 from collections import deque
@@ -17,21 +18,25 @@ from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
 from loadtests.harness.client.access import access_to
-from loadtests.harness.live.counts import Counts
+from loadtests.harness.client.call import Call
+from loadtests.harness.event_loop import yield_to_io
+from loadtests.harness.live.counts import LiveCounts
 from loadtests.harness.live.exporter import Exporter
 from loadtests.harness.live.live_run import INTERVAL, MESSAGE, LiveRun
 from loadtests.harness.live.scales import Scales
 from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.recording.telemetry import Scraper, TelemetrySampler
-from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT
+from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT, GROWS_SINCE
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.control import next_stage
+from loadtests.harness.schedule.growth import STARTING
 from loadtests.harness.schedule.rates import arrival_times
 from loadtests.harness.schedule.tracker import StageTracker
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.users.conductor import POLL, PROGRESS_MESSAGE, Conductor
 from loadtests.harness.users.first_requests import FailureWatch
+from loadtests.harness.users.locust_statistics import LocustStatistics
 from loadtests.harness.users.timed_command import TimedCommand, complete
 from records.files import JOURNAL, close_journal, write_meta
 from records.load import TRACE, Rate
@@ -45,13 +50,14 @@ from records.telemetry import TelemetrySample
 logger = logging.getLogger(__name__)
 
 RECENT_ANSWERS = 200
+COUNTED = 0.25  # seconds between two times at which requests are counted
 LEAST_SPREAD, MOST_SPREAD = 1.0, 60.0  # seconds
 
 
 class SampleRecorder(Recorder):
     """Telemetry of this process, which is counted as it is written."""
 
-    def __init__(self, path: Path, counts: Counts) -> None:
+    def __init__(self, path: Path, counts: LiveCounts) -> None:
         super().__init__(path)
         self._counts = counts
 
@@ -84,12 +90,13 @@ class RunProcess:
         self.folder = plan.folder_here(settings.runs)
         self._worker = getattr(runner, "worker_index", 0)  # a master has none and writes no records
         scales = Scales(RunObjectives.of(plan.meta.workload))
-        self._counts = Counts(scales)
+        self._counts = LiveCounts(scales)
         self.rows = plan.workload.rows_of(self._worker % plan.meta.workers, plan.meta.workers)
         self._users = 0
         self._requests = 0
         self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)
         self._meta = plan.meta
+        self._statistics = LocustStatistics(environment)
         self._watch = FailureWatch(environment, settings.keep_going)
         self._ends_when_stopped = environment.shape_class is None
 
@@ -119,7 +126,7 @@ class RunProcess:
             )
             self.exporter = Exporter(self.live, plan.start_wall / SECOND)
         self.conductor: Conductor | None = None
-        self._reporters: list[gevent.Greenlet[..., None]] = []
+        self._background: list[gevent.Greenlet[..., None]] = [gevent.spawn(self._count_ended)] if makes_load else []
         if plans:
             self.conductor = Conductor(
                 *(runner, self.start, plan.meta.plan, self.tracker, self._stages_changed, search), self._following
@@ -128,7 +135,7 @@ class RunProcess:
             for stage in plan.meta.stages or (next_stage(0, plan.meta.plan[0], 0, False),):
                 self._enter(stage)
             assert isinstance(runner, WorkerRunner)
-            self._reporters = [gevent.spawn(self._report, runner), gevent.spawn(self._report_counts, runner)]
+            self._background += [gevent.spawn(self._report, runner), gevent.spawn(self._report_counts, runner)]
         self._telemetry.start()
         self._timed_command: TimedCommand | None = None
         if self.conductor is not None and scenario.command is not None:
@@ -215,7 +222,7 @@ class RunProcess:
             )
         )
 
-    def request_ended(self, number: int, record: RequestRecord) -> None:
+    def request_ended(self, number: int, call: Call, record: RequestRecord, answer_bytes: int) -> None:
         """`record` is complete: write and count it. `number` is that of `request_scheduled`."""
         assert self._recorder is not None
         assert self.tracker is not None
@@ -223,6 +230,7 @@ class RunProcess:
         self.tracker.request_ended(number, record.user, record)
         self._counts.request_ended(record)
         self._watch.request_ended(record)
+        self._statistics.request_ended(call.path, record, answer_bytes)
         seconds = BY_NAME["e2e"].of(record)
         if seconds is not None and record.outcome == "ok":
             self._answer_seconds.append(seconds)
@@ -272,7 +280,8 @@ class RunProcess:
             self.conductor.stop(now, self._ends_when_stopped)
         if self._timed_command is not None:
             self._timed_command.stop()
-        gevent.killall(self._reporters)
+        gevent.killall(self._background)
+        self._statistics.close()
         self._counts.settle_all()
         if isinstance(self._runner, WorkerRunner):
             self._runner.send_message(MESSAGE, self._counts.message())
@@ -304,7 +313,8 @@ class RunProcess:
         assert self.live is not None
         self._counts.settle_all()
         self.live.publish()
-        return growth.following(self.live.document.stages, now / SECOND)
+        before = (self.start - int(os.environ.get(GROWS_SINCE, self.start))) / SECOND
+        return growth.following(self.live.document.stages, min(before, STARTING * growth.seconds) + now / SECOND)
 
     def _happened(self, event: RunEvent) -> None:
         self._note(JournalLine(event=event))
@@ -327,10 +337,16 @@ class RunProcess:
         if self.conductor is not None and self.tracker is not None and self.tracker.waits_for_requests:
             self.conductor.nudge()
 
+    def _count_ended(self) -> None:
+        """Many requests at a time: to count one at the moment in which another ends takes twice the CPU time, and
+        delays what is due."""
+        while True:
+            while self._counts.settle(monotonic_ns() - self.start) | self._statistics.enter():
+                yield_to_io()
+            gevent.sleep(COUNTED)
+
     def _report_counts(self, runner: WorkerRunner) -> None:
         while True:
-            while self._counts.settle(monotonic_ns() - self.start, 16):
-                gevent.sleep(0)
             runner.send_message(MESSAGE, self._counts.message())
             gevent.sleep(INTERVAL)
 
@@ -338,10 +354,10 @@ class RunProcess:
         last = None
         while True:
             assert self.tracker is not None
-            progress, counts = (self.tracker.progress(), self.sending), self.tracker.counts
-            changes = counts.changes() if counts is not None else None
+            progress, slices = (self.tracker.progress(), self.sending), self.tracker.slices
+            changes = slices.changes() if slices is not None else None
             if progress != last or changes is not None:
-                report = {"progress": asdict(progress[0]), "sending": progress[1], "counts": changes}
+                report = {"progress": asdict(progress[0]), "sending": progress[1], "slices": changes}
                 runner.send_message(PROGRESS_MESSAGE, report)
                 last = progress
             gevent.sleep(POLL)

@@ -15,6 +15,7 @@ from gevent import get_hub
 from gevent.hub import Waiter
 
 from loadtests.harness.client.client import Client
+from loadtests.harness.event_loop import yield_to_io
 
 KEEP = 0.02  # seconds between two checks of how many are spare
 CHECKED = 16  # idle connections that are checked each time
@@ -83,7 +84,7 @@ class SenderPool:
             total = len(self._senders)
             for _ in range(min(self.spare + self.in_flight, self._limit) - total):
                 self._senders.append(Sender(self))
-                gevent.sleep(0)
+                yield_to_io()
             for _ in range(min(CHECKED, len(self.idle))):
                 sender = self.idle.popleft()
                 try:

@@ -9,6 +9,7 @@ import gevent
 from locust import LoadTestShape
 from locust import events as locust_events
 from locust.env import Environment
+from locust.runners import WorkerRunner
 
 from loadtests.harness.run import plan as plans
 from loadtests.harness.run.options import read_options
@@ -17,8 +18,10 @@ from loadtests.harness.users.failures import refusal
 from loadtests.harness.users.run_process import RunProcess
 from records.load import Load, Users
 from records.stage import SECOND
+from settings.schema import UserMistake
 
 LOOK_AHEAD = 1.0  # seconds after which Locust asks a shape again
+LOCUSTS_OWN = {"num_users": "--users", "spawn_rate": "--spawn-rate", "run_time": "--run-time"}
 MAX_SPAWN_RATE = 100  # users per second and process; beyond it Locust warns that its heartbeats may starve
 
 
@@ -80,6 +83,11 @@ def _follow_the_scenario(environment: Environment, **_: Any) -> None:
     """A shape of the file's own takes precedence."""
     if events.scenario is None or environment.shape_class is not None:
         return
+    options = vars(environment.parsed_options) if environment.parsed_options is not None else {}
+    given = [flag for name, flag in LOCUSTS_OWN.items() if options.get(name)]
+    if given and not isinstance(environment.runner, WorkerRunner):
+        said = f"{given[0]} has no effect: users and times come from --stages or --rate."
+        raise refusal(environment, UserMistake(said))
     environment.shape_class = shape = Stages()  # type: ignore[no-untyped-call]
     shape.runner = environment.runner
     environment.available_shape_classes = {"Stages": shape}  # for the class picker of Locust's page

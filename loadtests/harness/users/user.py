@@ -1,9 +1,6 @@
 """One simulated user: sends a request, reads the whole answer, thinks, sends the next (a closed loop).
 
 In an open loop there is one user for each process, which sends the process's share of the arrivals.
-
-Locust's page shows each request once, with its end-to-end time, and a row for each metric that is shown live, which are
-not part of Aggregated. Those numbers are rounded and for watching only; reports are computed from the records.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ from locust import User, task
 from locust.exception import StopUser
 from locust.user.task import LOCUST_STATE_STOPPING
 
-from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.retries import pause_before_retry
@@ -31,17 +27,10 @@ from loadtests.harness.users.dispatcher import Dispatcher
 from loadtests.harness.workload.replay import trace_request
 from loadtests.harness.workload.workload import PlannedRequest
 from records.load import Rate
-from records.metrics import BY_NAME, REQUEST_METRICS
 from records.request import RequestRecord
 from records.stage import SECOND, Stage
 
-PAGE_ROWS = tuple(metric for metric in REQUEST_METRICS if metric.shown.live)
-MILLISECONDS = 1e3  # Locust counts in them
 MOST_ARRIVALS = 10**9  # of a stage
-
-
-class RequestFailed(Exception):
-    """What Locust's page lists under Failures: of few kinds, so that a million failures make few entries."""
 
 
 class ModelUser(User):
@@ -69,7 +58,7 @@ class ModelUser(User):
         self._dispatcher: Dispatcher | None = None
         if isinstance(run.stage.load, Rate):
             # Locust moves the users of a lost worker process to others; its arrivals are not sent by them.
-            self._dispatcher = Dispatcher(run, self._new_client, self.arrival_request, self._show)
+            self._dispatcher = Dispatcher(run, self._new_client, self.arrival_request)
             return
         assert run.tracker is not None
         run.tracker.user_started(self._number)
@@ -147,8 +136,7 @@ class ModelUser(User):
         number = run.request_scheduled(planned.record, t_sched, stage, self._number)
 
         def on_end(record: RequestRecord) -> None:
-            run.request_ended(number, record)
-            self._show(planned.call, record, self._client.answer_bytes)
+            run.request_ended(number, planned.call, record, self._client.answer_bytes)
 
         run.announce(planned.record)
         ended = self._client.request(planned.call, planned.record, on_end)
@@ -169,24 +157,3 @@ class ModelUser(User):
         if self._run.over:
             raise StopUser
         return max(0.0, (self._free_at - monotonic_ns()) / SECOND)
-
-    def _show(self, call: Call, record: RequestRecord, answer_bytes: int) -> None:
-        """Put the request on Locust's page."""
-        if record.outcome == "cut_off":
-            return  # stopped by the end of the run: neither success nor failure
-        name, failure = call.path, None
-        if record.outcome == "ok":
-            for row in PAGE_ROWS:
-                if (seconds := row.of(record)) is not None:
-                    self.environment.stats.get(name, row.title.partition(" (")[0]).log(seconds * MILLISECONDS, 0)
-        else:
-            failure = RequestFailed(" ".join(filter(None, (record.outcome, str(record.status or "")))))
-        e2e = BY_NAME["e2e"].of(record)
-        self.environment.events.request.fire(
-            request_type="POST",
-            name=name,
-            response_time=((record.t_end - record.t_sched) / SECOND if e2e is None else e2e) * MILLISECONDS,
-            response_length=answer_bytes,
-            exception=failure,
-            context={},
-        )

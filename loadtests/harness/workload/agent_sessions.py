@@ -16,13 +16,13 @@ from loadtests.harness.schedule.trace import TraceRequest
 
 
 @dataclass(eq=False, slots=True)
-class Call:
+class AgentCall:
     """`start` and `end` in seconds on the session's clock; `after` is found by `session_requests`."""
 
     start: Second
     end: Second
     request: TraceRequest
-    after: list[Call] = field(default_factory=list)
+    after: list[AgentCall] = field(default_factory=list)
     awaited: bool = True
 
 
@@ -30,7 +30,7 @@ class Call:
 class Agent:
     """Calls and sub-agents, at least one. Nothing waits for one that is not `awaited`: it runs in the background."""
 
-    items: list[Call | Agent]
+    items: list[AgentCall | Agent]
     awaited: bool = True
 
     @property
@@ -41,8 +41,8 @@ class Agent:
     def end(self) -> Second:
         return max(item.end for item in self.items)
 
-    def calls(self) -> list[Call]:
-        return [call for item in self.items for call in ([item] if isinstance(item, Call) else item.calls())]
+    def calls(self) -> list[AgentCall]:
+        return [call for item in self.items for call in ([item] if isinstance(item, AgentCall) else item.calls())]
 
 
 @dataclass(eq=False, slots=True)
@@ -51,7 +51,7 @@ class _Ended:
 
     start: Second
     end: Second
-    last: list[Call]
+    last: list[AgentCall]
 
 
 def session_requests(agent: Agent) -> tuple[TraceRequest, ...]:
@@ -70,7 +70,7 @@ def session_requests(agent: Agent) -> tuple[TraceRequest, ...]:
     )
 
 
-def _connect(agent: Agent, before: list[Call]) -> list[Call]:
+def _connect(agent: Agent, before: list[AgentCall]) -> list[AgentCall]:
     """Say of each call what it depends on, of the first ones `before`. Returns the last calls."""
     agent.items.sort(key=lambda item: (item.start, item.end))
     candidates: list[_Ended] = []
@@ -79,7 +79,7 @@ def _connect(agent: Agent, before: list[Call]) -> list[Call]:
         depends_on = [call for one in earlier for call in one.last] or before
         # What an earlier item made superfluous stays so: the candidates are few however long the session.
         candidates = [one for one in candidates if one.end > item.start or one in earlier]
-        if isinstance(item, Call):
+        if isinstance(item, AgentCall):
             item.after, last = depends_on, [item]
         else:
             last = _connect(item, depends_on)

@@ -7,6 +7,7 @@ have `output_tokens`, the most tokens of its answer. Every process of a run read
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +16,7 @@ from random import Random
 from typing import Any
 
 from loadtests.harness.client.dialects.dialect import Message
+from loadtests.harness.workload.rows import Row, rows
 from settings.schema import UserMistake
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user"}
@@ -23,18 +25,18 @@ QUESTIONS = Path(__file__).with_name("questions.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DatasetRow:
     messages: tuple[Message, ...]
     output_tokens: int | None = None
 
 
 @cache
-def dataset(path: str) -> tuple[Row, ...]:
+def dataset(path: str) -> tuple[DatasetRow, ...]:
     """Raises `UserMistake`."""
-    rows = tuple(_row(path, number, row) for number, row in enumerate(_rows(path), 1))
-    if not rows:
+    found = tuple(_row(path, number, row) for number, row in enumerate(_rows(path), 1))
+    if not found:
         raise UserMistake(f"the dataset {path} is empty.")
-    return rows
+    return found
 
 
 @cache
@@ -65,16 +67,16 @@ class DatasetRows:
         Random(f"rows {seed}").shuffle(self._order)
         self._process, self._processes = process, processes
         self._taken = 0
-        self._returned: list[Row] = []
+        self._returned: list[DatasetRow] = []
 
-    def take(self) -> Row:
+    def take(self) -> DatasetRow:
         if self._returned:
             return self._returned.pop()
         position = self._process + self._processes * self._taken
         self._taken += 1
         return self._rows[self._order[position % len(self._order)]]
 
-    def give_back(self, row: Row) -> None:
+    def give_back(self, row: DatasetRow) -> None:
         """It was taken and not sent."""
         self._returned.append(row)
 
@@ -101,38 +103,16 @@ def _checked(text: str, read: Any) -> str:
     return path
 
 
-def _rows(path: str) -> Iterator[dict[str, Any]]:
+def _rows(path: str) -> Iterator[Row]:
     try:
-        if path.endswith(".parquet"):
-            yield from _parquet_rows(path)
-            return
-        with open(path, encoding="utf-8-sig") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    try:
-                        row = json.loads(line)
-                    except json.JSONDecodeError as error:
-                        raise ValueError(f"line {number}: {error.msg}") from None
-                    if not isinstance(row, dict):
-                        raise ValueError(f"line {number} is not a JSON object")
-                    yield row
-    except OSError as error:
-        raise UserMistake(f"cannot read {path}: {error.strerror or error}.") from None
-    except ValueError as error:
-        raise UserMistake(f"{path} is not JSONL, with a JSON object in each line ({error}).") from None
+        yield from (row for _, row in rows(Path(path), with_csv=False))
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserMistake(f"cannot read {path}: {getattr(error, 'strerror', None) or error}.") from None
+    except UnicodeDecodeError:
+        raise UserMistake(f"{path} is not text in UTF-8: unpack or convert it first.") from None
 
 
-def _parquet_rows(path: str) -> Iterator[dict[str, Any]]:
-    import polars
-
-    try:
-        table = polars.read_parquet(path)
-    except polars.exceptions.PolarsError as error:
-        raise OSError(f"it is not Parquet ({error})") from None
-    yield from table.iter_rows(named=True)
-
-
-def _row(path: str, number: int, row: dict[str, Any]) -> Row:
+def _row(path: str, number: int, row: Row) -> DatasetRow:
     prompt, messages, limit = row.get("prompt"), row.get("messages"), row.get("output_tokens")
     if isinstance(messages, list) and messages:
         said = tuple(_message(path, number, message) for message in messages)
@@ -144,7 +124,7 @@ def _row(path: str, number: int, row: dict[str, Any]) -> Row:
         raise UserMistake(
             f"`output_tokens` in row {number} of {path} is not a whole number above 0, or null: {limit!r}."
         )
-    return Row(said, _tokens(limit))
+    return DatasetRow(said, _tokens(limit))
 
 
 def _tokens(value: object) -> int | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
-from loadtests.harness.workload.distribution import Distribution
+from loadtests.harness.workload.random_number import RandomNumber
 from settings.schema import UserMistake, whole_numbers
 
 GRAMMAR = "64, uniform:16-128, normal:64,10, lognormal:64,0.5 (median, sigma), or file:PATH with one number per line"
 
 
-class Lengths(Distribution):
+class Lengths(RandomNumber):
     """Draws whole numbers of tokens, never less than 1."""
 
     __slots__ = ()

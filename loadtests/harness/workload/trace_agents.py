@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from loadtests.harness.schedule.trace import TraceArrival, TraceRequest
-from loadtests.harness.workload.agent_sessions import Agent, Call, session_requests
-from loadtests.harness.workload.trace_tables import PARQUET, opened, rows
+from loadtests.harness.workload.agent_sessions import Agent, AgentCall, session_requests
+from loadtests.harness.workload.rows import PARQUET, opened, rows
 
 Document = Mapping[str, Any]
 CALLS = {"chat", "text_completion", "generate_content"}
 ROLES = {"system": "system", "developer": "system", "assistant": "assistant", "model": "assistant"}
 HISTORY_BLOCK = 64  # tokens: calls of one agent without texts share the beginning of its history, in blocks
 CHARACTERS_A_TOKEN = 4  # of answers that were recorded as text
-FAILED = {2, "2", "ERROR", "STATUS_CODE_ERROR"}
+FAILED_STATUS = {2, "2", "ERROR", "STATUS_CODE_ERROR"}
 
 
 def documents(path: Path) -> Iterator[Document]:
@@ -72,8 +72,8 @@ def read_weka(path: Path) -> Iterator[TraceArrival | None]:
 
 def _weka_items(
     entries: Iterable[Document], block_tokens: int, session: str, scope: str, start: float, relative: bool
-) -> list[Call | Agent]:
-    items: list[Call | Agent] = []
+) -> list[AgentCall | Agent]:
+    items: list[AgentCall | Agent] = []
     for entry in entries:
         begins = start + float(entry["t"])
         if entry["type"] == "subagent":
@@ -86,7 +86,7 @@ def _weka_items(
             request = TraceRequest(
                 int(entry["in"]), max(1, int(entry["out"])), blocks, block_tokens, scope, session=session
             )
-            items.append(Call(begins, begins + float(entry.get("api_time") or 0.0), request))
+            items.append(AgentCall(begins, begins + float(entry.get("api_time") or 0.0), request))
     return items
 
 
@@ -105,7 +105,7 @@ def read_otel(path: Path) -> Iterator[TraceArrival | None]:
     for document in documents(path):
         for span in _spans(document):
             traces[span.trace].append(span)
-    sessions: dict[str, list[Call | Agent]] = defaultdict(list)
+    sessions: dict[str, list[AgentCall | Agent]] = defaultdict(list)
     for trace, spans in traces.items():
         name = next((str(each.conversation) for each in spans if each.conversation), trace)
         if items := _otel_items(spans, name):
@@ -116,20 +116,20 @@ def read_otel(path: Path) -> Iterator[TraceArrival | None]:
         yield TraceArrival(agent.start, session_requests(agent))
 
 
-def _otel_items(spans: list[_Span], session: str) -> list[Call | Agent]:
+def _otel_items(spans: list[_Span], session: str) -> list[AgentCall | Agent]:
     children: dict[str, list[_Span]] = defaultdict(list)
     known = {span.id for span in spans}
     for span in spans:
         children[span.parent if span.parent in known else ""].append(span)
 
-    def below(parent: str) -> list[Call | Agent]:
-        found: list[Call | Agent] = []
+    def below(parent: str) -> list[AgentCall | Agent]:
+        found: list[AgentCall | Agent] = []
         for span in children[parent]:
             if not span.is_call:
                 if inner := below(span.id):
                     found.append(Agent(inner))
             elif request := span.request(session, parent):  # what is below a call is the same call, seen by a library
-                found.append(Call(span.start, span.end, request))
+                found.append(AgentCall(span.start, span.end, request))
         return found
 
     return below("")
@@ -149,7 +149,7 @@ class _Span:
         self.end = _moment(first("endTimeUnixNano", "end_time"))
         attributes = raw.get("attributes") or {}
         self._attributes: Document = attributes if isinstance(attributes, Mapping) else _values(attributes)
-        self._failed = (raw.get("status") or {}).get("code") in FAILED
+        self._failed = (raw.get("status") or {}).get("code") in FAILED_STATUS
         operation = self._attributes.get("gen_ai.operation.name")
         self.is_call = operation in CALLS or (operation is None and "gen_ai.request.model" in self._attributes)
         self.conversation = self._attributes.get("gen_ai.conversation.id")

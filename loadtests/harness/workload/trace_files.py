@@ -18,8 +18,9 @@ from functools import cache, partial
 from pathlib import Path
 
 from loadtests.harness.schedule.trace import Trace, TraceArrival, TraceRequest, in_order
+from loadtests.harness.workload.rows import PARQUET, opened
 from loadtests.harness.workload.trace_agents import CHARACTERS_A_TOKEN, agent_format, documents, read_otel, read_weka
-from loadtests.harness.workload.trace_tables import FORMATS, GRAMMAR, PARQUET, columns_of, format_of, opened, read_table
+from loadtests.harness.workload.trace_tables import FORMATS, GRAMMAR, columns_of, format_of, read_table
 from records.files import read_requests
 from settings.schema import UserMistake
 

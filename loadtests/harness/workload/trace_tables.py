@@ -5,22 +5,17 @@ A format is the names of its columns. To read another one: its row in `FORMATS`.
 
 from __future__ import annotations
 
-import csv
-import gzip
-import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from loadtests.harness.schedule.trace import TraceArrival, TraceRequest
+from loadtests.harness.workload.rows import Row, rows
 from settings.schema import UserMistake
 
-GZIP, PARQUET = b"\x1f\x8b", b"PAR1"  # first bytes
-Row = Mapping[str, Any]
 GRAMMAR = "time=COLUMN,prompt=COLUMN,output=COLUMN[,session=COLUMN], with time_ms or time_ns for other units"
 UNITS = {"time": 1.0, "time_ms": 1e-3, "time_ns": 1e-9}
 
@@ -113,48 +108,6 @@ def read_table(path: Path, columns: Columns) -> Iterator[TraceArrival | None]:
         raise UserMistake(
             f"no line of the trace {path} has a {columns.session}: name its column of sessions, or leave it out."
         )
-
-
-def rows(path: Path) -> Iterator[tuple[int, Row]]:
-    """Of a file of any name, each with the number of its line. Raises `OSError` and `UserMistake`."""
-    with path.open("rb") as file:
-        if file.read(len(PARQUET)) == PARQUET:
-            yield from _parquet(path)
-            return
-    with opened(path) as text:
-        first = text.readline()
-        lines = chain([first], text)
-        if first[:1] not in {"{", "["}:
-            table = csv.DictReader(lines)
-            yield from ((table.line_num, row) for row in table)
-            return
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    row = json.loads(line)
-                except json.JSONDecodeError as error:
-                    raise UserMistake(f"line {number} of the trace {path} is not JSON ({error.msg}).") from None
-                if not isinstance(row, dict):
-                    raise UserMistake(f"line {number} of the trace {path} is not a JSON object.")
-                yield number, row
-
-
-def opened(path: Path, errors: str = "strict") -> TextIO:
-    """As text, unpacked where it is compressed. Raises `OSError`."""
-    with path.open("rb") as file:
-        packed = file.read(len(GZIP)) == GZIP
-    unpack = gzip.open if packed else open
-    return unpack(path, "rt", encoding="utf-8-sig", errors=errors, newline="")
-
-
-def _parquet(path: Path) -> Iterator[tuple[int, Row]]:
-    import polars
-
-    try:
-        table = polars.read_parquet(path)
-    except polars.exceptions.PolarsError as error:
-        raise OSError(f"it is not Parquet ({error})") from None
-    yield from enumerate(table.iter_rows(named=True), 1)
 
 
 def _number(value: Any) -> float:

@@ -21,7 +21,7 @@ from loadtests.harness.client.dialects.dialect import GREEDY, Message, ModelRequ
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.workload.classes import RequestClass, class_of
-from loadtests.harness.workload.datasets import DatasetRows, Row, length_pairs
+from loadtests.harness.workload.datasets import DatasetRow, DatasetRows, length_pairs
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
 from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.session import Session
@@ -79,6 +79,7 @@ class Workload:
     turns: Lengths = ONE_TURN
     turn_tokens: Lengths | None = None
     context: int | None = None
+    keep_answers: bool = False
 
     def rows_of(self, process: int, processes: int) -> DatasetRows | None:
         """The rows of the dataset that this process sends; `None` without a dataset."""
@@ -114,7 +115,9 @@ class Workload:
             streamed=self.streamed,
             **known,
         )
-        return PlannedRequest(Call(dialect.path(request), dialect.written(request), self.streamed, dialect), record)
+        kept = self.keep_answers or self.sampling.logprobs
+        call = Call(dialect.path(request), dialect.written(request), self.streamed, dialect, kept)
+        return PlannedRequest(call, record)
 
 
 class UserRequests:
@@ -122,7 +125,7 @@ class UserRequests:
 
     def __init__(self, workload: Workload, user: int, rows: DatasetRows | None) -> None:
         self._workload, self._user, self._rows = workload, user, rows
-        self._row: Row | None = None
+        self._row: DatasetRow | None = None
         self._set = workload.set_name
         self._lengths = Random(f"lengths {workload.seed}/{user}")
         self._words = Random(f"words {self._set}/{user}")

@@ -21,6 +21,7 @@ from analysis.compare.comparison import compare
 from analysis.compare.engine_runs import EngineRuns, engine_runs_of
 from analysis.compare.headline import headline
 from analysis.compare.tables import criteria, overview_of
+from analysis.first_screen import candidates_of, first_screen
 from analysis.summary.run_summary import RunSummary
 from records.search import ProbeRecord, SearchRecord
 from records.slo import CAPACITY_GRID, Objective
@@ -276,8 +277,10 @@ def test_with_objectives_the_headline_is_who_holds_how_many_users_within_them() 
     comparison = compare(runs)
     assert (comparison.winner, comparison.stage) == ("large", "20 users"), "not 40 users, where both miss them"
     assert headline(comparison, runs) == (
-        "large holds 20 users within TTFT p95 ≤ 500 ms; small 14 (1.4× [1.0, 2.9]); at those loads TPOT p50 is "
-        "47.0 ms and 32.0 ms (3 repeats)."
+        "large holds 20 users within TTFT p95 ≤ 500 ms; small 14 (1.4× [1.0, 2.9]), over 3 repeats."
+    )
+    assert dict(first_screen("", candidates_of(comparison, runs)).sentences)["trade-off"] == (
+        "large holds more users than small, but at capacity a token takes 47.0 ms, with small 32.0 ms (TPOT p50)."
     )
     answers = {(load.stage, load.engine): load.answer for load in comparison.loads}
     assert answers["20 users", "large"] == "met"

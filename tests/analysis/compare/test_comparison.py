@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -50,6 +51,24 @@ def test_the_headline_says_who_won_by_how_much() -> None:
     assert comparison.winner == "quick"
     assert headline(comparison, runs).startswith("quick served 4.00× [3.99, 4.01] the tokens of slow at 8 users, over ")
     assert headline(compare(runs[::-1]), runs[::-1]) == headline(comparison, runs), "whatever the order"
+
+
+def test_a_difference_that_is_not_shown_is_said_so_and_asks_for_nothing() -> None:
+    apart = [*tokens("a", 100, CLOSE), *tokens("b", 100, (0.9, 1.2, 1.0))]
+    alike = [*tokens("a", 100), *tokens("b", 100)]
+    for runs, verdict in ((apart, "No difference is shown: "), (alike, "Both are alike: ")):
+        sentence = headline(compare(runs), runs)
+        assert sentence.startswith(verdict)
+        assert re.search(r" at 8 users, over [35] repeats \(.*\)\.$", sentence)
+        assert "winner" not in sentence
+
+
+def test_of_two_engines_the_headline_has_the_first_tokens() -> None:
+    runs = [*runs_of("slow", throughput=[100.0, 101.0, 99.0], ttft_p95=[0.9, 0.9, 0.9])]
+    runs += runs_of("quick", throughput=[400.0, 404.0, 396.0], ttft_p95=[0.3, 0.3, 0.3])
+    assert headline(compare(runs), runs).endswith(
+        ", over 3 repeats. 95 % of its first tokens came within 300 ms, those of slow within 900 ms."
+    )
 
 
 def test_three_engines() -> None:
@@ -124,7 +143,7 @@ def test_constant_metrics_do_not_inflate_the_family() -> None:
 def test_a_difference_that_may_be_chance_names_no_winner() -> None:
     runs = [*tokens("quick", 100, (1.0, 0.97, 1.03)), *tokens("twin", 101, (0.97, 1.04, 0.99))]
     assert compare(runs).winner is None
-    assert headline(compare(runs), runs).endswith("against quick, the difference may be chance.")
+    assert headline(compare(runs), runs).endswith(", over 3 repeats (the difference may be chance).")
 
 
 @pytest.mark.parametrize(("margin", "winner"), [(1.05, None), (1.02, "better")])
@@ -134,7 +153,7 @@ def test_a_winner_needs_a_practical_margin(margin: float, winner: str | None) ->
     comparison = compare(runs, margin=margin)
     assert comparison.winner == winner
     if winner is None:
-        assert headline(comparison, runs).endswith("the practical margin of 1.05.")
+        assert headline(comparison, runs).endswith("the practical margin of 1.05).")
 
 
 def test_an_engine_that_rejects_names_no_winner() -> None:
@@ -284,7 +303,14 @@ def test_other_work_at_the_same_stage_is_found(changes: dict[str, float], eviden
     assert any(evidence in finding.evidence for finding in compare(runs).findings)
 
 
-@pytest.mark.parametrize("setting", [{"seed": 7}, {"prompt_set": "another"}, {"load": "4,8,16"}, {"context": 8192}])
+def test_windows_of_as_many_requests_take_the_time_that_they_take() -> None:
+    """`--stage-requests`: the slower engine's window is longer, which is the result."""
+    asked: dict[str, Any] = {"workload": {"stage_requests": 32}}
+    runs = [run("one", [view(8, {})], **asked), run("two", [view(8, {}, end=20.0)], **asked)]
+    assert compare(runs).findings == ()
+
+
+@pytest.mark.parametrize("setting", [{"seed": 7}, {"prompt_set": "another"}, {"stages": "4,8,16"}, {"context": 8192}])
 def test_another_seed_is_not_another_workload(setting: dict[str, Any]) -> None:
     (quick,), (slow,) = tokens("quick", 200, (1.0,)), tokens("slow", 100, (1.0,))
     assert compare([quick, replace(slow, workload={**slow.workload, **setting})]).findings == ()

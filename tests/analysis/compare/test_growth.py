@@ -1,4 +1,4 @@
-"""What grows with the load and with the context."""
+"""What grows with the load, and what then limits an objective."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from analysis.compare.engine_runs import engine_runs_of
-from analysis.compare.growth import PARTS, growth_sentences, limit_of, line_through, mean_parts, saturated_from
+from analysis.compare.growth import growth_sentences, saturated_from
+from analysis.compare.limit import PARTS, limit_of, mean_parts
 from analysis.data.load import load_run
 from analysis.summary.run_summary import RunSummary, summarise
 from records.slo import Objective
 from records.stage import SECOND
 from records.view import Estimate, StageView
-from tests.support.analysis.synthetic import Engine, meta_of, record, simulate, stages_of, write_run
+from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 
 Parts = tuple[float, float, float, float]  # client, queue, prefill, delivery
 LIGHT, HEAVY = (0.0, 0.0, 0.1, 0.0), (0.0, 0.8, 0.3, 0.0)
@@ -56,8 +56,7 @@ def test_the_parts_add_up_to_what_the_user_waits(tmp_path: Path) -> None:
     ]
     records = [msgspec.structs.replace(one, t_first=(one.t_send or 0) + SECOND // 10) for one in records]
     summary = summarise(load_run(write_run(tmp_path, meta_of(stages_of((1,), 5.0)), records)))
-    (engine,) = engine_runs_of([summary])
-    parts = mean_parts(engine, summary.stages[0].label)
+    parts = mean_parts(summary.stages)
     assert list(parts.values()) == pytest.approx([0.01, 0.03, 0.05, 0.02])
     assert sum(parts.values()) == pytest.approx(summary.stages[0].metrics["ttft_user"].mean)
 
@@ -125,53 +124,3 @@ def test_what_limits_an_objective_is_what_grew_most(tmp_path: Path, metric: str,
     limit = limit_of(Objective(metric, 0.95, 0.3), [below], [above])
     assert limit.part == part
     assert limit_of(Objective(metric, 0.95, 0.3), [], [above]).part is None, "no load meets it"
-
-
-PROMPTS = (10, 100, 200, 400)
-
-
-@pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> RunSummary:
-    names = tuple(f"{prompt} prompt tokens" for prompt in PROMPTS)
-    folder = tmp_path_factory.mktemp("context") / "run"
-    return summarise(load_run(simulate(folder, Engine("engine"), (1, 1, 1, 1), 5.0, names=names)))
-
-
-def measured(simulated: RunSummary, prefill: tuple[float, float], token: tuple[float, float]) -> RunSummary:
-    """With (base, per token of context) of prefill and of further tokens, and answers of 20 tokens."""
-    stages = []
-    for stage, prompt in zip(simulated.stages, PROMPTS, strict=True):
-        tpot = dataclasses.replace(stage.metrics["tpot"], mean=token[0] + token[1] * (prompt + 10))
-        lengths = {"prompt_tokens": float(prompt), "output_tokens": 20.0}
-        changed = with_quantities(stage, ttft_prefill=prefill[0] + prefill[1] * prompt, **lengths)
-        stages.append(dataclasses.replace(changed, metrics={**stage.metrics, "tpot": tpot}))
-    return dataclasses.replace(simulated, stages=tuple(stages))
-
-
-def test_an_engine_without_a_cache_is_known_by_its_tokens(simulated: RunSummary) -> None:
-    (sentence,) = growth_sentences([measured(simulated, (0.004, 0.0005), (0.005, 0.0005))])
-    assert sentence == (
-        "engine, one request alone: prefill takes 4.00 ms + 500 µs per token of context (R² 1.00); each further token "
-        "takes 5.00 ms + 500 µs per token of context (R² 1.00); a token takes as long as the prefill of all before it: "
-        "the engine keeps no key/value cache."
-    )
-
-
-def test_with_a_cache_a_token_takes_as_long_whatever_the_context(simulated: RunSummary) -> None:
-    (sentence,) = growth_sentences([measured(simulated, (0.004, 0.0005), (0.02, 1e-6))])
-    assert sentence.endswith("(R² 1.00); each further token takes 20.4 ms at every context length.")
-
-
-def test_several_users_or_lengths_close_together_say_nothing(simulated: RunSummary) -> None:
-    two = measured(simulated, (0.004, 0.0005), (0.005, 0.0005))
-    crowded = dataclasses.replace(two, stages=tuple(dataclasses.replace(stage, load=2.0) for stage in two.stages))
-    assert growth_sentences([crowded]) == []
-    assert line_through([(100.0, 1.0), (110.0, 1.1), (120.0, 1.2)]) is None
-    assert line_through([(100.0, 1.0), (100.0, 1.1), (400.0, 1.2)]) is None
-    assert line_through([]) is None
-
-
-def test_what_is_no_straight_line_is_not_described() -> None:
-    line = line_through([(10.0, 1.0), (100.0, 3.0), (200.0, 0.5), (400.0, 2.5)])
-    assert line is not None
-    assert line.explained < 0.5

@@ -12,6 +12,7 @@ import pytest
 from analysis.compare.comparison import compare
 from analysis.compare.headline import headline
 from analysis.compare.prompts import SameAnswers, same_answers
+from analysis.data.answers import Difference
 from analysis.data.load import load_run
 from analysis.summary.run_summary import RunSummary, summarise
 from records.files import read_requests
@@ -43,6 +44,25 @@ def test_answers_are_the_same_throughout_or_not(tmp_path: Path, answers: str, id
     base, engine = measured(tmp_path, "base", SAME), measured(tmp_path, "engine", answers)
     stage = base.stages[0].label
     assert same_answers([engine], [base], stage) == SameAnswers("engine", 10, identical, 10, steady)
+
+
+def test_where_two_engines_part(tmp_path: Path) -> None:
+    runs = []
+    for label, texts in (("base", ("one two", "same")), ("engine", ("one ten", "same"))):
+        asked = {"planned_output_tokens": 16, "output_tokens": 2}
+        records = [
+            record(k, k * 10**8, prompt_id=f"p{k}", answer_digest=text, text=text, **asked)
+            for k, text in enumerate(texts)
+        ]
+        meta = meta_of(stages_of((1,), 1.0), label=label, workload={"keep_answers": True})
+        runs.append(summarise(load_run(write_run(tmp_path / label, meta, records))))
+    base, engine = runs
+    found = same_answers([engine], [base], base.stages[0].label)
+    assert found.difference == Difference("character", 6, 6, None)
+    assert found.sentence("base") == (
+        "engine and base give different answers to 1 of 2 prompts; they differ from character 6 on (median), the first "
+        "from character 6 on."
+    )
 
 
 def test_answers_of_the_warm_up_are_answers_too(tmp_path: Path) -> None:

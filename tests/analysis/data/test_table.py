@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -12,7 +14,7 @@ import polars as pl
 import pytest
 
 from analysis.data.formulas import expression
-from analysis.data.lines import KILLED, SCHEMA
+from analysis.data.lines import KILLED, LINES_ONLY, SCHEMA
 from analysis.data.load import NotARun, load_run, with_metrics
 from analysis.data.table import write_table
 from records.metrics import REQUEST_METRICS, Metric
@@ -44,7 +46,7 @@ def metrics(tmp_path: Path, one: RequestRecord) -> dict[str, float | None]:
 
 
 def test_every_field_of_the_record_has_a_column() -> None:
-    assert set(SCHEMA) == set(RequestRecord.__struct_fields__)
+    assert {*SCHEMA, *LINES_ONLY} == set(RequestRecord.__struct_fields__)
     assert SCHEMA["icl"] == pl.List(pl.Int64)
     assert SCHEMA["server_queue"] == pl.Float64()
     assert SCHEMA["t_first"] == pl.Int64()
@@ -329,3 +331,15 @@ def test_requests_are_in_the_order_of_their_schedule_whatever_that_of_their_ends
     requests = load_run(write_run(tmp_path, META, records)).requests
     assert requests["t_sched"].to_list() == [1, 3, 5, 9]
     assert requests["t_end"].to_list() == [one.t_end for one in sorted(records, key=lambda one: one.t_sched)]
+
+
+def test_two_commands_may_make_the_same_table_at_once(tmp_path: Path) -> None:
+    write_run(tmp_path, META, [record(0, SECOND, output_tokens=None, text="one two")])
+    report = [sys.executable, "-m", "enginebench", "report", str(tmp_path), "--allow-invalid"]
+
+    def counted_meanwhile(texts: list[str]) -> list[int]:
+        subprocess.run(report, capture_output=True, timeout=120)
+        return [2] * len(texts)
+
+    write_table(tmp_path, counted_meanwhile)
+    assert table(tmp_path)["output_tokens"].to_list() == [2]

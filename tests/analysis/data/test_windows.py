@@ -10,6 +10,7 @@ import pytest
 from analysis.data.load import NotARun, load_run
 from analysis.summary.run_summary import summarise
 from records.load import Users
+from records.request import RequestRecord
 from records.stage import SECOND, Extent, Stage, StagePlan
 from records.telemetry import TelemetrySample
 from tests.support.analysis.one_stage import STAGES, stage_of
@@ -28,6 +29,32 @@ def test_a_killed_run_is_measured_as_far_as_it_got(tmp_path: Path) -> None:
     assert summary.stages[1].value("throughput") == pytest.approx(12, rel=0.05)
     (finding,) = (f for f in summary.findings if f.kind == "stopped_early")
     assert "nothing was measured at 4 users and the stage at 2 users was cut short" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("seconds", "counted"),
+    [
+        pytest.param(20.0, [("1 user", 0), ("2 users", 2)], id="a longer stage takes the place of a brief one"),
+        pytest.param(0.5, [("1 user", 0), ("2 users", 1)], id="but not one that was stopped before it was as long"),
+    ],
+)
+def test_of_a_load_that_was_looked_at_briefly_the_longest_window_counts(
+    tmp_path: Path, seconds: float, counted: list[tuple[str, int]]
+) -> None:
+    stages: list[Stage] = []
+    records: list[RequestRecord] = []
+    for index, (users, at) in enumerate(((1, 0), (2, 2), (2, 4))):
+        plan = StagePlan(Users(users), Extent(0.0), Extent(20.0 if index == 2 else 2.0), brief=index < 2)
+        stages.append(Stage(index, plan, at * SECOND, at * SECOND))
+        end = round((at + (seconds if index == 2 else 2)) * SECOND)
+        stages[-1] = dataclasses.replace(stages[-1], steady_end=None if seconds == 0.5 and index == 2 else end, end=end)
+        records += [
+            record(len(records) + k, t, stage=index)
+            for k, t in enumerate(range(at * SECOND, end - SECOND // 5, SECOND // 5))
+        ]
+    summary = summarise(load_run(write_run(tmp_path / "run", meta_of(tuple(stages)), records)))
+    assert [(stage.label, stage.index) for stage in summary.stages] == counted
+    assert not any("nothing was measured" in finding.evidence for finding in summary.findings)
 
 
 def test_the_window_is_the_recorded_one(tmp_path: Path) -> None:

@@ -127,8 +127,7 @@ def test_an_imported_run_is_reported_on(tmp_path: Path) -> None:
     (folder,) = (tmp_path / "runs").iterdir()
     result = CliRunner().invoke(app, ["report", str(folder)])
     assert result.exit_code == 0, result.output
-    assert "imported from vllm.json" in " ".join(result.stdout.split())
-    assert (folder / "report.html").stat().st_size > 10_000
+    assert "imported from vllm.json" in (folder / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from analysis.data.load import load_run
 from analysis.plan.accuracy import contradiction, fit_stages, hold_out, predict_unseen, predicted_stage
 from analysis.plan.alternatives import Alternative, Alternatives
-from analysis.plan.document import alternative_rows, first_screen, warnings_of
+from analysis.plan.document import alternatives_table, planned_of, screen_of, warnings_of
 from analysis.plan.measured import MeasuredStage, measured_stages
 from analysis.plan.plan import make_plan
 from analysis.plan.prices import dollars
@@ -127,12 +127,13 @@ def test_the_answer_says_so(folder: Path, stages: list[MeasuredStage]) -> None:
     opposed = "at 24 users the model has 98.6 % within TTFT p95 ≤ 300 ms, and 0 % were measured"
     assert warnings_of(wrong)[:1] == [f"{opposed}: do not rely on the number of replicas"]
     assert plan.reliable
-    assert "not reliable" not in plan.sentence + str(first_screen(plan))
-    assert "] (not reliable), which " in wrong.sentence
-    assert dict(first_screen(wrong))["replicas"].endswith(" (not reliable)")
-    sure = dict(first_screen(wrong))["how sure"]
-    assert sure.startswith("not reliable: held-out loads were predicted within ")
-    assert sure.endswith(f"; {opposed}")
+    sure, doubted = (planned_of(Alternative("x", each), Users(48)) for each in (plan, wrong))
+    assert sure.reliable
+    assert "not reliable" not in sure.sentence + sure.how_sure
+    assert "] (not reliable), " in doubted.sentence
+    assert not doubted.reliable
+    assert doubted.how_sure.startswith("not reliable: held-out loads were predicted within ")
+    assert doubted.how_sure.endswith(f"; {opposed}")
 
 
 def test_a_plan_with_a_large_held_out_error_is_marked_and_so_is_its_cost(folder: Path) -> None:
@@ -142,18 +143,21 @@ def test_a_plan_with_a_large_held_out_error_is_marked_and_so_is_its_cost(folder:
     off = replace(held, measured=held.measured | {"throughput": held.predicted["throughput"].median / 1.4})
     doubtful = replace(plan, held_out=(off, *plan.held_out[1:]))
     assert (plan.reliable, doubtful.reliable) == (True, False)
-    assert doubtful.sentence.endswith(" a month (not reliable).")
-    within = "held-out loads were predicted within 40 % (tokens/s at 4 users)"
-    assert f"but {within} only" in doubtful.sentence
-    screen = dict(first_screen(doubtful))
-    assert screen["how sure"] == f"not reliable: {within}"
-    assert screen["cost"].endswith("(not reliable)")
-    both = Alternatives((Alternative("sure", plan), Alternative("doubtful", doubtful)), priced=True)
-    rows = {row[0]: (row[3], row[4], row[8]) for row in alternative_rows(both)}
     month = dollars(plan.bill.per_month) if plan.bill is not None else ""
     number = f"{plan.replicas.count} [{plan.replicas.low}, {plan.replicas.high}]"
-    assert rows == {
-        "sure": (number, month, "on the front"),
-        "doubtful": (f"{number}*", f"{month}*", "*not reliable, on the front"),
+    assert f" at {month} a month (not reliable)" in doubtful.sentence
+    within = "held-out loads were predicted within 40 % (tokens/s at 4 users)"
+    both = Alternatives((Alternative("sure", plan), Alternative("doubtful", doubtful)), priced=True)
+    summaries = [summarise(load_run(folder), OBJECTIVES)]
+    screen = screen_of(both, {"sure": summaries, "doubtful": summaries}, Users(48))
+    assert screen.table is not None
+    assert {row[0]: row[2:4] for row in screen.table.rows} == {
+        "sure": (number, month),
+        "doubtful": (f"{number}*", f"{month}*"),
     }
+    assert screen.table.caption.endswith("*: not reliable.")
+    assert f"doubtful: not reliable: {within}" in dict(screen.sentences)["how sure"]
+    assert dict(screen.sentences)["trade-off"].startswith("sure costs as much as doubtful")
+    meaning = {row[0]: row[-1] for row in alternatives_table(both).rows}
+    assert meaning == {"sure": "on the front", "doubtful": "not reliable, on the front"}
     assert f"doubtful needs {plan.count} replicas at {month} a month (not reliable)" in both.sentence

@@ -10,13 +10,14 @@ import pytest
 from rich.console import Console
 
 from analysis.data.load import load_run
+from analysis.first_screen import FirstScreen
 from analysis.plan.alternatives import Alternative, Alternatives, make_alternatives
-from analysis.plan.document import alternatives_document
+from analysis.plan.document import alternatives_document, screen_of
 from analysis.plan.measured import by_settings
 from analysis.plan.page import page_data
 from analysis.plan.prices import dollars
 from analysis.plan.settings import PlanSettings
-from analysis.plan.terminal import print_alternatives
+from analysis.plan.terminal import print_plan
 from analysis.summary.run_summary import RunSummary, summarise
 from records.files import read_meta, write_meta
 from records.load import Rate
@@ -69,14 +70,13 @@ def test_a_dearer_and_slower_engine_is_dominated(alternatives: Alternatives) -> 
     assert same.sentence.startswith(
         "30 req/s at E2E p90 ≤ 3.00 s: large costs the least, 2 replicas at $1,460 a month; "
     )
-    assert same.sentence.endswith("large dominates all others.")
+    assert same.sentence.count("replica") == 2, "what each of them needs"
 
 
 def test_a_cheaper_and_slower_engine_is_on_the_front(alternatives: Alternatives) -> None:
     cheap = priced(alternatives, small=0.01, large=1.0)
     assert (cheap.dominated_by("small"), cheap.dominated_by("large")) == (None, None)
     assert "small costs the least" in cheap.sentence
-    assert cheap.sentence.endswith("on the Pareto front: small, large.")
 
 
 def test_without_prices_replicas_are_the_cost(alternatives: Alternatives) -> None:
@@ -87,27 +87,36 @@ def test_without_prices_replicas_are_the_cost(alternatives: Alternatives) -> Non
     ]
 
 
+def shown(alternatives: Alternatives, two: list[RunSummary]) -> FirstScreen:
+    return screen_of(alternatives, by_settings(two), Rate(30.0))
+
+
 def test_every_engine_has_its_cost_a_month_in_the_terminal_the_document_and_the_page(
-    alternatives: Alternatives,
+    alternatives: Alternatives, two: list[RunSummary]
 ) -> None:
     months = {name: plan.bill.per_month for name, plan in alternatives.planned.items() if plan.bill is not None}
     assert months == {name: 730 * PRICES[name] * plan.count for name, plan in alternatives.planned.items()}
     console = Console(width=160, record=True, file=StringIO())
-    print_alternatives(console, alternatives)
+    screen = shown(alternatives, two)
+    print_plan(console, alternatives, screen)
     text = console.export_text()
     document = {one["name"]: one["cost"] for one in alternatives_document(alternatives)["alternatives"]}
-    page = {row[0]: row for row in page_data(alternatives)["engines"]}
+    page = {row[0]: row for row in page_data(alternatives, screen)["screen"]}
     for name, month in months.items():
         assert f"{dollars(month)} a month" in alternatives.sentence
-        assert sum(dollars(month) in line for line in text.splitlines()) >= 2, "in the table, and below it"
+        assert sum(dollars(month) in line for line in text.splitlines()) >= 2, "in the answer, and in the table"
         assert document[name] == pytest.approx(month)
         assert dollars(month) in page[name]
 
 
-def test_the_table_says_what_is_dominated_and_the_choice_comes_first(alternatives: Alternatives) -> None:
+def test_the_table_says_what_is_dominated_and_the_choice_comes_first(
+    alternatives: Alternatives, two: list[RunSummary]
+) -> None:
     console = Console(width=160, record=True, file=StringIO())
     refused = Alternative("other", None, "only 3 steps can be seen.")
-    print_alternatives(console, replace(alternatives, all=(*priced(alternatives, small=1.0, large=1.0).all, refused)))
+    three = replace(alternatives, all=(*priced(alternatives, small=1.0, large=1.0).all, refused))
+    other = [replace(run, label="other") for run in two[:1]]
+    print_plan(console, three, shown(three, [*two, *other]))
     page = console.export_text().splitlines()
     assert "large costs the least" in page[0]
     assert any("small" in line and "dominated by large" in line for line in page)

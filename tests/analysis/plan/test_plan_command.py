@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from analysis.plan.template import EXAMPLE_DATA
 from enginebench import app
 from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
 
@@ -36,23 +38,25 @@ def test_the_first_screen_answers(closed: Path) -> None:
     assert code == 0
     text = " ".join(page.split())
     assert text.startswith(
-        "80 users at TTFT p99 ≤ 400 ms and TPOT p95 ≤ 100 ms: 5 replicas [5, 5], which meet the objectives in 60 of 60 "
-        "simulated futures, limited by TTFT p99 ≤ 400 ms (more slots would help most); 4 meet them in 0 % "
+        "80 users at TTFT p99 ≤ 400 ms and TPOT p95 ≤ 100 ms: 5 replicas [5, 5] at $7,300 a month, limited by "
+        "TTFT p99 ≤ 400 ms (more slots would help most). "
     )
     rows = [
-        "users per replica measured: ",
-        "replicas 5; ",
-        "cost $7,300 a month",
+        "engine users within the SLO replicas for 80 users a month",
+        "5 [5, 5] $7,300",
         "trade-off with 4 replicas: $1,460 a month less, but ",
-        "how sure every ",
+        "how sure",
+        "every objective is met in 60 of 60 simulated futures",
+        "warn at the peak all 80 slots are taken",
     ]
     places = [text.index(row) for row in rows]
     assert places == sorted(places)
-    assert "simulated: 16 users within the objectives, missed at 17" in text
+    assert "simulated 16 users within the objectives, missed at 17" in text
     assert (
         "warn at the peak all 80 slots are taken: one user more waits for admission; the answer is on a knife" in text
     )
     assert text.index("requests per GPU-hour") > places[-1]
+    assert text.index("$10.0 an hour, $7,300 a month for 5 replicas") > places[-1]
     assert "20.0 ms + 2.00 ms per running request" in page
     assert "16, seen at saturation" in page
 
@@ -144,5 +148,28 @@ def test_of_several_tiers_the_first_is_planned_for_and_that_is_said(closed: Path
     code, page = plan(closed, "--peak", "12users", *tiers, "--peak-seconds", "20")
     assert code == 0
     text = " ".join(page.split())
-    assert text.startswith("12 users at TTFT p95 ≤ 400 ms: 1 replica [1, 1], which meets the objectives in 60 of 60 ")
+    assert text.startswith("12 users at TTFT p95 ≤ 400 ms: 1 replica [1, 1]")
     assert "warn planned for the tier fast, the first given: to plan for relaxed, give those objectives alone." in text
+
+
+def test_the_example_needs_no_runs(tmp_path: Path) -> None:
+    page = tmp_path / "plan.html"
+    code, output = plan("--example", "--html", page)
+    assert code == 0, output
+    data = json.loads(EXAMPLE_DATA.read_text())
+    text = " ".join(output.split())
+    assert text.startswith(data["answer"])
+    assert text.endswith(f"Page: {page}"), "and opens nothing"
+    assert data["unit"] == "users"
+    assert 2 * data["peak"] >= 80, "its slider reaches 80 users"
+    assert json.dumps(data["answer"]) in page.read_text()
+
+
+def test_the_example_has_what_a_page_of_today_shows(closed: Path, tmp_path: Path) -> None:
+    """`python -m docs.pictures plan` writes it anew."""
+    page = tmp_path / "plan.html"
+    wanted = ("--peak", "12users", "--slo", "ttft_p95=0.4", "--peak-seconds", "20", "--html", page)
+    assert plan(closed, *wanted)[0] == 0
+    written = re.search(r'id="data">(.*?)</script>', page.read_text())
+    assert written is not None
+    assert json.loads(written[1]).keys() == json.loads(EXAMPLE_DATA.read_text()).keys()

@@ -193,12 +193,13 @@ def test_time_per_token_is_the_declared_metric_measured_and_simulated(tmp_path: 
     (stage,) = measured_stages([run])
     declared = [(OBJECTIVES["tpot"].of(each), OBJECTIVES["ntpot"].of(each)) for each in requests]
     assert declared[0] == pytest.approx((0.04 / 8, 0.24 / 12))
-    assert list(zip(stage.requests.tpot, stage.requests.ntpot, strict=True)) == pytest.approx(declared)
+    measured = stage.requests.latencies
+    assert list(zip(measured["tpot"], measured["ntpot"], strict=True)) == pytest.approx(declared)
     served = serve_arrivals(
         EngineModel(StepCost(0.02, 0.0, 0.0, 0.0), slots=8, tokens_per_step=4.0),
         np.array([0.0, 1.0]),
         lengths([40, 40], [12, 4]),
         rng(),
     )
-    assert served.tpot.tolist() == pytest.approx([0.04 / 8, np.nan], nan_ok=True)
-    assert served.ntpot.tolist() == pytest.approx([0.06 / 12, 0.02 / 4])
+    assert served.latencies["tpot"].tolist() == pytest.approx([0.04 / 8, np.nan], nan_ok=True)
+    assert served.latencies["ntpot"].tolist() == pytest.approx([0.06 / 12, 0.02 / 4])

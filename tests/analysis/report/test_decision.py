@@ -11,14 +11,16 @@ import pytest
 
 from analysis.compare.comparison import compare
 from analysis.data.load import load_run
+from analysis.plan.planned import PlannedReplicas
+from analysis.plan.prices import dollars
 from analysis.plan.settings import PlanSettings
 from analysis.report.contents import report_of
 from analysis.report.costs import Costs, cost_table, saved
-from analysis.report.decision import Decision, PlannedReplicas, decide
+from analysis.report.decision import Decision, decide
 from analysis.report.document import as_json_document
 from analysis.report.markdown import markdown
 from analysis.report.page import render
-from analysis.report.sections import answer_table
+from analysis.report.sections import screen_of
 from analysis.summary.run_summary import RunSummary, summarise
 from records.slo import parse_objectives
 from records.view import Estimate
@@ -80,11 +82,12 @@ def test_cost_is_that_at_the_highest_load_within_the_objectives(repeats: list[Ru
     assert quick.throughput.value is not None
     assert quick.against.value == pytest.approx(slow.throughput.value / quick.throughput.value, rel=0.01)
     report = report_of(runs, compare(runs), decide(runs, compare(runs), PlanSettings(price=(("", "3.6"),))))
-    answer = answer_table(report)
+    answer = screen_of(report).table
     assert answer is not None
-    assert answer.headers[:4] == ("engine", "users within the SLO", "per 1M tokens at capacity", "at load")
+    assert answer.headers == ("engine", "users within the SLO", "per 1M tokens")
     assert [row[:2] for row in answer.rows] == [("quick", "4 (8 missed)"), ("slow", "1 (4 missed)")]
-    assert [row[3] for row in answer.rows] == ["4 users", "1 user"]
+    assert quick.cost.value is not None
+    assert answer.rows[0][2] == dollars(quick.cost.value)
 
 
 def test_a_dearer_replica_must_be_faster_by_as_much(repeats: list[RunSummary]) -> None:
@@ -169,12 +172,12 @@ def test_replicas_and_their_cost_stand_in_the_answer(repeats: list[RunSummary]) 
         PlannedReplicas("quick", "80 users", None, None, None, None, "Not planned: too few."),
     ]
     report = report_of(repeats, compare(repeats), decide(repeats, compare(repeats), None, replicas))
-    answer = answer_table(report)
+    answer = screen_of(report).table
     assert answer is not None
     cells = {row[0]: row[2:4] for row in answer.rows}
     assert answer.headers[2:4] == ("replicas for 80 users", "a month")
     assert cells == {"slow": ("10 [9, 12]*", "$1,606*"), "quick": ("–", "–")}
-    assert answer.caption.endswith("*: not reliable, as the warnings of the plan say.")
+    assert answer.caption.endswith("*: not reliable.")
     for text in (printed(report, 160), markdown(report)):
         assert "Not planned: too few." in text
     assert "warn slow: on a knife edge (1 more on the page)." in printed(report, 160)

@@ -16,9 +16,10 @@ from typer.testing import CliRunner, Result
 
 from analysis.compare.comparison import compare
 from analysis.data.load import load_run
+from analysis.plan.planned import PlannedReplicas
 from analysis.plan.settings import PlanSettings
 from analysis.report.contents import report_of
-from analysis.report.decision import PlannedReplicas, decide
+from analysis.report.decision import decide
 from analysis.report.document import json_schema, numbers_of, write
 from analysis.summary.run_summary import summarise
 from enginebench import app
@@ -87,7 +88,7 @@ def test_the_markdown_has_the_table_and_the_findings(written: Path) -> None:
     assert [row[1].strip() for row in rows] == ["users", "---:", "2", "4", "12"]
     assert "**missed**: fake, TTFT p95 ≤ 200 ms" in text
     assert "- **" in text.partition(" caveat")[2]
-    assert "| TTFT p95 ≤ 500 ms |" in text.partition("## Users within pairs of limits")[2]
+    assert "| ≤ 500 ms |" in text.partition("## Users within pairs of limits")[2]
     advice, _, costs = text.partition("## Deployment recommendation")[2].partition("## Cost of the tokens")
     assert "- **fake, limit**: " in advice
     assert "| fake | 4 users | " in costs
@@ -171,5 +172,5 @@ def _plain(text: str) -> str:
 def test_a_suffix_that_names_no_format_is_told(folder: Path) -> None:
     done = report(folder, "-o", folder / "report.pdf")
     assert done.exit_code == 2
-    assert "use one of .html, .md, .csv, .parquet, .json" in " ".join(done.stderr.split())
+    assert "use one of .html, .md, .csv, .parquet, .json, .svg" in " ".join(done.stderr.split())
     assert not (folder / "report.pdf").exists()

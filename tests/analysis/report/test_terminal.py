@@ -96,6 +96,9 @@ def test_the_answer_is_first_and_the_caveats_follow_the_numbers(summaries: list[
     caveats = re.search(r"^\d+ caveats?$", text, re.MULTILINE)
     assert caveats is not None
     assert text.index("Second lines") < caveats.start()
+    paged = printed(dataclasses.replace(report, report="runs/report.html"), 400)
+    assert re.search(r"^\d+ caveats? \(report\): \w", paged, re.MULTILINE)
+    assert "→" not in paged, "the page has the remedies"
     assert "▁" in text or "█" in text, "a picture of the throughput over the loads"
 
 
@@ -107,11 +110,15 @@ def test_a_cell_is_a_number_or_a_dash_and_the_reason_stands_once(summaries: list
     assert "<" not in stage_table_of(text)
 
 
-def test_a_long_matrix_is_left_to_the_page(summaries: list[RunSummary]) -> None:
-    assert "within pairs of limits" in printed(summaries, 120)
-    many = [dataclasses.replace(summaries[0], label=f"engine-{k}") for k in range(4)]
+def test_a_matrix_is_shown_where_it_is_short_and_some_pair_is_met(summaries: list[RunSummary]) -> None:
+    report = reported(summaries)
+    assert all(capacity.met is None for capacity in report.matrix)
+    assert "within pairs of limits" not in printed(report, 120), "of no pair a load is known"
+    met = tuple(dataclasses.replace(capacity, met=4.0) for capacity in report.matrix)
+    assert "within pairs of limits" in printed(dataclasses.replace(report, matrix=met), 120)
+    many = reported([dataclasses.replace(summaries[0], label=f"engine-{k}") for k in range(4)])
     assert "within pairs of limits" not in printed(many, 120)
-    assert "within pairs of limits" in render(reported(many))
+    assert "within pairs of limits" in render(many)
 
 
 def test_unknown_tokens_are_a_dash_and_a_finding(tmp_path: Path) -> None:

@@ -17,13 +17,12 @@ from analysis.stats.intervals import (
     bin_by_user,
     bin_events,
     needed,
-    objective_answer,
     percentile_intervals,
     rate_interval,
     requests_needed,
     share_interval,
 )
-from records.rules import percentile
+from records.rules import answer_of, percentile
 from records.view import DEPENDS_ON_CUT_OFF, IN_CYCLES, Estimate
 from tests.support.analysis.draws import percentile_interval, queueing, width
 
@@ -156,11 +155,8 @@ def test_correlated_failures_widen_the_interval_of_their_share() -> None:
 )
 def test_an_objective_has_three_answers(good: int, n: int, q: float, answer: str) -> None:
     hits = np.random.default_rng(9).permutation(n) < good
-    assert objective_answer(share_interval(hits), q) == answer
-
-
-def test_an_objective_without_an_interval_is_not_answered() -> None:
-    assert objective_answer(Estimate(1.0, why="no samples"), 0.9) == "not enough evidence"
+    share = share_interval(hits)
+    assert answer_of(share.low, share.high, q) == answer
 
 
 @pytest.mark.parametrize(
@@ -183,7 +179,8 @@ def test_as_many_requests_as_needed_mostly_decide() -> None:
     rng, (q, share) = np.random.default_rng(12), (0.95, 0.97)
     requests = requests_needed(Estimate(share, n=1000, effective=1000.0), q)
     assert requests is not None
-    answers = [objective_answer(share_interval(rng.random(requests) < share), q) for _ in range(200)]
+    shares = [share_interval(rng.random(requests) < share) for _ in range(200)]
+    answers = [answer_of(interval.low, interval.high, q) for interval in shares]
     assert 0.75 < answers.count("met") / 200 < 0.97
     assert "missed" not in answers
 

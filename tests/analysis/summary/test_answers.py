@@ -238,6 +238,48 @@ def test_hidden_reasoning_is_no_disagreement_and_no_time_per_token(tmp_path: Pat
     assert "token_count_disagrees" not in {f.kind for f in summary.findings}
 
 
+def kept(k: int, stage: int, text: str, logprobs: list[float], at: int) -> RequestRecord:
+    """Question `k`, answered with a token for each word."""
+    words = text.split(" ")
+    ends = [len(" ".join(words[: n + 1])) for n in range(len(words))]
+    known = {"prompt_id": f"p{k}", "answer_digest": text, "text": text, "token_ends": tuple(ends)}
+    return record(k, at, stage=stage, logprobs=tuple(logprobs), **known)
+
+
+def test_where_answers_part_under_load_and_how_likely_they_were_until_then(tmp_path: Path) -> None:
+    """Of three questions one gets another third word, one another second one; before that -0.5 became -0.7."""
+    alone, loaded = ("a b c d", "e f g", "h i j"), ("a b x d", "e f g", "h y j")
+    records = [
+        kept(
+            k, stage, text, [-0.5 - 0.2 * stage * (k == 0), *([-0.1] * (len(text) // 2))], (k * 4 + stage * 50) * 10**8
+        )
+        for stage, texts in enumerate((alone, loaded))
+        for k, text in enumerate(texts)
+    ]
+    meta = meta_of(stages_of((1, 4), 5.0), workload={"temperature": 0.0, "dataset": "x", "logprobs": True})
+    run = write_run(tmp_path / "run", meta, records)
+    (found,) = [one for one in summarise(load_run(run)).findings if one.kind == "answers_under_load"]
+    assert found.evidence == (
+        "2 of 3 prompts got another answer at 4 users than at 1 user: from token 2.5 on (median), the first from token "
+        "2 on; until then log-probabilities differ by 0.20 at most"
+    )
+
+
+def test_without_tokens_positions_are_characters(tmp_path: Path) -> None:
+    records = [
+        record(k, (k * 4 + stage * 50) * 10**8, stage=stage, prompt_id=f"p{k}", answer_digest=text, text=text)
+        for stage, texts in enumerate((("abcd", "ef"), ("abxd", "ef")))
+        for k, text in enumerate(texts)
+    ]
+    meta = meta_of(stages_of((1, 4), 5.0), workload={"temperature": 0.0, "dataset": "x", "keep_answers": True})
+    (found,) = [
+        one
+        for one in summarise(load_run(write_run(tmp_path / "run", meta, records))).findings
+        if one.kind == "answers_under_load"
+    ]
+    assert found.evidence.endswith("from character 3 on (median), the first from character 3 on")
+
+
 @pytest.mark.parametrize(
     ("loaded", "severity", "words"),
     [

@@ -16,9 +16,10 @@ import pytest
 from typer.testing import CliRunner
 
 from enginebench import app
-from loadtests.harness.calibration.calibrate import BUSY, TTFT, _cell, pace, parse_grid, percentile
+from loadtests.harness.calibration.calibrate import BUSY, TTFT, _cell, pace, parse_grid
+from loadtests.harness.calibration.scatter import scatter
 from loadtests.harness.calibration.table import sentence
-from loadtests.harness.run.calibration import Calibration, Cell, Error, load, save
+from loadtests.harness.run.calibration import Calibration, Cell, Error, keep, load, save
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 
 
@@ -59,6 +60,48 @@ def test_a_small_calibration_finds_the_client_true(calibrated: tuple[str, Calibr
     assert abs(cell.tpot.p50) < 0.002
     assert 0 < cell.cpu_per_token < 0.002
     assert 0 <= cell.truth_p99 < 0.05
+
+
+@pytest.mark.alone
+def test_the_quick_one_draws_true_against_measured_ttft_and_ends_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loadtests.harness.run.calibration.platformdirs.user_data_path", lambda _: tmp_path)
+    monkeypatch.setattr("loadtests.harness.calibration.calibrate.QUICK_GRIDS", (((5, 20),), ()))
+    done = CliRunner().invoke(app, ["calibrate", "--quick", "--seconds", "2"])
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("TTFT of ")
+    assert "┬ true" in done.stdout
+    assert max(map(len, lines[:-1])) < 80
+    assert lines[-1].startswith("On this host the TTFT p99 error is")
+    (kept,) = (tmp_path / "calibration").glob("*-1.json")
+    assert load(kept) is not None
+
+
+def test_requests_that_are_measured_truly_lie_on_the_diagonal() -> None:
+    times = [0.1 + 0.002 * k for k in range(101)]
+    true = scatter([(time, time) for time in times])
+    marks = [line.partition("┤")[2] for line in true if "┤" in line]
+    assert all(line.lstrip().count(" ") == 0 for line in marks), "one run of marks in each row"
+    starts = [len(line) - len(line.lstrip()) for line in marks]
+    assert starts == sorted(starts, reverse=True)
+    assert starts[0] > 45
+    assert starts[-1] == 0
+    assert true[-1].split() == ["100", "ms", "300", "ms"]
+    late = scatter([(time, time) for time in times] + [(0.1, 0.3)])
+    assert late[1].partition("┤")[2].startswith("·"), "a request of 100 ms that was measured as 300 ms"
+
+
+def test_a_quick_calibration_does_not_replace_a_fuller_one(tmp_path: Path) -> None:
+    path, full, short = tmp_path / "here-1.json", of((5, 0.0001), (9, 0.0001)), of((5, 0.0003))
+    assert keep(short, path)
+    assert keep(full, path)
+    assert not keep(short, path)
+    assert load(path) == full
+    newer = replace(short, versions={"locust": "3"})
+    assert keep(newer, path)
+    assert load(path) == newer
 
 
 def test_a_window_too_short_for_an_answer_is_refused_with_a_sentence(
@@ -151,12 +194,6 @@ def test_what_was_measured_beside_a_busy_load_is_told_apart() -> None:
 def test_a_user_gets_the_rate_that_the_load_names(rate: float) -> None:
     tokens, tpot = pace(rate)
     assert tokens / (TTFT + (tokens - 1) * tpot) == pytest.approx(rate)
-
-
-def test_percentiles_are_values_that_occurred() -> None:
-    assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
-    assert percentile([float(n) for n in range(1, 101)], 0.99) == 99.0
-    assert percentile([7.0], 0.99) == 7.0
 
 
 def test_loads_are_users_times_rate() -> None:

@@ -63,6 +63,7 @@ def served(endpoint: Endpoint, script: Sequence[Step], streamed: bool) -> tuple[
         return seen, client.answer_text, server
 
 
+@pytest.mark.alone  # a client that gets no core between two writes reads both at once
 @EVERY
 def test_a_streams_chunks_are_stamped_when_they_come(endpoint: Endpoint) -> None:
     spoken = ANSWERS[endpoint]
@@ -190,8 +191,8 @@ def test_what_is_sent(endpoint: Endpoint, path: str, body: dict[str, Any]) -> No
     [
         ("chat", {"top_p": 0.9, "ignore_eos": True}),
         ("completions", {"top_p": 0.9, "ignore_eos": True}),
-        ("responses", {"top_p": 0.9, "ignore_eos": True}),
-        ("messages", {"top_p": 0.9, "ignore_eos": True}),
+        ("responses", {"top_p": 0.9}),
+        ("messages", {"top_p": 0.9}),
         ("bedrock", {"topP": 0.9}),
     ],
 )
@@ -281,3 +282,43 @@ def test_extra_fields_are_merged_as_rfc_7396_says(
     body: dict[str, Any], patch: dict[str, Any], result: dict[str, Any]
 ) -> None:
     assert merged(body, patch) == result
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "asked", "chunks"),
+    [
+        pytest.param(
+            "chat",
+            True,
+            [
+                '{"choices":[{"delta":{"content":"a b"},"logprobs":{"content":['
+                '{"token":"a","logprob":-0.5},{"token":" b","logprob":-1}]}}]}',
+                '{"choices":[{"delta":{"content":"c"},"logprobs":{"content":[{"token":"c","logprob":-2.5}]}}]}',
+                '{"choices":[{"delta":{},"logprobs":null,"finish_reason":"stop"}]}',
+            ],
+            id="chat: an object for each token",
+        ),
+        pytest.param(
+            "completions",
+            1,
+            [
+                '{"choices":[{"text":"a b","logprobs":{"tokens":["a"," b"],"token_logprobs":[-0.5,-1]}}]}',
+                '{"choices":[{"text":"c","logprobs":{"tokens":["c"],"token_logprobs":[-2.5]}}]}',
+            ],
+            id="text completions: lists",
+        ),
+    ],
+)
+def test_log_probabilities_are_asked_for_and_read(endpoint: Endpoint, asked: object, chunks: list[str]) -> None:
+    dialect = DIALECTS[endpoint]
+    assert dialect.body(replace(REQUEST, sampling=Sampling(logprobs=True)))["logprobs"] == asked
+    assert "logprobs" not in dialect.body(REQUEST)
+    answer = dialect.answer()
+    answer.feed_all([([f"data: {chunk}\n\n".encode()], (None, 1)) for chunk in [*chunks, "[DONE]"]])
+    assert (answer.text, answer.token_ends, answer.logprobs) == ("a bc", (1, 3, 4), (-0.5, -1.0, -2.5))
+
+
+@pytest.mark.parametrize("endpoint", ["responses", "messages", "bedrock"])
+def test_apis_without_log_probabilities_are_not_asked_for_them(endpoint: Endpoint) -> None:
+    body = DIALECTS[endpoint].body(replace(REQUEST, sampling=Sampling(logprobs=True)))
+    assert "logprobs" not in json.dumps(body)

@@ -1,5 +1,7 @@
 """Engines that are compared compute alike, unless somebody says otherwise."""
 
+from pathlib import Path
+
 import pytest
 
 from loadtests.harness.command.contenders import Contender
@@ -91,6 +93,9 @@ def test_what_does_not_exist_is_refused_before_anything_is_measured(
         pytest.param("vllm", None, "vllm cannot run here: .*engines install vllm", id="no such engine here"),
     ],
 )
-def test_a_model_that_cannot_be_served_is_refused(engine: str, model: str | None, sentence: str) -> None:
+def test_a_model_that_cannot_be_served_is_refused(
+    engine: str, model: str | None, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path))  # without engines that were installed here
     with pytest.raises(UserMistake, match=sentence):
         checked([Contender(engine, engine=engine, model=model)])

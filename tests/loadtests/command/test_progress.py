@@ -1,11 +1,15 @@
 """What a run is doing right now, from what it publishes."""
 
 import dataclasses
+import io
+import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from loadtests.harness.command.progress import where_it_stands
+from loadtests.harness.command.chart import Point, chart
+from loadtests.harness.command.progress import progress, where_it_stands
 from loadtests.harness.live.document import LiveDocument, read_live, write_live
 from records.metrics import REQUEST_METRICS
 from records.stage import SECOND, Extent, Stage
@@ -66,6 +70,29 @@ def test_a_stage_in_requests_has_no_share_of_its_own() -> None:
     share, said = where_it_stands(meta, 9 * SECOND, LiveDocument())
     assert share == 0.125
     assert said.startswith("stage 1/4, 200 prompt tokens, measuring")
+
+
+def test_of_users_who_grow_the_share_is_that_of_the_time() -> None:
+    meta = dataclasses.replace(META, workload={**META.workload, "grow_seconds": 60.0}, stages=(STAGES[0], STAGES[1]))
+    share, said = where_it_stands(meta, 45 * SECOND, LiveDocument())
+    assert share == 0.75
+    assert said.startswith("2 users, measuring, 0 requests")
+
+
+def test_a_terminal_of_80_columns_has_a_line_and_below_it_the_chart_that_grows() -> None:
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, width=80, height=30, color_system=None)
+    charts = [chart("TTFT p95", [Point(2**k, 0.05 * 2**k) for k in range(count)], 0.5, "users") for count in (1, 4, 7)]
+    with progress(console, "scripted engine") as show:
+        for drawn in charts:
+            show(0.5, f"16 users, measuring, {TOTAL}, TTFT p50 20.0 ms p99 31.0 ms, TPOT p50 4.00 ms", drawn)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.getvalue()).replace("\r", "\n")
+    lines = [line.rstrip() for line in text.splitlines()]
+    assert max(map(len, lines)) <= 80
+    at = max(index for index, line in enumerate(lines) if line.startswith("scripted engine ━"))  # as it was drawn last
+    assert lines[at + 1].startswith("16 users, measuring, 8 requests, 1 failed")
+    assert lines[at + 1].endswith("…")
+    assert lines[at + 2 : at + 2 + len(charts[-1])] == [line.rstrip() for line in charts[-1]]
 
 
 def test_after_the_last_stage_the_last_answers_come_in() -> None:

@@ -202,7 +202,7 @@ def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path) -> N
     document = json.loads(done.stdout)
     assert document["invalid"] is True
     assert [f["kind"] for f in document["runs"][0]["findings"] if f["severity"] == "invalid"] == ["failures"]
-    assert cli._report([Path(document["runs"][0]["folder"])], allow_invalid=True, as_json=True) == 0
+    assert cli._report([Path(document["runs"][0]["folder"])], allow_invalid=True, as_json=True, judged=False) == 0
 
 
 def test_an_unknown_scenario_gets_the_choices(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_the_scenarios_are_the_choices() -> None:
 
 
 def test_what_goes_to_locust_has_no_secrets_in_it(tmp_path: Path) -> None:
-    given = {"load": "2", "no_stream": "yes", "runs": str(tmp_path), "insecure": "yes"}
+    given = {"stages": "2", "no_stream": "yes", "runs": str(tmp_path), "insecure": "yes"}
     job = Job.of(CONCURRENT, given, 2, ["--loglevel", "DEBUG"])
     assert job.words == ["--stages=2", "--no-stream", "--insecure"]
     assert (job.settings.runs, job.processes, job.locust) == (tmp_path, 2, ("--loglevel", "DEBUG"))
@@ -251,7 +251,7 @@ TWIN = "cockatoo"  # the same engine under another name
 @pytest.fixture(scope="module")
 def repeated(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], str]:
     """Two engines with one model, twice each: the folders in the order in which they were run, and what was said."""
-    given = {"load": "2", "stage_seconds": "1", "prompt_tokens": "uniform:30-60", "output_tokens": "uniform:4-8"}
+    given = {"stages": "2", "stage_seconds": "1", "prompt_tokens": "uniform:30-60", "output_tokens": "uniform:4-8"}
     engines, runs, said = [NAME, TWIN], list[Path](), io.StringIO()
     package = tmp_path_factory.mktemp("parrot")
     with without_settings(), installed(package):
@@ -293,6 +293,6 @@ def test_engines_of_a_round_are_asked_the_same_and_rounds_are_asked_alike(
         assert one.keys() == other.keys() == {0, 1}
         for user in one:
             pairs = list(zip(one[user], other[user], strict=False))
-            assert len(pairs) >= 5
+            assert len(pairs) >= 2
             assert all(a[1:] == b[1:] for a, b in pairs), "the same lengths"
             assert {a[0] == b[0] for a, b in pairs} == {same}

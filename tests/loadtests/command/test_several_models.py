@@ -17,7 +17,7 @@ from records.files import read_meta
 def test_memory_is_measured_for_every_model(tmp_path: Path) -> None:
     """The fake engine has any model's name and loads none."""
     names = ["random:llama-3.2-tiny", "random:gpt2"]
-    given = {"load": "1", "prompt_tokens": "32,64", "output_tokens": "4", "stage_seconds": "1", "runs": str(tmp_path)}
+    given = {"stages": "1", "prompt_tokens": "32,64", "output_tokens": "4", "stage_seconds": "1", "runs": str(tmp_path)}
     job = Job.of(find_scenario("memory"), given, 1, [])
     terminal, runs = Terminal(Console(file=io.StringIO(), width=400)), list[Path]()
     assert cli._measure(job, contenders(["fake"], [], models=names), 1, 0, terminal, runs)

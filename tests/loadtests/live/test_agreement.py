@@ -14,9 +14,8 @@ import pytest
 from analysis.data.load import load_run
 from analysis.summary.run_summary import summarise
 from loadtests.harness.live.document import LiveDocument, read_live
-from loadtests.harness.live.edges import GAP_GROWTH, GROWTH
-from loadtests.harness.live.scales import METRICS
-from loadtests.harness.live.view import QUANTITIES
+from loadtests.harness.live.scales import GAP_GROWTH, GROWTH, METRICS
+from loadtests.harness.live.view import LIVE_QUANTITIES
 from records.metrics import PERCENTILES
 from records.view import FAILED, StageView
 from tests.support.loadtests.locust_process import start
@@ -81,7 +80,7 @@ def test_every_metric_is_within_a_bucket(run: Run, name: str) -> None:
                 assert shown.value == pytest.approx(exact.value, rel=width, abs=1e-6), percentile
 
 
-@pytest.mark.parametrize("name", QUANTITIES)
+@pytest.mark.parametrize("name", LIVE_QUANTITIES)
 def test_every_quantity_is_the_same(run: Run, name: str) -> None:
     for live, final in pairs(run):
         exact = final.value(name)

@@ -13,15 +13,14 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtests.harness.live.counts import Counts
+from loadtests.harness.live.counts import LiveCounts
 from loadtests.harness.live.document import read_live
-from loadtests.harness.live.edges import edges_around
 from loadtests.harness.live.live_run import LiveRun
-from loadtests.harness.live.prometheus import Now, Place, RunFacts, exported, families, name_of
-from loadtests.harness.live.scales import Scales
+from loadtests.harness.live.prometheus import Now, Place, RunLabels, exported, families, name_of
+from loadtests.harness.live.scales import Scales, edges_around
 from loadtests.harness.live.view import view_of
 from records.load import Users
-from records.metrics import ICL
+from records.metrics import ICL, MOMENTARY, QUANTITIES, TOTALS
 from records.request import RequestRecord
 from records.slo import RunObjectives, parse_objectives
 from records.stage import SECOND, Extent, Stage, StagePlan
@@ -56,8 +55,8 @@ SCALES = Scales(OBJECTIVES)
 WINDOW = (0, "window")
 
 
-def counted(*records: RequestRecord, objectives: RunObjectives = OBJECTIVES) -> Counts:
-    counts = Counts(Scales(objectives))
+def counted(*records: RequestRecord, objectives: RunObjectives = OBJECTIVES) -> LiveCounts:
+    counts = LiveCounts(Scales(objectives))
     counts.enter(STAGE)
     for record in records:
         counts.request_scheduled()
@@ -131,13 +130,13 @@ def at(seconds: float, **changes: Any) -> RequestRecord:
 
 
 def test_what_was_scheduled_in_the_window_is_counted_there_however_late_the_window_is_told() -> None:
-    counts, begun = Counts(SCALES), Stage(0, PLAN, 0)
+    counts, begun = LiveCounts(SCALES), Stage(0, PLAN, 0)
     counts.enter(begun)
     for seconds in (4.9, 5.0, 5.1):
         counts.request_ended(at(seconds))
     counts.enter(replace(begun, steady_start=5 * SECOND))  # was told a moment after it began
     counts.request_ended(at(9))
-    assert counts.settle(at(9).t_end, 10) is False, "the last one is too recent"
+    assert counts.settle(at(9).t_end) is False, "the last one is too recent"
     assert counts.stages[0, "outside"].outcomes["ok"] == 1
     assert counts.stages[0, "window"].outcomes["ok"] == 2
     counts.request_ended(at(12, stage=1))  # scheduled in this window, though the next stage was on by then
@@ -150,7 +149,7 @@ def test_what_was_scheduled_in_the_window_is_counted_there_however_late_the_wind
 
 def test_tokens_and_requests_in_flight_belong_to_the_window_in_which_they_were() -> None:
     """Of three tokens one arrives before the window's start, and 40 ms of the request lie in the window."""
-    counts = Counts(SCALES)
+    counts = LiveCounts(SCALES)
     counts.enter(Stage(0, PLAN, 0, 31 * MS + 2 * SECOND))
     counts.request_ended(at(1.929))
     counts.settle_all()
@@ -176,35 +175,32 @@ def test_processes_are_added_up_from_their_messages(tmp_path: Path) -> None:
     assert read_live(tmp_path).outcomes["ok"] == 3
 
 
-COMMON = {"engine", "scenario", "model", "phase"}
+COMMON = {"run", "engine", "scenario", "model", "phase"}
 
 
-def page(counts: Counts, objectives: RunObjectives = OBJECTIVES, **changes: Any) -> dict[tuple[str, ...], float]:
+def page(counts: LiveCounts, objectives: RunObjectives = OBJECTIVES, **changes: Any) -> dict[tuple[str, ...], float]:
     """Samples by name and the values of their labels."""
-    facts = RunFacts("r1", "http://x", {"scenario": "s", "engine": 'a"b\\', "model": "m"}, 1e9, objectives)
-    now = Now("5 users", 0, users=5, in_flight=counts.in_flight, offered=None)
+    facts = RunLabels("http://x", {"run": "r1", "scenario": "s", "engine": 'a"b\\', "model": "m"}, 1e9, objectives)
+    values: dict[str, float | None] = {"users": 5, "in_flight": counts.in_flight, "recent_offered_rate": None}
+    now = Now("5 users", {"stage_index": 0} | values | changes)
     stages = {Place("5 users", "window"): counts.stages[0, "window"]}
     view = view_of(STAGE, StageKey(0, "5 users"), stages[Place("5 users", "window")], Scales(objectives), META, SECOND)
-    text = "".join(families(facts, replace(now, **changes), stages, Scales(objectives), [view]))
+    text = "".join(families(facts, now, stages, Scales(objectives), [view]))
     return {
         (
             sample.name.removeprefix("enginebench_load_"),
-            *(
-                value
-                for name, value in sorted(sample.labels.items())
-                if name not in {"engine", "scenario", "model", "phase"}
-            ),
+            *(value for name, value in sorted(sample.labels.items()) if name not in COMMON),
         ): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-        if sample.labels["engine"] == 'a"b\\'
+        if (sample.labels["run"], sample.labels["engine"]) == ("r1", 'a"b\\')
     }
 
 
 def test_the_page_is_prometheus_text() -> None:
     found = page(counted(ANSWERED, ANSWERED))
-    assert found["run_info", "r1", "http://x"] == 1
-    assert found["run_start_seconds", "r1"] == 1e9
+    assert found["run_info", "http://x"] == 1
+    assert found["run_start_seconds",] == 1e9
     assert found["requests_total", "ok", "5 users"] == 2
     assert found["requests_total", "timeout", "5 users"] == 0
     assert found["good_requests_total", "5 users"] == 2
@@ -213,7 +209,7 @@ def test_the_page_is_prometheus_text() -> None:
     assert found["users", "5 users"] == 5
     assert found["stage_index", "5 users"] == 0
     assert {(f"{name_of(metric)}_count", "5 users") for metric in exported()} <= set(found)
-    assert found["ttft_seconds_bucket", "0.137", "5 users"] == 2
+    assert found["ttft_user_seconds_bucket", "0.137", "5 users"] == 2
     assert found["icl_seconds_bucket", "+Inf", "5 users"] == 4
     assert found["icl_seconds_sum", "5 users"] == pytest.approx(0.08)
 
@@ -221,10 +217,32 @@ def test_the_page_is_prometheus_text() -> None:
 def test_what_does_not_apply_is_absent() -> None:
     found = page(counted(ANSWERED, objectives=RunObjectives()), RunObjectives())
     assert ("good_requests_total", "5 users") not in found, "without objectives nothing is good or bad"
-    assert ("offered_rate", "5 users") not in found, "a closed loop offers what it is answered"
-    found = page(counted(ANSWERED), users=None, offered=2.5)
-    assert found["offered_rate", "5 users"] == 2.5
+    assert ("recent_offered_rate", "5 users") not in found, "a closed loop offers what it is answered"
+    found = page(counted(ANSWERED), users=None, recent_offered_rate=2.5)
+    assert found["recent_offered_rate", "5 users"] == 2.5
     assert ("users", "5 users") not in found, "an open loop has arrivals and no users"
+
+
+def test_a_histogram_has_the_name_of_its_clock() -> None:
+    """Sent 50 ms after it was due, a request has two times to first token."""
+    late = msgspec.structs.replace(ANSWERED, t_send=(ANSWERED.t_sched or 0) + 50 * MS)
+    found, metric = page(counted(late)), {one.name: one for one in exported()}
+    for name in ("ttft", "ttft_user"):
+        assert found[f"{name}_seconds_sum", "5 users"] == pytest.approx(metric[name].of(late))
+    since_sent, since_due = (found[f"{name}_seconds_sum", "5 users"] for name in ("ttft", "ttft_user"))
+    assert since_due - since_sent == pytest.approx(0.05)
+    assert "e2e_user_seconds_sum" in {key[0] for key in found}
+    assert "e2e_seconds_sum" not in {key[0] for key in found}
+
+
+def test_everything_exported_is_declared() -> None:
+    own = {"run_info", "run_start_seconds", "objective_seconds", "stage_load"}  # what is known of the run beforehand
+    declared = {name_of(one) for one in (*MOMENTARY, *TOTALS)}
+    declared |= {f"stage_{name_of(one)}" for one in exported()}
+    declared |= {f"stage_{name_of(one)}" for one in QUANTITIES if one.shown.exported}
+    declared |= {f"{name_of(one)}_{part}" for one in exported() for part in ("bucket", "sum", "count")}
+    found = {key[0] for key in page(counted(ANSWERED), recent_offered_rate=1.0)}
+    assert found == (own | declared) - {"stage_client_lag_seconds"}, "all but what is unknown without kernel stamps"
 
 
 def test_buckets_never_decrease() -> None:
@@ -233,7 +251,7 @@ def test_buckets_never_decrease() -> None:
     buckets = [
         (math.inf if key[1] == "+Inf" else float(key[1]), count)
         for key, count in found.items()
-        if key[0] == "ttft_seconds_bucket"
+        if key[0] == "ttft_user_seconds_bucket"
     ]
     values = [count for _, count in sorted(buckets)]
     assert values == sorted(values)

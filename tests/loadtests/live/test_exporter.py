@@ -17,9 +17,9 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtests.harness.live.edges import edges_around
 from loadtests.harness.live.prometheus import exported as shown_metrics
 from loadtests.harness.live.prometheus import name_of
+from loadtests.harness.live.scales import edges_around
 from loadtests.harness.live.stage_counts import OUTCOMES
 from loadtests.harness.run.host import free_port
 from records.metrics import BY_NAME, ICL, Metric
@@ -151,7 +151,7 @@ def test_the_percentile_is_within_a_bucket_of_the_exact_one(exported: Exported) 
     answered = [record for record in exported.records if record.outcome == "ok"]
     exact = sorted(value for record in answered if (value := BY_NAME["ttft_user"].of(record)) is not None)
     q = 0.9  # p99 falls among the two failures
-    expr = f"sum by (le) (last_over_time({PREFIX}ttft_seconds_bucket[5m]))"
+    expr = f"sum by (le) (last_over_time({PREFIX}ttft_user_seconds_bucket[5m]))"
     answer = exported.api.get("/api/v1/query", params={"query": f"histogram_quantile({q}, {expr})"}).json()
     found = float(answer["data"]["result"][0]["value"][1])
     truth = exact[math.ceil(q * len(exported.records)) - 1]
@@ -164,7 +164,7 @@ def test_the_share_within_the_objective_is_exact(exported: Exported) -> None:
     within = sum(
         record.outcome == "ok" and (BY_NAME["ttft_user"].of(record) or math.inf) <= LIMIT for record in exported.records
     )
-    buckets = exported.ask(f"{PREFIX}ttft_seconds_bucket")
+    buckets = exported.ask(f"{PREFIX}ttft_user_seconds_bucket")
     assert sum(count for (le, _), count in buckets.items() if float(le) == LIMIT) == within
 
 
@@ -194,7 +194,9 @@ def test_a_single_process_is_on_its_page_from_its_start_and_counts_from_zero_on(
     assert {f"{PREFIX}run_info", f"{PREFIX}in_flight", f"{PREFIX}users"} <= families.keys()
     samples = [sample for family in families.values() for sample in family.samples]
     counts = [
-        sample.value for sample in samples if sample.name in {f"{PREFIX}requests_total", f"{PREFIX}e2e_seconds_count"}
+        sample.value
+        for sample in samples
+        if sample.name in {f"{PREFIX}requests_total", f"{PREFIX}e2e_user_seconds_count"}
     ]
     assert counts == [0.0] * 2 * (len(OUTCOMES) + 1), "of the window, and outside of it"
 
@@ -217,6 +219,31 @@ def test_a_stopped_run_is_counted_to_its_end(tmp_path: Path) -> None:
     }
     assert counted == Counter(record.outcome for record in locust.records)
     assert "cut_off" in counted
+
+
+def test_a_run_without_its_page_ends_after_one_more_scrape(tmp_path: Path) -> None:
+    """Where it is being scraped, so that how it ended is seen; else it ends at once."""
+    port, page = free_port(), ""
+    with ScriptedServer(Script(ttft=0.02, tpot=0.005, tokens=4)) as server:
+        options = ["--stages", "2", "--stage-seconds", "2", "--warm-up", "0.5", "--exporter", f"127.0.0.1:{port}"]
+        locust = start(server, tmp_path, *options)
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+            while locust.process.poll() is None:
+                with contextlib.suppress(httpx.TransportError):
+                    page = client.get("/metrics").text
+                time.sleep(0.5)
+        locust.wait()
+    counted = {
+        sample.labels["outcome"]: sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == f"{PREFIX}requests_total" and sample.value and sample.labels["phase"] == "window"
+    }
+    window = locust.meta.stages[0]
+    assert window.steady_start is not None
+    assert window.steady_end is not None
+    scheduled = [record for record in locust.records if window.steady_start <= record.t_sched < window.steady_end]
+    assert counted == Counter(record.outcome for record in scheduled)
 
 
 def test_an_address_in_use_is_a_mistake_where_it_was_asked_for(tmp_path: Path) -> None:

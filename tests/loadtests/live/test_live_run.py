@@ -8,7 +8,7 @@ from random import Random
 import httpx
 import pytest
 
-from loadtests.harness.live.counts import Counts
+from loadtests.harness.live.counts import LiveCounts
 from loadtests.harness.live.document import read_live
 from loadtests.harness.live.scales import Scales
 from loadtests.harness.live.view import view_of
@@ -45,9 +45,9 @@ def ended(
 WHOLE = Stage(0, StagePlan(Users(4), Extent(0), Extent(3600)), 0, 0)  # its window is open
 
 
-def stage_of(*records: RequestRecord, slo: str = "") -> tuple[Counts, StageView]:
+def stage_of(*records: RequestRecord, slo: str = "") -> tuple[LiveCounts, StageView]:
     scales = Scales(RunObjectives.of({"slo": slo}))
-    counts = Counts(scales)
+    counts = LiveCounts(scales)
     counts.enter(WHOLE)
     for one in records:
         counts.request_ended(one)
@@ -111,7 +111,7 @@ def test_a_good_request_meets_every_objective_of_the_run_and_of_its_class(
     assert OBJECTIVES
     assert OBJECTIVES.met_by(request_ended) == good
     assert not RunObjectives.of({"slo": "", "class_objectives": {"chat": ""}})
-    counts = Counts(Scales(OBJECTIVES))
+    counts = LiveCounts(Scales(OBJECTIVES))
     counts.enter(WHOLE)
     counts.request_ended(request_ended)
     counts.settle_all()

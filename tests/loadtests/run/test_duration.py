@@ -10,25 +10,25 @@ from loadtests.harness.scenario import Scenario, rates, slo, users
     ("scenario", "runs", "sentence"),
     [
         pytest.param(
-            Scenario(load=users("10-100:10"), stage_seconds=30),
+            Scenario(stages=users("10-100:10"), stage_seconds=30),
             1,
             "This takes at least 5 min: 10 stages, 10 users to 100 users, 30 s each.",
             id="stages of one length",
         ),
         pytest.param(
-            Scenario(load=users("10-100:10"), stage_seconds=30),
+            Scenario(stages=users("10-100:10"), stage_seconds=30),
             6,
             "This takes at least 30 min: 6 runs of 5 min: 10 stages, 10 users to 100 users, 30 s each.",
             id="several runs",
         ),
         pytest.param(
-            Scenario(load=users("16"), stage_seconds=4 * 3600),
+            Scenario(stages=users("16"), stage_seconds=4 * 3600),
             1,
             "This takes at least 4 h: 4 h at 16 users.",
             id="hours",
         ),
         pytest.param(
-            Scenario(load=users("1,8"), stage_requests=100),
+            Scenario(stages=users("1,8"), stage_requests=100),
             2,
             "2 runs of 2 stages, 1 user to 8 users, 100 requests each: how long that takes depends on the server.",
             id="numbers of requests",

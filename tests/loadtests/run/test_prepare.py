@@ -10,8 +10,8 @@ from loadtests.harness.scenario import Scenario, tokens, users
 from loadtests.harness.settings.run import RunSettings
 from tests.support.servers.scripted import Script, ScriptedServer
 
-SHORT = Scenario(load=users("1"))
-LONG = Scenario(load=users("1"), prompt_tokens=tokens("1000,4000"))
+SHORT = Scenario(stages=users("1"))
+LONG = Scenario(stages=users("1"), prompt_tokens=tokens("1000,4000"))
 
 
 def prepare_run(url: str, runs: Path) -> None:

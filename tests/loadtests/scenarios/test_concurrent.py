@@ -155,7 +155,7 @@ def test_meta_tells_how_to_repeat_the_run_and_no_secrets(finished: Locust, serve
     assert meta.engine == {"name": "scripted", "features": ["ignore_eos"]}
     assert meta.workload["ignore_eos"] is True, "the server says that it can"
     assert {one.name for one in settings_of(Scenario)} <= meta.workload.keys(), "every setting that was in force"
-    told = ("prompt_tokens", "output_tokens", "seed", "load", "stage_seconds", "warm_up", "endpoint")
+    told = ("prompt_tokens", "output_tokens", "seed", "stages", "stage_seconds", "warm_up", "endpoint")
     assert [meta.workload[name] for name in told] == ["40", "uniform:32-96", 7, "2,5", 2.0, "20%", "chat"]
     assert meta.workload["prompt_set"] == meta.run_id, "its prompts are its own"
     assert meta.host["cores"] == os.cpu_count()
@@ -224,7 +224,7 @@ def test_each_start_from_the_web_page_makes_a_run_of_its_own(tmp_path: Path) -> 
             assert 'name="header"' not in html
             for users in ("1", "2"):
                 asked = len(server.bodies)
-                form = {"host": server.url, "load": users, "stage_seconds": "30", "no_stream": "false"}
+                form = {"host": server.url, "stages": users, "stage_seconds": "30", "no_stream": "false"}
                 assert page.post("/swarm", data=form).json()["success"]
                 locust.wait_until(lambda asked=asked: len(server.bodies) >= asked + 5)  # type: ignore[misc]
                 locust.wait_until(lambda: answered_in_the_newest_stage(page) >= 5)

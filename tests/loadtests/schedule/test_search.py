@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
-from loadtests.harness.schedule.search.counts import ProcessCounts, StageCounts, slice_length
 from loadtests.harness.schedule.search.estimate import Sample, crossing
-from loadtests.harness.schedule.search.evidence import Counts, Side, bets, log_evidence
+from loadtests.harness.schedule.search.evidence import ProbeOutcomes, Side, bets, log_evidence
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
 from loadtests.harness.schedule.search.search import CERTAIN, LEAST_MET, Goal, Search
+from loadtests.harness.schedule.search.slices import ProbeSlices, ProcessSlices, slice_length
 from records.load import Rate, Users
 from records.request import RequestRecord
 from records.search import SearchRecord
@@ -23,9 +23,9 @@ TTFT = Objective("ttft", 0.95, 0.5)
 SIDES: tuple[Side, Side] = ("below", "above")
 
 
-def counts(bad: list[int], *more: list[int]) -> Counts:
+def counts(bad: list[int], *more: list[int]) -> ProbeOutcomes:
     """One request for each slice."""
-    return Counts([1] * len(bad), [bad, *more], [bad, *more])
+    return ProbeOutcomes([1] * len(bad), [bad, *more], [bad, *more])
 
 
 def test_betting_at_the_limit_is_wrong_as_rarely_as_it_promises() -> None:
@@ -62,8 +62,8 @@ def test_nearly_late_requests_show_a_correlation_before_the_first_is_late() -> N
     rng = Random(2)
     slow = [one for one in (int(rng.random() < 0.2) for _ in range(100)) for _ in range(40)]
     none = [0] * 4000
-    assert Counts([1] * 4000, [none], [none]).correlation == 1
-    assert Counts([1] * 4000, [none], [slow]).correlation > 7
+    assert ProbeOutcomes([1] * 4000, [none], [none]).correlation == 1
+    assert ProbeOutcomes([1] * 4000, [none], [slow]).correlation > 7
 
 
 def test_capacity_is_estimated_between_what_is_met_and_what_is_not() -> None:
@@ -97,7 +97,7 @@ def stage_of(load: Rate | Users, start: int = 0) -> Stage:
 def test_counts_of_two_processes_add_up_and_close_when_all_have_ended() -> None:
     stage = stage_of(Rate(16.0))  # slices of a quarter of a second
     assert slice_length(stage.load) == SECOND // 4
-    whole, processes = StageCounts(stage, 1), [ProcessCounts([TTFT]) for _ in range(2)]
+    whole, processes = ProbeSlices(stage, 1), [ProcessSlices([TTFT]) for _ in range(2)]
     for name, process in enumerate(processes):
         process.enter(stage)
         for k, (at, ttft) in enumerate([(0.1, 0.3), (0.3, 0.9)]):
@@ -120,7 +120,7 @@ def test_counts_of_two_processes_add_up_and_close_when_all_have_ended() -> None:
 
 
 def test_a_request_of_an_earlier_stage_is_not_counted() -> None:
-    process = ProcessCounts([TTFT])
+    process = ProcessSlices([TTFT])
     process.enter(stage_of(Users(3)))
     process.scheduled(1, SECOND)
     process.enter(Stage(1, stage_of(Users(4)).plan, SECOND // 2))
@@ -166,7 +166,7 @@ def searched(share: Callable[[float], float], most: int = 100_000, **goal: float
 
 
 def requests(search: Search) -> int:
-    return sum(probe.counts.total for probe in search.probes)
+    return sum(probe.outcomes.total for probe in search.probes)
 
 
 @pytest.mark.parametrize("capacity", [0.31, 7.7, 450.0])
@@ -192,7 +192,7 @@ def test_doubling_probes_end_as_soon_as_they_are_decided() -> None:
     search = searched(lambda load: 0.0 if load <= 8 else 1.0)
     doubling = [probe for probe in search.probes if probe.load in {1, 2, 4, 8, 16}][:5]
     assert [probe.verdict for probe in doubling] == ["met"] * 4 + ["missed"]
-    assert all(probe.counts.total <= 30 for probe in doubling)
+    assert all(probe.outcomes.total <= 30 for probe in doubling)
 
 
 def test_a_cold_start_does_not_hold_the_search_at_a_low_load() -> None:
@@ -224,7 +224,7 @@ def test_evidence_of_probes_at_higher_loads_counts_for_lower_ones() -> None:
     for load, certified in ((10.0, None), (9.0, 9.0)):
         search._begin(load, "below")
         assert search.probe is not None
-        search.probe.counts = counts([int(k % 33 == 0) for k in range(half)])
+        search.probe.outcomes = counts([int(k % 33 == 0) for k in range(half)])
         search._certified(search.probe, "below")
         search.probes.append(search.probe)
         assert search.met == certified
@@ -272,7 +272,7 @@ def test_probes_become_stages_and_leave_a_trail() -> None:
     assert (first.label, first.load, first.warm_up.amount) == ("probe 1: 4 req/s", Rate(4.0), 2.5)  # five limits
     stage = Stage(0, first, 0, steady_start=5 * SECOND)
     prober.enter(stage)
-    process = ProcessCounts([TTFT])
+    process = ProcessSlices([TTFT])
     process.enter(stage)
     for k in range(100):
         process.scheduled(k, k * SECOND // 4)

@@ -23,7 +23,7 @@ from loadtests.harness.users.user import ModelUser
 
 
 class User(ModelUser):
-    scenario = Scenario(load=users("4"), stage_seconds=30.0)
+    scenario = Scenario(stages=users("4"), stage_seconds=30.0)
     {user}
 
 {listener}
@@ -97,11 +97,11 @@ def test_locusts_page_says_it(tmp_path: Path) -> None:
         try:
             locust.wait_until(lambda: answers(page))
             for _ in range(2):
-                answer = page.post("/swarm", data={"host": server.url, "load": "2"}).json()
+                answer = page.post("/swarm", data={"host": server.url, "stages": "2"}).json()
                 assert answer["success"] is False
                 assert answer["message"] == f"The test cannot start: {SAID.format(file=own)}"
                 locust.wait_until(lambda: page.get("/stats/requests").json()["state"] == "stopped")
-            nowhere = page.post("/swarm", data={"host": "http://127.0.0.1:9", "load": "2"}).json()
+            nowhere = page.post("/swarm", data={"host": "http://127.0.0.1:9", "stages": "2"}).json()
             assert not nowhere["success"]
             assert "cannot reach http://127.0.0.1:9" in nowhere["message"]
         finally:
@@ -117,3 +117,21 @@ def test_enginebench_run_ends_with_the_sentence(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert f"The test cannot start: {SAID.format(file=own)}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        pytest.param(("--users", "4"), "--users has no effect", id="Locust's own users"),
+        pytest.param(("--run-time", "5s"), "--run-time has no effect", id="and time"),
+        pytest.param(("--at", "5"), "--at has no effect without --command", id="one of ours"),
+    ],
+)
+def test_what_has_no_effect_is_refused(tmp_path: Path, options: tuple[str, str], sentence: str) -> None:
+    with ScriptedServer() as server:
+        locust = start(server, tmp_path, *options)
+        said = locust.wait()
+    assert locust.process.returncode == 2
+    assert sentence in said
+    assert "Traceback" not in said
+    assert not server.bodies

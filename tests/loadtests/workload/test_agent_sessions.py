@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from loadtests.harness.schedule.trace import PlayedSession, Trace, TraceArrival, TraceRequest, clipped, scaled
-from loadtests.harness.workload.agent_sessions import Agent, Call, session_requests
+from loadtests.harness.workload.agent_sessions import Agent, AgentCall, session_requests
 
 
-def call(start: float, end: float) -> Call:
-    return Call(start, end, TraceRequest(10, 5))
+def call(start: float, end: float) -> AgentCall:
+    return AgentCall(start, end, TraceRequest(10, 5))
 
 
-def found(*items: Call | Agent) -> list[tuple[tuple[int, ...], float]]:
+def found(*items: AgentCall | Agent) -> list[tuple[tuple[int, ...], float]]:
     return [(request.after, request.pause) for request in session_requests(Agent(list(items)))]
 
 
@@ -49,7 +49,7 @@ def found(*items: Call | Agent) -> list[tuple[tuple[int, ...], float]]:
     ],
 )
 def test_a_call_follows_the_latest_that_had_ended(
-    items: list[Call | Agent], expected: list[tuple[tuple[int, ...], float]]
+    items: list[AgentCall | Agent], expected: list[tuple[tuple[int, ...], float]]
 ) -> None:
     assert found(*items) == expected
 

@@ -65,7 +65,7 @@ def test_a_user_stays_in_its_class_and_asks_what_the_class_asks() -> None:
 
 
 def test_each_class_runs_alone_with_its_share_of_the_load() -> None:
-    scenario = Scenario(load=users("20,40"), classes=request_classes(TEXT), isolate=True)
+    scenario = Scenario(stages=users("20,40"), classes=request_classes(TEXT), isolate=True)
     planned = [(stage.label, stage.load, dict(stage.asks)) for stage in scenario.plan()]
     assert planned[:3] == [
         ("20 users, mixed", Users(20), {}),

@@ -13,7 +13,7 @@ import pytest
 
 from loadtests.harness.client.dialects.dialect import Message
 from loadtests.harness.scenario import Scenario, read
-from loadtests.harness.workload.datasets import Row, checked_dataset, checked_pairs, dataset, length_pairs
+from loadtests.harness.workload.datasets import DatasetRow, checked_dataset, checked_pairs, dataset, length_pairs
 from loadtests.harness.workload.lengths import parse_lengths
 from loadtests.harness.workload.workload import PlannedRequest, Workload
 from tests.loadtests.workload.test_workload import PLAIN, asks, bodies
@@ -35,16 +35,16 @@ def jsonl(folder: Path, rows: list[dict[str, object]]) -> str:
 
 def test_rows_are_prompts_or_conversations(tmp_path: Path) -> None:
     assert dataset(jsonl(tmp_path, ROWS)) == (
-        Row((Message("user", "Who?"),), 7),
-        Row((Message("system", "Be brief."), Message("user", "What?"))),
-        Row((Message("user", "Where?"),)),
+        DatasetRow((Message("user", "Who?"),), 7),
+        DatasetRow((Message("system", "Be brief."), Message("user", "What?"))),
+        DatasetRow((Message("user", "Where?"),)),
     )
 
 
 def test_parquet_says_the_same(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     pl.DataFrame({"prompt": ["Who?", "Where?"], "output_tokens": [7, None]}).write_parquet(path)
-    assert dataset(str(path)) == (Row((Message("user", "Who?"),), 7), Row((Message("user", "Where?"),)))
+    assert dataset(str(path)) == (DatasetRow((Message("user", "Who?"),), 7), DatasetRow((Message("user", "Where?"),)))
 
 
 def test_missing_numbers_make_a_column_of_floats_and_contents_may_be_null(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_missing_numbers_make_a_column_of_floats_and_contents_may_be_null(tmp_pa
 def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"prompt": "Who?", "prompt_tokens": 3, "output_tokens": 7}\r\n')
-    assert dataset(str(path)) == (Row((Message("user", "Who?"),), 7),)
+    assert dataset(str(path)) == (DatasetRow((Message("user", "Who?"),), 7),)
     assert length_pairs(str(path)) == ((3, 7),)
     path.write_bytes(b"\xef\xbb\xbf64\r\n")
     assert parse_lengths(f"file:{path}").sample(Random(0)) == 64
@@ -166,10 +166,13 @@ def test_lengths_from_a_file_are_its_numbers(tmp_path: Path) -> None:
     [
         pytest.param(checked_dataset, '{"question": 1}\n', "row 1 of .* neither `prompt`", id="no prompt"),
         pytest.param(checked_dataset, "", "is empty", id="nothing"),
-        pytest.param(checked_dataset, "no json\n", "is not JSONL", id="no JSON"),
-        pytest.param(checked_dataset, "[1]\n", "line 1 is not a JSON object", id="no object"),
+        pytest.param(checked_dataset, "no json\n", "line 1 of .* is not JSON ", id="no JSON"),
+        pytest.param(checked_dataset, "[1]\n", "line 1 of .* is not a JSON object", id="no object"),
         pytest.param(
-            checked_dataset, '{"prompt": "a"}\n{"pro', r"\(line 2: Unterminated string", id="a line cut short"
+            checked_dataset,
+            '{"prompt": "a"}\n{"pro',
+            r"line 2 of .* is not JSON \(Unterminated string",
+            id="a line cut short",
         ),
         pytest.param(
             checked_dataset, '{"prompt": "a", "output_tokens": "7"}', "`output_tokens` in row 1 .* '7'", id="text"

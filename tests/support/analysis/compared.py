@@ -10,7 +10,7 @@ from typing import Any
 from analysis.compare.engine_runs import EngineRuns
 from analysis.summary.run_summary import FlowSeries, RunSummary
 from records.metrics import BY_NAME, PERCENTILES, REQUEST_METRICS
-from records.rules import Answer
+from records.rules import SloAnswer
 from records.slo import Objective
 from records.view import EMPTY, Distribution, Estimate, Judgement, StageView
 
@@ -88,13 +88,14 @@ def engine_of(label: str, load: float = 8, **values: Sequence[float | Estimate |
     return EngineRuns(label, tuple(runs_of(label, load, **values)))
 
 
-def judged(objective: Objective, share: float, effective: float, answer: Answer | None = None) -> Judgement:
+def judged(objective: Objective, share: float, effective: float, answer: SloAnswer | None = None) -> Judgement:
     """By a share of so many effective requests."""
-    from analysis.stats.intervals import clopper_pearson, objective_answer
+    from analysis.stats.intervals import clopper_pearson
+    from records.rules import answer_of
 
     low, high = clopper_pearson(share, effective)
     estimate = Estimate(share, low, high, round(effective), effective=effective)
-    return Judgement(objective, estimate, answer or objective_answer(estimate, objective.q))
+    return Judgement(objective, estimate, answer or answer_of(estimate.low, estimate.high, objective.q))
 
 
 def judged_view(load: float, objective: Objective, share: float, effective: float = 400, **numbers: float) -> StageView:

@@ -21,7 +21,15 @@ TOKENS = 32  # per request
 GOOD = 0.995  # share of requests that met every SLO; the others fail
 USERS = 40
 OBJECTIVES = {"ttft_p95": 0.5, "tpot_p95": 0.05, "e2e_p95": 2.0}  # seconds
-MEANS = {"ttft": 0.2, "tpot": 0.01, "icl": 0.01, "e2e": 0.52, "send_lag": 0.0002, "client_lag": 0.0001}  # seconds
+MEANS = {
+    "ttft": 0.1998,
+    "ttft_user": 0.2,
+    "tpot": 0.01,
+    "icl": 0.01,
+    "e2e_user": 0.52,
+    "send_lag": 0.0002,
+    "client_lag": 0.0001,
+}  # seconds
 STAGE_SECONDS = 4.0
 
 
@@ -29,9 +37,8 @@ class ScriptedRun(Collector):
     """All counters grow with the clock. The stage changes every `STAGE_SECONDS`."""
 
     def __init__(self, run: str, engine: str, started: float) -> None:
-        self._run = run
         self._started = started
-        self._labels = {"scenario": "steady", "engine": engine, "model": "a-model"}
+        self._labels = {"run": run, "scenario": "steady", "engine": engine, "model": "a-model"}
 
     def collect(self) -> Iterator[Metric]:
         elapsed = time.time() - self._started
@@ -43,13 +50,22 @@ class ScriptedRun(Collector):
         yield self._counter("requests", {"ok": done * GOOD, "rejected": done * (1 - GOOD), "cut_off": 0.0}, "outcome")
         for name, value in (("output_tokens", done * TOKENS), ("prompt_tokens", done), ("good_requests", done * GOOD)):
             yield self._counter(name, {"": value})
-        for name, value in (("in_flight", 10.0), ("users", USERS), ("offered_rate", RATE), ("stage_index", index)):
+        for name, value in (
+            ("in_flight", 10.0),
+            ("users", USERS),
+            ("recent_offered_rate", RATE),
+            ("stage_index", index),
+        ):
             yield _gauge(f"enginebench_load_{name}", labels, value)
         for objective, seconds in OBJECTIVES.items():
             yield _gauge("enginebench_load_objective_seconds", labels | {"objective": objective}, seconds)
-        yield _gauge("enginebench_load_run_start_seconds", {"run": self._run}, self._started)
+        yield _gauge("enginebench_load_run_start_seconds", self._labels, self._started)
+        yield _gauge("enginebench_load_stage_load", labels, USERS)
+        yield _gauge("enginebench_load_stage_throughput_tokens_per_second", labels, RATE * TOKENS)
+        for name in ("ttft_user", "tpot", "e2e_user"):
+            yield _gauge(f"enginebench_load_stage_{name}_seconds", labels | {"quantile": "0.99"}, MEANS[name])
         info = InfoMetricFamily("enginebench_load_run", "The run.")
-        info.add_metric([], self._labels | {"run": self._run, "server": "http://127.0.0.1:8000"})
+        info.add_metric([], self._labels | {"server": "http://127.0.0.1:8000"})
         yield info
 
     def _counter(self, name: str, values: dict[str, float], label: str | None = None) -> CounterMetricFamily:
@@ -63,7 +79,7 @@ class ScriptedRun(Collector):
     def _histogram(self, name: str, mean: float, count: float, labels: dict[str, str]) -> HistogramMetricFamily:
         """Every value lies between half and twice the mean, but for those of failures, which are infinite."""
         family = HistogramMetricFamily(f"enginebench_load_{name}_seconds", name, labels=list(labels))
-        finite = count * GOOD if name in {"ttft", "tpot", "e2e"} else count
+        finite = count * GOOD if name in {"ttft", "ttft_user", "tpot", "e2e_user"} else count
         buckets = [(str(mean / 2), 0.0), (str(mean * 2), finite), ("1000.0", finite), ("+Inf", count)]
         family.add_metric(list(labels.values()), buckets, sum_value=mean * finite)
         return family

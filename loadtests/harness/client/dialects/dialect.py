@@ -74,6 +74,10 @@ class Dialect(ABC):
     answer: ClassVar[type[Answer]]
     names: ClassVar[Mapping[str, str | None]] = {}
 
+    def takes(self, option: str) -> bool:
+        """Whether the API has this sampling option."""
+        return self.names.get(option, option) is not None
+
     @abstractmethod
     def path(self, request: ModelRequest) -> str: ...
 

@@ -44,7 +44,7 @@ class Delta(msgspec.Struct, gc=False):
     stop_reason: str | None = None
 
 
-class Message(msgspec.Struct, gc=False):
+class MessageObject(msgspec.Struct, gc=False):
     content: list[Delta] | None = None
     usage: Usage | None = None
     stop_reason: str | None = None
@@ -54,11 +54,11 @@ class MessageEvent(msgspec.Struct, gc=False):
     type: str | None = None
     delta: Delta | None = None
     content_block: Delta | None = None
-    message: Message | None = None
+    message: MessageObject | None = None
     usage: Usage | None = None
 
 
-EVENT, WHOLE = msgspec.json.Decoder(MessageEvent), msgspec.json.Decoder(Message)
+EVENT, WHOLE = msgspec.json.Decoder(MessageEvent), msgspec.json.Decoder(MessageObject)
 
 
 class MessageAnswer(Answer):
@@ -111,7 +111,7 @@ class Messages(Dialect):
 
     key_variable = "ANTHROPIC_API_KEY"
     answer = MessageAnswer
-    names: ClassVar[Mapping[str, str | None]] = {"seed": None}
+    names: ClassVar[Mapping[str, str | None]] = {"seed": None, "ignore_eos": None, "logprobs": None}
 
     def path(self, request: ModelRequest) -> str:
         return "/v1/messages"

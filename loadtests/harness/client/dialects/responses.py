@@ -39,7 +39,7 @@ class Usage(msgspec.Struct, gc=False):
     output_tokens_details: Any = None
 
 
-class Response(msgspec.Struct, gc=False):
+class ResponseObject(msgspec.Struct, gc=False):
     status: str | None = None
     output: list[Part] = []
     usage: Usage | None = None
@@ -51,10 +51,10 @@ class ResponseEvent(msgspec.Struct, gc=False):
     type: str | None = None
     delta: Any = None
     item: Part | None = None
-    response: Response | None = None
+    response: ResponseObject | None = None
 
 
-EVENT, WHOLE = msgspec.json.Decoder(ResponseEvent), msgspec.json.Decoder(Response)
+EVENT, WHOLE = msgspec.json.Decoder(ResponseEvent), msgspec.json.Decoder(ResponseObject)
 
 
 class ResponseAnswer(Answer):
@@ -95,7 +95,7 @@ class ResponseAnswer(Answer):
             else:
                 self._contained(None, said)
 
-    def _facts(self, response: Response, data: bytes, moment: Moment) -> None:
+    def _facts(self, response: ResponseObject, data: bytes, moment: Moment) -> None:
         details = response.incomplete_details
         reason = details.get("reason") if isinstance(details, dict) else response.status
         self._finish(str(reason) if reason else None)
@@ -113,7 +113,7 @@ class Responses(OpenAI):
     """The API has no seed. `store` is false: a load test should leave nothing on the server."""
 
     answer = ResponseAnswer
-    names: ClassVar[Mapping[str, str | None]] = {"seed": None}
+    names: ClassVar[Mapping[str, str | None]] = {"seed": None, "ignore_eos": None, "logprobs": None}
 
     def path(self, request: ModelRequest) -> str:
         return "/v1/responses"

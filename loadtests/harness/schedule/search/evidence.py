@@ -26,7 +26,7 @@ Logs = tuple[float, ...]
 
 
 @dataclass(frozen=True)
-class Counts:
+class ProbeOutcomes:
     """A probe's requests by slice of time, and for each objective how many missed it and how many were `SLOW`. All have
     ended.
 

@@ -1,4 +1,4 @@
-"""Runs a search on stages: each probe is a stage, judged by the counts of all processes, and is recorded."""
+"""Runs a search on stages: each probe is a stage, judged by the outcomes in all processes, and is recorded."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from loadtests.harness.schedule.control import UNDECIDED
-from loadtests.harness.schedule.search.counts import StageCounts
 from loadtests.harness.schedule.search.search import Goal, Probe, Search
+from loadtests.harness.schedule.search.slices import ProbeSlices
 from records.load import Load, Rate, Users
-from records.search import ProbeRecord, ProbeShare, SearchRecord, State
+from records.search import ProbeRecord, ProbeShare, SearchRecord, SearchState
 from records.slo import Objective
 from records.stage import SECOND, Extent, Nanoseconds, Stage, StagePlan
 
@@ -72,7 +72,7 @@ class Prober:
     def __init__(self, plan: SearchPlan) -> None:
         self._plan = plan
         self._search = Search(plan.goal())
-        self._counts: StageCounts | None = None
+        self._slices: ProbeSlices | None = None
         self._stage = -1
         self._records: list[ProbeRecord] = []
         self.stopped = False
@@ -84,30 +84,30 @@ class Prober:
 
     def take(self, worker: str, message: Mapping[str, Any]) -> None:
         """What a process has counted."""
-        if self._counts is not None and message["stage"] == self._stage:
-            self._counts.take(worker, message)
+        if self._slices is not None and message["stage"] == self._stage:
+            self._slices.take(worker, message)
 
     def enter(self, stage: Stage) -> None:
         """A stage has begun."""
         if stage.index != self._stage and stage.start != UNDECIDED:
-            self._stage, self._counts = stage.index, StageCounts(stage, len(self._plan.objectives))
+            self._stage, self._slices = stage.index, ProbeSlices(stage, len(self._plan.objectives))
 
     def look(self, now: Nanoseconds, stage: Stage, last: bool = False) -> Probe | None:
         """Judge the probe that is on; returns it if that ended it. `last`: it has nothing more to show."""
-        counts, search = self._counts, self._search
+        slices, search = self._slices, self._search
         out_of_time = now >= self._plan.seconds * SECOND
         judged = bool(self._records) and self._records[-1].stage == stage.index
-        if self.over or judged or counts is None or stage.index != self._stage:
+        if self.over or judged or slices is None or stage.index != self._stage:
             return None
         if stage.steady_start is None:
             self.stopped = out_of_time
             return None
         until = now - REPORTED if stage.steady_end is None else min(now - REPORTED, stage.steady_end)
-        first, closed = counts.first(stage.steady_start), counts.close(until)
+        first, closed = slices.first(stage.steady_start), slices.close(until)
         last = last or out_of_time
-        if not last and counts.requests(first, closed) < search.next_look:
+        if not last and slices.requests(first, closed) < search.next_look:
             return None
-        ended = search.look(counts.shown(first, closed), last)
+        ended = search.look(slices.shown(first, closed), last)
         if ended is None:
             return None
         self.stopped = out_of_time
@@ -115,10 +115,10 @@ class Prober:
         return ended
 
     def _record(self, stage: Stage, probe: Probe) -> ProbeRecord:
-        total, shares = probe.counts.total, []
+        total, shares = probe.outcomes.total, []
         for k, objective in enumerate(self._plan.objectives if total else ()):
-            effective = round(total / probe.counts.correlation, 1)
-            shares.append(ProbeShare(objective.name, round(1 - probe.counts.share(k), 6), effective))
+            effective = round(total / probe.outcomes.correlation, 1)
+            shares.append(ProbeShare(objective.name, round(1 - probe.outcomes.share(k), 6), effective))
         return ProbeRecord(stage.index, probe.load, probe.role, probe.verdict, total, tuple(shares))
 
     # What came of it.
@@ -144,7 +144,7 @@ class Prober:
             probes=tuple(self._records),
         )
 
-    def _state(self) -> State:
+    def _state(self) -> SearchState:
         search = self._search
         if search.precise:
             return "found"
@@ -157,7 +157,9 @@ class Prober:
     def _more_seconds(self) -> float | None:
         """About how much longer the precision asked would take, at the rate of the requests of the last probe."""
         more = self._search.more_requests()
-        counts = [probe.counts for probe in self._search.probes if probe.counts.seconds]
+        outcomes = [probe.outcomes for probe in self._search.probes if probe.outcomes.seconds]
         return (
-            more * counts[-1].seconds / counts[-1].total if more is not None and counts and counts[-1].total else None
+            more * outcomes[-1].seconds / outcomes[-1].total
+            if more is not None and outcomes and outcomes[-1].total
+            else None
         )

@@ -14,15 +14,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from loadtests.harness.schedule.search.estimate import Sample, crossing
-from loadtests.harness.schedule.search.evidence import Counts, Logs, Side, batch_size, bets, log_evidence, log_mean
-from records.search import Role, Verdict
+from loadtests.harness.schedule.search.evidence import (
+    Logs,
+    ProbeOutcomes,
+    Side,
+    batch_size,
+    bets,
+    log_evidence,
+    log_mean,
+)
+from records.search import ProbeRole, ProbeVerdict
 
 CERTAIN = math.log(40)  # evidence of a certificate: on each side, at most 2.5 % of searches are wrong
 LEAST_MET = 2900  # requests that a certificate of "met" rests on: what is rare may not have shown yet
 DOUBLING, BISECTING = (20, math.log(5), math.log(100)), (150, math.log(20), math.log(20))
 """Requests at least, and the evidence for "met" and for "missed" that ends such a probe."""
 BY_FAR = 0.25  # share of requests that miss an objective where doubling ends
-MOST: dict[Role, int] = {"locate": 600, "refine": 1000, "below": 3000, "above": 3000}  # requests, if 5 % may miss
+MOST: dict[ProbeRole, int] = {"locate": 600, "refine": 1000, "below": 3000, "above": 3000}  # requests, if 5 % may miss
 LONG = 120.0  # correlation times of a certifying probe, where that is more
 CLOSE = 1.25  # ratio of loads between which bisection stops
 WIDE, WIDE_PRECISION = 1.25, 0.3  # the first distance from the estimate, until the bracket is so precise
@@ -69,19 +77,19 @@ class Probe:
 
     number: int
     load: float
-    role: Role
+    role: ProbeRole
     warm_up: float
     warm_up_requests: int
     most_requests: int
-    counts: Counts = field(default_factory=lambda: Counts((), ((),), ((),)))
-    verdict: Verdict = "undecided"
-    _bets: dict[tuple[int, float], tuple[Counts, Logs]] = field(default_factory=dict)
+    outcomes: ProbeOutcomes = field(default_factory=lambda: ProbeOutcomes((), ((),), ((),)))
+    verdict: ProbeVerdict = "undecided"
+    _bets: dict[tuple[int, float], tuple[ProbeOutcomes, Logs]] = field(default_factory=dict)
 
     def bets(self, objective: int, alpha: float, size: float) -> Logs:
         assert self.role in ("below", "above"), "what locates is no evidence"
         kept = self._bets.get((objective, size))
-        if kept is None or kept[0] is not self.counts:
-            kept = self.counts, bets(self.counts.batches(objective, size), alpha, self.role)
+        if kept is None or kept[0] is not self.outcomes:
+            kept = self.outcomes, bets(self.outcomes.batches(objective, size), alpha, self.role)
             self._bets[objective, size] = kept
         return kept[1]
 
@@ -102,18 +110,18 @@ class Search:
     def __post_init__(self) -> None:
         self._begin(self.goal.rounded(self.goal.start), "locate")
 
-    def look(self, counts: Counts, last: bool = False) -> Probe | None:
+    def look(self, outcomes: ProbeOutcomes, last: bool = False) -> Probe | None:
         """Judge the probe that is on by what it has shown; returns it if that ended it: then the next one is due.
 
         `last`: it ends now, decided or not.
         """
         probe = self.probe
         assert probe is not None
-        last = last or counts.total >= probe.most_requests
-        if counts.total < self.next_look and not last:
+        last = last or outcomes.total >= probe.most_requests
+        if outcomes.total < self.next_look and not last:
             return None
-        self.next_look = max(self.next_look, counts.total) * LOOKS
-        probe.counts = counts
+        self.next_look = max(self.next_look, outcomes.total) * LOOKS
+        probe.outcomes = outcomes
         decided = self._certified(probe, probe.role) if probe.role in ("below", "above") else self._located(probe)
         if not (decided or last):
             return None
@@ -131,9 +139,9 @@ class Search:
         stall of the server would hold the search at a low load.
         """
         least, met, missed = BISECTING if self._enclosed else DOUBLING
-        n, ratios, far = probe.counts.total, [], False
+        n, ratios, far = probe.outcomes.total, [], False
         for k, alpha in enumerate(self.goal.shares):
-            few, many, bad = alpha / 2, min(2 * alpha, (1 + alpha) / 2), sum(probe.counts.missed[k])
+            few, many, bad = alpha / 2, min(2 * alpha, (1 + alpha) / 2), sum(probe.outcomes.missed[k])
             ratios.append(bad * math.log(few / many) + (n - bad) * math.log((1 - few) / (1 - many)))
             far = far or bad >= n * min(max(BY_FAR, 2 * many), (1 + alpha) / 2)
         conclusive = (
@@ -150,7 +158,7 @@ class Search:
             probe.verdict = "met"
         if side == "above" and self.missed is not None and probe.load >= self.missed:
             probe.verdict = "missed"
-        futile = probe.counts.total >= FUTILE_AFTER and self._evidence(side, [probe]) < FUTILE
+        futile = probe.outcomes.total >= FUTILE_AFTER and self._evidence(side, [probe]) < FUTILE
         return probe.verdict != "undecided" or futile
 
     def _read(self, side: Side, current: Probe) -> None:
@@ -158,7 +166,7 @@ class Search:
         probes, below = [p for p in (*self.probes, current) if p.role == side], side == "below"
         for load in sorted({p.load for p in probes}, reverse=not below):
             pool = [p for p in probes if (p.load >= load if below else p.load <= load)]
-            few = below and sum(p.counts.total for p in pool) < LEAST_MET
+            few = below and sum(p.outcomes.total for p in pool) < LEAST_MET
             if few or self._evidence(side, pool) < CERTAIN:
                 return
             if below:
@@ -178,15 +186,15 @@ class Search:
         """τ of a probe: that of all where it is longer, because a probe may by chance have seen few bursts."""
         own = [probe] if probe is not None else []
         seen = [p for p in {*self.probes, *own} if p.role != "locate"]
-        total = sum(p.counts.total for p in seen)
-        mean = sum(p.counts.correlation * p.counts.total for p in seen) / total if total else 1.0
-        return max([mean, *(p.counts.correlation for p in own)])
+        total = sum(p.outcomes.total for p in seen)
+        mean = sum(p.outcomes.correlation * p.outcomes.total for p in seen) / total if total else 1.0
+        return max([mean, *(p.outcomes.correlation for p in own)])
 
     # The next probe.
 
-    def _begin(self, load: float, role: Role) -> None:
+    def _begin(self, load: float, role: ProbeRole) -> None:
         certifying, correlation = role in ("below", "above"), self._correlation()
-        stay = max((p.counts.stay for p in self.probes if p.verdict == "met"), default=0.0)
+        stay = max((p.outcomes.stay for p in self.probes if p.verdict == "met"), default=0.0)
         most = MOST[role] * self.goal.scale
         self.probe = Probe(
             len(self.probes),
@@ -213,7 +221,7 @@ class Search:
             elif not self.precise and (following := self._beside(self.estimate)) is not None:
                 self._begin(*following)
 
-    def _leaning(self, verdict: Verdict) -> list[float]:
+    def _leaning(self, verdict: ProbeVerdict) -> list[float]:
         return [p.load for p in self.probes if p.role == "locate" and p.verdict == verdict]
 
     @property
@@ -241,7 +249,8 @@ class Search:
         tau, loads = self._correlation(), []
         for k, alpha in enumerate(self.goal.shares):
             samples = [
-                Sample(p.load, p.counts.share(k), p.counts.total / max(tau, p.counts.correlation)) for p in self.probes
+                Sample(p.load, p.outcomes.share(k), p.outcomes.total / max(tau, p.outcomes.correlation))
+                for p in self.probes
             ]
             loads.append(crossing(samples, alpha))
         return min(max(min(loads), self.met or 0.0), self.missed or math.inf)
@@ -298,12 +307,12 @@ class Search:
         for side, end in ends.items():
             if end is not None and max(end / self.estimate, self.estimate / end) <= self.goal.distance * SAME:
                 continue
-            probes = [p for p in (*self.probes, self.probe) if p is not None and p.role == side and p.counts.total]
+            probes = [p for p in (*self.probes, self.probe) if p is not None and p.role == side and p.outcomes.total]
             if not probes:
                 total += MOST[side] * self.goal.scale
                 continue
             shown = self._evidence(side, probes[-1:])
             if shown <= 0:
                 return None
-            total += probes[-1].counts.total * max(0.5, CERTAIN / shown - 1)
+            total += probes[-1].outcomes.total * max(0.5, CERTAIN / shown - 1)
         return total

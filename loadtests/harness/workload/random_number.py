@@ -24,7 +24,7 @@ TIMES_THE_MIDDLE = 10  # at most, without a limit of its own: one draw in a mill
 
 
 @dataclass(frozen=True, slots=True)
-class Distribution:
+class RandomNumber:
     """`fixed`: always `a`. `uniform`: from `a` to `b`. `normal`: mean `a`, standard deviation `b`. `exponential`: mean
     `a`. `lognormal`: median `a`, standard deviation `b` of the logarithm. The last three are cut at `most`, by default
     ten times `a`. `file`: one of the numbers in the file at `path`, each as often as it stands there.
@@ -91,7 +91,7 @@ class Distribution:
         return max(0.0, min(value, TIMES_THE_MIDDLE * self.a if self.most is None else self.most))
 
 
-class Pause(Distribution):
+class Pause(RandomNumber):
     """Seconds."""
 
     __slots__ = ()

@@ -1,15 +1,18 @@
-"""Counts of a probe's requests by slice of time: each process keeps its own, and the planning one adds them up.
+"""The outcomes of a probe's requests in the order in which they were scheduled, by slice of time.
 
-So evidence is computed once, from all processes' outcomes in the order in which requests were scheduled, to within a
-slice. A row of a slice: requests scheduled in it, how many of those have ended, the seconds they were in flight; then
-for each objective how many missed it and how many were slow.
+It is a reader of records beside `live/`, not a second count of what is measured: bets on batches of consecutive
+requests (`evidence.py`) need their order, which counts of a whole window do not have, and at once, not when requests
+have settled. Each process keeps its own slices, and the planning one adds them up: so evidence is computed once.
+
+A row of a slice: requests scheduled in it, how many of those have ended, the seconds they were in flight; then for each
+objective how many missed it and how many were slow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from loadtests.harness.schedule.search.evidence import SLOW, Counts
+from loadtests.harness.schedule.search.evidence import SLOW, ProbeOutcomes
 from records.load import Load, Rate
 from records.request import RequestRecord
 from records.slo import FAILURES, Objective
@@ -28,8 +31,8 @@ def slice_length(load: Load) -> Nanoseconds:
     return round(seconds * SECOND)
 
 
-class ProcessCounts:
-    """One process's counts of the stage that is on."""
+class ProcessSlices:
+    """One process's, of the stage that is on."""
 
     def __init__(self, objectives: Sequence[Objective]) -> None:
         self._objectives = objectives
@@ -77,8 +80,8 @@ class ProcessCounts:
         return self._rows.setdefault(number, [0.0] * (OWN + 2 * len(self._objectives)))
 
 
-class StageCounts:
-    """All processes' counts of one stage."""
+class ProbeSlices:
+    """All processes', of one stage."""
 
     def __init__(self, stage: Stage, objectives: int) -> None:
         self._length = slice_length(stage.load)
@@ -112,14 +115,16 @@ class StageCounts:
     def requests(self, first: int, last: int) -> int:
         return round(sum(row[SCHEDULED] for row in self._rows[first:last]))
 
-    def shown(self, first: int, last: int) -> Counts:
+    def shown(self, first: int, last: int) -> ProbeOutcomes:
         """What slices `first` to `last` (excluded) have shown."""
         rows = self._rows[first:last]
         missed, slow = (
             [[round(row[k]) for row in rows] for k in range(OWN + offset, self._width, 2)] for offset in (0, 1)
         )
         stay = sum(row[IN_FLIGHT] for row in rows) / max(1.0, sum(row[ENDED] for row in rows))
-        return Counts([round(row[SCHEDULED]) for row in rows], missed, slow, stay, len(rows) * self._length / SECOND)
+        return ProbeOutcomes(
+            [round(row[SCHEDULED]) for row in rows], missed, slow, stay, len(rows) * self._length / SECOND
+        )
 
     def _reach(self, slices: int) -> None:
         while len(self._rows) < slices:

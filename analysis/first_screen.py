@@ -1,0 +1,206 @@
+"""The first screen of report, plan and compare: answer, a row for each candidate, trade-off, and how sure it is.
+
+It sets what the comparison, the plans and the costs say, and computes none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from analysis.compare.capacity import SloCapacity, load_text
+from analysis.compare.comparison import Comparison
+from analysis.compare.engine_runs import EngineRuns, engine_runs_of
+from analysis.console import TextTable, print_table
+from analysis.plan.planned import PlannedReplicas
+from analysis.plan.prices import dollars
+from analysis.report.costs import Costs
+from analysis.summary.run_summary import RunSummary
+from records.formatting import MISSING, counted, format_seconds
+from records.rules import MARGIN
+
+NAMED = 2  # candidates that a sentence names
+MILLION = "per 1M tokens"  # at each one's own capacity, not at the peak
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What could be deployed. `per_million` is the cost of a million output tokens in US dollars at its capacity."""
+
+    name: str
+    engine: EngineRuns
+    capacity: SloCapacity | None
+    planned: PlannedReplicas | None = None
+    per_million: float | None = None
+
+    @property
+    def tpot(self) -> float | None:
+        """The median time per token in seconds, as measured at the highest load within the objectives."""
+        stage = None if self.capacity is None else self.capacity.stage
+        return None if stage is None else self.engine.value(stage, "tpot", "p50")
+
+    @property
+    def cost(self) -> float | None:
+        """Dollars a month, or without a price replicas."""
+        if self.planned is None or self.planned.month is None:
+            return None if self.planned is None else self.planned.count
+        return self.planned.month
+
+
+@dataclass(frozen=True, slots=True)
+class FirstScreen:
+    """`table` has a row for each candidate; `sentences` are (heading, sentence). Both are empty where nothing was asked
+    for."""
+
+    answer: str
+    table: TextTable | None
+    sentences: tuple[tuple[str, str], ...]
+
+
+def candidates_of(
+    comparison: Comparison,
+    summaries: Sequence[RunSummary],
+    planned: Sequence[PlannedReplicas] = (),
+    costs: Costs | None = None,
+) -> list[Candidate]:
+    """The engines of a comparison, the best first; where replicas were planned, in the order of those."""
+    engines = {engine.label: engine for engine in engine_runs_of(summaries)}
+    replicas = {each.engine: each for each in planned}
+    million = {} if costs is None else {cost.engine: cost.cost.value for cost in costs.engines}
+    return [
+        Candidate(label, engines[label], comparison.capacity(label), replicas.get(label), million.get(label))
+        for label in (replicas or comparison.engines)
+    ]
+
+
+def first_screen(answer: str, candidates: Sequence[Candidate]) -> FirstScreen:
+    """`candidates`: the best first."""
+    table = _table(candidates)
+    sentences = {} if table is None else {"trade-off": _trade_off(candidates), "how sure": _how_sure(candidates)}
+    return FirstScreen(answer, table, tuple((name, text) for name, text in sentences.items() if text))
+
+
+def _table(candidates: Sequence[Candidate]) -> TextTable | None:
+    columns: dict[str, list[str]] = {}
+    capacities = [each.capacity for each in candidates if each.capacity is not None]
+    planned = [each.planned for each in candidates if each.planned is not None]
+    if capacities:
+        columns[f"{capacities[0].unit} within the SLO"] = [within(each.capacity, " missed") for each in candidates]
+    if planned:
+        columns[f"replicas for {planned[0].peak}"] = [_count(each.planned) for each in candidates]
+    if any(each.month is not None for each in planned):
+        columns["a month"] = [_month(each.planned) for each in candidates]
+    if any(each.per_million is not None for each in candidates):
+        costs = [each.per_million for each in candidates]
+        columns[MILLION] = [MISSING if cost is None else dollars(cost) for cost in costs]
+    if not columns:
+        return None
+    notes = []
+    if capacities:
+        slo, them = capacities[0].slo, capacities[0].them
+        notes.append(f"SLO: {slo}; in brackets the lowest measured load that misses {them}.")
+    if any(each.count is not None for each in planned):
+        notes.append("Replicas: what half of the simulated futures need, and what 99 % of them need, in brackets.")
+    if not all(each.reliable for each in planned):
+        notes.append("*: not reliable.")
+    whole = {"engine": [each.name for each in candidates]} | columns
+    return TextTable("", tuple(whole), tuple(zip(*whole.values(), strict=True)), (0,), " ".join(notes))
+
+
+def within(capacity: SloCapacity | None, missed: str = "") -> str:
+    """`14 (20)`: 14 meet the objectives, and 20 do not."""
+    if capacity is None or (capacity.met is None and capacity.missed is None):
+        return MISSING
+    if capacity.met is None:
+        return f"< {load_text(capacity.missed)}"
+    met = load_text(capacity.met)
+    return f"≥ {met}" if capacity.missed is None else f"{met} ({load_text(capacity.missed)}{missed})"
+
+
+def _count(planned: PlannedReplicas | None) -> str:
+    if planned is None or planned.count is None:
+        return MISSING
+    high = "no bound" if planned.high is None else planned.high
+    spares = f" + {planned.spares}" if planned.spares else ""
+    return f"{planned.count - planned.spares} [{planned.low}, {high}]{spares}{_star(planned)}"
+
+
+def _month(planned: PlannedReplicas | None) -> str:
+    return MISSING if planned is None or planned.month is None else f"{dollars(planned.month)}{_star(planned)}"
+
+
+def _star(planned: PlannedReplicas) -> str:
+    return "" if planned.reliable else "*"
+
+
+def _trade_off(candidates: Sequence[Candidate]) -> str:
+    """What the best one costs less or holds more, and what its users get for it: against the first that is faster, else
+    the next. Of one candidate, what a replica fewer would mean."""
+    best, *others = candidates
+    if not others:
+        return "" if best.planned is None else best.planned.trade_off
+    faster = [each for each in others if each.tpot and best.tpot and best.tpot >= each.tpot * MARGIN]
+    other = (faster or others)[0]
+    lead = _lead(best, other)
+    if not lead or not best.tpot or not other.tpot:
+        return f"{lead}." if lead else ""
+    ours, theirs = format_seconds(best.tpot), format_seconds(other.tpot)
+    if faster:
+        return f"{lead}, but at capacity a token takes {ours}, with {other.name} {theirs} (TPOT p50)."
+    if other.tpot >= best.tpot * MARGIN:
+        return f"{lead}, and at capacity a token takes {ours}, with {other.name} {theirs} (TPOT p50)."
+    return f"{lead}; at capacity a token takes about as long with both ({ours} and {theirs}, TPOT p50)."
+
+
+def _lead(best: Candidate, other: Candidate) -> str:
+    if best.planned is not None and other.planned is not None and best.cost is not None and other.cost is not None:
+        more = other.cost - best.cost
+        if best.planned.month is None:
+            return f"{best.name} needs {_fewer(round(more))} {other.name}"
+        cost = f"costs {dollars(more)} a month less than" if more > 0 else "costs as much as"
+        return f"{best.name} {cost} {other.name}"
+    held = [None if each.capacity is None else each.capacity.met for each in (best, other)]
+    if best.capacity is None or held[0] is None or held[1] is None:
+        return ""
+    more_held = f"more {best.capacity.unit} than" if held[0] > held[1] else f"as many {best.capacity.unit} as"
+    return f"{best.name} holds {more_held} {other.name}"
+
+
+def _fewer(replicas: int) -> str:
+    return f"{counted(replicas, 'replica')} fewer than" if replicas else "as many replicas as"
+
+
+def _how_sure(candidates: Sequence[Candidate]) -> str:
+    """How much was measured, and of the first ones what is undecided and how far their plans are off."""
+    runs = sorted({len(each.engine.runs) for each in candidates})
+    requests = sum(stage.requests for each in candidates for stage in each.engine.stages)
+    each_has = f"{' to '.join(map(str, runs))} run{'' if runs == [1] else 's'}" + (" of each" * (len(candidates) > 1))
+    parts = [f"{counted(requests, 'request')} measured in {each_has}"]
+    for candidate in candidates[:NAMED]:
+        name = f"{candidate.name}: " if len(candidates) > 1 else ""
+        if candidate.capacity is not None and candidate.capacity.between:
+            parts.append(f"{name}{candidate.capacity.between}")
+        if candidate.planned is not None and candidate.planned.how_sure:
+            parts.append(f"{name}{candidate.planned.how_sure}")
+    return f"{'; '.join(parts)}."
+
+
+def print_first_screen(console: Console, screen: FirstScreen) -> None:
+    console.print(Text(screen.answer, style="bold"))
+    console.print()
+    if screen.table is None:
+        return
+    print_table(console, replace(screen.table, caption=""), (MILLION,))
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for heading, sentence in screen.sentences:
+        grid.add_row(heading, Text(sentence))
+    console.print(grid)
+    if screen.table.caption:
+        console.print(Text(screen.table.caption, style="dim"))
+    console.print()

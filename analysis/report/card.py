@@ -1,0 +1,132 @@
+"""The share card: the answer, one chart, and what the numbers came from, as one SVG that needs no other file.
+
+enginebench report RUNS -o card.svg
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from markupsafe import escape
+
+from analysis.report.axis import axis_of
+from analysis.report.contents import Report
+from analysis.report.figures import figures_of
+from analysis.report.palette import styles_of, variables
+from analysis.report.sections import screen_of
+from analysis.summary.run_summary import RunSummary
+from records.formatting import counted, format_bytes, in_words
+
+WIDTH, HEIGHT, MARGIN = 1200, 675, 48  # pixels: 16:9, as services crop pictures of links
+CHART = 600  # pixels of its width
+BOTTOM = 76  # pixels of the lines that name command, commit and records
+FONT = "Helvetica Neue, Helvetica, Arial, sans-serif"
+DIGITS = 16  # of the hash
+
+
+def card(report: Report) -> str:
+    screen = screen_of(report)
+    colours = variables("light")
+    size = next(size for size in (34, 26, 20) if size == 20 or len(_wrapped(screen.answer, size)) <= 3)
+    lines = _wrapped(screen.answer, size)[:5]
+    parts = [_text(line, MARGIN, 76 + index * size * 1.25, size, "ink", bold=True) for index, line in enumerate(lines)]
+    top = 76 + len(lines) * size * 1.25
+    parts += _chart(report, top)
+    left = 2 * MARGIN + CHART
+    room = round(1.8 * (WIDTH - left - MARGIN) / 17)
+    at = top + 24
+    for heading, sentence in [*screen.sentences, *_setup(report.runs)]:
+        parts.append(_text(heading, left, at, 14, "muted"))
+        for line in textwrap.wrap(sentence, room)[:4]:
+            at += 22
+            parts.append(_text(line, left, at, 17, "ink"))
+        at += 34
+    for index, line in enumerate(_provenance(report.runs)):
+        parts.append(_text(line, MARGIN, HEIGHT - 46 + 20 * index, 13, "muted", mono=True))
+    body = "\n".join(parts)
+    drawing = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}">\n'
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="var(--page)"/>\n{body}\n</svg>\n'
+    )
+    # Not every program that shows an SVG knows variables of CSS.
+    return re.sub(r"var\(--([\w-]+)\)", lambda match: colours[match[1]], drawing)
+
+
+def _wrapped(answer: str, size: int) -> list[str]:
+    return textwrap.wrap(answer, round(1.65 * (WIDTH - 2 * MARGIN) / size))
+
+
+def _text(text: str, x: float, y: float, size: int, colour: str, bold: bool = False, mono: bool = False) -> str:
+    font = "ui-monospace, Menlo, Consolas, monospace" if mono else FONT
+    weight = ' font-weight="650"' if bold else ""
+    return (
+        f'<text x="{x:g}" y="{y:g}" font-size="{size}" font-family="{font}" fill="var(--{colour})"{weight}>'
+        f"{escape(text)}</text>"
+    )
+
+
+def _chart(report: Report, top: float) -> list[str]:
+    """The first figure of the page, or the p99 of its metric, with its legend."""
+    figures = figures_of(report.runs, report.comparison, axis_of(report.runs), report.decision.laws)
+    if not figures:
+        return []
+    metric = figures[0].key.rpartition("-")[0]
+    figure = next((each for each in figures if each.key == f"{metric}-p99"), figures[0])
+    parts, left = [], float(MARGIN)
+    parts.append(_text(figure.title.partition(":")[0], MARGIN, top + 24, 17, "ink", bold=True))
+    styles = styles_of(run.label for run in report.runs)
+    for name in figure.legend:
+        parts.append(f'<circle cx="{left + 5:g}" cy="{top + 47:g}" r="5" fill="{styles[name].colour}"/>')
+        parts.append(_text(name, left + 16, top + 52, 15, "ink"))
+        left += 40 + 8.5 * len(name)
+    svg = str(figure.chart.svg)
+    found = re.search(r'viewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"', svg)
+    room = HEIGHT - BOTTOM - (top + 66)
+    scale = 1.0 if found is None else min(CHART / float(found[1]), room / float(found[2]))
+    inner = re.sub(r"^<svg[^>]*>|</svg>\s*$", "", svg.strip())
+    return [*parts, f'<g transform="translate({MARGIN} {top + 66:g}) scale({scale:.4f})">{inner}</g>']
+
+
+def _setup(summaries: Sequence[RunSummary]) -> list[tuple[str, str]]:
+    """Hardware, model and how much was measured."""
+    hosts = []
+    for run in summaries:
+        gpus = [str(gpu.get("name")) for gpu in run.host.get("gpus") or () if isinstance(gpu, dict)]
+        memory = run.host.get("memory")
+        machine = [run.host.get("cpu"), f"{run.host['cores']} cores" if run.host.get("cores") else None, *gpus]
+        machine += [format_bytes(memory)] if isinstance(memory, int) else []
+        hosts.append(", ".join(str(part) for part in machine if part))
+    models = [run.model for run in summaries if run.model]
+    requests = sum(stage.requests for run in summaries for stage in run.stages)
+    measured = f"{counted(requests, 'request')} in {counted(len(summaries), 'run')}, {summaries[0].started_at[:10]}"
+    facts = {"hardware": in_words(_distinct(hosts)), "model": in_words(_distinct(models)), "measured": measured}
+    return [(name, fact) for name, fact in facts.items() if fact]
+
+
+def _distinct(values: Sequence[str]) -> list[str]:
+    return [value for value in dict.fromkeys(values) if value]
+
+
+def _provenance(summaries: Sequence[RunSummary]) -> list[str]:
+    """The command, the commit, and the hash of the records."""
+    command = shlex.join(summaries[0].command)
+    commits = _distinct([str(run.commit or "") for run in summaries])
+    commit = f"commit {in_words([each[:12] for each in commits])}" if commits else "no commit"
+    records = f"records sha256 {records_hash([run.folder for run in summaries])[:DIGITS]}"
+    return [textwrap.shorten(command, 140, placeholder=" …"), f"{records} · {commit} · enginebench"]
+
+
+def records_hash(folders: Sequence[Path]) -> str:
+    """As `cat RUN/requests*.jsonl … | sha256sum` has it, with the runs in the order of their names."""
+    digest = hashlib.sha256()
+    for folder in sorted(folders, key=lambda path: path.name):
+        for path in sorted(folder.glob("requests*.jsonl")):
+            with path.open("rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,65 @@
+"""Locust's own statistics of the requests: what its page shows.
+
+Each request counts once, with its end-to-end time, and in a row for each metric that is shown live, which is not part
+of Aggregated. The numbers are rounded and for watching only; reports are computed from the records.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from locust.env import Environment
+
+from loadtests.harness.live.counts import AT_A_TIME
+from records.metrics import BY_NAME, REQUEST_METRICS
+from records.request import RequestRecord
+from records.stage import SECOND
+
+ROWS = tuple((metric, metric.title.partition(" (")[0]) for metric in REQUEST_METRICS if metric.shown.live)
+MILLISECONDS = 1e3  # Locust counts in them
+
+
+class RequestFailed(Exception):
+    """What Locust's page lists under Failures: of few kinds, so that a million failures make few entries."""
+
+
+class LocustStatistics:
+    """Of one process. `enter` has to be called now and then, and `close` at the end."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._ended: deque[tuple[str, RequestRecord, int]] = deque()
+
+    def request_ended(self, path: str, record: RequestRecord, answer_bytes: int) -> None:
+        if record.outcome != "cut_off":  # stopped by the end of the run: neither success nor failure
+            self._ended.append((path, record, answer_bytes))
+
+    def enter(self) -> bool:
+        """Some of the requests that have ended; whether there are more."""
+        for _ in range(AT_A_TIME):
+            if not self._ended:
+                return False
+            self._enter(*self._ended.popleft())
+        return True
+
+    def close(self) -> None:
+        while self.enter():
+            pass
+
+    def _enter(self, path: str, record: RequestRecord, answer_bytes: int) -> None:
+        failure = None
+        if record.outcome == "ok":
+            for metric, title in ROWS:
+                if (seconds := metric.of(record)) is not None:
+                    self._environment.stats.get(path, title).log(seconds * MILLISECONDS, 0)  # type: ignore[arg-type]  # it rounds
+        else:
+            failure = RequestFailed(" ".join(filter(None, (record.outcome, str(record.status or "")))))
+        e2e = BY_NAME["e2e"].of(record)
+        self._environment.events.request.fire(  # type: ignore[no-untyped-call]
+            request_type="POST",
+            name=path,
+            response_time=((record.t_end - record.t_sched) / SECOND if e2e is None else e2e) * MILLISECONDS,
+            response_length=answer_bytes,
+            exception=failure,
+            context={},
+        )

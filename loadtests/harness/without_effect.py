@@ -1,0 +1,93 @@
+"""Which settings have no effect beside others. They are refused, so that no run is believed to have used them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from loadtests.harness.client.dialects.registry import DIALECTS
+from loadtests.harness.scenario import Scenario
+from settings.schema import UserMistake, settings_of
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutEffect:
+    """`settings` have none in a scenario where `when` holds; `words` say so after "has no effect"."""
+
+    settings: tuple[str, ...]
+    when: Callable[[Scenario], object]
+    words: str
+
+
+def _is_open(scenario: Scenario) -> bool:
+    return bool(scenario.rate) or scenario.by == "rate" or (bool(scenario.trace) and not _searches(scenario))
+
+
+def _searches(scenario: Scenario) -> bool:
+    return scenario.by != "stages" or scenario.grow_seconds is not None
+
+
+def _in_conversations(scenario: Scenario) -> bool:
+    return scenario.turns.kind != "fixed" or scenario.turns.a > 1
+
+
+PLAN = ("stages", "rate", "stage_seconds", "stage_requests", "warm_up", "isolate")
+PROMPTS = ("prompt_tokens", "lengths_from", "shared_prefix_tokens", "classes", "turns", "turn_tokens")
+RULES = (
+    WithoutEffect(("at",), lambda s: s.command is None, "without --command"),
+    WithoutEffect(("trace_as",), lambda s: not s.trace, "without --trace"),
+    WithoutEffect(
+        ("search_range", "search_precision", "search_seconds"),
+        lambda s: s.by == "stages",
+        "without --by rate, users or agents",
+    ),
+    WithoutEffect(("by", *PLAN), lambda s: s.grow_seconds is not None, "with --grow-seconds"),
+    WithoutEffect(PLAN, lambda s: s.by != "stages", "in a search for capacity (--by), which chooses its loads"),
+    WithoutEffect(
+        ("trace",), lambda s: _searches(s) and s.by != "rate", "where users ask: it has arrivals, for --rate or alone"
+    ),
+    WithoutEffect(
+        ("stages", "stage_seconds", "stage_requests", "isolate"),
+        lambda s: s.trace and not s.rate and not _searches(s),
+        "with a trace that is played at its own times",
+    ),
+    WithoutEffect(
+        ("stage_seconds",),
+        lambda s: all(step.seconds is not None for step in s.rate or s.stages),
+        "where every stage has a length of its own",
+    ),
+    WithoutEffect(
+        ("arrivals",), lambda s: not (s.rate or s.by == "rate"), "without requests per second: --rate, or --by rate"
+    ),
+    WithoutEffect(("max_in_flight",), lambda s: not _is_open(s), "without an open loop: --rate, --by rate or --trace"),
+    WithoutEffect(
+        ("think_time", "pause_after_failure", "turns", "turn_tokens"),
+        _is_open,
+        "in an open loop, whose requests do not wait for one another",
+    ),
+    WithoutEffect(("turn_tokens",), lambda s: not _in_conversations(s), "without conversations: --turns"),
+    WithoutEffect((*PROMPTS, "prompt_kind"), lambda s: s.dataset, "with --dataset, which has the prompts"),
+    WithoutEffect(
+        (*PROMPTS, "output_tokens", "dataset"), lambda s: s.trace, "with --trace, which has the lengths of its requests"
+    ),
+    WithoutEffect(("prompt_tokens", "output_tokens"), lambda s: s.lengths_from, "with --lengths-from"),
+    WithoutEffect(("shared_prefix_tokens",), lambda s: s.prompt_kind == "ids", "with --prompt-kind ids"),
+)
+
+
+def check_effects(defaults: Scenario, scenario: Scenario) -> None:
+    """`scenario` is `defaults` with what was given. Raises `UserMistake` for a setting that was given in vain."""
+    flags = {one.name: one.flag for one in settings_of(Scenario)}
+    for name, words in _in_vain(scenario):
+        if getattr(scenario, name) != getattr(defaults, name):
+            raise UserMistake(f"{flags[name]} has no effect {words}: leave it out.")
+
+
+def _in_vain(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    for rule in RULES:
+        if rule.when(scenario):
+            yield from ((name, rule.words) for name in rule.settings)
+    dialect = DIALECTS[scenario.endpoint]
+    for option in scenario.sampling.options:
+        if not dialect.takes(option):
+            yield option, f"with --endpoint {scenario.endpoint}, whose API has no such option"

@@ -1,0 +1,242 @@
+"""`enginebench quick` against real servers whose law is known."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from analysis.summary.loading import summaries_of
+from analysis.summary.run_summary import RunSummary
+from enginebench import app
+from loadtests.harness.command.contenders import Contender
+from records.files import read_meta
+from records.view import Estimate
+from studies.quick.command import next_command
+from studies.quick.discovery import FoundServer
+from tests.support.loadtests.run_command import ENVIRONMENT
+from tests.support.servers.served import Served, served
+
+# Four requests at a time, of 32 tokens on average, so of 1.2 s: of N users each waits (N - 4)/4 · 1.2 s for a place.
+PLACES, TPOT, TOKENS, LIMIT = 4, 0.0375, 32, 0.6
+CROSSING = PLACES * (1 + LIMIT / (TPOT * TOKENS))
+LAW = (f"tpot={TPOT}", f"concurrency={PLACES}")
+SLO = ("--slo", f"ttft_p95={LIMIT}")
+QUICK = [sys.executable, "-m", "enginebench", "quick"]
+
+
+@dataclass(frozen=True)
+class Told:
+    code: int
+    stdout: str
+    stderr: str
+    run: Path
+
+    @property
+    def summary(self) -> RunSummary:
+        (summary,) = summaries_of([str(self.run)], self.run.parent)
+        return summary
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Served]:
+    with served(*LAW) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def told(server: Served, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """Longer than a minute: on a busy machine starting takes long."""
+    runs = tmp_path_factory.mktemp("runs")
+    command = [*QUICK, server.url, *SLO, "--seconds", "90", "--runs", str(runs)]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=300)
+    (run,) = runs.iterdir()
+    return Told(done.returncode, done.stdout, done.stderr, run)
+
+
+def test_users_grow_until_the_objective_is_missed_and_the_bracket_holds_the_crossing(told: Told) -> None:
+    assert told.code == 0, told.stderr
+    stages = read_meta(told.run).stages
+    assert [stage.plan.load.value for stage in stages[:3]] == [1, 2, 4]
+    assert not any(stage.plan.brief for stage in stages[-1:]), "the last ones are longer"
+    found = re.search(r"(\d+) users? get[^,]*, (\d+) no longer \(", told.stdout)
+    assert found is not None, told.stdout
+    held, missed = int(found[1]), int(found[2])
+    assert PLACES <= held <= CROSSING <= missed <= 2 * PLACES
+    assert ": above" in told.stdout
+    assert "waiting for admission" in told.stdout
+
+
+def test_the_verdict_stands_before_the_chart_and_the_report_and_the_next_command_after_it(told: Told) -> None:
+    order = ["One user: first token after", "get their first token within", "80 users: about", "own error"]
+    order += [
+        "TTFT (user) p95, limit 600 ms",
+        "users\n",
+        f"Report: {told.run / 'report.html'}",
+        "Next: enginebench run",
+    ]
+    places = [told.stdout.index(text) for text in order]
+    assert places == sorted(places)
+    assert (told.run / "report.html").is_file()
+    assert max(map(len, told.stdout.partition("TTFT (user)")[2].partition("Report")[0].splitlines())) <= 80
+    assert f"Testing {read_meta(told.run).url}." in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_one_user_is_as_fast_as_the_law(told: Told) -> None:
+    found = re.search(r"then (?:about )?([\d.]+) tokens/s", told.stdout)
+    assert found is not None
+    assert float(found[1]) == pytest.approx(1 / TPOT, rel=0.1)
+
+
+def test_replicas_follow_from_the_bracket(told: Told) -> None:
+    found = re.search(r"80 users: about (?:(\d+) (?:or|to) )?(\d+) replicas", told.stdout)
+    assert found is not None
+    least, most = int(found[1] or found[2]), int(found[2])
+    assert least <= 80 / (CROSSING - 1), "one user fewer than that is held"
+    assert most >= 80 / CROSSING
+
+
+def test_a_load_that_was_looked_at_briefly_counts_once(told: Told) -> None:
+    loads = [stage.load for stage in told.summary.stages]
+    assert len(loads) == len(set(loads)) < len(read_meta(told.run).stages)
+    assert not any("#" in stage.label for stage in told.summary.stages)
+
+
+def test_its_numbers_agree_with_those_of_concurrent_on_the_same_server(
+    told: Told, server: Served, tmp_path: Path
+) -> None:
+    run = [sys.executable, "-m", "enginebench", "run", "concurrent", "--url", server.url, *SLO, "--stages", "1,8"]
+    asked = ["--prompt-tokens", "uniform:48-80", "--output-tokens", "uniform:24-40", "--stage-seconds", "12"]
+    subprocess.run([*run, *asked, "--runs", str(tmp_path), "--allow-invalid"], capture_output=True, env=ENVIRONMENT)
+    (folder,) = tmp_path.glob("*-*")
+    (concurrent,) = summaries_of([str(folder)], tmp_path)
+    for label in ("1 user", "8 users"):
+        ours, theirs = told.summary.at(label), concurrent.at(label)
+        assert ours is not None
+        assert theirs is not None
+        for name, statistic in (("tpot", "p50"), ("throughput", "value"), ("ttft_user", "p50")):
+            if (label, name) != ("1 user", "ttft_user"):  # a few milliseconds, which is what a busy machine adds
+                assert_agree(ours.estimate(name, statistic), theirs.estimate(name, statistic))
+
+
+def assert_agree(one: Estimate, other: Estimate) -> None:
+    """Their intervals overlap; what has none is rough."""
+    (low, high), (other_low, other_high) = map(interval, (one, other))
+    assert low <= other_high, (one, other)
+    assert other_low <= high, (one, other)
+
+
+def interval(estimate: Estimate) -> tuple[float, float]:
+    assert estimate.value is not None
+    rough = 0.15 * estimate.value
+    low = estimate.value if estimate.low is None else estimate.low
+    high = estimate.value if estimate.high is None else estimate.high
+    return low - rough, high + rough
+
+
+def test_the_next_command_asks_the_same_and_works_when_it_is_pasted(told: Told, tmp_path: Path) -> None:
+    command = told.stdout.splitlines()[-1].removeprefix("Next: ")
+    words = shlex.split(command)
+    assert words[:5] == ["enginebench", "run", "capacity", "--by", "users"]
+    assert f"ttft_p95={LIMIT}" in words
+    assert "--output-tokens=uniform:24-40" in words
+    pasted = [sys.executable, "-m", *words, "--search-seconds", "3", "--runs", str(tmp_path)]
+    done = subprocess.run(pasted, capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
+    (folder,) = tmp_path.glob("*-*")
+    meta = read_meta(folder)
+    assert meta.search is not None, done.stderr
+    assert meta.search.objectives == (f"ttft_p95={LIMIT}",)
+    assert meta.workload["prompt_tokens"] == told.summary.workload["prompt_tokens"]
+
+
+def test_of_an_engine_that_was_served_the_next_command_serves_it_again(told: Told) -> None:
+    contender = Contender("scripted engine", engine="fake", options=("ttft=0.04", "concurrency=2"), model="a model")
+    words = shlex.split(next_command(contender, told.summary))
+    assert words[5:13] == ["--engine", "fake", "-o", "ttft=0.04", "-o", "concurrency=2", "--model", "a model"]
+
+
+def test_without_a_server_the_scripted_engine_is_served_and_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("studies.quick.discovery.find_server", lambda: None)
+    done = CliRunner().invoke(app, ["quick", "--seconds", "20", "--runs", str(tmp_path)], env={"COLUMNS": "80"})
+    assert done.exit_code == 0, done.output
+    assert done.stderr.startswith("No server listens on this machine at the ports 8000, 30000, 8080, 11434, 1234, so")
+    assert "One user: first token after" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("Next: enginebench run capacity --by users --engine fake -o ttft=")
+    (run,) = tmp_path.iterdir()
+    assert read_meta(run).label == "scripted engine"
+
+
+def test_the_server_that_is_found_is_named(server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = FoundServer(server.url, "vLLM's port", ("first", "second"))
+    monkeypatch.setattr("studies.quick.discovery.find_server", lambda: found)
+    done = CliRunner().invoke(app, ["quick", "--model", "none such", "--runs", str(tmp_path)])
+    assert done.exit_code == 2
+    assert f"Testing {server.url} (vLLM's port), model none such." in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_gives_the_verdict_so_far_and_leaves_no_process_behind(server: Served, tmp_path: Path) -> None:
+    process = started(server.url, tmp_path)
+    until(process, lambda: any(sum(stage.end is not None for stage in stages) > 1 for stages in stages_of(tmp_path)))
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert any("locust" in child.cmdline() for child in children)
+    stdout, stderr = interrupted(process)
+    assert process.returncode == 2
+    assert "stopped: this is what there is so far" in stderr
+    assert "One user: first token after" in stdout
+    assert "Report: " in stdout
+    assert "Traceback" not in stderr
+    assert psutil.wait_procs(children, timeout=30)[1] == []
+
+
+def test_ctrl_c_before_anything_was_measured_is_a_sentence(server: Served, tmp_path: Path) -> None:
+    process = started(server.url, tmp_path)
+    until(process, lambda: bool(psutil.Process(process.pid).children()))  # the scenario is being checked
+    stdout, stderr = interrupted(process)
+    assert process.returncode == 2
+    assert stdout == ""
+    assert "Traceback" not in stderr
+    assert stderr.splitlines()[-1].startswith("stopped")
+
+
+def started(url: str, runs: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*QUICK, url, *SLO, "--seconds", "90", "--runs", str(runs)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+        start_new_session=True,
+    )
+
+
+def stages_of(runs: Path) -> list[tuple]:  # type: ignore[type-arg]
+    return [read_meta(meta.parent).stages for meta in runs.glob("*/meta.json")]
+
+
+def until(process: subprocess.Popen[str], condition: object, seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def interrupted(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """As a terminal does it: all processes of the foreground get it."""
+    os.killpg(process.pid, signal.SIGINT)
+    return process.communicate(timeout=90)

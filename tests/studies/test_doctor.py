@@ -1,0 +1,80 @@
+"""`enginebench doctor`: what a person reads, and which command comes next."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import engines.machine.doctor
+from enginebench import app
+from engines.machine.cuda import Check
+from studies.doctor import next_command
+from studies.quick.discovery import FoundServer
+
+NO_GPU, GPU = Check("GPU", False, "no driver", "Buy one."), Check("GPU", True, "H100, 80 GB")
+SERVER = FoundServer("http://127.0.0.1:8000", "vLLM's port", ("smollm2",))
+
+
+def ask(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["doctor", *arguments], env={"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"})
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+@pytest.fixture(autouse=True)
+def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("studies.quick.discovery.find_server", lambda: None)
+
+
+def test_doctor_says_what_is_there_and_what_to_do() -> None:
+    shown = ask()
+    for line in ("Python", "CPU cores", "Memory", "Disk for models", "Packages", "GPU", "Kernel receive stamps"):
+        assert line in shown
+    assert "enginebench works here; " in shown
+    assert shown.splitlines()[-1].startswith("Next: enginebench ")
+
+
+def test_doctor_as_json_has_a_remedy_for_whatever_is_missing() -> None:
+    checks = json.loads(ask("--json"))
+    assert {check["name"] for check in checks} >= {"Engine transformers", "Engine mistralrs", "Open files", "cargo"}
+    assert all(check["remedy"] for check in checks if not check["ok"])
+
+
+@pytest.mark.parametrize(
+    ("checks", "code", "last"),
+    [
+        pytest.param([NO_GPU], 0, "Next: enginebench quick", id="optional"),
+        pytest.param(
+            [Check("Python", False, "2.7", "Newer.", required=True)],
+            2,
+            "enginebench cannot work here until this is fixed: Python.",
+            id="required",
+        ),
+    ],
+)
+def test_doctor_fails_only_where_the_tool_cannot_work(
+    checks: list[Check], code: int, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines.machine.doctor, "examine", lambda: checks)
+    shown = ask(code=code)
+    assert checks[0].remedy in shown
+    assert shown.splitlines()[-1] == last
+    assert ("1 optional item missing." in shown) == (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("checks", "server", "lacks", "command"),
+    [
+        pytest.param([NO_GPU], SERVER, None, "enginebench quick http://127.0.0.1:8000", id="a server listens"),
+        pytest.param([GPU], SERVER, None, "enginebench quick http://127.0.0.1:8000", id="beside a GPU too"),
+        pytest.param([NO_GPU], None, None, "enginebench quick", id="no GPU"),
+        pytest.param([GPU], None, "not installed", "enginebench engines install vllm", id="a GPU"),
+        pytest.param([GPU], None, None, "enginebench run concurrent --engine vllm", id="a GPU and vLLM"),
+    ],
+)
+def test_the_command_to_run_next(
+    checks: list[Check], server: FoundServer | None, lacks: str | None, command: str
+) -> None:
+    assert next_command(checks, server, lambda engine: lacks) == command
