@@ -1,0 +1,89 @@
+from pathlib import Path
+
+import pytest
+
+from studies.study.cells import cells_of
+from studies.study.folder import (
+    CELLS,
+    SITTINGS,
+    CellRecord,
+    NotAStudy,
+    Sitting,
+    StudyFacts,
+    append_line,
+    load_study,
+    write_facts,
+)
+from studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart
+
+GRID = Grid(
+    title="Small",
+    baseline="a",
+    models=(StudyModel("m", "m"),),
+    engines=(StudyEngine("a", "fake"), StudyEngine("b", "fake")),
+    parts=(StudyPart("users", "load", "concurrent", seconds=50),),
+    repeats=2,
+)
+FACTS = StudyFacts(
+    name="small", variants=("quick",), grid=GRID, command=("enginebench", "study"), commit=None, started_at="", host={}
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_facts(tmp_path, FACTS)
+    return tmp_path
+
+
+def ended(cell: str, outcome: str = "done", seconds: float = 1.0, **more: str) -> CellRecord:
+    return CellRecord(cell=cell, outcome=outcome, started_at="", seconds=seconds, **more)  # type: ignore[arg-type]
+
+
+def test_a_study_is_read_as_it_was_written(folder: Path) -> None:
+    append_line(folder / SITTINGS, Sitting(started_at="", command=(), commit=None, host={}, versions={}, budget=60))
+    append_line(folder / CELLS, ended("users.m.a.1", seconds=20, path="runs/users.m.a.1"))
+    append_line(folder / CELLS, ended("users.m.b.1", "skipped", 0.1, reason="b is not installed."))
+    study = load_study(folder)
+    assert study.facts == FACTS
+    assert [sitting.budget for sitting in study.sittings] == [60]
+    assert [state.cell for state in study.cells] == list(cells_of(GRID))
+    assert [state.outcome for state in study.cells] == ["done", "skipped", "left", "left"]
+    assert study.result(study.cells[0]) == folder / "runs/users.m.a.1"
+    assert study.cells[1].reason == "b is not installed."
+
+
+def test_what_is_left_is_expected_to_take_what_its_like_took(folder: Path) -> None:
+    assert [state.expected for state in load_study(folder).cells] == [50] * 4
+    append_line(folder / CELLS, ended("users.m.a.1", seconds=20))
+    append_line(folder / CELLS, ended("users.m.b.1", "failed", seconds=3))
+    assert [state.expected for state in load_study(folder).cells] == [20] * 4
+    append_line(folder / CELLS, ended("users.m.b.1", seconds=40))
+    assert {state.cell.id: state.expected for state in load_study(folder).cells} == {
+        "users.m.a.1": 20,
+        "users.m.b.1": 40,
+        "users.m.a.2": 20,
+        "users.m.b.2": 40,
+    }
+
+
+def test_of_several_lines_the_last_counts_until_one_is_done(folder: Path) -> None:
+    for outcome in ("skipped", "failed", "done", "failed"):
+        append_line(folder / CELLS, ended("users.m.a.1", outcome))
+    assert load_study(folder).cells[0].outcome == "done"
+
+
+def test_a_line_that_was_cut_off_is_no_line(folder: Path) -> None:
+    append_line(folder / CELLS, ended("users.m.a.1"))
+    with (folder / CELLS).open("ab") as file:
+        file.write(b'{"cell":"users.m.b.1","outco')
+    assert [state.outcome for state in load_study(folder).cells].count("done") == 1
+    append_line(folder / CELLS, ended("users.m.b.1"))
+    assert [state.outcome for state in load_study(folder).cells].count("done") == 2
+
+
+def test_another_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotAStudy, match=r"has no study\.json"):
+        load_study(tmp_path)
+    (tmp_path / "study.json").write_text("{")
+    with pytest.raises(NotAStudy, match="cannot be understood"):
+        load_study(tmp_path)
