@@ -9,6 +9,9 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
 WORKERS ?= 6
+# Processes that run side by side starve one another now and then: what failed is run again, one test at a time, and counts
+# if it fails again.
+AGAIN := -n 1 --dist loadgroup --last-failed --last-failed-no-failures none --maxfail 3
 SELECTED := not gpu and not lmrs and not own_environment and not containers
 
 # The suite starts hundreds of processes: let them share compiled bytecode, whatever the environment says.
@@ -62,12 +65,16 @@ engines: $(STAMP) ## build the Rust engines for this machine (FEATURES=cuda,…)
 
 # The Rust engines are built in parallel with the first tests; those that need one stand at the end (tests/conftest.py).
 test: system ## the whole test suite
-	@failed=0; \
-	ENGINEBENCH_RUST_PROFILE=quick nice $(BIN)/python -m engines.rust.programs build >/dev/null 2>&1 & \
-	OMP_NUM_THREADS=1 RAYON_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m "$(SELECTED) and not alone" || failed=1; \
+	@ENGINEBENCH_RUST_PROFILE=quick nice $(BIN)/python -m engines.rust.programs build >/dev/null 2>&1 & \
+	OMP_NUM_THREADS=1 RAYON_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --cache-clear -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m "$(SELECTED) and not alone"; beside=$$?; \
 	wait; \
-	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "$(SELECTED) and alone" $$(grep -rl --include='test_*.py' 'mark\.alone' tests) || failed=1; \
-	exit $$failed
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "$(SELECTED) and alone" $$(grep -rl --include='test_*.py' 'mark\.alone' tests); alone=$$?; \
+	case $$beside$$alone in \
+		00) ;; \
+		01|10|11) echo "Once more, one at a time: what failed beside other tests."; \
+			$(BIN)/python -m pytest $(AGAIN) -m "$(SELECTED)" ;; \
+		*) exit 1 ;; \
+	esac
 
 # Interpreters of these versions on the path or in pyenv's folder, other than the one that ran the suite. What differs
 # between Pythons is in here: processes, declarations, schemas, clients, Locust, and the wheel as it is installed.
@@ -87,8 +94,9 @@ test-pythons: $(STAMP) ## the quick part of the suite on each other Python that 
 			$(UV) venv --quiet --clear --python "$$python" .venv-$$version && \
 			$(UV) pip install --quiet --python .venv-$$version/bin/python --constraint requirements.lock \
 				--editable '.[quick]' && \
-			.venv-$$version/bin/python -m pytest -q -n 3 --dist loadgroup -m "$(SELECTED) and not alone" \
-				--deselect tests/test_installation.py::test_real_engines_are_served_and_compared $(QUICK) || failed=1; \
+			{ .venv-$$version/bin/python -m pytest --cache-clear -q -n 3 --dist loadgroup -m "$(SELECTED) and not alone" \
+				--deselect tests/test_installation.py::test_real_engines_are_served_and_compared $(QUICK) || \
+			.venv-$$version/bin/python -m pytest -q $(AGAIN) -m "$(SELECTED)" $(QUICK); } || failed=1; \
 			break; \
 		done; \
 	done; exit $$failed
