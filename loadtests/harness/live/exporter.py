@@ -6,6 +6,7 @@ locust -f loadtests/concurrent.py --headless &  curl http://127.0.0.1:9646/metri
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +26,8 @@ from settings.schema import Address
 
 logger = logging.getLogger(__name__)
 
+MISSED_SCRAPES = 2  # intervals without one, after which Prometheus is taken to be gone
+SLOW_SCRAPE = 2.0  # seconds that the interval may be exceeded by on a busy machine
 MOST_STAGES = 50  # labels; a search may have more stages, which then share one label
 OTHER_STAGES = "other"
 
@@ -92,7 +95,8 @@ class MetricsServer:
 
     def __init__(self, host: str, port: int, families: Callable[[], Iterable[str]]) -> None:
         self._families = families
-        self._scrapes: deque[float] = deque(maxlen=2)  # when the last ones were answered
+        self._scrapes: deque[float] = deque(maxlen=2)  # when the last ones began
+        self._answered = -math.inf  # when the last one that was answered began
         self._server = WSGIServer((host, port), self._answer, log=None, error_log=None)
         self._server.start()
 
@@ -110,19 +114,22 @@ class MetricsServer:
 
     def _parts(self) -> Iterator[bytes]:
         """A family at a time: between two of them the loop reads answers and sends requests."""
+        began = time.monotonic()
+        self._scrapes.append(began)
         for part in self._families():
             if part:
                 yield part.encode()
             yield_to_io()
-        self._scrapes.append(time.monotonic())
+        self._answered = began
 
     def wait_for_scrape(self, most: float) -> None:
-        """Until the next scrape, where there have been regular ones; `most` seconds at most."""
-        seen = tuple(self._scrapes)
-        if len(seen) < 2:
+        """Until a scrape that begins from now on is answered, where there have been regular ones; `most` seconds at
+        most. One that is being answered may hold counts of before."""
+        if len(self._scrapes) < 2:
             return
-        deadline = min(time.monotonic() + most, seen[1] + 1.5 * (seen[1] - seen[0]))
-        while tuple(self._scrapes) == seen and time.monotonic() < deadline:
+        now, interval = time.monotonic(), self._scrapes[1] - self._scrapes[0]
+        gone, end = now + MISSED_SCRAPES * interval + SLOW_SCRAPE, now + most
+        while self._answered < now and time.monotonic() < (min(gone, end) if self._scrapes[-1] < now else end):
             gevent.sleep(0.02)
 
     def close(self) -> None:

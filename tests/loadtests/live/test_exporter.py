@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import gevent
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from loadtests.harness.live.exporter import SLOW_SCRAPE, MetricsServer
 from loadtests.harness.live.prometheus import exported as shown_metrics
 from loadtests.harness.live.prometheus import name_of
 from loadtests.harness.live.scales import edges_around
@@ -231,7 +233,7 @@ def test_a_run_without_its_page_ends_after_one_more_scrape(tmp_path: Path) -> No
             while locust.process.poll() is None:
                 with contextlib.suppress(httpx.TransportError):
                     page = client.get("/metrics").text
-                time.sleep(0.5)
+                time.sleep(0.2)
         locust.wait()
     counted = {
         sample.labels["outcome"]: sample.value
@@ -244,6 +246,79 @@ def test_a_run_without_its_page_ends_after_one_more_scrape(tmp_path: Path) -> No
     assert window.steady_end is not None
     scheduled = [record for record in locust.records if window.steady_start <= record.t_sched < window.steady_end]
     assert counted == Counter(record.outcome for record in scheduled)
+
+
+@dataclass
+class Scraped:
+    """A page of one family, which says which scrape it is; the answer takes `seconds`, in which others are served."""
+
+    seconds: float = 0.0
+    begun: int = 0
+
+    def families(self) -> Iterator[str]:
+        self.begun += 1
+        yield f"scrape {self.begun}\n"
+        gevent.sleep(self.seconds)
+
+
+@pytest.mark.parametrize(
+    ("pauses", "last"),
+    [
+        pytest.param([0.2, 0.0], 3, id="the third begins after the end"),
+        pytest.param([0.2, 1.2], 3, id="it is a second late"),
+    ],
+)
+def test_the_end_waits_for_a_scrape_that_begins_after_it(pauses: list[float], last: int) -> None:
+    page, port = Scraped(), free_port()
+    server = MetricsServer("127.0.0.1", port, page.families)
+    answers: list[str] = []
+
+    def scrape() -> None:
+        answers.append(httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text)
+
+    pool = gevent.get_hub().threadpool
+    pool.apply(scrape)
+    gevent.sleep(pauses[0])
+    pool.apply(scrape)
+    late = gevent.spawn_later(pauses[1], pool.apply, scrape)
+    server.wait_for_scrape(30.0)
+    late.join()
+    server.close()
+    assert page.begun == last == len(answers)
+    assert answers[-1] == f"scrape {last}\n"
+
+
+def test_a_scrape_that_began_before_the_end_is_not_the_last_one() -> None:
+    page, port = Scraped(seconds=0.4), free_port()
+    server = MetricsServer("127.0.0.1", port, page.families)
+
+    def scrape() -> str:
+        return httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+
+    pool = gevent.get_hub().threadpool
+    pool.apply(scrape)
+    running = pool.spawn(scrape)
+    while page.begun < 2:
+        gevent.sleep(0.01)
+    after = gevent.spawn_later(1.0, pool.apply, scrape)  # when the running one has been answered
+    began = time.monotonic()
+    server.wait_for_scrape(30.0)
+    assert page.begun == 3
+    assert time.monotonic() - began >= 1.0
+    running.get()
+    after.join()
+    server.close()
+
+
+def test_where_nobody_scrapes_any_more_the_end_waits_for_two_intervals() -> None:
+    port = free_port()
+    server = MetricsServer("127.0.0.1", port, Scraped().families)
+    for _ in range(2):
+        gevent.get_hub().threadpool.apply(httpx.get, (f"http://127.0.0.1:{port}/metrics",), {"trust_env": False})
+    began = time.monotonic()
+    server.wait_for_scrape(30.0)
+    assert SLOW_SCRAPE <= time.monotonic() - began < 20.0
+    server.close()
 
 
 def test_an_address_in_use_is_a_mistake_where_it_was_asked_for(tmp_path: Path) -> None:
