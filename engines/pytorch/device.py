@@ -122,7 +122,7 @@ def limit_spinning() -> None:
 
 
 def chosen_device(wanted: str) -> torch.device:
-    """Raises `EngineUnavailable` where it does not exist.
+    """With its number, without which `torch.cuda.set_device` takes none. Raises `EngineUnavailable` where there is none.
 
     `auto` is never the CPU of a machine with a GPU: torch falls back to it without a word, and another device than
     intended would be measured.
@@ -131,7 +131,7 @@ def chosen_device(wanted: str) -> torch.device:
 
     if wanted == "auto":
         if torch.cuda.is_available():
-            return torch.device("cuda")
+            return torch.device("cuda", torch.cuda.current_device())
         if (reason := why_no_cuda()) is not None:
             raise EngineUnavailable(f"{reason}; to measure the CPU, say so with -o device=cpu.")
         return torch.device("cpu")
@@ -144,6 +144,8 @@ def chosen_device(wanted: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         because = why_no_cuda() or f"torch finds {torch.cuda.device_count()} CUDA devices"
         raise EngineUnavailable(f"there is no device `{wanted}`: {because}; use cpu.")
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
     return device
 
 

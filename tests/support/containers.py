@@ -67,8 +67,6 @@ class Containers:
             arguments = {"RUST": base, "CUDA": base, "RUST_PROFILE": "quick", **arguments}
             for there, here in _rust().items():
                 command += ["--volume", f"{here}:{there}"]
-        if base == STAND_IN:  # where no registry is reached, the images that Rust comes from are not either
-            arguments = {"RUST": base, "CUDA": base, "PROGRAMS": "", **arguments}
         for name, value in {"BASE": base, **arguments}.items():
             command += ["--build-arg", f"{name}={value}"]
         self.run(*command, str(ROOT), timeout=BUILD)

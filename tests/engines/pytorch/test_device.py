@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import engine_class
 from engines.machine import devices
 from engines.machine.devices import automatic_dtype
 from engines.pytorch.device import chosen_device, dtype_name, expected_device
+from engines.transformers import TransformersEngine, TransformersOptions
 from tests.support.engines.nvml_stand_in import Gpu, install
 
 pytestmark = pytest.mark.xdist_group("torch")
@@ -56,6 +58,21 @@ def test_a_container_without_nvidias_toolkit_is_named(tmp_path: Path, monkeypatc
         chosen_device("auto")
     monkeypatch.setattr(torch.version, "cuda", None)
     assert chosen_device("auto").type == "cpu", "a container that was made for the CPU"
+
+
+@pytest.mark.parametrize(("wanted", "expected"), [("auto", 0), ("cuda", 0), ("cuda:1", 1)])
+def test_the_device_has_a_number_for_torch_to_set(wanted: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's own `set_device` refuses a device without one; below it are two GPUs, made up."""
+    current: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch._C, "_cuda_setDevice", current.append, raising=False)
+    monkeypatch.setattr(torch.cuda, "_check_stray_context", lambda device: None, raising=False)
+    engine = TransformersEngine(Model("made up", Path()), TransformersOptions(device=wanted))
+    engine.open_device()
+    assert current == [expected]
+    assert str(engine._device) == f"cuda:{expected}"
 
 
 def test_gpus_that_are_hidden_from_the_process_are_not_missed(a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
