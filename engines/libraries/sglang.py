@@ -21,7 +21,6 @@ from typing import Any, Literal
 from engines.contract.base import Chunk, FinishReason, GenerateRequest, Model, Usage
 from engines.contract.errors import BadRequest, EngineError, first_line
 from engines.libraries.library import AUTO_DTYPE, ContextParallelOptions, Library, given, several
-from engines.models.random_model import weights_of
 from engines.models.size import MemoryNeed, ModelSize
 from engines.process.installed import Environment, Packages
 from engines.text.answer import StopStrings
@@ -61,9 +60,8 @@ class SglangEngine(Library):
 
     def arguments(self, model: Model) -> dict[str, Any]:
         options = self.options
-        folder, dummy = weights_of(model)
         return given(
-            model_path=str(folder),
+            model_path=str(model.folder),
             dtype=self.dtype_of(model),
             max_running_requests=options.concurrency,
             mem_fraction_static=options.gpu_memory,
@@ -80,7 +78,7 @@ class SglangEngine(Library):
             log_level="warning",
             quantization=options.quantization,
             context_length=options.context,
-            load_format="dummy" if dummy else None,
+            load_format="dummy" if model.random_weights else None,
             **self._speculation(),
         )
 

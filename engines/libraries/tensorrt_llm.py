@@ -22,7 +22,6 @@ from engines.contract.base import Chunk, EngineInfo, FinishReason, GenerateReque
 from engines.contract.errors import BadRequest, EngineError, first_line
 from engines.libraries.library import AUTO_DTYPE, Library, LibraryOptions, given
 from engines.models.fetch import context_length
-from engines.models.random_model import weights_of
 from engines.process.installed import Environment, Packages
 from engines.text.answer import StopStrings
 from settings.schema import setting
@@ -70,9 +69,8 @@ class TensorRtLlmEngine(Library):
         from tensorrt_llm.llmapi import CudaGraphConfig, KvCacheConfig
 
         options = self.options
-        folder, dummy = weights_of(model)
         arguments = given(
-            model=str(folder),
+            model=str(model.folder),
             dtype=self.dtype_of(model),
             max_batch_size=options.concurrency,
             tensor_parallel_size=options.tensor_parallel,
@@ -82,7 +80,7 @@ class TensorRtLlmEngine(Library):
             ),
             max_seq_len=options.context or context_length(model.folder),
             max_num_tokens=options.batch_tokens,
-            load_format="dummy" if dummy else None,
+            load_format="dummy" if model.random_weights else None,
             speculative_config=self._speculation(),
         )
         # Left out, it means graphs of a few batch sizes, and batches of other sizes without one.

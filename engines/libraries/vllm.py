@@ -32,7 +32,6 @@ from engines.contract.base import (
 from engines.contract.errors import BadRequest, EngineError, FatalError, first_line
 from engines.libraries.library import AUTO_DTYPE, ContextParallelOptions, Library, given, several
 from engines.machine.devices import usable_cores
-from engines.models.random_model import weights_of
 from engines.models.size import MemoryNeed, ModelSize, quantised_format
 from engines.process.installed import Environment, Packages
 from settings.schema import setting
@@ -127,9 +126,8 @@ class VllmEngine(Library):
 
     def arguments(self, model: Model) -> dict[str, Any]:
         options = self.options
-        folder, dummy = weights_of(model)
         return given(
-            model=str(folder),
+            model=str(model.folder),
             dtype=self.dtype_of(model),
             max_num_seqs=options.concurrency,
             enable_prefix_caching=options.prefix_cache,
@@ -147,7 +145,7 @@ class VllmEngine(Library):
             max_model_len=options.context,
             max_num_batched_tokens=options.batch_tokens,
             kv_cache_memory_bytes=_cache_bytes(options, self.device_of(options)),
-            load_format="dummy" if dummy else None,
+            load_format="dummy" if model.random_weights else None,
             speculative_config=self._speculation(),
         )
 

@@ -176,14 +176,6 @@ def with_weights(model: Model) -> Model:
     return replace(model, folder=folder, random_weights=False)
 
 
-def weights_of(model: Model) -> tuple[Path, bool]:
-    """A folder to load, and whether the library must make up the weights: those of families that we cannot write."""
-    try:
-        return with_weights(model).folder, False
-    except EngineUnavailable:
-        return model.folder, True
-
-
 def layer_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """The tensors of one layer of a Llama; norms are matrices of one row."""
     width, inner, head = config["hidden_size"], config["intermediate_size"], head_size(config)

@@ -122,7 +122,7 @@ def limit_spinning() -> None:
 
 
 def chosen_device(wanted: str) -> torch.device:
-    """With its number, without which `torch.cuda.set_device` takes none. Raises `EngineUnavailable` where there is none.
+    """With its number: `torch.cuda.set_device` takes none without. Raises `EngineUnavailable` where it does not exist.
 
     `auto` is never the CPU of a machine with a GPU: torch falls back to it without a word, and another device than
     intended would be measured.

@@ -94,10 +94,12 @@ def compilations_folder(device: str) -> Path:
 
 
 def missing_compiler() -> str | None:
-    """One sentence where Inductor finds no compiler for what it writes."""
-    if any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++")):
-        return None
-    return "Inductor needs a C++ compiler, and there is neither g++ nor clang++; on Debian: apt-get install g++"
+    """One sentence where Inductor, or Triton on a GPU, cannot compile what it writes: Python modules in C and C++."""
+    if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++")):
+        return "Inductor needs a C++ compiler, and there is neither g++ nor clang++; on Debian: apt-get install g++"
+    if not (headers := Path(sysconfig.get_path("include"), "Python.h")).exists():
+        return f"Inductor needs Python's headers, and there is no {headers}; on Debian: apt-get install python3-dev"
+    return None
 
 
 def compiled_step(step: Step, example: tuple[torch.Tensor, ...]) -> Step:

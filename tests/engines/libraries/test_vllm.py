@@ -88,7 +88,9 @@ def test_speculation_is_described_as_vllm_wants_it(options: dict[str, str], conf
     assert arguments(**options)["speculative_config"] == config
 
 
-def test_what_cannot_be_written_is_made_up_by_vllm() -> None:
-    mamba = fetch_model("random:mamba-130m")
-    engine = VllmEngine(mamba, VllmOptions())
-    assert engine.arguments(mamba)["load_format"] == "dummy"
+@pytest.mark.parametrize("name", ["random:mamba-130m", "random:llama-3.2-tiny"])
+def test_random_weights_are_made_up_by_vllm(name: str) -> None:
+    model = fetch_model(name)
+    given = VllmEngine(model, VllmOptions()).arguments(model)
+    assert (given["load_format"], given["model"]) == ("dummy", str(model.folder))
+    assert not list(model.folder.glob("*.safetensors")), "nothing is written for it"

@@ -152,6 +152,14 @@ def test_without_a_compiler_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch,
     assert TorchCompileEngine.why_not_here() == reason
 
 
+def test_without_pythons_headers_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert missing_compiler() is None
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
+    reason = missing_compiler()
+    assert reason is not None
+    assert f"Inductor needs Python's headers, and there is no {tmp_path}/Python.h; on Debian" in reason
+
+
 def test_compiled_code_is_kept_by_architecture_and_cuda_version(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, [Gpu((9, 0)), Gpu((8, 6))])
     build = Build("torch 2.11.0", (13, 0))
