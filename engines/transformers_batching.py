@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from typing import Any, Literal
 
 from engines.contract.base import Chunk, EngineInfo, GenerateRequest
-from engines.contract.errors import BadRequest, FatalError
+from engines.contract.errors import BadRequest, EngineUnavailable, FatalError
 from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize
 from engines.pytorch.attention import KERNELS, choose
@@ -29,7 +29,7 @@ from settings.schema import setting
 # Tokens per page of the cache; each sequence wastes half of one. Flash attention's kernels for decoding take no others.
 PAGES = {"cpu": 32, "cuda": 256}
 CPU_BATCH_TOKENS, CPU_KV_TOKENS = 512, 16_384
-OLDEST = (5, 17)  # the first version whose batching has pages of a given size
+OLDEST = (5, 17)  # whose `warmup` captures CUDA graphs
 NO_END = -1  # a token that no model generates
 
 
@@ -95,7 +95,7 @@ class TransformersBatchingEngine(OnTorch):
         self._end_ids = end_ids(net)
         self._manager = self._started(net)
         resolved = self._manager.continuous_batching_config
-        kv_tokens = resolved.num_blocks * resolved.page_size
+        kv_tokens = resolved.num_blocks * (getattr(resolved, "page_size", None) or resolved.block_size)
         self._context_length = min(context_length(model.folder), kv_tokens)
         options = {
             "kv_tokens": kv_tokens,
@@ -108,25 +108,37 @@ class TransformersBatchingEngine(OnTorch):
     def _started(self, net: Any) -> Any:
         from transformers import ContinuousBatchingConfig, GenerationConfig
 
-        batching = ContinuousBatchingConfig(**self.batching(self._device.type))
+        names = frozenset(field.name for field in fields(ContinuousBatchingConfig))
+        batching = ContinuousBatchingConfig(**self.batching(self._device.type, names))
         manager = net.init_continuous_batching(GenerationConfig(do_sample=False, eos_token_id=NO_END), batching)
         manager.warmup()  # allocates the cache; captures CUDA graphs, which would otherwise be a part of first requests
         manager.start()
         return manager
 
-    def batching(self, device: str) -> dict[str, Any]:
-        """For `ContinuousBatchingConfig`. On a GPU, what is not given is left to it: it measures the free memory."""
+    def batching(self, device: str, names: Collection[str]) -> dict[str, Any]:
+        """For `ContinuousBatchingConfig`, which has these `names`: until 5.17 a page was called a block, and until 5.18
+        flash attention was always taken. On a GPU, what is not given is left to it: it measures the free memory.
+
+        Raises `EngineUnavailable` where the version would take another attention than asked for.
+        """
         options, page = self.options, PAGES.get(device, PAGES["cpu"])
         on_gpu = device == "cuda"
         kv_tokens = options.kv_tokens or (None if on_gpu else CPU_KV_TOKENS)
         tokens = options.batch_tokens or (None if on_gpu else CPU_BATCH_TOKENS)
-        return {
-            "page_size": page,
+        flash = {"auto_switch_to_flash": options.attention == "auto"}
+        if not names >= flash.keys():
+            if options.attention != "auto" and not options.attention.startswith("flash"):
+                raise EngineUnavailable(
+                    f"transformers {version('transformers')} batches with flash attention wherever it is installed: "
+                    "leave out `attention`, or run: pip install -U transformers"
+                )
+            flash = {}
+        return flash | {
+            "page_size" if "page_size" in names else "block_size": page,
             "num_blocks": None if kv_tokens is None else -(-kv_tokens // page),
             "max_batch_tokens": None if tokens is None else max(tokens, options.concurrency),
             "max_requests_per_batch": options.concurrency,
             "allow_block_sharing": options.prefix_cache,
-            "auto_switch_to_flash": options.attention == "auto",
         }
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:

@@ -58,13 +58,14 @@ STICKY = re.compile(
     r"CUDA error|CUDA_ERROR_(?!OUT_OF_MEMORY)|cudaError(?!MemoryAllocation)|CUBLAS_STATUS_(EXECUTION_FAILED|INTERNAL)"
     r"|CUDNN_STATUS_(EXECUTION_FAILED|INTERNAL)|device-side assert|HIP error|hipError(?!OutOfMemory)"
 )
+OUT_OF_MEMORY = "out of memory"  # as torch, CUDA and HIP say it
 
 
 def is_sticky(error: BaseException) -> bool:
     """Whether the GPU's context is lost: by what the error says, whichever library raised it, or its cause."""
     causes: BaseException | None = error
     while causes is not None:
-        if STICKY.search(str(causes)) and "out of memory" not in str(causes):
+        if STICKY.search(str(causes)) and OUT_OF_MEMORY not in str(causes):
             return True
         causes = causes.__cause__ or causes.__context__
     return False

@@ -27,6 +27,7 @@ from engines.contract.errors import (
     EngineError,
     EngineOverloaded,
     EngineUnavailable,
+    OUT_OF_MEMORY,
     FatalError,
     first_line,
     is_sticky,
@@ -148,6 +149,8 @@ def _failed(id: int | None, error: Exception) -> protocol.Failed:
     if isinstance(error, EngineError):
         return protocol.Failed(id, error.kind, str(error))
     traceback.print_exception(error)  # for the server's log; the client gets one sentence
+    if OUT_OF_MEMORY in str(error):
+        return protocol.Failed(id, EngineError.kind, f"the GPU's memory ran out: {first_line(error)}")
     if isinstance(error, ValueError) and id is None:
         return protocol.Failed(id, BadRequest.kind, str(error))
     return protocol.Failed(id, EngineError.kind, f"the engine failed ({type(error).__name__}).")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from engines.contract.base import Chunk, GenerateRequest
-from engines.contract.errors import BadRequest, FatalError
+from engines.contract.errors import BadRequest, EngineUnavailable, FatalError
 from engines.text.detokenize import Detokenizer
 from engines.transformers_batching import BatchingOptions, TransformersBatchingEngine
 from tests.support.engines.reference import Reference
@@ -80,8 +81,10 @@ def test_a_gpu_has_sizes_of_its_own() -> None:
     """What is not given is Transformers' to decide, by the memory that it finds; pages are those of flash attention."""
     from transformers import ContinuousBatchingConfig
 
+    names = {field.name for field in fields(ContinuousBatchingConfig)}
+
     def sizes(device: str, **options: Any) -> tuple[int, int | None, int | None]:
-        given = TransformersBatchingEngine(None, BatchingOptions(**options)).batching(device)
+        given = TransformersBatchingEngine(None, BatchingOptions(**options)).batching(device, names)
         made = ContinuousBatchingConfig(**given)
         return made.page_size, made.num_blocks, made.max_batch_tokens
 
@@ -89,6 +92,19 @@ def test_a_gpu_has_sizes_of_its_own() -> None:
     assert sizes("cuda") == (256, None, None)
     assert sizes("cuda", kv_tokens=1000, batch_tokens=8192) == (256, 4, 8192)
     assert sizes("cpu", concurrency=600) == (32, 512, 600)
+
+
+def test_versions_that_name_less_get_what_they_know() -> None:
+    """As 5.17 and 5.18 have it: a GPU machine's own Transformers may be either."""
+    until_5_17 = {"block_size", "num_blocks", "max_batch_tokens", "max_requests_per_batch", "allow_block_sharing"}
+    given = TransformersBatchingEngine(None, BatchingOptions()).batching("cuda", until_5_17)
+    assert set(given) == until_5_17
+    assert given["block_size"] == 256
+    until_5_18 = until_5_17 - {"block_size"} | {"page_size"}
+    assert set(TransformersBatchingEngine(None, BatchingOptions()).batching("cpu", until_5_18)) == until_5_18
+    sdpa = TransformersBatchingEngine(None, BatchingOptions(attention="sdpa"))
+    with pytest.raises(EngineUnavailable, match="batches with flash attention wherever it is installed"):
+        sdpa.batching("cuda", until_5_18)
 
 
 def test_an_older_transformers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

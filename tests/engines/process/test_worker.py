@@ -53,6 +53,12 @@ def test_an_error_that_stays_with_a_gpus_process_ends_it(error: Exception, kind:
     assert _failed(1, error).kind == kind
 
 
+def test_memory_that_ran_out_is_said_while_loading_and_afterwards() -> None:
+    error = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79 GiB\nSee /home/someone")
+    expected = "the GPU's memory ran out: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79 GiB"
+    assert [_failed(id, error).message for id in (None, 1)] == [expected, expected]
+
+
 def test_the_cause_of_an_error_counts() -> None:
     error = EngineError("the step failed.")
     error.__cause__ = RuntimeError("CUDA error: unspecified launch failure")
