@@ -104,7 +104,7 @@ test-pythons: $(STAMP) ## the quick part of the suite on each other Python that 
 check: lint test ## lint, types and tests
 
 test-gpu: $(STAMP) ## the tests that need a GPU
-	$(BIN)/python -m pytest -m gpu
+	$(BIN)/python -m pytest -m gpu $$(grep -rl --include='test_*.py' 'mark\.gpu' tests)
 
 test-lmrs: $(STAMP) ## the tests that need lm.rs's own program (ENGINEBENCH_LMRS=path/to/backend)
 	$(BIN)/python -m pytest -m lmrs

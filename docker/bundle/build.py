@@ -24,7 +24,6 @@ MOST = 60_000_000  # bytes of the archive
 LEFT_OUT = (
     *("polars", "polars-runtime-32", "scipy", "vl-convert-python"),  # of the analysis
     *("hf-xet", "pip", "uv"),  # for downloads and installations
-    *("pytest", "pluggy", "iniconfig"),  # of Locust's plug-in for pytest
 )
 ENGINES = ("accelerate", "gguf", "safetensors")  # of the extra `transformers`: what torch and transformers do not bring
 FOR_THERE = ("--python-version", PYTHON, "--python-platform", PLATFORM)

@@ -23,11 +23,11 @@ from typing import Any
 from engines.contract import protocol
 from engines.contract.base import Engine, EngineStats
 from engines.contract.errors import (
+    OUT_OF_MEMORY,
     BadRequest,
     EngineError,
     EngineOverloaded,
     EngineUnavailable,
-    OUT_OF_MEMORY,
     FatalError,
     first_line,
     is_sticky,

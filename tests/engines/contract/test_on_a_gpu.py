@@ -22,8 +22,8 @@ from tests.support.engines.ten_questions import Answers, answers_of, assert_thos
 pytestmark = pytest.mark.gpu
 
 DEVICE = "cuda"
-LOADING = 55  # seconds
-SMALL = {"batches": "1,4", "lengths": "1024"}  # of which each shape takes a second, or several to compile
+LOADING = 110  # seconds, of which nearly all is compiling, where nothing of it is in the cache
+SMALL = {"batches": "1,4", "lengths": "1024", "prompts": "1"}  # each shape takes a second, or several to compile
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ SMALL = {"batches": "1,4", "lengths": "1024"}  # of which each shape takes a sec
         # flash and cudnn take no 32-bit floats, in which tokens can be compared.
         *(
             pytest.param("transformers", {"attention": kernel}, id=f"transformers, {kernel} attention")
-            for kernel in ("eager", "math", "efficient", "flex")
+            for kernel in ("eager", "math", "efficient")
         ),
         pytest.param("transformers-batching", {}, id="transformers-batching"),
         pytest.param("pytorch-baseline", {}, id="pytorch-baseline"),

@@ -39,9 +39,9 @@ def all_kernels() -> Iterator[None]:
         getattr(torch.backends.cuda, f"enable_{switch}_sdp")(True)
 
 
-def logits(model: Model, attention: Any) -> torch.Tensor:
+def logits(model: Model, attention: Any, device: str = "cpu", dtype: Any = "float32") -> torch.Tensor:
     """After a prompt, and after one more token with its cache."""
-    engine = TransformersEngine(model, TransformersOptions(dtype="float32", device="cpu", attention=attention))
+    engine = TransformersEngine(model, TransformersOptions(dtype=dtype, device=device, attention=attention))
     assert engine.load().options["attention"] == attention
 
     def computed() -> torch.Tensor:
@@ -50,6 +50,18 @@ def logits(model: Model, attention: Any) -> torch.Tensor:
             return torch.cat([first, engine._forward([7], 1, cache)[0]])
 
     return engine._threads.submit(computed).result()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("attention", ["math", "efficient", "flash", "cudnn", "flex"])
+def test_on_a_gpu_a_kernel_computes_what_eager_attention_does(attention: str, model: Model) -> None:
+    """In 16 bits, which each of them takes; what is refused there is skipped with the reason."""
+    try:
+        found = logits(model, attention, "cuda", "bfloat16").float()
+    except EngineUnavailable as reason:
+        pytest.skip(str(reason))
+    expected = logits(model, "eager", "cuda", "bfloat16").float()
+    assert float((found - expected).abs().max()) < 0.03 * float(expected.abs().max())
 
 
 @pytest.mark.parametrize(

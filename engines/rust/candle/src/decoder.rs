@@ -15,7 +15,7 @@ use serde_json::Value;
 
 /// Families whose decoder this is; they differ in shapes, biases and norms of the heads.
 pub const FAMILIES: [&str; 5] = ["llama", "mistral", "phi3", "qwen2", "qwen3"];
-const FIRST_CACHE: usize = 128; // tokens of a new sequence's cache, which doubles when it is full
+const ROOM: usize = 128; // tokens by which a sequence's cache grows when it is full
 
 struct Layer {
     attention_norm: RmsNorm,
@@ -27,6 +27,7 @@ struct Layer {
     down: Linear,
     /// One for each slot.
     caches: Vec<KvCache>,
+    fused: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -130,7 +131,7 @@ impl Model for Decoder {
     }
 
     fn free(&mut self, slot: usize) {
-        self.layers.iter_mut().for_each(|layer| layer.caches[slot] = new_cache());
+        self.layers.iter_mut().for_each(|layer| layer.caches[slot] = new_cache(layer.fused));
     }
 }
 
@@ -142,9 +143,15 @@ pub fn likeliest_of(logits: &Tensor) -> Result<Vec<Option<u32>>> {
     Ok(ids.into_iter().zip(most).map(|(id, most)| most.is_finite().then_some(id)).collect())
 }
 
-/// Keys and values stand as `[1, tokens, heads, width]`.
-fn new_cache() -> KvCache {
-    KvCache::new(1, FIRST_CACHE)
+/// Whether attention is Candle's one kernel, which is for 32-bit floats on a CPU; else it is products and a softmax.
+fn is_fused(device: &Device, dtype: DType) -> bool {
+    device.is_cpu() && dtype == DType::F32
+}
+
+/// Keys and values stand as `[1, tokens, heads, width]` for the one kernel, and as `[1, heads, tokens, width]` for
+/// products, which then read them where they are.
+fn new_cache(fused: bool) -> KvCache {
+    KvCache::new(if fused { 1 } else { 2 }, ROOM)
 }
 
 impl Layer {
@@ -169,10 +176,11 @@ impl Layer {
             let of = |all: &Tensor| all.narrow(1, first, count)?.contiguous();
             let cache = &mut self.caches[piece.slot];
             if piece.start == 0 {
-                *cache = new_cache();
+                *cache = new_cache(self.fused);
             }
-            let (all_keys, all_values) = cache.append(&of(&keys)?, &of(&values)?)?;
-            outputs.push(attention(&of(&queries)?, &all_keys, &all_values, piece.start)?);
+            let kept = |new: &Tensor| if self.fused { of(new) } else { of(new)?.transpose(1, 2)?.contiguous() };
+            let (all_keys, all_values) = cache.append(&kept(&keys)?, &kept(&values)?)?;
+            outputs.push(attention(&of(&queries)?, &all_keys, &all_values, piece.start, self.fused)?);
             first += count;
         }
         Ok(Tensor::cat(&outputs, 0)?)
@@ -184,11 +192,11 @@ fn turned(x: &Tensor, (cosines, sines): &(Tensor, Tensor)) -> candle_core::Resul
     rotary_emb::rope_thd(x, cosines, sines)
 }
 
-/// Causal attention of tokens that begin at position `start`; `[tokens, heads * width]`.
-fn attention(queries: &Tensor, keys: &Tensor, values: &Tensor, start: usize) -> Result<Tensor> {
+/// Causal attention of tokens that begin at position `start`, over what a cache holds; `[tokens, heads * width]`.
+fn attention(queries: &Tensor, keys: &Tensor, values: &Tensor, start: usize, fused: bool) -> Result<Tensor> {
     let (_, tokens, heads, width) = queries.dims4()?;
     let scale = 1.0 / (width as f64).sqrt();
-    let by_head = if queries.device().is_cpu() && queries.dtype() == DType::F32 {
+    let by_head = if fused {
         let mask = AttnMask::Causal { kv_offset: start };
         flash_attn::<f32>(queries, keys, values, scale as f32, mask, None, None)?
     } else {
@@ -197,17 +205,17 @@ fn attention(queries: &Tensor, keys: &Tensor, values: &Tensor, start: usize) -> 
     Ok(by_head.reshape((heads, tokens, width))?.transpose(0, 1)?.contiguous()?.reshape((tokens, heads * width))?)
 }
 
-/// The same by products and a softmax, for other devices and number formats. Every operand of a product is contiguous,
-/// as Candle's CUDA and Metal products need it. Gives `[1, heads, tokens, width]`.
+/// The same by products and a softmax, for other devices and number formats. `keys` and `values` are `[1, heads, tokens,
+/// width]`, parts of larger ones: Candle's CUDA and Metal products take any stride from head to head, so that nothing is
+/// copied. Gives `[1, heads, tokens, width]`.
 fn plain_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, start: usize, scale: f64) -> Result<Tensor> {
     let (_, tokens, heads, width) = queries.dims4()?;
-    let (_, known, key_heads, _) = keys.dims4()?;
+    let (_, key_heads, known, _) = keys.dims4()?;
     let group = heads / key_heads;
     // The queries of a group stand below each other, so that keys and values need not be repeated.
     let queries = queries.transpose(1, 2)?.contiguous()?.reshape((key_heads, group * tokens, width))?;
-    let keys = keys.squeeze(0)?.transpose(0, 1)?.contiguous()?;
-    let values = values.squeeze(0)?.transpose(0, 1)?.contiguous()?;
-    let scores = (queries.matmul(&keys.transpose(1, 2)?.contiguous()?)? * scale)?;
+    let (keys, values) = (keys.squeeze(0)?, values.squeeze(0)?);
+    let scores = (queries.matmul(&keys.transpose(1, 2)?)? * scale)?;
     let mut scores = scores.reshape((key_heads, group, tokens, known))?;
     if tokens > 1 {
         let hidden = |at: usize| if at % known > start + at / known { f32::NEG_INFINITY } else { 0.0 };
@@ -250,6 +258,7 @@ impl Shape {
         let norm = |name: &str| candle_nn::rms_norm(hidden, epsilon, weights.pp(name));
         let head_norm = |name: &str| candle_nn::rms_norm(heads.width, epsilon, attention.pp(name));
         let has_head_norms = attention.contains_tensor("q_norm.weight");
+        let fused = is_fused(weights.device(), weights.dtype());
         Ok(Layer {
             attention_norm: norm("input_layernorm")?,
             queries_keys_values: self.joined(
@@ -268,7 +277,8 @@ impl Shape {
                 hidden,
             )?,
             down: self.joined(&weights.pp("mlp"), &[("down_proj", hidden)], "down_proj", inner)?,
-            caches: (0..self.slots).map(|_| new_cache()).collect(),
+            caches: (0..self.slots).map(|_| new_cache(fused)).collect(),
+            fused,
         })
     }
 
@@ -308,10 +318,11 @@ mod tests {
     fn both_ways_of_attention_agree() {
         for (tokens, start) in [(1, 0), (5, 0), (1, 7), (4, 9)] {
             let (queries, known) = (random((1, tokens, 6, 16)), start + tokens);
-            let (keys, values) = (random((1, known, 2, 16)), random((1, known, 2, 16)));
-            let one = attention(&queries, &keys, &values, start).unwrap();
-            let other = plain_attention(&queries, &keys, &values, start, 0.25).unwrap();
-            let other = other.transpose(1, 2).unwrap().contiguous().unwrap().reshape((tokens, 96)).unwrap();
+            let room = [random((1, 2, ROOM, 16)), random((1, 2, ROOM, 16))];
+            let [keys, values] = room.map(|all| all.narrow(2, 0, known).unwrap());
+            let [by_token, values_by_token] = [&keys, &values].map(|part| part.transpose(1, 2).unwrap());
+            let one = attention(&queries, &by_token, &values_by_token, start, true).unwrap();
+            let other = attention(&queries, &keys, &values, start, false).unwrap();
             let most = (one - other).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
             assert!(most < 1e-5, "{tokens} tokens at {start}: {most}");
         }
