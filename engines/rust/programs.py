@@ -69,8 +69,8 @@ def profile() -> str:
 
 def find(name: str) -> Path | None:
     """The program, if it was built from these very sources for this machine; the latest where there are several. An
-    image has its programs in the folder ENGINEBENCH_PROGRAMS, built with it. A folder's name ends with the features that
-    its programs were built with: `+cuda`."""
+    image has its programs in the folder ENGINEBENCH_PROGRAMS, built with it. A folder's name ends with the features
+    that its programs were built with: `+cuda`."""
     program = PROGRAMS[name]
     shipped = os.environ.get("ENGINEBENCH_PROGRAMS")
     if shipped and (path := Path(shipped) / program.binary).is_file():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -84,6 +85,17 @@ def test_an_engine_is_served_and_tested_and_the_records_come_home(run_here: Run,
     assert any(record.outcome == "ok" for record in read_requests(home))
     report = [str(Path(sys.executable).parent / "enginebench"), "report", str(home), "--allow-invalid"]
     assert "tokens/s" in subprocess.run(report, capture_output=True, text=True, timeout=120).stdout
+
+
+def test_engines_are_measured_without_http_and_the_figures_come_home(run_here: Run, tmp_path: Path) -> None:
+    sizes = ["--prefill", "32", "--generate", "10", "--batch", "2", "--rounds", "1", "--samples", "2"]
+    refused = run_here("bench", "fake", *sizes)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "give --output FILE" in refused.stderr
+    printed = run_here("bench", "fake", "-o", "tpot=0.001", *sizes, "--json")
+    assert printed.returncode == 0, printed.stderr
+    (result,) = json.loads(printed.stdout)["results"]
+    assert result["series"]
 
 
 def test_what_is_not_there_is_said_in_a_sentence(run_here: Run) -> None:
