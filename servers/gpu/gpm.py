@@ -42,7 +42,7 @@ class Activity:
     def _supported(self) -> bool:
         try:
             return bool(self._nvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice)
-        except self._nvml.NVMLError:
+        except (self._nvml.NVMLError, AttributeError):  # an older `pynvml` knows no GPM
             return False
 
     def _sample(self) -> Any:

@@ -23,7 +23,7 @@ ALL_LINKS = 0xFFFFFFFF  # the sum over NVLinks
 def _temperature(nvml: Nvml, gpu: Handle) -> float:
     try:
         return float(nvml.nvmlDeviceGetTemperatureV(gpu, nvml.NVML_TEMPERATURE_GPU))
-    except nvml.NVMLError:  # drivers before CUDA 12.8 have only the older function
+    except (nvml.NVMLError, AttributeError):  # before CUDA 12.8 there is only the older function
         return float(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU))
 
 
@@ -98,10 +98,10 @@ class NvmlDevice:
         return values | self._processes()
 
     def _ask(self, query: Callable[[Handle], Any]) -> Any:
-        """The value, or `None` where the device or driver does not report it."""
+        """The value, or `None` where the device, the driver or an older `pynvml` does not report it."""
         try:
             return query(self._handle)
-        except self._nvml.NVMLError:
+        except (self._nvml.NVMLError, AttributeError):
             return None
 
     def _processes(self) -> dict[tuple[str, ...], float]:
@@ -142,7 +142,7 @@ class Board(NvmlDevice):
         return self._nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place)
 
     def _throttled(self) -> dict[tuple[str, ...], float]:
-        reasons = self._ask(self._nvml.nvmlDeviceGetCurrentClocksEventReasons)
+        reasons = self._ask(lambda gpu: self._nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu))
         if reasons is None:
             return {}
         return {("throttled", name): float(bool(reasons & getattr(self._nvml, bit))) for name, bit in THROTTLES.items()}

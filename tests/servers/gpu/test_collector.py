@@ -127,6 +127,21 @@ def test_what_a_device_cannot_tell_is_absent() -> None:
     assert seen["power_watts 0"] == 350.5
 
 
+def test_an_older_pynvml_tells_the_rest() -> None:
+    """A GPU machine's own package, which an archive without network takes."""
+    newer = ("nvmlGpm", "nvmlDeviceGetTemperatureV", "nvmlDeviceGetCurrentClocksEventReasons", "nvmlClocksEventReason")
+
+    class Older(Driver):
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith(newer):
+                raise AttributeError(name)
+            return super().__getattr__(name)
+
+    seen = scraped(Older(machine(BUSY)._answers))
+    assert not [name for name in seen if name.startswith("throttled")]
+    assert (seen["temperature_celsius 0"], seen["power_watts 0"], seen["memory_used_bytes 0"]) == (61, 350.5, 3000)
+
+
 @pytest.mark.parametrize(
     "error", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_NO_PERMISSION]
 )
