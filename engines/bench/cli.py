@@ -95,14 +95,15 @@ def _can_show() -> bool:
 
 
 def _show(found: BenchResult, as_json: bool) -> None:
-    from analysis.console import stdout
     from engines.bench.document import to_json
-    from engines.bench.tables import print_result
 
     if as_json:
         typer.echo(to_json(found), nl=False)
-    else:
-        print_result(stdout(), found)
+        return
+    from analysis.console import stdout
+    from engines.bench.tables import print_result
+
+    print_result(stdout(), found)
 
 
 def _before(files: FileSettings) -> BenchResult | None:

@@ -73,6 +73,15 @@ def test_an_image_runs_as_a_user_without_rights_and_lists_its_packages(engine: C
     assert who.strip() == "10001"
 
 
+def test_the_rust_engines_of_the_image_answer(engine: Containers) -> None:
+    """Built by its own stage: without optimisation where no registry is reached, and so with a model of no size."""
+    sizes = ["--prefill", "32", "--generate", "10", "--batch", "1", "--rounds", "1", "--samples", "1", "--warm-up", "0"]
+    words = ["bench", "candle", "burn", "--model", "random:llama-3.2-tiny", *sizes, "--json"]
+    printed = engine.run("run", "--rm", "--no-healthcheck", IMAGES["server"], *words, timeout=600)
+    results = json.loads(printed)["results"]
+    assert [(one["engine"], one["failure"]) for one in results] == [("candle", None), ("burn", None)]
+
+
 def test_a_server_is_healthy_and_answers(up: Containers) -> None:
     until(lambda: _is_healthy(up), "the server is healthy")
     body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 8, "ignore_eos": True}

@@ -154,10 +154,6 @@ def _rust() -> dict[str, Path]:
     return {"/usr/local/rust": Path(done.stdout.strip()).resolve(), "/root/.cargo/registry": home / "registry"}
 
 
-def has_rust() -> bool:
-    return bool(_rust())
-
-
 def _prometheus_stand_in(engine: Containers, folder: Path, base: str) -> None:
     program = shutil.which("prometheus")
     if program is None:
