@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
@@ -115,7 +115,7 @@ class TransformersBatchingEngine(OnTorch):
         manager.start()
         return manager
 
-    def batching(self, device: str, names: Collection[str]) -> dict[str, Any]:
+    def batching(self, device: str, names: Set[str]) -> dict[str, Any]:
         """For `ContinuousBatchingConfig`, which has these `names`: until 5.17 a page was called a block, and until 5.18
         flash attention was always taken. On a GPU, what is not given is left to it: it measures the free memory.
 

@@ -128,6 +128,8 @@ def test_the_static_decoder_has_a_kernel_too(attention: Any, model: Model) -> No
 
 
 def test_continuous_batching_keeps_the_one_that_was_asked_for(model: Model) -> None:
-    asked = TransformersBatchingEngine(model, BatchingOptions(attention="eager")).batching("cuda")
+    names = {"auto_switch_to_flash", "page_size"}
+    asked = TransformersBatchingEngine(model, BatchingOptions(attention="eager")).batching("cuda", names)
     assert asked["auto_switch_to_flash"] is False
-    assert TransformersBatchingEngine(model, BatchingOptions()).batching("cuda")["auto_switch_to_flash"] is True
+    left = TransformersBatchingEngine(model, BatchingOptions()).batching("cuda", names)
+    assert left["auto_switch_to_flash"] is True
