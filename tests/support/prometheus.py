@@ -91,7 +91,7 @@ def answers(client: httpx.Client, path: str) -> bool:
         return False
 
 
-def until(holds: Callable[[], bool], what: str, seconds: float = 60) -> None:
+def until(holds: Callable[[], object], what: str, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
