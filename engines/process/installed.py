@@ -5,6 +5,8 @@
 
 An environment counts as installed once its record is written, which is the last step. An interrupted installation is
 continued: what uv has downloaded and installed stays.
+
+They are not uv's tools: `uv tool install` refuses packages without a program, and most of these are libraries.
 """
 
 from __future__ import annotations
