@@ -1,4 +1,7 @@
-"""Llama 3.2 in small, on which engines are compared: made without torch, once for all tests."""
+"""Llama 3.2 in small, on which engines are compared: made without torch, once for all tests.
+
+python -m tests.support.engines.small_model     # in the user's cache, to be copied to a machine without network
+"""
 
 from __future__ import annotations
 
@@ -30,3 +33,7 @@ def small_model() -> Model:
 
     folder = built_once(cache_folder() / "models" / f"small-{random_model.identity_of(shape)}", write)
     return with_weights(Model("small", folder, random_weights=True))
+
+
+if __name__ == "__main__":
+    print(small_model().folder)

@@ -20,6 +20,7 @@ from engines.models.fetch import DEFAULT
 
 KEPT = ("environments", "inductor", "programs", "suite")
 EMBEDDED = (f"gguf/{DEFAULT}", f"models/{DEFAULT}")
+SMALL = "*/small-*"  # for a machine without network: `python -m tests.support.engines.small_model`
 
 
 @contextmanager
@@ -32,8 +33,9 @@ def suite_cache() -> Iterator[None]:
         for name in KEPT:
             (users / name).mkdir(parents=True, exist_ok=True)
             (own / name).symlink_to(users / name)
-        for name in EMBEDDED:
-            (own / name).parent.mkdir()
+        made = [str(folder.relative_to(users)) for folder in users.glob(SMALL)]
+        for name in (*EMBEDDED, *made):
+            (own / name).parent.mkdir(exist_ok=True)
             if (users / name).is_dir():
                 (own / name).symlink_to(users / name)
         os.environ["ENGINEBENCH_CACHE"] = temporary
