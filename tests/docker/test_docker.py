@@ -81,6 +81,14 @@ def test_the_image_does_not_run_as_root() -> None:
         assert "useradd --uid 10001" in stages[name]
 
 
+def test_what_libraries_compile_is_kept_although_containers_cannot_be_written_to() -> None:
+    """Triton, FlashInfer and CUDA's own compiler keep it under the home folder."""
+    stages = re.split(r"^FROM ", DOCKERFILE, flags=re.MULTILINE)
+    own = [stage for stage in stages if "USER 10001" in stage and "FROM base" not in f"FROM {stage}"]
+    own += [stage for stage in stages if stage.startswith("${BASE} AS base\n")]
+    assert [bool(re.search(r"^    HOME=/cache \\$", stage, re.MULTILINE)) for stage in own] == [True, True]
+
+
 def test_torch_has_a_version_that_the_dockerfile_finds_in_the_lock() -> None:
     found = re.findall(r"^torch==[0-9.]+", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
     assert len(found) == 1
