@@ -22,7 +22,8 @@ from engines.models.fetch import context_length, fetch_model
 from engines.models.random_model import with_weights
 from engines.models.size import MemoryNeed, ModelSize, is_state_space, kept_values
 from engines.models.stored import config_of
-from engines.pytorch.attention import KERNELS, Attention, choose, tried_out
+from engines.pytorch.attention import FLEX, KERNELS, Attention, choose, tried_out
+from engines.pytorch.compiling import keep_compilations, missing_compiler
 from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
 from engines.pytorch.network import (
     Quantised,
@@ -78,6 +79,10 @@ class TransformersEngine(OnTorch, BlockingEngine):
 
     def load(self) -> EngineInfo:
         limit_spinning()
+        if self.options.attention == FLEX:
+            if (reason := missing_compiler()) is not None:
+                raise EngineUnavailable(f"attention={FLEX} is compiled: {reason}.")
+            keep_compilations(self.device_of(self.options))
         return self._threads.submit(self._load).result()
 
     def _load(self) -> EngineInfo:

@@ -24,6 +24,7 @@ Attention = Literal[
 ]
 Kernel = Literal["auto", "math", "efficient", "flash", "cudnn"]
 """Those of an engine that calls PyTorch's function itself."""
+FLEX = "flex"  # which Inductor compiles
 KERNELS = "math, efficient (xFormers' kernel), flash, cudnn: that kernel of PyTorch's sdpa alone"
 
 
@@ -45,7 +46,7 @@ ATTENTIONS: dict[str, Known] = {
     "cudnn": Known("sdpa", "cudnn", ("cuda",)),
     "flash_attention_2": Known("flash_attention_2", None, ("cuda",)),
     "flash_attention_3": Known("flash_attention_3", None, ("cuda",)),
-    "flex": Known("flex_attention", None, ("cpu", "cuda")),
+    FLEX: Known("flex_attention", None, ("cpu", "cuda")),
 }
 SWITCHES = ("math", "mem_efficient", "flash", "cudnn")
 

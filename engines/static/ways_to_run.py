@@ -20,18 +20,11 @@ the GPU busy, and run without capture.
 
 from __future__ import annotations
 
-import os
-import platform
-import shutil
-import sysconfig
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engines.contract.errors import EngineUnavailable
-from engines.machine.cuda import torch_in
-from engines.machine.devices import compute_capability
-from engines.models.cache import cache_folder
+from engines.pytorch.compiling import keep_compilations, missing_compiler
 from engines.pytorch.device import missing_gpu
 from engines.static.engine import StaticEngine
 
@@ -74,32 +67,6 @@ class TorchCompileEngine(StaticEngine):
 
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
         return compiled_step(step, example)
-
-
-def keep_compilations(device: str) -> None:
-    """In the user's cache, for this torch and kind of device. To be called before torch is imported."""
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(compilations_folder(device)))
-
-
-def compilations_folder(device: str) -> Path:
-    """Machine code of a GPU belongs to its architecture and to the CUDA that compiled it."""
-    build = torch_in(Path(sysconfig.get_path("purelib")))
-    parts = ["torch" if build is None else build.text.replace(" ", "-")]
-    if device.startswith("cuda"):
-        capability = compute_capability(device)
-        parts.append("gpu" if capability is None else f"sm{capability[0]}{capability[1]}")
-    else:
-        parts.append(f"{device}-{platform.machine()}")
-    return cache_folder() / "inductor" / "-".join(parts)
-
-
-def missing_compiler() -> str | None:
-    """One sentence where Inductor, or Triton on a GPU, cannot compile what it writes: Python modules in C and C++."""
-    if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++")):
-        return "Inductor needs a C++ compiler, and there is neither g++ nor clang++; on Debian: apt-get install g++"
-    if not (headers := Path(sysconfig.get_path("include"), "Python.h")).exists():
-        return f"Inductor needs Python's headers, and there is no {headers}; on Debian: apt-get install python3-dev"
-    return None
 
 
 def compiled_step(step: Step, example: tuple[torch.Tensor, ...]) -> Step:

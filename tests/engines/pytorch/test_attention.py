@@ -91,6 +91,15 @@ def test_a_kernel_of_gpus_is_refused_on_a_cpu(attention: str, model: Model) -> N
     assert all(switched_on().values())
 
 
+def test_a_kernel_that_is_compiled_needs_a_compiler(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(EngineUnavailable, match=r"attention=flex is compiled: Inductor needs a C\+\+ compiler"):
+        TransformersEngine(model, TransformersOptions(device="cpu", attention="flex")).load()
+
+
 def test_what_a_kernel_does_not_take_is_refused_while_loading() -> None:
     with (
         pytest.raises(EngineUnavailable, match="attention=cudnn cannot compute this model in float32 here: No avail"),

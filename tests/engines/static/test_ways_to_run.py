@@ -12,6 +12,7 @@ import pytest
 from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineUnavailable
 from engines.machine.cuda import Build
+from engines.pytorch.compiling import compilations_folder, missing_compiler
 from engines.static.batch import Batch
 from engines.static.engine import StaticEngine, StaticOptions
 from engines.static.ways_to_run import (
@@ -20,8 +21,6 @@ from engines.static.ways_to_run import (
     TorchCompileEngine,
     TorchJitEngine,
     captured,
-    compilations_folder,
-    missing_compiler,
 )
 from engines.transformers import TransformersEngine, TransformersOptions
 from tests.support.engines.nvml_stand_in import Gpu, install
@@ -163,7 +162,7 @@ def test_without_pythons_headers_there_is_a_sentence(monkeypatch: pytest.MonkeyP
 def test_compiled_code_is_kept_by_architecture_and_cuda_version(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, [Gpu((9, 0)), Gpu((8, 6))])
     build = Build("torch 2.11.0", (13, 0))
-    monkeypatch.setattr("engines.static.ways_to_run.torch_in", lambda packages: build)
+    monkeypatch.setattr("engines.pytorch.compiling.torch_in", lambda packages: build)
     names = [compilations_folder(device).name for device in ("cuda", "cuda:1", "cpu")]
     assert names[:2] == ["torch-2.11.0-with-CUDA-13.0-sm90", "torch-2.11.0-with-CUDA-13.0-sm86"]
     build = Build("torch 2.11.0", (12, 8))
