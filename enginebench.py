@@ -9,6 +9,7 @@ import gc
 import importlib
 import os
 import sys
+from difflib import get_close_matches
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -20,21 +21,21 @@ from settings.schema import UserMistake
 
 # Command -> the module that defines it, in the order of `--help`.
 COMMANDS = {
-    "engines": "engines.cli",
-    "models": "engines.cli",
-    "doctor": "studies.cli",
-    "bench": "engines.bench.cli",
-    "serve": "servers.cli",
     "quick": "studies.cli",
     "run": "loadtests.cli",
+    "report": "analysis.cli",
+    "compare": "analysis.cli",
+    "plan": "analysis.cli",
+    "gate": "analysis.cli",
+    "runs": "analysis.cli",
+    "serve": "servers.cli",
+    "engines": "engines.cli",
+    "models": "engines.cli",
+    "bench": "engines.bench.cli",
+    "doctor": "studies.cli",
     "calibrate": "loadtests.cli",
     "collect": "loadtests.cli",
-    "report": "analysis.cli",
-    "runs": "analysis.cli",
-    "compare": "analysis.cli",
-    "gate": "analysis.cli",
     "import": "analysis.cli",
-    "plan": "analysis.cli",
 }
 ROOMS = {module.partition(".")[0] for module in COMMANDS.values()} | {"records", "settings"}
 
@@ -47,6 +48,13 @@ class LazyCommands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         return get_group(importlib.import_module(COMMANDS[cmd_name]).app).commands[cmd_name]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in COMMANDS:
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            meant = f"did you mean `{near[0]}`?" if near else f"choose from {', '.join(COMMANDS)}."
+            raise UserMistake(f"no command called `{args[0]}`; {meant}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """The one place where what a user can put right becomes a sentence and exit code 2."""
@@ -89,11 +97,13 @@ def about(
 ) -> None:
     """Load-test served language models: which engine, how many GPUs, at what cost, and will p99 hold?
 
-    [bold]Serve an engine and test it:[/bold]  enginebench run concurrent --engine transformers --engine mistralrs
+    [bold]One minute:[/bold]  enginebench quick
 
-    [bold]Test a running server:[/bold]  enginebench run concurrent --url http://127.0.0.1:8000
+    [bold]A running server:[/bold]  enginebench run concurrent --url http://127.0.0.1:8000
 
-    [bold]Only serve:[/bold]  enginebench serve --engine fake -o ttft=0.3 -o tpot=0.02 --port 8000
+    [bold]Engines:[/bold]  enginebench run concurrent --engine vllm --engine mistralrs
+
+    [bold]A decision:[/bold]  enginebench report runs --slo ttft_p99=1 --peak 80users
     """
 
 

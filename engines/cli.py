@@ -49,6 +49,8 @@ def engines(context: typer.Context, as_json: AsJson = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
+    from rich.padding import Padding
+
     rows = _rows()
     if as_json:
         _print_json(list(rows.values()))
@@ -57,16 +59,17 @@ def engines(context: typer.Context, as_json: AsJson = False) -> None:
     table = _table("runs here", "version", "batching", "what it is")
     for name, row in here.items():
         table.add_row(f"[bold]{name}[/]", row["version"] or "", row["batching"], _escape(row["title"]))
-    missing = _table("not here", "what it is, and what it lacks")
+    reasons: dict[str, list[str]] = {}  # why not here: the engines that lack the same
     for name, row in rows.items():
-        if name in here:
-            continue
-        missing.add_row(f"[bold]{name}[/]", f"{_escape(row['title'])}\n[dim]{_escape(row['why_not_here'])}[/]")
+        if name not in here:
+            reasons.setdefault(row["why_not_here"], []).append(name)
     console = _console()
     console.print(table)
-    if len(here) < len(rows):
-        console.print()
-        console.print(missing)
+    if reasons:
+        console.print("\nnot here")
+    for reason, lacking in reasons.items():
+        console.print(f"\n[bold]{', '.join(lacking)}[/]")
+        console.print(Padding(_escape(reason), (0, 0, 0, 2)), style="dim")
     console.print(f"\n{len(here)} of {len(rows)} engines can run here; `enginebench engines NAME` shows options.")
 
 

@@ -24,6 +24,7 @@ from typing import Any, Literal
 from engines.contract.base import BlockingEngine, Chunk, EngineInfo, FinishReason, GenerateRequest
 from engines.contract.errors import BadRequest, EngineError, EngineUnavailable, first_line
 from engines.machine.devices import automatic_dtype
+from engines.machine.extras import install_command
 from engines.models.fetch import context_length
 from engines.models.random_model import with_weights
 from engines.models.size import MemoryNeed, ModelSize
@@ -74,7 +75,7 @@ class MistralRsEngine(BlockingEngine):
     @classmethod
     def why_not_here(cls) -> str | None:
         if find_spec("mistralrs") is None:
-            return "it needs the package mistralrs; install with: pip install 'enginebench[mistralrs]'"
+            return f"it needs the package mistralrs; install with: {install_command('mistralrs')}"
         return None
 
     @classmethod

@@ -55,12 +55,13 @@ def _serve(
     """Check the arguments, cheapest first, then serve. Returns why the engine could not be loaded."""
     from engines.contract.registry import spec
     from engines.models.fetch import fetch_and_show
-    from engines.process.loading import check_before_download
+    from engines.process.loading import check_before_download, refuse_missing
     from engines.process.replicas import load_replicas
     from servers.http.address import listen
 
     needs_model = spec(engine).needs_model
     check_before_download(engine, options, model)
+    refuse_missing(engine, options)
     listener = listen(settings)
     prepared = fetch_and_show(model, trust_remote_code) if needs_model or model is not None else None
     loaded = load_replicas(engine, prepared, options, watch)

@@ -1,4 +1,4 @@
-"""The command line where its output cannot be written."""
+"""The command line: mistyped commands, and output that cannot be written."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from enginebench import app
 
 COMMAND = f"{sys.executable} -m enginebench engines fake"
 
@@ -37,3 +40,16 @@ def test_output_that_cannot_be_written_is_no_verdict_and_no_traceback(
         env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
     )
     assert (done.returncode, done.stderr) == (code, said)
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        pytest.param("quik", "no command called `quik`; did you mean `quick`?", id="a slip of the finger"),
+        pytest.param("xyzzy", "no command called `xyzzy`; choose from quick, run, report, ", id="anything else"),
+    ],
+)
+def test_a_command_that_is_not_there_gets_the_choices(typed: str, answer: str) -> None:
+    done = CliRunner().invoke(app, [typed])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(answer)

@@ -123,12 +123,13 @@ def _models(variants: Sequence[Variant], trust_remote_code: bool) -> Mapping[str
     """Of each name that a variant has; what an engine refuses is found before anything is downloaded."""
     from engines.contract.registry import spec
     from engines.models.fetch import fetch_and_show
-    from engines.process.loading import check_before_download
+    from engines.process.loading import check_before_download, refuse_missing
 
     models: dict[str | None, Model | None] = {None: None}
     needed = any(spec(one.engine).needs_model for one in variants)
     for one in variants:
         check_before_download(one.engine, one.options, one.model)
+        refuse_missing(one.engine, one.options)
     for name in dict.fromkeys(one.model for one in variants):
         if name is not None or needed:
             models[name] = fetch_and_show(name, trust_remote_code)

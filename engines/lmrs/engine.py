@@ -30,6 +30,7 @@ from engines.contract.errors import BadRequest, EngineCrashed, EngineError, Engi
 from engines.lmrs.model_file import DType, converted
 from engines.lmrs.tokens import NEVER, Alphabet
 from engines.machine.devices import free_port
+from engines.machine.extras import install_command
 from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize
 from engines.text.answer import StopStrings
@@ -67,7 +68,7 @@ class LmrsEngine(Engine):
     @classmethod
     def why_not_here(cls) -> str | None:
         if find_spec("websockets") is None:
-            return "it needs the package websockets; install with: pip install 'enginebench[lmrs]'"
+            return f"it needs the package websockets; install with: {install_command('lmrs')}"
         return None if _program() else MISSING
 
     @classmethod

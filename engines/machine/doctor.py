@@ -20,6 +20,7 @@ from pathlib import Path
 
 from engines.machine.cuda import Check, gpu_checks
 from engines.machine.devices import NoAnswer, driver, free_memory, usable_cores
+from engines.machine.extras import install_command
 from engines.models.cache import cache_folder
 from engines.process.environments import last_line
 
@@ -125,7 +126,7 @@ def _packages() -> Iterator[Check]:
         wanted = [
             one for one in requirements if one not in base and one.marker and one.marker.evaluate({"extra": extra})
         ]
-        yield _installed(f"Engine {extra}", wanted, f"pip install 'enginebench[{extra}]'")
+        yield _installed(f"Engine {extra}", wanted, install_command(extra))
 
 
 def _installed(name: str, wanted: list, install: str, required: bool = False) -> Check:  # type: ignore[type-arg]

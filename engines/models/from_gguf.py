@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.contract.errors import EngineUnavailable
+from engines.machine.extras import install_command
 from engines.models.stored import llama_3_factors
 
 NEEDED = ("torch", "transformers", "gguf", "accelerate", "safetensors")
@@ -37,7 +38,7 @@ def convert(gguf: Path, folder: Path) -> None:
     """Fill `folder`, in a child process. Raises `EngineUnavailable` with what is missing or what went wrong."""
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise EngineUnavailable(
-            f"converting {gguf.name} needs {', '.join(missing)}; install with: pip install 'enginebench[transformers]'"
+            f"converting {gguf.name} needs {', '.join(missing)}; install with: {install_command('transformers')}"
         )
     command = [sys.executable, "-m", "engines.models.from_gguf", str(gguf.resolve()), str(folder.resolve())]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)

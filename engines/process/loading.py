@@ -36,6 +36,13 @@ def check_before_download(name: str, options: Mapping[str, str], model: str | No
         _check_memory(name, given, size_of_preset(model), visible_gpus())
 
 
+def refuse_missing(name: str, options: Mapping[str, str]) -> None:
+    """What the engine lacks on this machine, before a model is fetched for it. An option may name another interpreter,
+    which `load_engine` asks."""
+    if not options and (reason := engine_class(name).why_not_here()) is not None:
+        raise EngineUnavailable(f"{name} cannot run here: {reason}")
+
+
 def load_engine(
     name: str,
     model: Model | None = None,

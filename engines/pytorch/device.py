@@ -12,6 +12,7 @@ from engines.contract.base import Engine, EngineInfo, EngineStats, Feature, Mode
 from engines.contract.errors import EngineUnavailable, first_line
 from engines.machine.cuda import machine
 from engines.machine.devices import amd_gpus, automatic_dtype, gpu_without_driver, visible_gpus
+from engines.machine.extras import install_command
 from engines.models.size import MemoryNeed, ModelSize
 from engines.text.detokenize import tokenizer_of
 from settings.schema import setting
@@ -102,7 +103,7 @@ class OnTorch(Engine):
 def missing_packages() -> str | None:
     """One sentence where a package is missing that all engines on PyTorch need."""
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
-        return f"it needs {', '.join(missing)}; install with: pip install 'enginebench[transformers]'"
+        return f"it needs {', '.join(missing)}; install with: {install_command('transformers')}"
     return None
 
 

@@ -79,7 +79,8 @@ def quick(
                 terminal.say("stopped: this is what there is so far")
             _tell(folder, contender, peak)
     except KeyboardInterrupt:
-        terminal.say("stopped before there was anything to tell" if not folder.exists() else f"stopped; see {folder}")
+        begun = (folder / "meta.json").exists()
+        terminal.say(f"stopped; see {folder}" if begun else "stopped before there was anything to tell")
         raise typer.Exit(2) from None
     if not complete:
         raise typer.Exit(2)
@@ -96,8 +97,8 @@ def _chosen(url: str | None, model: str | None) -> tuple[Contender, str]:
     if server is None:
         ports = ", ".join(map(str, PORTS))
         return SCRIPTED, (
-            f"No server listens on this machine at the ports {ports}, so this tests the scripted engine, which only "
-            "waits: enginebench quick URL tests yours."
+            f"No server at this machine's ports {ports}, so this tests the scripted engine, which only waits. "
+            "To test yours: enginebench quick URL"
         )
     (found,) = contenders([], [server.url], models=[model] if model else [])
     asked = model or server.models[0]

@@ -110,18 +110,20 @@ def _capacity(summary: RunSummary, bracket: Bracket) -> str:
 
 def _promises(objectives: tuple[Objective, ...], one: bool) -> str:
     """What `one` user, or several, get."""
-    texts = []
+    gets: list[str] = []
+    others: list[str] = []
     for objective in objectives:
         limit, q = format_seconds(objective.limit), objective.statistic
         if objective.judged is None:
-            texts.append(f"{'sees' if one else 'see'} at most {format_share(1 - objective.q)} of the requests fail")
+            others.append(f"{'sees' if one else 'see'} at most {format_share(1 - objective.q)} of the requests fail")
         elif objective.metric == "ttft":
-            texts.append(f"{'gets the' if one else 'get their'} first token within {limit} ({q})")
+            gets.append(f"{'the' if one else 'their'} first token within {limit} ({q})")
         elif objective.metric == "tpot":
-            texts.append(f"{'gets' if one else 'get'} a further token every {limit} ({q})")
+            gets.append(f"a further token every {limit} ({q})")
         else:
-            texts.append(f"{'keeps' if one else 'keep'} {objective.text}")
-    return in_words(texts)
+            others.append(f"{'keeps' if one else 'keep'} {objective.text}")
+    verb = "gets" if one else "get"
+    return in_words([*([f"{verb} {in_words(gets)}"] if gets else []), *others])
 
 
 def _users(load: float | None) -> str:
@@ -169,11 +171,11 @@ def _why(summary: RunSummary, bracket: Bracket) -> str:
 
 
 def _open(end: LoadJudgement) -> str:
-    """`20 users (97 % [93.1, 98.9] of the requests within, 95 % asked; ≈ 20 s more would decide)`"""
+    """`20 users (97 % [93.1, 98.9] of the requests within, 95 % needed; about 20 s more would decide)`"""
     undecided = [each for each in end.objectives if each.answer == "not enough evidence"]
     worst = min(undecided, key=lambda each: (each.share.value or 0.0) - each.objective.q)
-    need = "" if end.seconds_needed is None else f"; ≈ {format_seconds(end.seconds_needed)} more would decide"
-    within = f"{_number(worst.share, 'share')} of the requests within, {format_share(worst.objective.q)} asked"
+    need = "" if end.seconds_needed is None else f"; about {math.ceil(end.seconds_needed)} s more would decide"
+    within = f"{_number(worst.share, 'share')} of the requests within, {format_share(worst.objective.q)} needed"
     return f"{_users(end.load)} ({within}{need})"
 
 
@@ -203,15 +205,10 @@ def _replicas(bracket: Bracket, peak: int) -> str:
 
 
 def _client(summary: RunSummary) -> tuple[str, ...]:
-    """By calibration where there is one; else what is known of every run: how late it noticed the first tokens."""
-    if summary.client_error is not None:
-        return (f"This client's own error: {format_error(summary.client_error).removeprefix('± ')}.",)
-    text = "This client's own error is not known: enginebench calibrate --quick measures it"
-    values = [stage.value("client_lag", "p99") for stage in summary.stages]
-    lags = [lag for lag in values if lag is not None and math.isfinite(lag)]
-    if not lags:
-        return (f"{text}.",)
-    return (f"{text}; it read first tokens up to {format_seconds(max(lags))} late (p99), which their times leave out.",)
+    """By calibration, where there is one."""
+    if summary.client_error is None:
+        return ("This client's own error is not known: enginebench calibrate --quick measures it.",)
+    return (f"This client's own error: {format_error(summary.client_error).removeprefix('± ')}.",)
 
 
 def _number(estimate: Estimate, unit: str) -> str:

@@ -46,6 +46,19 @@ def test_a_mistake_is_one_sentence_and_exit_code_two(arguments: tuple[str, ...],
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+def test_what_an_engine_lacks_is_said_before_a_model_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetched(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(
+        "engines.transformers.TransformersEngine.why_not_here", classmethod(lambda cls: "it needs the moon.")
+    )
+    monkeypatch.setattr("engines.models.fetch.fetch_and_show", fetched)
+    done = CliRunner().invoke(app, ["serve", "--engine", "transformers", "--port", "0"])
+    assert done.exit_code == 2
+    assert done.stderr == "transformers cannot run here: it needs the moon.\n"
+
+
 def test_a_port_in_use_is_reported_before_anything_is_loaded() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -24,6 +24,7 @@ from settings.schema import UserMistake
 logger = logging.getLogger(__name__)
 
 TIMEOUT = 30.0  # seconds for what must be answered
+ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 PLAIN_ANSWER = re.compile(r"WRONG_VERSION_NUMBER|UNKNOWN_PROTOCOL|RECORD_LAYER_FAILURE|record layer failure")
 OPTIONAL_TIMEOUT = 5.0  # seconds for what may be left unanswered
 
@@ -93,7 +94,8 @@ class Target:
             raise UnreachableServer(f"{self.url} is not ready yet (503): try again when its model is loaded.")
         if not isinstance(listed, list) or not listed or not isinstance(listed[0], dict) or not listed[0].get("id"):
             raise UnreachableServer(
-                f"{self.url}/v1/models lists no model (HTTP {answer.status_code}): name one with --model."
+                f"{self.url}/v1/models lists no model (HTTP {answer.status_code}): if an OpenAI-compatible server is "
+                "at this address, name its model with --model."
             )
         model = str(listed[0]["id"])
         if len(listed) > 1:
@@ -174,7 +176,7 @@ class Target:
         try:
             return self._http.request(method, self.url + path)
         except httpx.HTTPError as error:
-            reason = str(error) or type(error).__name__
+            reason = ERRNO.sub("", str(error)) or type(error).__name__
             if PLAIN_ANSWER.search(reason):
                 plain = self.url.replace("https:", "http:", 1)
                 raise UnreachableServer(f"{self.url} speaks plain http, not https: give {plain}.") from error

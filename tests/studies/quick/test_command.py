@@ -173,7 +173,7 @@ def test_without_a_server_the_scripted_engine_is_served_and_said_to_be(
     monkeypatch.setattr("studies.quick.discovery.find_server", lambda: None)
     done = CliRunner().invoke(app, ["quick", "--seconds", "20", "--runs", str(tmp_path)], env={"COLUMNS": "80"})
     assert done.exit_code == 0, done.output
-    assert done.stderr.startswith("No server listens on this machine at the ports 8000, 30000, 8080, 11434, 1234, so")
+    assert done.stderr.startswith("No server at this machine's ports 8000, 30000, 8080, 11434, 1234, so")
     assert "One user: first token after" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("Next: enginebench run capacity --by users --engine fake -o ttft=")
     (run,) = tmp_path.iterdir()

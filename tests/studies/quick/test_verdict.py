@@ -49,7 +49,7 @@ def test_what_the_intervals_leave_open_is_said_to_be_probable_and_undecided() ->
     assert sentences[1] == f"Probably 16 users get their {WITHIN}, 20 no longer (about 1.90 s)."
     assert sentences[2].startswith("Not decided: 16 users (96.0 % [87.")
     assert sentences[2].endswith("; the next command decides.")
-    assert "95 % asked" in sentences[2]
+    assert "95 % needed" in sentences[2]
 
 
 def test_a_load_between_that_seems_to_miss_is_the_upper_end() -> None:

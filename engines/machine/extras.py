@@ -1,0 +1,30 @@
+"""How a package that is missing is added to this installation: by the tool that made it, from where it came."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+PROJECT = "enginebench"
+UV_RECEIPT = "uv-receipt.toml"  # uv keeps it in the environment of each of its tools
+
+
+def install_command(extra: str, environment: Path = Path(sys.prefix)) -> str:
+    """`uv tool install --with-executables-from locust '/checkout[engines]'`"""
+    wanted = f"'{_source()}[{extra}]'"
+    if (environment / UV_RECEIPT).exists():
+        return f"uv tool install --with-executables-from locust {wanted}"
+    return f"pip install {wanted}"
+
+
+def _source() -> str:
+    """The folder or file that it was installed from (PEP 610), or its name where that was an index."""
+    try:
+        written = distribution(PROJECT).read_text("direct_url.json")
+    except PackageNotFoundError:  # an engine's own environment
+        written = None
+    url = urlsplit(json.loads(written)["url"]) if written else None
+    return unquote(url.path) if url is not None and url.scheme == "file" else PROJECT
