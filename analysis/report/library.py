@@ -43,10 +43,14 @@ def vega_script() -> Markup:
 
 
 class CompiledTemplates(FileSystemBytecodeCache):
-    """Of Jinja, which compares their sources: an edited template is compiled again."""
+    """Of Jinja, which compares their sources: an edited template is compiled again, in the place of the old one. All
+    installations share them: by their paths, each new environment would leave its own behind."""
 
     def __init__(self) -> None:
         super().__init__(str(CACHE))
+
+    def get_cache_key(self, name: str, filename: str | None = None) -> str:
+        return super().get_cache_key(name)
 
     def dump_bytecode(self, bucket: Bucket) -> None:
         with suppress(OSError):
