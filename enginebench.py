@@ -22,6 +22,7 @@ from settings.schema import UserMistake
 # Command -> the module that defines it, in the order of `--help`.
 COMMANDS = {
     "quick": "studies.cli",
+    "study": "studies.cli",
     "run": "loadtests.cli",
     "report": "analysis.cli",
     "compare": "analysis.cli",

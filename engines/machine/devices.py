@@ -179,6 +179,26 @@ def gpu_memory(names: Sequence[str]) -> list[GpuMemory]:
         return []
 
 
+def gpu_facts() -> list[dict[str, Any]]:
+    """Name, driver, bytes of memory and power limit in watts of each visible GPU; none where the driver says nothing."""
+    facts = []
+    try:
+        with driver() as nvml:
+            for name in visible_gpus():
+                handle = _handle(nvml, name)
+                facts.append(
+                    {
+                        "name": str(nvml.nvmlDeviceGetName(handle)),
+                        "driver": str(nvml.nvmlSystemGetDriverVersion()),
+                        "memory": int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+                        "power_limit": nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
+                    }
+                )
+    except NoAnswer:
+        pass
+    return facts
+
+
 def _handle(nvml: Any, name: str) -> Any:
     return nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else nvml.nvmlDeviceGetHandleByUUID(name)
 

@@ -5,7 +5,9 @@
     cells.jsonl       a `CellRecord` as each cell ends; on disk before the next one begins
     runs/<cell>/      the run of a load cell, with the records of any run
     bench/<cell>.json the document of a bench cell
-    interrupted/      what a cell left that did not come to its end
+    logs/             what servers and benches wrote
+    running/          the cell that is measured now
+    interrupted/      what a cell left that did not come to its end, or failed and was run again
     report.html …     made of all this, and rebuildable
 
 A cell without a line has not ended: it is run again. Of several lines of a cell the last one counts, and nothing
@@ -30,7 +32,8 @@ from studies.study.grid import Grid
 
 SCHEMA = 1
 STUDY, SITTINGS, CELLS = "study.json", "sittings.jsonl", "cells.jsonl"
-RUNS, BENCH, INTERRUPTED = "runs", "bench", "interrupted"
+RUNS, BENCH, LOGS = "runs", "bench", "logs"
+RUNNING, INTERRUPTED, LOCK = "running", "interrupted", "study.lock"
 Outcome = Literal["done", "skipped", "failed"]
 
 

@@ -6,6 +6,7 @@ Locust patches the process that imports it, so it runs in a separate process.
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -32,6 +33,8 @@ from records.stage import SECOND
 from settings.schema import UserMistake
 
 POLL = 0.5  # seconds between two looks at how far the run is
+STOP_LIMIT = 30.0  # seconds for Locust to end, in which open requests may be answered
+LAST_FILES = 8.0  # the same where its time is over
 
 
 class RunFailed(Exception):
@@ -42,6 +45,7 @@ class RunFailed(Exception):
 class Measured:
     folder: Path
     complete: bool  # Locust ended by itself
+    overdue: bool = False  # it was ended because its time was over
 
 
 def measure(job: Job, one: Contender, repeat: Repeat, port: int | None, terminal: Terminal) -> Measured:
@@ -50,7 +54,7 @@ def measure(job: Job, one: Contender, repeat: Repeat, port: int | None, terminal
     Raises `ServerFailed`, `RunFailed` and `UserMistake`.
     """
     if one.url:
-        return _run(job, one, one.url, _new_folder(job, one.name), repeat, terminal, {})
+        return run_against(job, one, one.url, _new_folder(job, one.name), repeat, terminal, {})
     try:
         listener = listen([port] if port is not None else [*PORTS, 0])
     except UserMistake as mistake:
@@ -60,10 +64,13 @@ def measure(job: Job, one: Contender, repeat: Repeat, port: int | None, terminal
         terminal.say_once(f"Port {PORTS[0]} is taken: the engine is served on port {taken}{known}. --port chooses one.")
     with listener:
         folder = _new_folder(job, one.name)
-        with ServerProcess(one.engine, one.options, one.model, folder / "server.log", listener) as server:
+        with ServerProcess(
+            one.engine, one.options, one.model, folder / "server.log", listener, one.own_server
+        ) as server:
             with progress(terminal.console, one.name) as show:
                 server.wait_until_ready(lambda seconds: show(None, f"loading, {seconds:.0f} s"))
-            return _run(job, replace(one, model=None), server.url, folder, repeat, terminal, server.variables)
+            served = replace(one, model=None)
+            return run_against(job, served, server.url, folder, repeat, terminal, server.variables)
 
 
 def _new_folder(job: Job, label: str) -> Path:
@@ -77,10 +84,22 @@ def _new_folder(job: Job, label: str) -> Path:
     return folder
 
 
-def _run(
-    job: Job, one: Contender, url: str, folder: Path, repeat: Repeat, terminal: Terminal, variables: Mapping[str, str]
+def run_against(
+    job: Job,
+    one: Contender,
+    url: str,
+    folder: Path,
+    repeat: Repeat,
+    terminal: Terminal,
+    variables: Mapping[str, str],
+    title: str = "",
+    ends: float = math.inf,
 ) -> Measured:
-    """`variables` are added to those of this process for Locust."""
+    """Run the job against the server at `url`, which is up. Where it still runs at the instant `ends`, of the monotonic
+    clock, it is ended: what it has recorded by then is kept.
+
+    `variables` are added to those of this process for Locust; `title` stands before the progress. Raises `RunFailed`.
+    """
     label = one.name
     command = [*PYTHON, "-m", "locust", "-f", str(job.scenario), "--host", url, "--headless", "--only-summary"]
     command += [*job.words, "--runs", str(folder.parent), "--run-id", folder.name, "--label", label]
@@ -91,7 +110,9 @@ def _run(
     if not one.url:
         environment.pop(MODEL_VARIABLE, None)  # the served engine has loaded it, under a name of its own
     log = folder / "locust.log"
-    with log.open("wb") as output, log.open(errors="replace") as said, progress(terminal.console, label) as show:
+    overdue = False
+    shown = title or label
+    with log.open("wb") as output, log.open(errors="replace") as said, progress(terminal.console, shown) as show:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -105,6 +126,10 @@ def _run(
             while process.poll() is None:
                 time.sleep(POLL)
                 terminal.repeat(said)
+                if time.monotonic() >= ends:
+                    overdue = True
+                    _end(process, LAST_FILES)
+                    break
                 meta = _meta(folder)
                 if meta is None:
                     show(None, "starting")
@@ -112,8 +137,7 @@ def _run(
                 live = read_live(folder)
                 show(*where_it_stands(meta, _age(meta), live), _chart(meta, live, terminal))
         except BaseException:
-            process.send_signal(signal.SIGTERM)  # the run completes its files
-            _wait(process)
+            _end(process, STOP_LIMIT)
             if (meta := _meta(folder)) is not None and meta.search is not None:
                 terminal.say(f"{label}: {meta.search.sentence}")
             raise
@@ -128,12 +152,12 @@ def _run(
     terminal.say(f"{label}: {live.total}")
     meta = _meta(folder)
     searched = meta is not None and meta.search is not None
-    complete = process.returncode == 0 or (searched and process.returncode == 1)  # 1: it is undecided
-    if not complete:
+    complete = not overdue and (process.returncode == 0 or (searched and process.returncode == 1))  # 1: undecided
+    if not complete and not overdue:
         ending = _error(log) if process.returncode == 2 else f"Locust {_ending(process.returncode)}"
         sentence = f"{label}: {ending.rstrip('.')}; the records until then are kept. Its output: {log}"
         terminal.say(sentence, style="red")
-    return Measured(folder, complete)
+    return Measured(folder, complete, overdue)
 
 
 def _chart(meta: RunMeta, live: LiveDocument, terminal: Terminal) -> list[str]:
@@ -147,9 +171,10 @@ def _ending(code: int) -> str:
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
-def _wait(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], limit: float) -> None:
+    process.send_signal(signal.SIGTERM)  # the run completes its files
     try:
-        process.wait(30)
+        process.wait(limit)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

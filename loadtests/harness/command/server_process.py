@@ -60,16 +60,25 @@ class ServerProcess:
     """`with ServerProcess("fake", ["ttft=0.3"], None, log) as server:` starts it; leaving the block always ends it."""
 
     def __init__(
-        self, engine: str, options: Sequence[str], model: str | None, log: Path, listener: socket.socket | None = None
+        self,
+        engine: str,
+        options: Sequence[str],
+        model: str | None,
+        log: Path,
+        listener: socket.socket | None = None,
+        own_server: bool = False,
     ) -> None:
-        """`options` are `name=value`; the server's output goes to the file `log`. `listener` is handed over to it."""
+        """`options` are `name=value`; the server's output goes to the file `log`. `listener` is handed over to it. With
+        `own_server`, the engine's own server is started in place of ours."""
         self.engine = engine
+        self._ready_path = "health" if own_server else "ready"  # as vLLM, SGLang, llama.cpp and trtllm-serve have it
         self.log = log
         self._listener = listener or listen([0])
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._command = [*PYTHON, "-m", "enginebench", "serve", "--engine", engine]
         self._command += [word for option in options for word in ("-o", option)]
         self._command += ["--model", model] if model else []
+        self._command += ["--own-server"] if own_server else []
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: Guard | None = None
         self._started = self._ready = 0
@@ -106,6 +115,10 @@ class ServerProcess:
             self._process.wait()
 
     @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def variables(self) -> dict[str, str]:
         """Environment variables for a process that tests this server, which must be ready."""
         assert self._process is not None
@@ -123,7 +136,7 @@ class ServerProcess:
                 if self._process.poll() is not None:
                     raise ServerFailed(self._last_line())
                 try:
-                    if http.get(f"{self.url}/ready").status_code == 200:
+                    if http.get(f"{self.url}/{self._ready_path}").status_code == 200:
                         self._ready = time.monotonic_ns()
                         return
                 except httpx.HTTPError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
+import subprocess
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -54,6 +55,18 @@ def versions(*packages: str) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def commit_here() -> str | None:
+    """The commit of this tool, when it runs from a clone."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return None
+    try:
+        answer = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None
 
 
 def _cpu_model() -> str:

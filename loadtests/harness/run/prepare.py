@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
 import time
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ from loadtests.harness.client.access import access_to
 from loadtests.harness.client.address import Address, with_scheme
 from loadtests.harness.run.calibration import of_this_host
 from loadtests.harness.run.fitting import look_at, within_context, workload_for
-from loadtests.harness.run.host import clock_id, host_facts, versions
+from loadtests.harness.run.host import clock_id, commit_here, host_facts, versions
 from loadtests.harness.run.options import SERVER_READY, SERVER_STARTED, command_of_run
 from loadtests.harness.run.own_limits import raise_priority
 from loadtests.harness.run.plan import RunPlan
@@ -81,7 +80,7 @@ def prepare(
         label=label,
         command=command_of_run(),
         repeat=settings.repeat_index,
-        commit=_commit(),
+        commit=commit_here(),
         workers=workers,
         hosts=hosts,
         client_error=_client_error(workers) if hosts == 1 else (),  # several hosts are not calibrated together
@@ -114,15 +113,3 @@ def _client_error(processes: int) -> tuple[tuple[float, float, float], ...]:
     if calibration is None:
         return ()
     return tuple(sorted((c.tokens_per_second, c.run_delay or 0.0, c.ttft.p99) for c in calibration.cells))
-
-
-def _commit() -> str | None:
-    """The commit of this tool, when it runs from a clone."""
-    root = Path(__file__).parents[3]
-    if not (root / ".git").exists():
-        return None
-    try:
-        answer = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip() or None

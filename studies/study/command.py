@@ -1,0 +1,280 @@
+"""The command `study`: a declared grid of load tests and benches, run to its end over as many sittings as it takes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from loadtests.harness.settings.run import RunSettings
+from settings.flags import AsJson
+from settings.schema import UserMistake
+
+if TYPE_CHECKING:
+    from loadtests.harness.command.terminal import Terminal
+    from studies.study.folder import StudyFolder
+    from studies.study.lacking import Lacking
+
+RUNS = RunSettings().runs
+STATUS, REPORT = "status", "report"
+REPORTING = 20.0  # seconds of a budget that are kept for the report and the archive
+IMAGE = "ENGINEBENCH_IMAGE"  # variable with the digest of the container's image
+LEAST_BUDGET = 60.0  # seconds
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+NAME = typer.Argument(
+    metavar="[status|report] NAME|FILE|FOLDER",
+    help="A study that comes along, a grid's file (.toml), a study's folder or an archive of one. status: how far it "
+    "is. report: make its report again.",
+    show_default=False,
+)
+QUICK = typer.Option("--quick", help="The grid's short form: twenty minutes at most on two cores.")
+BUDGET = typer.Option(metavar="TIME", help="Stop in time, with the report: 90s, 8m, 2h. The same command goes on.")
+ARCHIVE = typer.Option(metavar="FILE", help="Pack the study into this file at the end: .tar.gz, .tar.xz or .tar.")
+FOLDER = typer.Option(metavar="DIR", help="Folder of the study. Default: runs/NAME, with --quick runs/NAME-quick.")
+INSTALL = typer.Option("--install", help="Install the engines that need an environment of their own and lack it.")
+
+
+def study(
+    name: Annotated[list[str] | None, NAME] = None,
+    quick: Annotated[bool, QUICK] = False,
+    budget: Annotated[str | None, BUDGET] = None,
+    archive: Annotated[Path | None, ARCHIVE] = None,
+    folder: Annotated[Path | None, FOLDER] = None,
+    install: Annotated[bool, INSTALL] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a declared grid of engines, models and loads, and write one report.
+
+    Repeats are interleaved. Whatever stops it, even a power cut, costs the cell that was running: the same command goes
+    on with what is left, and tries once more what was skipped or has failed. Without a NAME, the studies are listed.
+
+    Exit code: 0 every cell that could be tried is done, or the budget is used up, 2 a usage error, a cell that failed,
+    or Ctrl-C.
+
+    Examples:
+
+      enginebench study brief --quick
+
+      enginebench study brief --budget 8m --archive brief.tar.gz
+
+      enginebench study status
+    """
+    from rich.console import Console
+
+    from loadtests.harness.command.terminal import Terminal
+
+    words = name or []
+    if as_json and words[:1] != [STATUS]:
+        raise UserMistake("--json is for `enginebench study status`.")
+    if not words:
+        return _list()
+    if words[0] == STATUS:
+        return _status(words[1:], folder, as_json)
+    terminal = Terminal(Console(stderr=True, highlight=False, markup=False))
+    if words[0] == REPORT:
+        return _report(_one(words[1:]), terminal)
+    seconds = read_time(budget) if budget is not None else None
+    if not _run(_one(words), quick, seconds, archive, folder, install, terminal):
+        raise typer.Exit(2)
+    return None
+
+
+def read_time(text: str) -> float:
+    """`8m`, `90s`, `1.5h` in seconds. Raises `UserMistake`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)(?:in)?", text.strip())
+    if match is None:
+        raise UserMistake(f"a budget is a time such as 90s, 8m or 2h, not `{text}`.")
+    seconds = float(match[1]) * UNITS[match[2]]
+    if seconds < LEAST_BUDGET:
+        raise UserMistake(f"a budget is {LEAST_BUDGET:g} s or more, {REPORTING:g} s of which are for the report.")
+    return seconds
+
+
+def _one(words: Sequence[str]) -> str:
+    if len(words) != 1:
+        raise UserMistake(f"name one study, not {len(words)}: its name, a grid's file, a folder or an archive.")
+    return words[0]
+
+
+def _run(
+    name: str,
+    quick: bool,
+    budget: float | None,
+    archive: Path | None,
+    folder: Path | None,
+    install: bool,
+    terminal: Terminal,
+) -> bool:
+    """Whether no cell failed and nothing stopped it but the budget."""
+    from loadtests.harness.command.terminal import sigterm_is_ctrl_c
+    from studies.study.archive import check_archive, pack
+    from studies.study.folder import load_study
+    from studies.study.runner import only_here, summary_of
+
+    began = time.monotonic()
+    if find_spec("polars") is None:  # `make bundle` leaves it out
+        raise UserMistake("`study` ends with a report, for which the packages are not here.")
+    if archive is not None:
+        check_archive(archive)
+    place = _prepared(name, quick, folder, terminal)
+    stopped = False
+    with only_here(place), sigterm_is_ctrl_c():
+        try:
+            _measure(place, math.inf if budget is None else began + budget - REPORTING, install, budget, terminal)
+        except KeyboardInterrupt:
+            stopped = True
+            terminal.say("stopped: what was measured is kept")
+        after = load_study(place)
+        terminal.say(summary_of(after))
+        _report(str(place), terminal)
+        if archive is not None:
+            pack(place, archive)
+            terminal.say(f"Archive: {archive}; `enginebench study {archive.name}` goes on with it elsewhere.")
+    if after.with_outcome("left"):
+        terminal.say(f"Go on with: enginebench study {place}")
+    return not stopped and not after.with_outcome("failed")
+
+
+def _prepared(name: str, quick: bool, folder: Path | None, terminal: Terminal) -> Path:
+    """The study's folder, made where it is new. Raises `UserMistake`."""
+    from studies.study.archive import is_archive, name_in, unpack
+    from studies.study.folder import STUDY, load_study
+    from studies.study.grid import find_grid, read_grid
+
+    if is_archive(name):
+        place = (folder or RUNS / name_in(Path(name))).absolute()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        unpack(Path(name), place)
+        return place
+    if (Path(name) / STUDY).is_file():
+        if folder is not None and folder.absolute() != Path(name).absolute():
+            raise UserMistake(f"{name} is a study that goes on where it is: leave out --folder.")
+        return Path(name).absolute()
+    path = find_grid(name)
+    grid, applied = read_grid(path, _variants(quick))
+    if quick and "quick" not in applied:
+        raise UserMistake(f"{path} has no table [quick]: leave out --quick.")
+    place = (folder or RUNS / (f"{path.stem}-quick" if quick else path.stem)).absolute()
+    if (place / STUDY).is_file():
+        before = load_study(place)
+        if before.grid != grid:
+            raise UserMistake(
+                f"{place} is a study of another grid than {path} is now: `enginebench study {place}` goes on with its "
+                "own; for the new one name another --folder."
+            )
+        return place
+    _write_facts(place, path.stem, grid, applied)
+    if "cpu" in applied:
+        terminal.say("There is no GPU: the grid's smaller form for CPUs is measured ([cpu] in its file).")
+    return place
+
+
+def _variants(quick: bool) -> tuple[str, ...]:
+    from engines.machine.devices import amd_gpus, visible_gpus
+
+    return (*(() if visible_gpus() or amd_gpus() else ("cpu",)), *(("quick",) if quick else ()))
+
+
+def _write_facts(place: Path, name: str, grid: object, applied: tuple[str, ...]) -> None:
+    from loadtests.harness.run.host import commit_here, host_facts
+    from loadtests.harness.run.options import command_of_run
+    from studies.study.folder import StudyFacts, write_facts
+    from studies.study.runner import jobs_of
+
+    facts = StudyFacts(
+        name=name,
+        variants=applied,
+        grid=grid,  # type: ignore[arg-type]
+        command=command_of_run(),
+        commit=commit_here(),
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        host=host_facts(),
+    )
+    jobs_of(facts.grid)  # its settings are checked before a folder is made
+    place.mkdir(parents=True, exist_ok=True)
+    write_facts(place, facts)
+
+
+def _measure(place: Path, deadline: float, install: bool, budget: float | None, terminal: Terminal) -> None:
+    from engines.machine.devices import gpu_facts
+    from loadtests.harness.run.host import commit_here, host_facts, versions
+    from loadtests.harness.run.options import command_of_run
+    from studies.study.folder import SITTINGS, Sitting, append_line, load_study
+    from studies.study.lacking import Lacking
+    from studies.study.runner import Runner, summary_of
+
+    found = load_study(place)
+    terminal.say(f"{found.grid.title}: {place}")
+    terminal.say(summary_of(found))
+    lacking = Lacking()
+    _install_or_name(found, lacking, install, terminal)
+    sitting = Sitting(
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=command_of_run(),
+        commit=commit_here(),
+        host=host_facts(),
+        versions=versions("enginebench", "locust", "torch", "transformers") | lacking.versions(found.grid),
+        gpus=tuple(gpu_facts()),
+        image=os.environ.get(IMAGE),
+        budget=budget,
+    )
+    append_line(place / SITTINGS, sitting)
+    Runner(found, lacking, terminal, deadline).run()
+
+
+def _install_or_name(found: StudyFolder, lacking: Lacking, install: bool, terminal: Terminal) -> None:
+    """What is missing is installed where that was asked for and is possible, else named once."""
+    from studies.study.lacking import INSTALL as COMMAND
+
+    for engine, reason in lacking.engines(found.grid).items():
+        if install and COMMAND in reason:
+            terminal.say(f"installing {engine}")
+            if lacking.install(engine):
+                continue
+        hint = "; --install does that" if COMMAND in reason and not install else ""
+        terminal.say(f"{engine} is skipped: {reason}{hint}", style="yellow")
+
+
+def _report(name: str, terminal: Terminal) -> None:
+    """The report's files, made again from the study's folder."""
+    terminal.say(f"report of {name}")
+
+
+def _list() -> None:
+    from studies.study.cells import cells_of
+    from studies.study.grid import find_grid, grid_names, read_grid
+
+    for name in grid_names():
+        grid, _ = read_grid(find_grid(name), _variants(False))
+        print(f"{name:10} {grid.title} ({len(cells_of(grid))} cells here)")
+        print(f"{'':10} {grid.question}")
+    print("\nenginebench study NAME runs one; --quick makes it short.")
+
+
+def _status(words: Sequence[str], folder: Path | None, as_json: bool) -> None:
+    from studies.study.folder import STUDY, load_study
+    from studies.study.status import as_document, show
+
+    places = [Path(word) if (Path(word) / STUDY).is_file() else RUNS / word for word in words]
+    places += [folder] if folder is not None else []
+    places = places or sorted(path.parent for path in RUNS.glob(f"*/{STUDY}"))
+    if not places:
+        raise UserMistake(f"there is no study in {RUNS}: start one with `enginebench study brief --quick`.")
+    studies = [load_study(place) for place in places]
+    if as_json:
+        json.dump([as_document(one) for one in studies], sys.stdout, indent=2, ensure_ascii=False)
+        sys.stdout.write("\n")
+        return
+    for one in studies:
+        show(one)
