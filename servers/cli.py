@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import os
+import shutil
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -23,6 +25,14 @@ def serve(
         str | None, typer.Option(help="A preset, a folder, a .gguf file or a Hugging Face id. Default: smollm2-135m.")
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
+    own_server: Annotated[
+        bool,
+        typer.Option(
+            "--own-server",
+            help="Start the server that the engine itself brings, with the same model, format and limits; the settings "
+            "below `Options` but --host and --port are not for it.",
+        ),
+    ] = False,
     **given: Any,
 ) -> None:
     """Serve one engine behind an OpenAI-compatible HTTP server.
@@ -36,12 +46,37 @@ def serve(
       enginebench serve --engine transformers --model smollm2-135m --port 0
     """
     settings = server_settings(given)
+    if own_server:
+        return _serve_its_own(
+            engine, options_by_engine(option or [], [engine])[engine], model, trust_remote_code, settings
+        )
     watch = read_settings(Watch, given)
     failure = _serve(
         engine, options_by_engine(option or [], [engine])[engine], model, trust_remote_code, watch, settings
     )
     if failure is not None:
         raise UserMistake(f"{engine} could not be loaded: {failure}")
+    return None
+
+
+def _serve_its_own(
+    engine: str, options: dict[str, str], model: str | None, trust_remote_code: bool, settings: ServerSettings
+) -> NoReturn:
+    """This process becomes the engine's own server."""
+    from engines.models.fetch import fetch_and_show
+    from engines.process.loading import check_before_download, own_server
+    from servers.http.address import listen
+
+    check_before_download(engine, options, model)
+    listener = listen(settings)
+    host, port = listener.getsockname()[:2]
+    launch = own_server(engine, fetch_and_show(model, trust_remote_code), options, host, port)
+    assert launch.command is not None
+    environment = {**os.environ, **{name: value for name, value in launch.environment.items() if value is not None}}
+    for name in (name for name, value in launch.environment.items() if value is None):
+        environment.pop(name, None)
+    listener.close()  # the port is free for it
+    os.execve(shutil.which(launch.command[0]) or launch.command[0], launch.command, environment)
 
 
 def _serve(

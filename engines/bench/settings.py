@@ -145,7 +145,7 @@ class LeftOut:
 
 def cases_of(settings: BenchSettings, info: EngineInfo) -> tuple[list[Case], list[LeftOut]]:
     """In the order in which they are measured: each kind by ascending size."""
-    wanted = [Case("prefill", tokens, 1, tokens, 1) for tokens in settings.prefill]
+    wanted = [_prefill(tokens, info.context_length) for tokens in settings.prefill]
     wanted += [Case("generate", tokens, 1, settings.prompt_tokens, tokens) for tokens in settings.generate]
     wanted += [
         Case("batch", requests, requests, settings.prompt_tokens, settings.batch_tokens)
@@ -160,6 +160,11 @@ def cases_of(settings: BenchSettings, info: EngineInfo) -> tuple[list[Case], lis
         else:
             possible.append(case)
     return possible, left_out
+
+
+def _prefill(tokens: int, context: int) -> Case:
+    """As long as the context, it is one token shorter: engines count the answer's one token, too."""
+    return Case("prefill", tokens, 1, tokens - (tokens == context), 1)
 
 
 def _batches(info: EngineInfo) -> list[int]:

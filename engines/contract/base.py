@@ -228,6 +228,12 @@ class Engine(ABC):
         `None` is not known, and not checked."""
         return None
 
+    def own_server(self, host: str, port: int) -> Launch | None:
+        """The command of the HTTP server that the library itself brings, with the same model, format and limits as this
+        engine: what the identical server costs is measured beside it. `None` where it brings none. It answers 200 at
+        `/health` once it is ready. Raises `EngineUnavailable`."""
+        return None
+
     # Whether a request is run before others when a process starts: with most engines the first one is slower.
     warms_up: ClassVar[bool] = True
 

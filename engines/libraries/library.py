@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any, ClassVar
 
-from engines.contract.base import EngineInfo, Feature, Model
+from engines.contract.base import EngineInfo, Feature, Launch, Model
 from engines.contract.errors import EngineUnavailable, first_line
 from engines.machine.devices import automatic_dtype
 from engines.models.fetch import context_length
@@ -22,6 +25,17 @@ AUTO_DTYPE = "auto: bfloat16 on a GPU (float16 below compute capability 8.0); we
 def given(**values: Any) -> dict[str, Any]:
     """Those that are not `None`: the library decides the others."""
     return {name: value for name, value in values.items() if value is not None}
+
+
+def flags(arguments: Mapping[str, Any]) -> Iterator[str]:
+    """A library's keyword arguments as its server's command line takes them."""
+    for name, value in arguments.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            yield f"--{flag}" if value else f"--no-{flag}"
+        else:
+            yield f"--{flag}"
+            yield json.dumps(value) if isinstance(value, dict) else str(value)
 
 
 def several(gpus: int) -> int | None:
@@ -117,6 +131,24 @@ class Library(InstalledEngine):
             self.options.concurrency,
             (self.package, "torch", "transformers"),
         )
+
+    server_module: ClassVar[str | None] = None  # of the library's own server, which takes `arguments` as flags
+
+    def own_server(self, host: str, port: int) -> Launch | None:
+        if self.server_module is None or self.model is None:
+            return None
+        launch = self.launch(self.options, self.model)
+        words = (*flags(self.server_arguments(self.model)), "--host", host, "--port", str(port))
+        command = (launch.python or sys.executable, "-m", self.server_module, *words)
+        return replace(launch, command=command, environment={**launch.environment, **self.variables()})
+
+    def server_arguments(self, model: Model) -> dict[str, Any]:
+        """Those of `arguments` that its server takes, and what only a server is given."""
+        return self.arguments(model)
+
+    def variables(self) -> dict[str, str]:
+        """What the library reads from the environment when it is imported."""
+        return {}
 
     def close(self) -> None:
         self.library.shutdown()

@@ -42,6 +42,7 @@ class SglangEngine(Library):
     Options = SglangOptions
     options: SglangOptions
     name, title = "sglang", "SGLang"
+    server_module = "sglang.launch_server"
     environment = Environment(
         name,
         "sglang",
@@ -57,6 +58,10 @@ class SglangEngine(Library):
         import sglang
 
         return sglang.Engine(**self.arguments(model))
+
+    def server_arguments(self, model: Model) -> dict[str, Any]:
+        """Its switches have no opposite."""
+        return {name: value for name, value in self.arguments(model).items() if value is not False}
 
     def arguments(self, model: Model) -> dict[str, Any]:
         options = self.options

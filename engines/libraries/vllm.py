@@ -63,6 +63,7 @@ class VllmEngine(Library):
     Options = VllmOptions
     options: VllmOptions
     name, title = "vllm", "vLLM"
+    server_module = "vllm.entrypoints.openai.api_server"
     features = ("seed", "stop", "logprobs", "ignore_eos", "min_tokens")
     environment = Environment(
         name,
@@ -89,7 +90,7 @@ class VllmEngine(Library):
         return size.need(dtype, options.context or size.context_length, cache_options=("context",), **known)
 
     def start(self, model: Model) -> Any:
-        for name, value in self._variables().items():
+        for name, value in self.variables().items():
             os.environ.setdefault(name, value)
         from vllm import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -114,8 +115,7 @@ class VllmEngine(Library):
             options={**found.options, "attention": _attention(config)},
         )
 
-    def _variables(self) -> dict[str, str]:
-        """Read by vLLM when it is imported, and by its engine's process."""
+    def variables(self) -> dict[str, str]:
         return {
             "VLLM_NO_USAGE_STATS": "1",
             "VLLM_LOGGING_LEVEL": "WARNING",
@@ -148,6 +148,9 @@ class VllmEngine(Library):
             load_format="dummy" if model.random_weights else None,
             speculative_config=self._speculation(),
         )
+
+    def server_arguments(self, model: Model) -> dict[str, Any]:
+        return self.arguments(model) | {"served_model_name": model.name, "disable_uvicorn_access_log": True}
 
     def _speculation(self) -> dict[str, Any] | None:
         if not self.options.speculative_tokens:

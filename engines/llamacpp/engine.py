@@ -98,14 +98,7 @@ class LlamaCppEngine(InstalledEngine):
     async def load(self) -> EngineInfo:  # type: ignore[override]  # on the main thread it may be asynchronous
         import httpx
 
-        assert self.model is not None
-        if (program := _program()) is None:
-            raise EngineUnavailable(str(self.why_not_here()))
-        self._device = self.device_of(self.options)
-        if self.options.device == "gpu" and self._device == "cpu":
-            raise EngineUnavailable(f"{program[0]} lists no GPU (--list-devices): use one that was built for it.")
-        file, dtype = await asyncio.to_thread(file_for, self.model, self.options.dtype)
-        self._context_length = _slot_tokens(self.options, context_length(self.model.folder))
+        program, file, dtype = await asyncio.to_thread(self._prepared)
         port = free_port()
         command = self.command(program, file, port)
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2)  # noqa: ASYNC220
@@ -123,14 +116,30 @@ class LlamaCppEngine(InstalledEngine):
             threads=self._threads,
         )
 
+    def _prepared(self) -> tuple[Sequence[str], Path, str]:
+        """The program, the GGUF file and its number format; device and context are known then."""
+        assert self.model is not None
+        if (program := _program()) is None:
+            raise EngineUnavailable(str(self.why_not_here()))
+        self._device = self.device_of(self.options)
+        if self.options.device == "gpu" and self._device == "cpu":
+            raise EngineUnavailable(f"{program[0]} lists no GPU (--list-devices): use one that was built for it.")
+        self._context_length = _slot_tokens(self.options, context_length(self.model.folder))
+        return (program, *file_for(self.model, self.options.dtype))
+
+    def own_server(self, host: str, port: int) -> Launch:
+        program, file, _ = self._prepared()
+        command = self.command(program, file, port, host)
+        return Launch((*command, "--no-cache-prompt", "--metrics"))  # a repeated prompt costs what it costs others
+
     @property
     def _threads(self) -> int:
         return self.options.threads or len(usable_cores())
 
-    def command(self, program: Sequence[str], file: Path, port: int) -> list[str]:
+    def command(self, program: Sequence[str], file: Path, port: int, host: str = "127.0.0.1") -> list[str]:
         slots, threads = self.options.concurrency, str(self._threads)
         return [
-            *(*program, "--model", str(file), "--host", "127.0.0.1", "--port", str(port)),
+            *(*program, "--model", str(file), "--host", host, "--port", str(port)),
             *("--parallel", str(slots), "--ctx-size", str(slots * self._context_length)),
             *("--threads", threads, "--threads-batch", threads),
             *("--n-gpu-layers", str(0 if self._device == "cpu" else ALL_LAYERS)),

@@ -18,7 +18,8 @@ def main() -> None:
     parser.add_argument("--host", required=True)
     for flag in ("port", "parallel", "ctx-size", "threads", "threads-batch", "n-gpu-layers", "cache-ram"):
         parser.add_argument(f"--{flag}", type=int, required=True)
-    parser.add_argument("--no-webui", action="store_true")
+    for switch in ("no-webui", "no-cache-prompt", "metrics"):
+        parser.add_argument(f"--{switch}", action="store_true")
     parser.add_argument("--log-verbosity", type=int, default=0)
     server = xllamacpp.Server(parameters(parser.parse_args()))  # answers from here on, in threads of its own
     threading.Event().wait()
@@ -32,7 +33,8 @@ def parameters(given: argparse.Namespace) -> xllamacpp.CommonParams:
     params.n_parallel, params.n_ctx = given.parallel, given.ctx_size
     params.cpuparams.n_threads, params.cpuparams_batch.n_threads = given.threads, given.threads_batch
     params.n_gpu_layers = given.n_gpu_layers
-    params.cache_ram_mib = given.cache_ram
+    params.cache_ram_mib, params.cache_prompt = given.cache_ram, not given.no_cache_prompt
+    params.endpoint_metrics = given.metrics
     params.verbosity = given.log_verbosity
     return params
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from engines.contract.base import Engine, Launch, Model
 from engines.contract.errors import EngineUnavailable
-from engines.contract.registry import GivenOptions, check_options, engine_class, spec
+from engines.contract.registry import GivenOptions, check_options, engine_class, names, spec
 from engines.machine.devices import free_memory, gpu_memory, visible_gpus
 from engines.models.presets import PRESETS, RANDOM
 from engines.models.size import BITS, MemoryNeed, ModelSize
@@ -70,6 +70,19 @@ def load_engine(
         _check_memory(name, given, size_of(model), visible_gpus(launch.environment))
     target = spec(name).target
     return ChildEngine(name, model, given.own, launch, watch or Watch(), target, warms_up=kind.warms_up)
+
+
+def own_server(name: str, model: Model, options: Mapping[str, str], host: str, port: int) -> Launch:
+    """How to start the server that the engine's library brings. Raises as `load_engine` does."""
+    kind, given = engine_class(name), check_options(name, options)
+    if kind.own_server is Engine.own_server:
+        bring = [other for other in names() if engine_class(other).own_server is not Engine.own_server]
+        raise UserMistake(f"{name} has no server of its own that can be started here; these do: {', '.join(bring)}.")
+    _check_memory(name, given, size_of(model), visible_gpus())
+    launch = kind(model, given.parsed).own_server(host, port)
+    if launch is None:
+        raise UserMistake(f"{name} has no server of its own that can be started here.")
+    return launch
 
 
 def _check_memory(name: str, given: GivenOptions, size: ModelSize | None, gpus: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from engines.bench.document import NotABench, read_result
@@ -77,16 +78,11 @@ def bench_cell(
 def _end(process: subprocess.Popen[bytes]) -> None:
     """With the engine that it has started: both are in its session."""
     process.terminate()
-    try:
+    with suppress(subprocess.TimeoutExpired):
         process.wait(ENDING)
-    except subprocess.TimeoutExpired:
-        pass
-    finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        process.wait()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _last_line(log: Path) -> str:

@@ -41,7 +41,10 @@ NAME = typer.Argument(
 QUICK = typer.Option("--quick", help="The grid's short form: twenty minutes at most on two cores.")
 BUDGET = typer.Option(metavar="TIME", help="Stop in time, with the report: 90s, 8m, 2h. The same command goes on.")
 ARCHIVE = typer.Option(metavar="FILE", help="Pack the study into this file at the end: .tar.gz, .tar.xz or .tar.")
-FOLDER = typer.Option(metavar="DIR", help="Folder of the study. Default: runs/NAME, with --quick runs/NAME-quick.")
+FOLDER = typer.Option(metavar="DIR", help="Folder of the study. Default: runs/NAME, with what distinguishes it.")
+MODEL = typer.Option(
+    metavar="LABEL", help="Measure with this model of the grid alone, an optional one too; may be repeated."
+)
 INSTALL = typer.Option("--install", help="Install the engines that need an environment of their own and lack it.")
 
 
@@ -51,6 +54,7 @@ def study(
     budget: Annotated[str | None, BUDGET] = None,
     archive: Annotated[Path | None, ARCHIVE] = None,
     folder: Annotated[Path | None, FOLDER] = None,
+    model: Annotated[list[str] | None, MODEL] = None,
     install: Annotated[bool, INSTALL] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -85,7 +89,7 @@ def study(
     if words[0] == REPORT:
         return _report(_one(words[1:]), terminal)
     seconds = read_time(budget) if budget is not None else None
-    if not _run(_one(words), quick, seconds, archive, folder, install, terminal):
+    if not _run(_one(words), quick, seconds, archive, folder, model or (), install, terminal):
         raise typer.Exit(2)
     return None
 
@@ -113,6 +117,7 @@ def _run(
     budget: float | None,
     archive: Path | None,
     folder: Path | None,
+    models: Sequence[str],
     install: bool,
     terminal: Terminal,
 ) -> bool:
@@ -127,7 +132,7 @@ def _run(
         raise UserMistake("`study` ends with a report, for which the packages are not here.")
     if archive is not None:
         check_archive(archive)
-    place = _prepared(name, quick, folder, terminal)
+    place = _prepared(name, quick, folder, models, terminal)
     stopped = False
     with only_here(place), sigterm_is_ctrl_c():
         try:
@@ -146,7 +151,7 @@ def _run(
     return not stopped and not after.with_outcome("failed")
 
 
-def _prepared(name: str, quick: bool, folder: Path | None, terminal: Terminal) -> Path:
+def _prepared(name: str, quick: bool, folder: Path | None, models: Sequence[str], terminal: Terminal) -> Path:
     """The study's folder, made where it is new. Raises `UserMistake`."""
     from studies.study.archive import is_archive, name_in, unpack
     from studies.study.folder import STUDY, load_study
@@ -162,10 +167,10 @@ def _prepared(name: str, quick: bool, folder: Path | None, terminal: Terminal) -
             raise UserMistake(f"{name} is a study that goes on where it is: leave out --folder.")
         return Path(name).absolute()
     path = find_grid(name)
-    grid, applied = read_grid(path, _variants(quick))
+    grid, applied = read_grid(path, _variants(quick), models)
     if quick and "quick" not in applied:
         raise UserMistake(f"{path} has no table [quick]: leave out --quick.")
-    place = (folder or RUNS / (f"{path.stem}-quick" if quick else path.stem)).absolute()
+    place = (folder or RUNS / "-".join([path.stem, *(["quick"] if quick else []), *models])).absolute()
     if (place / STUDY).is_file():
         before = load_study(place)
         if before.grid != grid:

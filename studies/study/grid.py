@@ -25,10 +25,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -43,10 +43,12 @@ Kind = Literal["load", "bench"]
 
 
 class StudyModel(Struct, frozen=True, forbid_unknown_fields=True):
-    """`name` as `--model` takes it. `label` stands in reports and in names of folders."""
+    """`name` as `--model` takes it. `label` stands in reports and in names of folders. An `optional` one is measured
+    only where it is asked for."""
 
     name: str
     label: str = ""
+    optional: bool = False
 
 
 class StudyEngine(Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,6 +88,9 @@ class StudyPart(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def setting_texts(self) -> dict[str, str]:
         return dict(text.split("=", 1) for text in texts_of(self.settings))
+
+
+Row = TypeVar("Row", StudyEngine, StudyPart)
 
 
 class Price(Struct, frozen=True, forbid_unknown_fields=True):
@@ -162,8 +167,9 @@ def find_grid(name: str) -> Path:
     return GRIDS / f"{name}.toml"
 
 
-def read_grid(path: Path, variants: Iterable[str] = ()) -> tuple[Grid, tuple[str, ...]]:
-    """The grid with those `variants` that it has, and their names. Raises `UserMistake`."""
+def read_grid(path: Path, variants: Iterable[str] = (), models: Sequence[str] = ()) -> tuple[Grid, tuple[str, ...]]:
+    """The grid with those `variants` that it has, and their names. `models` are labels: no others are measured; by
+    default all but the optional ones. Raises `UserMistake`."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -177,7 +183,26 @@ def read_grid(path: Path, variants: Iterable[str] = ()) -> tuple[Grid, tuple[str
     applied = tuple(name for name in VARIANTS if name in tables and name in set(variants))
     for name in applied:
         document |= tables[name]
-    return _checked(path, _converted(path, document)), applied
+    return _with_models(path, _checked(path, _converted(path, document)), models), applied
+
+
+def _with_models(path: Path, grid: Grid, wanted: Sequence[str]) -> Grid:
+    """Raises `UserMistake` for one that the grid does not have."""
+    labels = [one.label for one in grid.models]
+    for label in wanted:
+        if label not in labels:
+            raise UserMistake(f"{path} has no model `{label}`; choose from {', '.join(labels)}.")
+    chosen = tuple(one for one in grid.models if (one.label in wanted if wanted else not one.optional))
+    left_out = set(labels) - {one.label for one in chosen}
+    parts = tuple(_without(part, left_out) for part in grid.parts if not part.models or set(part.models) - left_out)
+    engines = tuple(_without(one, left_out) for one in grid.engines if not one.models or set(one.models) - left_out)
+    if grid.baseline not in {one.label for one in engines}:
+        raise UserMistake(f"{path}: the baseline {grid.baseline} is not measured with {', '.join(wanted)}.")
+    return msgspec.structs.replace(grid, models=chosen, parts=parts, engines=engines)
+
+
+def _without(row: Row, left_out: Collection[str]) -> Row:
+    return msgspec.structs.replace(row, models=tuple(label for label in row.models if label not in left_out))
 
 
 def _known(path: Path, where: str, kind: type[Struct], table: Mapping[str, Any]) -> None:
@@ -211,7 +236,9 @@ def _converted(path: Path, document: Mapping[str, Any]) -> Grid:
 
 def _checked(path: Path, grid: Grid) -> Grid:
     """With labels for all. Raises `UserMistake` where names do not fit together."""
-    models = tuple(StudyModel(one.name, one.label or re.split(r"[:/]", one.name)[-1]) for one in grid.models)
+    models = tuple(
+        msgspec.structs.replace(one, label=one.label or re.split(r"[:/]", one.name)[-1]) for one in grid.models
+    )
     engines = tuple(
         msgspec.structs.replace(one, engine=one.engine or one.label, options=dict(one.options)) for one in grid.engines
     )

@@ -26,7 +26,9 @@ class Lacking:
 
     def engines(self, grid: Grid) -> Mapping[str, str]:
         """By the engine's name, of those of the grid that cannot run here."""
-        names = {one.engine for one in grid.engines if "python" not in one.options}  # with one it is installed elsewhere
+        names = {
+            one.engine for one in grid.engines if "python" not in one.options
+        }  # with one it is installed elsewhere
         return {name: reason for name in self._rows if name in names and (reason := self._missing(name)) is not None}
 
     def versions(self, grid: Grid) -> dict[str, str]:
@@ -56,7 +58,9 @@ class Lacking:
 
 def _rows() -> dict[str, Mapping[str, Any]]:
     """What `enginebench engines` says of each engine, by name."""
-    done = subprocess.run([*PYTHON, "-m", "enginebench", "engines", "--json"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*PYTHON, "-m", "enginebench", "engines", "--json"], capture_output=True, text=True, check=True
+    )
     return {row["name"]: row for row in json.loads(done.stdout)}
 
 

@@ -46,8 +46,6 @@ from studies.study.grid import Grid, StudyPart
 from studies.study.lacking import Lacking
 from studies.study.loaded import LoadedEngine, OutOfTime
 
-DEAD_PROCESSES = 30.0  # seconds for the engine of a study that was killed to end
-
 
 @contextmanager
 def only_here(folder: Path) -> Iterator[None]:
@@ -120,7 +118,9 @@ class Runner:
         if reason is not None:
             if (state.outcome, state.reason) != ("skipped", reason):
                 self._terminal.say_once(f"skipped: {cell.engine} with {cell.model}: {reason}")
-                self._write(CellRecord(cell=cell.id, outcome="skipped", started_at=started_at, seconds=0, reason=reason))
+                self._write(
+                    CellRecord(cell=cell.id, outcome="skipped", started_at=started_at, seconds=0, reason=reason)
+                )
             return
         place = self._place(cell)
         if place.exists():  # of a cell that has failed, or was killed before it got its line
@@ -188,7 +188,9 @@ class Runner:
         if time.monotonic() >= self._deadline:
             raise OutOfTime
         assert part.limit is not None
-        return Ended("done", f"ended after {part.limit:g} s, the limit of this part: what it had not reached is missing.")
+        return Ended(
+            "done", f"ended after {part.limit:g} s, the limit of this part: what it had not reached is missing."
+        )
 
     def _title(self, cell: Cell) -> str:
         """`12 of 135, 34 min left`"""
@@ -214,7 +216,11 @@ class Runner:
     def _put_aside_what_was_interrupted(self) -> None:
         """Processes of a killed study may still be ending: they write to their own folder, which is moved with them."""
         known = {state.record.path for state in load_study(self._folder).cells if state.record is not None}
-        inside = [*(self._folder / RUNNING).glob("*/*"), *(self._folder / RUNS).glob("*"), *(self._folder / BENCH).glob("*")]
+        inside = [
+            *(self._folder / RUNNING).glob("*/*"),
+            *(self._folder / RUNS).glob("*"),
+            *(self._folder / BENCH).glob("*"),
+        ]
         for path in inside:
             if str(path.relative_to(self._folder)) not in known:
                 self._put_aside(path)
@@ -237,8 +243,8 @@ def summary_of(study: StudyFolder) -> str:
     left = sum(state.expected for state in study.with_outcome("left"))
     then = f"; {count['left']} left (about {rounded_time(round(left))})" if count["left"] else ""
     cells = counted(len(study.cells), "cell")
-    spent_time = rounded_time(round(spent(study.cells)))
-    return f"{count['done']} of {cells} done, {count['skipped']} skipped, {count['failed']} failed{then}; {spent_time} spent."
+    ended = f"{count['done']} of {cells} done, {count['skipped']} skipped, {count['failed']} failed"
+    return f"{ended}{then}; {rounded_time(round(spent(study.cells)))} spent."
 
 
 def _sync(path: Path) -> None:

@@ -59,10 +59,20 @@ INFO = EngineInfo("x", "1", "python", "m", "float32", "cpu", "continuous", max_c
 def test_all_kinds_in_ascending_size() -> None:
     cases, left_out = cases_of(BenchSettings(), INFO)
     names = [case.name for case in cases]
-    assert names[:6] == [f"prefill {tokens}" for tokens in (32, 128, 512, 1024)] + ["generate 10", "generate 50"]
+    prefills = [f"prefill {tokens}" for tokens in (32, 128, 512, 1024, 2048)]
+    assert names[:7] == [*prefills, "generate 10", "generate 50"]
     assert names[-7:] == [f"batch {requests}" for requests in (1, 2, 4, 8, 16, 32, 64)]
-    assert {one.case for one in left_out} == {f"prefill {2**power}" for power in range(11, 16)}
+    assert {one.case for one in left_out} == {f"prefill {2**power}" for power in range(12, 16)}
     assert left_out[0].why == "the context holds 2048 tokens"
+
+
+def test_a_prefill_reaches_the_end_of_the_context() -> None:
+    """32,768 tokens of Qwen2.5, with the answer's one token."""
+    cases, left_out = cases_of(BenchSettings(generate=(), batch=(1,)), replace(INFO, context_length=32_768))
+    longest = next(case for case in cases if case.name == "prefill 32768")
+    assert longest.prompt_tokens + longest.answer_tokens == 32_768
+    assert left_out == []
+    assert all(case.prompt_tokens == case.size for case in cases if case.kind == "prefill" and case.size < 32_768)
 
 
 def test_a_gpu_gets_batches_of_up_to_1024() -> None:

@@ -46,7 +46,7 @@ def test_by_default_nothing_is_remembered_or_guessed(monkeypatch: pytest.MonkeyP
 
 
 def test_its_own_limit_for_loading_is_beyond_ours() -> None:
-    limit = VllmEngine(SMALL, VllmOptions())._variables()["VLLM_ENGINE_READY_TIMEOUT_S"]
+    limit = VllmEngine(SMALL, VllmOptions()).variables()["VLLM_ENGINE_READY_TIMEOUT_S"]
     assert int(limit) > Watch().load_timeout
 
 
