@@ -103,6 +103,7 @@ class Runner:
             self._terminal.say("The budget is over: the cell that was running is run again when the study goes on.")
         finally:
             self._loaded.stop()
+            self._put_aside_what_was_interrupted()
         return not load_study(self._folder).with_outcome("left")
 
     def _next(self, tried: set[str]) -> CellState | None:

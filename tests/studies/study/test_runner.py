@@ -1,0 +1,214 @@
+"""Real servers, real load, the scripted engine: what a study does with its cells, however it is stopped."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from loadtests.harness.command.terminal import Terminal
+from studies.study.archive import pack, unpack
+from studies.study.folder import StudyFacts, StudyFolder, load_study, write_facts
+from studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart
+from studies.study.lacking import Lacking
+from studies.study.runner import Runner
+
+PATIENCE = 180.0  # seconds that a busy machine may take for anything here
+USERS = StudyPart(
+    "users", "load", "concurrent", settings={"stages": "2", "stage_seconds": 1, "output_tokens": "4"}, seconds=1
+)
+BENCH = StudyPart("kernels", "bench", settings={"prefill": "8", "generate": "4", "batch": "1", "samples": 2}, seconds=1)
+FAST = StudyEngine("fast", "fake", {"tpot": 0.002})
+SLOW = StudyEngine("slow", "fake", {"tpot": 0.005})
+MODEL = StudyModel("random:llama-3.2-tiny", "none")
+
+
+class Here(Lacking):
+    """What runs here, without asking the engines."""
+
+    def __init__(self, **reasons: str) -> None:
+        self._reasons = reasons
+
+    def why_not(self, engine: StudyEngine, model: StudyModel) -> str | None:
+        return self._reasons.get(engine.label)
+
+
+def study(folder: Path, *parts: StudyPart, engines: tuple[StudyEngine, ...] = (FAST,), repeats: int = 1) -> StudyFolder:
+    grid = Grid(
+        title="Small", baseline=engines[0].label, models=(MODEL,), engines=engines, parts=parts, repeats=repeats
+    )
+    folder.mkdir(exist_ok=True)
+    write_facts(
+        folder, StudyFacts(name="small", variants=(), grid=grid, command=(), commit=None, started_at="", host={})
+    )
+    return load_study(folder)
+
+
+def run(found: StudyFolder, lacking: Lacking | None = None, seconds: float = PATIENCE) -> tuple[StudyFolder, bool]:
+    terminal = Terminal(Console(file=open(os.devnull, "w"), force_terminal=False))  # noqa: SIM115
+    complete = Runner(found, lacking or Here(), terminal, time.monotonic() + seconds).run()
+    return load_study(found.path), complete
+
+
+def contents(path: Path) -> dict[str, str]:
+    files = [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())
+    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def of_done(found: StudyFolder) -> dict[str, str]:
+    """Every byte that the cells that are done have left."""
+    paths = [path for state in found.with_outcome("done") if (path := found.result(state)) is not None]
+    return {name: digest for path in paths for name, digest in contents(path).items()}
+
+
+def test_cells_become_runs_and_documents(tmp_path: Path) -> None:
+    """The engine stays loaded from one part to the next, but for a part that asks for a fresh one."""
+    again = StudyPart("again", "load", "concurrent", settings=USERS.settings, seconds=1)
+    fresh = StudyPart("fresh", "load", "concurrent", settings=USERS.settings, seconds=1, fresh=True)
+    after, complete = run(study(tmp_path, USERS, again, fresh, BENCH))
+    assert complete
+    assert [state.outcome for state in after.cells] == ["done"] * 4
+    places = [after.result(state) for state in after.cells]
+    assert places == [tmp_path / f"runs/{name}.none.fast.1" for name in ("users", "again", "fresh")] + [
+        tmp_path / "bench/kernels.none.fast.1.json"
+    ]
+    assert all(place is not None and place.exists() for place in places)
+    metas = [(tmp_path / f"runs/{name}.none.fast.1/meta.json").read_text() for name in ("users", "again", "fresh")]
+    assert [meta.count("server ready") for meta in metas] == [1, 0, 1]
+    assert not (tmp_path / "running").exists()
+
+
+def test_what_cannot_run_is_skipped_with_its_reason_and_tried_again(tmp_path: Path) -> None:
+    found = study(tmp_path, USERS, engines=(FAST, SLOW))
+    first, _ = run(found, Here(slow="it needs a GPU."))
+    assert [(state.outcome, state.reason) for state in first.cells] == [("done", None), ("skipped", "it needs a GPU.")]
+    before = of_done(first)
+    second, _ = run(first)
+    assert [state.outcome for state in second.cells] == ["done", "done"]
+    assert before.items() <= of_done(second).items()
+
+
+def test_an_engine_that_does_not_load_fails_once(tmp_path: Path) -> None:
+    broken = StudyEngine("broken", "fake", {"no_such_option": 1})
+    after, _ = run(study(tmp_path, USERS, engines=(FAST, broken), repeats=2))
+    assert [(state.cell.engine, state.outcome) for state in after.cells] == [
+        ("fast", "done"),
+        ("broken", "failed"),
+        ("broken", "skipped"),
+        ("fast", "done"),
+    ]
+    assert "could not be loaded" in str(after.cells[1].reason)
+
+
+def test_a_load_that_runs_over_its_limit_keeps_what_it_measured(tmp_path: Path) -> None:
+    long = StudyPart(
+        "users", "load", "concurrent", settings={"stages": "1,2", "stage_seconds": 20}, seconds=1, limit=9.0
+    )
+    after, _ = run(study(tmp_path, long))
+    (state,) = after.cells
+    assert state.outcome == "done"
+    assert "ended after 9 s, the limit of this part" in str(state.reason)
+    assert (tmp_path / "runs/users.none.fast.1/meta.json").exists()
+
+
+def test_a_budget_ends_the_cell_that_runs_and_starts_none_that_does_not_fit(tmp_path: Path) -> None:
+    endless = StudyPart("users", "load", "concurrent", settings={"stages": "1", "stage_seconds": 300}, seconds=1)
+    unfit = StudyPart("unfit", "load", "concurrent", settings=USERS.settings, seconds=100)
+    began = time.monotonic()
+    after, complete = run(study(tmp_path, endless, unfit), seconds=12)
+    assert time.monotonic() - began < 12 + 20
+    assert not complete
+    assert [state.outcome for state in after.cells] == ["left", "left"]
+    assert not (tmp_path / "cells.jsonl").exists()
+
+
+def test_an_archive_is_finished_in_another_folder(tmp_path: Path) -> None:
+    first, _ = run(study(tmp_path / "here", USERS, engines=(FAST, SLOW)), Here(slow="it is not installed."))
+    pack(first.path, tmp_path / "small.tar.gz")
+    unpack(tmp_path / "small.tar.gz", tmp_path / "there")
+    there = load_study(tmp_path / "there")
+    assert there.cells == first.cells
+    second, _ = run(there)
+    assert [state.outcome for state in second.cells] == ["done", "done"]
+    carried = {name.replace("/there/", "/here/"): digest for name, digest in of_done(second).items()}
+    assert of_done(first).items() <= carried.items()
+
+
+LOADING, MEASURING, BENCHING = (
+    lambda folder: (
+        any((folder / "logs").glob("slow.none.1.log")) and not any((folder / "running").glob("*/*/meta.json"))
+    ),
+    lambda folder: any(
+        path.stat().st_size for path in (folder / "running").glob("*/users.none.slow.1/requests*.jsonl")
+    ),
+    lambda folder: any((folder / "logs").glob("kernels.none.slow.1.log")),
+)
+
+
+def test_kill_9_in_each_phase_costs_the_running_cell_alone(tmp_path: Path) -> None:
+    """While it loads, while it measures, and in a bench; what was done before is the same to the last byte."""
+    slow = StudyEngine("slow", "fake", {"tpot": 0.005, "load_time": 3})
+    users = StudyPart("users", "load", "concurrent", settings={**USERS.settings, "stage_seconds": 3}, seconds=1)
+    found = study(tmp_path, users, BENCH, engines=(FAST, slow))
+    before: dict[str, str] = {}
+    for reached in (LOADING, MEASURING, BENCHING):
+        _kill_once(found.path, reached)
+        now = of_done(load_study(found.path))
+        assert before.items() <= now.items()
+        before = now
+    assert [state.outcome for state in load_study(found.path).cells] == ["done", "done", "done", "left"]
+    after, complete = run(found)
+    assert complete
+    assert [state.outcome for state in after.cells] == ["done"] * 4
+    assert before.items() <= of_done(after).items()
+    assert list((tmp_path / "interrupted").glob("users.none.slow.1~1"))
+
+
+def _kill_once(folder: Path, reached: Callable[[Path], bool]) -> None:
+    """Start the study in a process of its own, and kill that as soon as the phase is reached."""
+    code = (
+        "import sys; from pathlib import Path; from tests.studies.study.test_runner import load_study, run; "
+        "run(load_study(Path(sys.argv[1])))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(folder)], cwd=Path(__file__).parents[3])
+    try:
+        until = time.monotonic() + PATIENCE
+        while not reached(folder):
+            assert process.poll() is None, "it ended before the phase was reached"
+            assert time.monotonic() < until
+            time.sleep(0.02)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nothing"], "no study called `nothing`; choose from brief, kernels, ladder, scaling"),
+        (["brief", "--budget", "soon"], "a budget is a time such as 90s, 8m or 2h, not `soon`"),
+        (["brief", "--budget", "10s"], "a budget is 60 s or more"),
+        (["brief", "--archive", "x.zip"], "an archive's name ends in .tar.gz"),
+        (["brief", "--model", "llama-7b"], "has no model `llama-7b`; choose from"),
+        (["status", "/nowhere"], "is not the folder of a study"),
+        (["brief", "ladder"], "name one study, not 2"),
+        (["gone.tar.gz"], "the file gone.tar.gz does not exist"),
+    ],
+)
+def test_mistakes_get_a_sentence_and_exit_code_2(words: list[str], said: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "enginebench", "study", *words],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
