@@ -180,7 +180,7 @@ def gpu_memory(names: Sequence[str]) -> list[GpuMemory]:
 
 
 def gpu_facts() -> list[dict[str, Any]]:
-    """Name, driver, bytes of memory and power limit in watts of each visible GPU; none where the driver says nothing."""
+    """Name, driver, bytes of memory and power limit in watts of each visible GPU; none without a driver."""
     facts = []
     try:
         with driver() as nvml:

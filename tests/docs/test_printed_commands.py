@@ -25,6 +25,10 @@ from typer.testing import CliRunner
 from enginebench import app
 from loadtests.harness.command import rounds
 from settings.schema import UserMistake
+from studies.study import command as study_command
+from studies.study.archive import pack
+from studies.study.folder import StudyFacts, write_facts
+from studies.study.grid import find_grid, read_grid
 from tests.support.analysis import other_tools
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.engines.documented_engine import installed
@@ -49,7 +53,7 @@ CHECKED_ELSEWHERE = (
 )
 """Programs of others, and installations: see above, and `tests/grafana` for Prometheus with the shipped files."""
 
-LONG = ("run", "quick", "calibrate", "serve", "bench")
+LONG = ("run", "quick", "study", "calibrate", "serve", "bench")
 VERDICTS = (0, 1)
 REACHED = "everything before the load was in order"
 NOT_BUILT = "cannot run here"  # an engine that this machine lacks; the command is right
@@ -98,9 +102,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     saved = ["gate", "--runs", str(here), "--baseline", str(here / "performance" / "baseline"), "--save-baseline"]
     done = CliRunner().invoke(app, [*saved, str(here / "runs")])
     assert done.exit_code == 0, done.output
+    _study(here)
     (here / "package").mkdir()
     with installed(here / "package"):
         yield here
+
+
+def _study(here: Path) -> None:
+    """One that has not begun, as a folder and as an archive."""
+    for folder, quick in ((here / "runs" / "brief-quick", True), (here / "packed" / "brief", False)):
+        folder.mkdir(parents=True)
+        grid, variants = read_grid(find_grid("brief"), study_command._variants(quick))
+        facts = {"command": (), "commit": None, "started_at": "", "host": {}}
+        write_facts(folder, StudyFacts(name="brief", variants=variants, grid=grid, **facts))  # type: ignore[arg-type]
+    pack(here / "packed" / "brief", here / "brief.tar.gz")
 
 
 @pytest.mark.parametrize("words", printed())
@@ -135,6 +150,7 @@ def accepted(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "prepared", reached)  # it asks the servers
     monkeypatch.setattr("loadtests.harness.calibration.calibrate.calibrate", reached)
     monkeypatch.setattr("engines.bench.cli._measure", reached)
+    monkeypatch.setattr(study_command, "_measure", reached)
     monkeypatch.setattr("engines.bench.cli._models", lambda *_: {})
     monkeypatch.setattr("engines.process.replicas.load_replicas", reached)
     monkeypatch.setattr("engines.models.fetch.fetch_and_show", lambda *_: None)
@@ -142,7 +158,7 @@ def accepted(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     if expanded[0] == "serve":
         expanded += ["--port", "0"]  # the printed one may be in use here
     done = CliRunner().invoke(app, expanded)
-    if expanded[0] in LONG:
+    if expanded[0] in LONG and expanded[0:2] != ["study", "status"] and expanded != ["study"]:
         assert REACHED in done.output or NOT_BUILT in done.output, done.output
         assert done.exit_code == 2
     else:

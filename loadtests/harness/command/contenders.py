@@ -29,8 +29,8 @@ NAME = r"([\w+-]+)"  # never the beginning of an address or of a header: those h
 class Contender:
     """An engine to serve, or the address of a running server. `options` are the engine's, each `name=value`.
 
-    `name` is its label in reports; empty for a lone server, which is called by what it says of itself. `own_server`: the
-    engine's own server is started, in place of the identical one.
+    `name` is its label in reports; empty for a lone server, which is called by what it says of itself. With
+    `own_server`, the server that the engine brings is started, in place of the identical one.
     """
 
     name: str
@@ -38,9 +38,9 @@ class Contender:
     url: str = ""
     model: str | None = None
     options: tuple[str, ...] = ()
-    own_server: bool = False
     headers: str = field(default="", repr=False)  # one a line
     key: str | None = field(default=None, repr=False)
+    own_server: bool = False
 
     @property
     def secrets(self) -> dict[str, str]:

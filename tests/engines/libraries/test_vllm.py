@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from engines.contract.base import Model
+from engines.contract.base import Launch, Model
 from engines.libraries.vllm import VllmEngine, VllmOptions, core_groups
 from engines.models.fetch import fetch_model
 from engines.process.child import Watch
@@ -94,3 +94,17 @@ def test_random_weights_are_made_up_by_vllm(name: str) -> None:
     given = VllmEngine(model, VllmOptions()).arguments(model)
     assert (given["load_format"], given["model"]) == ("dummy", str(model.folder))
     assert not list(model.folder.glob("*.safetensors")), "nothing is written for it"
+
+
+def test_its_own_server_gets_the_same_model_format_and_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VllmEngine, "launch", classmethod(lambda *_: Launch(python="/env/bin/python")))
+    options = VllmOptions(concurrency=16, context=4096, dtype="bfloat16")
+    launch = VllmEngine(SMALL, options).own_server("127.0.0.1", 8123)
+    assert launch is not None
+    assert launch.command is not None
+    assert launch.command[:3] == ("/env/bin/python", "-m", "vllm.entrypoints.openai.api_server")
+    words = list(launch.command)
+    given = {flag: words[words.index(flag) + 1] for flag in ("--max-num-seqs", "--max-model-len", "--dtype", "--port")}
+    assert list(given.values()) == ["16", "4096", "bfloat16", "8123"]
+    assert "--no-enable-prefix-caching" in words
+    assert launch.environment["VLLM_NO_USAGE_STATS"] == "1"
