@@ -113,8 +113,8 @@ def _study(here: Path) -> None:
     for folder, quick in ((here / "runs" / "brief-quick", True), (here / "packed" / "brief", False)):
         folder.mkdir(parents=True)
         grid, variants = read_grid(find_grid("brief"), study_command._variants(quick))
-        facts = {"command": (), "commit": None, "started_at": "", "host": {}}
-        write_facts(folder, StudyFacts(name="brief", variants=variants, grid=grid, **facts))  # type: ignore[arg-type]
+        facts: dict[str, Any] = {"command": (), "commit": None, "started_at": "", "host": {}}
+        write_facts(folder, StudyFacts(name="brief", variants=variants, grid=grid, **facts))
     pack(here / "packed" / "brief", here / "brief.tar.gz")
 
 
