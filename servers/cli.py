@@ -64,10 +64,11 @@ def _serve_its_own(
 ) -> NoReturn:
     """This process becomes the engine's own server."""
     from engines.models.fetch import fetch_and_show
-    from engines.process.loading import check_before_download, own_server
+    from engines.process.loading import check_before_download, own_server, refuse_missing
     from servers.http.address import listen
 
     check_before_download(engine, options, model)
+    refuse_missing(engine, options)
     listener = listen(settings)
     host, port = listener.getsockname()[:2]
     launch = own_server(engine, fetch_and_show(model, trust_remote_code), options, host, port)
