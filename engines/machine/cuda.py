@@ -11,10 +11,10 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from engines.contract.base import Engine
@@ -27,6 +27,7 @@ OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 OLDEST_GPU = {11: (3, 5), 12: (5, 0), 13: (7, 5)}  # compute capability that the compilers of that version still know
 OLDEST_TOOLKIT = (11, 4)  # of cudarc, on which Candle and CubeCL build
 QUESTION_TIMEOUT = 20.0  # seconds
+WHERE_TORCH_IS = "from importlib.util import find_spec as find; print(getattr(find('torch'), 'origin', ''))"
 
 Version = tuple[int, ...]
 UNKNOWN: Version = (0,)
@@ -151,8 +152,16 @@ def torch_of(kind: type[Engine]) -> Build | None:
         python = kind.launch(kind.Options(), None).python
     except EngineUnavailable:
         return None
-    packages = _packages_of(python)
-    return None if packages is None else torch_in(packages)
+    if python is None or python == sys.executable:
+        return torch_here()
+    said = _said([python, "-c", WHERE_TORCH_IS]).strip()
+    return torch_in(Path(said).parents[1]) if said else None
+
+
+def torch_here() -> Build | None:
+    """Of this interpreter, wherever it has it from: its own packages, the system's or a user's."""
+    found = find_spec("torch")
+    return None if found is None or found.origin is None else torch_in(Path(found.origin).parents[1])
 
 
 def torch_in(packages: Path) -> Build | None:
@@ -188,13 +197,6 @@ def _wheel_of(name: str, kind: type[Engine]) -> Build | None:
             with_cuda = kind.device_of(kind.Options()) == "cuda"
             return Build(f"{one.name} {one.version}", UNKNOWN if with_cuda else None)
     return None
-
-
-def _packages_of(python: str | None) -> Path | None:
-    if python is None or python == sys.executable:
-        return Path(sysconfig.get_path("purelib"))
-    said = _said([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip()
-    return Path(said) if said else None
 
 
 def _said(command: list[str]) -> str:

@@ -8,7 +8,7 @@ import shutil
 import sysconfig
 from pathlib import Path
 
-from engines.machine.cuda import torch_in
+from engines.machine.cuda import torch_here
 from engines.machine.devices import compute_capability
 from engines.models.cache import cache_folder
 
@@ -20,7 +20,7 @@ def keep_compilations(device: str) -> None:
 
 def compilations_folder(device: str) -> Path:
     """Machine code of a GPU belongs to its architecture and to the CUDA that compiled it."""
-    build = torch_in(Path(sysconfig.get_path("purelib")))
+    build = torch_here()
     parts = ["torch" if build is None else build.text.replace(" ", "-")]
     if device.startswith("cuda"):
         capability = compute_capability(device)

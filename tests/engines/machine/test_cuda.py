@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from engines.machine.cuda import OLDEST_TOOLKIT, Build, Check, Machine, by_outcome, judge, torch_in
+from engines.contract.base import Launch, Model
+from engines.libraries.vllm import VllmEngine
+from engines.machine.cuda import (
+    OLDEST_TOOLKIT,
+    Build,
+    Check,
+    Machine,
+    by_outcome,
+    judge,
+    torch_here,
+    torch_in,
+    torch_of,
+)
 from engines.machine.doctor import examine
 
 H100 = Machine("580.95.05", (13, 0), ((9, 0),))
@@ -53,6 +67,25 @@ def test_torch_is_not_imported_to_see_what_it_was_built_with(tmp_path: Path) -> 
     assert torch_in(tmp_path) == Build("torch 2.9.1", None, "9.10.2.21")
     version.unlink()
     assert torch_in(tmp_path) is None
+
+
+def test_torch_is_found_wherever_an_interpreter_has_it_from(tmp_path: Path) -> None:
+    """As a GPU machine's own, in the system's packages or a user's."""
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "torch").mkdir(parents=True)
+    (elsewhere / "torch" / "__init__.py").touch()
+    (elsewhere / "torch" / "version.py").write_text("__version__ = '2.11.0+cu130'\ncuda: str = '13.0'\n")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={elsewhere} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+
+    class There(VllmEngine):
+        @classmethod
+        def launch(cls, options: Any, model: Model | None) -> Launch:
+            return Launch(python=str(python))
+
+    assert torch_of(There) == Build("torch 2.11.0", (13, 0))
+    assert torch_here() is not None
 
 
 def test_doctor_has_a_line_for_each_engine_with_code_for_gpus() -> None:

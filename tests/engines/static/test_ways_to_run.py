@@ -162,7 +162,7 @@ def test_without_pythons_headers_there_is_a_sentence(monkeypatch: pytest.MonkeyP
 def test_compiled_code_is_kept_by_architecture_and_cuda_version(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, [Gpu((9, 0)), Gpu((8, 6))])
     build = Build("torch 2.11.0", (13, 0))
-    monkeypatch.setattr("engines.pytorch.compiling.torch_in", lambda packages: build)
+    monkeypatch.setattr("engines.pytorch.compiling.torch_here", lambda: build)
     names = [compilations_folder(device).name for device in ("cuda", "cuda:1", "cpu")]
     assert names[:2] == ["torch-2.11.0-with-CUDA-13.0-sm90", "torch-2.11.0-with-CUDA-13.0-sm86"]
     build = Build("torch 2.11.0", (12, 8))
