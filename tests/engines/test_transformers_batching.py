@@ -86,7 +86,8 @@ def test_a_gpu_has_sizes_of_its_own() -> None:
     def sizes(device: str, **options: Any) -> tuple[int, int | None, int | None]:
         given = TransformersBatchingEngine(None, BatchingOptions(**options)).batching(device, names)
         made = ContinuousBatchingConfig(**given)
-        return made.page_size, made.num_blocks, made.max_batch_tokens
+        page = made.page_size if "page_size" in names else made.block_size
+        return page, made.num_blocks, made.max_batch_tokens
 
     assert sizes("cpu") == (32, 512, 512)
     assert sizes("cuda") == (256, None, None)
