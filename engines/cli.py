@@ -147,6 +147,7 @@ def uninstall(name: Annotated[str, typer.Argument(help="An installed engine.", s
 def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
     """What is known of every engine, or of one, by name."""
     from engines.contract.registry import engine_class, names, settings, spec
+    from engines.pytorch.device import OnTorch
 
     specs = {one: spec(one) for one in (names() if name is None else [name])}
     return {
@@ -155,6 +156,7 @@ def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
             "name": one,
             "version": engine_class(one).version_here(),
             "why_not_here": engine_class(one).why_not_here(),
+            "on_torch": issubclass(engine_class(one), OnTorch),
             "options": [
                 {"name": each.name, "default": each.default, "choices": each.choices, "help": each.help}
                 for each in settings(one)

@@ -100,7 +100,7 @@ def _serve(
     refuse_missing(engine, options)
     listener = listen(settings)
     prepared = fetch_and_show(model, trust_remote_code) if needs_model or model is not None else None
-    loaded = load_replicas(engine, prepared, options, watch)
+    loaded = load_replicas(engine, prepared, options, watch, settings.engine_prefix)
 
     # The web framework and the tokenizer take time to import, and no message above needs them.
     from servers.app import create_app

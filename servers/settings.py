@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from settings.flags import Given, read_settings
@@ -13,6 +15,13 @@ from settings.schema import UserMistake, setting
 MIB = 1024 * 1024
 ADDRESS, LIMITS, ENGINE, LOG = "Address and access", "Limits", "The engine's process", "Log"
 _address, _limit = (partial(setting, group=group) for group in (ADDRESS, LIMITS))
+
+
+def _read_profile(text: str) -> tuple[str, Path]:
+    kind, _, path = text.partition("=")
+    if not kind or not path:
+        raise UserMistake(f"a profile is KIND=PATH, such as torch=/tmp/engine, not `{text}`.")
+    return kind, Path(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,25 @@ class ServerSettings:
         30.0, "Seconds that running requests get to finish after SIGTERM.", metavar="S", least=0
     )
 
+    engine_prefix: tuple[str, ...] = setting(
+        (),
+        "Command line that goes before that of the engine's process, such as a profiler's.",
+        flag="",
+        metavar="COMMAND",
+        read=lambda text: tuple(shlex.split(text)),
+        write=shlex.join,
+        group=ENGINE,
+    )
+    engine_profile: tuple[str, Path] | None = setting(
+        None,
+        "Profiler of the engine's own process, torch or memray, and the beginning of its files' names: then POST "
+        "/start_profile and POST /stop_profile, as vLLM has them, start and end a profile.",
+        flag="",
+        metavar="KIND=PATH",
+        read=_read_profile,
+        write=lambda given: f"{given[0]}={given[1]}",
+        group=ENGINE,
+    )
     warmup_tokens: int = setting(
         8, "Tokens generated before the server is ready; 0 means no warm-up.", metavar="N", least=0, group=ENGINE
     )

@@ -28,7 +28,7 @@ from engines.models.size import MemoryNeed, ModelSize
 FinishReason = Literal["stop", "length", "content_filter", "cancelled"]
 Batching = Literal["none", "continuous"]
 # "messages": it gets chats as they were sent too, and renders them itself.
-Feature = Literal["seed", "stop", "logprobs", "ignore_eos", "min_tokens", "messages"]
+Feature = Literal["seed", "stop", "logprobs", "ignore_eos", "min_tokens", "forced", "messages"]
 GREEDY_BELOW = 1e-3  # a lower temperature is greedy: scaled logits would overflow
 
 
@@ -61,6 +61,7 @@ class GenerateRequest:
     ignore_eos: bool = False
     min_tokens: int = 0
     logprobs: int | None = None  # how many alternatives per token
+    forced_token_ids: tuple[int, ...] = ()  # taken in place of sampled tokens, one after the other (teacher forcing)
     messages: tuple[Mapping[str, Any], ...] | None = None  # the chat, for engines that render the template themselves
 
     @property
@@ -165,12 +166,14 @@ class Launch:
     `command` is a program that implements the protocol. Without one, `engines.process.worker` runs the engine's class
     on the interpreter `python` (none: this one), which needs only the engine's own packages. `environment` is added to,
     or with `None` removed from, the variables of this process. `cores` are the CPUs that it may use (none: all).
+    `prefix` goes before all of the command, as a profiler's own does.
     """
 
     command: tuple[str, ...] | None = None
     python: str | None = None
     environment: Mapping[str, str | None] = field(default_factory=dict)
     cores: tuple[int, ...] = ()
+    prefix: tuple[str, ...] = ()
 
 
 class Engine(ABC):

@@ -3,8 +3,8 @@
 A child reads JSON objects from its standard input, one per line, and writes JSON objects to its standard output. Its
 log goes to standard error. `docs/engine-protocol.md` describes the protocol for authors of engines.
 
-    parent → child   load, generate, cancel, stats
-    child  → parent  ready, chunk, done, error, stats
+    parent → child   load, generate, cancel, stats, profile
+    child  → parent  ready, chunk, done, error, stats, profiled
 
 Every `generate` is answered by any number of `chunk`s and then exactly one `done` or `error`, also after a `cancel`.
 The end of standard input tells the child to stop. Standard library only: it also runs without our other packages.
@@ -46,6 +46,7 @@ VERSION = 1
 MAX_LINE_BYTES = 64 * 1024 * 1024  # a longer line means a broken child, not a long answer
 PLAIN: Mapping[str, Any] = {
     "str": str,
+    "bool": bool,
     "int": int,
     "float": int | float,
     "int | None": int | None,
@@ -126,8 +127,25 @@ class Stats:
     stats: EngineStats
 
 
-ToChild = Load | Generate | Cancel | AskStats
-ToParent = Ready | ChunkReady | Done | Failed | Stats
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Start to profile the child's own process, with the files named after `path`; without `on`, end that and write
+    them. Answered by one `profiled`. A child that cannot ignores it, as any message that it does not know."""
+
+    profiler: str
+    path: Path
+    on: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """`why` says why it could not be done."""
+
+    why: str | None = None
+
+
+ToChild = Load | Generate | Cancel | AskStats | Profile
+ToParent = Ready | ChunkReady | Done | Failed | Stats | Profiled
 
 
 def _dumps(document: dict[str, Any]) -> bytes:
@@ -178,6 +196,10 @@ def _as_object(message: ToChild | ToParent) -> dict[str, Any]:
             return {"type": "error", "id": id, "kind": kind, "message": message_text, **later}
         case AskStats():
             return {"type": "stats"}
+        case Profile():
+            return {"type": "profile", **_plain(message)}
+        case Profiled():
+            return {"type": "profiled", **_plain(message)}
         case Stats(stats):
             return {"type": "stats", **_plain(stats)}
 
@@ -215,6 +237,7 @@ def decode_to_child(line: bytes) -> ToChild:
                 id = int(fields.pop("id"))
                 fields["prompt_token_ids"] = tuple(fields["prompt_token_ids"])
                 fields["stop"] = tuple(fields.get("stop", ()))
+                fields["forced_token_ids"] = tuple(fields.get("forced_token_ids", ()))
                 if fields.get("messages") is not None:
                     fields["messages"] = tuple(fields["messages"])
                 return Generate(id, _known(GenerateRequest, fields))
@@ -222,6 +245,8 @@ def decode_to_child(line: bytes) -> ToChild:
                 return Cancel(int(fields["id"]))
             case "stats":
                 return AskStats()
+            case "profile":
+                return _known(Profile, fields | {"path": Path(fields["path"])})
             case other:
                 raise ProtocolError(f"unknown message type {other!r}")
     except (KeyError, TypeError, ValueError) as error:
@@ -243,6 +268,8 @@ def decode_to_parent(line: bytes) -> ToParent:
                 return _known(Failed, fields)
             case "stats":
                 return Stats(_known(EngineStats, fields))
+            case "profiled":
+                return _known(Profiled, fields)
             case "ready":
                 info = fields["info"]
                 info["features"] = tuple(info.get("features", ()))

@@ -29,6 +29,7 @@ NO_ANSWER = "it gave no answer"
 def command_of(launch: Launch, target: str) -> tuple[str, ...]:
     """The command line for an engine with the class `target` ("module:Class")."""
     command = launch.command or (launch.python or sys.executable, "-m", "engines.process.worker", target)
+    command = (*launch.prefix, *command)
     if not launch.cores or not hasattr(os, "sched_setaffinity"):
         return command
     return (sys.executable, "-I", "-S", "-c", BIND, ",".join(map(str, launch.cores)), *command)
@@ -81,7 +82,7 @@ def _source(module: str) -> Path:
 
 def why_not_there(launch: Launch, target: str) -> str | None:
     """What `why_not_here` of the engine answers on its own interpreter."""
-    command = [*command_of(replace(launch, cores=()), target), "--why-not-here"]
+    command = [*command_of(replace(launch, cores=(), prefix=()), target), "--why-not-here"]
     try:
         done = subprocess.run(
             command, env=environment_of(launch, target), capture_output=True, text=True, timeout=QUESTION_TIMEOUT

@@ -13,6 +13,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from engines.contract.base import EngineInfo, EngineStats, GenerateRequest, Launch, Model
@@ -116,6 +117,10 @@ class Replicas:
             cpu_seconds=_sum(one.cpu_seconds for one in found),
         )
 
+    async def profile(self, profiler: str, path: Path, on: bool) -> None:
+        """Of the first replica. Raises `EngineError`."""
+        await self._children[0].profile(profiler, path, on)
+
     async def stop(self) -> None:
         await asyncio.gather(*(child.stop() for child in self._children))
 
@@ -130,12 +135,14 @@ class Replicas:
 ServedEngine = ChildEngine | Replicas
 
 
-def load_replicas(name: str, model: Model | None, options: Mapping[str, str], watch: Watch) -> ServedEngine:
-    """Like `load_engine`, with as many processes as the option `replicas` says."""
+def load_replicas(
+    name: str, model: Model | None, options: Mapping[str, str], watch: Watch, prefix: tuple[str, ...] = ()
+) -> ServedEngine:
+    """Like `load_engine`, with as many processes as the option `replicas` says. `prefix` is that of a `Launch`."""
     given = check_options(name, options)
     count, parsed = given.shared.replicas, given.parsed
     if count == 1:
-        return load_engine(name, model, options, watch)
+        return load_engine(name, model, options, watch, lambda launch: replace(launch, prefix=prefix))
     kind = engine_class(name)
     on_gpus = kind.device_of(parsed).startswith("cuda")
     shares = shares_of(count, kind.gpus_of(parsed), visible_gpus() if on_gpus else [], usable_cores())
