@@ -15,13 +15,15 @@ import typer
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.setting_groups import RESULTS
 from loadtests.harness.settings.run import RunSettings
-from settings.flags import AsJson, EngineSettings, given_texts, with_flags
+from settings.flags import AsJson, EngineSettings, given_texts, read_settings, with_flags
+from settings.profile import ProfileSettings
 from settings.schema import UserMistake
 
 if TYPE_CHECKING:
     from loadtests.harness.command.contenders import Contender
     from loadtests.harness.command.job import Job
     from loadtests.harness.command.terminal import Terminal
+    from loadtests.harness.profiling.profilers import Profiler
 
 app = typer.Typer()
 
@@ -44,7 +46,7 @@ NOT_OFFERED = {"model", "repeat_index", "prompt_set"}  # `run` sets them itself
 
 
 @app.command(context_settings={"allow_extra_args": True})
-@with_flags(Scenario, RunSettings, leave_out=NOT_OFFERED)
+@with_flags(Scenario, RunSettings, ProfileSettings, leave_out=NOT_OFFERED)
 def run(
     context: typer.Context,
     scenario: Annotated[str, typer.Argument(help="Name of a scenario, such as concurrent, or a locustfile.")],
@@ -87,6 +89,7 @@ def run(
     from loadtests.harness.command.contenders import contenders
     from loadtests.harness.command.engine_checks import checked
     from loadtests.harness.command.job import Job, find_scenario
+    from loadtests.harness.command.profile import profiler_for
     from loadtests.harness.command.server_process import listen
     from loadtests.harness.command.terminal import Terminal, sigterm_is_ctrl_c
 
@@ -100,7 +103,9 @@ def run(
         listen([port]).close()
     texts = given_texts(Scenario, given) | given_texts(RunSettings, given)
     job = Job.of(path, texts, processes, context.args)
-    tested, sentence = checked(tested)
+    wanted: ProfileSettings = read_settings(ProfileSettings, given)
+    chosen = profiler_for(wanted, tested)
+    tested, sentence = checked(tested, chosen)
     tested = rounds.prepared(job, tested, repeat)
     if sentence is not None:
         terminal.say(sentence)
@@ -110,6 +115,8 @@ def run(
     try:
         with sigterm_is_ctrl_c():
             complete = _measure(job, tested, repeat, port, terminal, folders)
+            if chosen is not None:
+                complete = _profile(job, tested, chosen, wanted.profile_seconds, terminal, folders) and complete
             code = _report(folders, allow_invalid, as_json, "slo" in texts) if folders else 2
     except KeyboardInterrupt:
         terminal.say(f"stopped; what was recorded is in {job.settings.runs}")
@@ -137,6 +144,22 @@ def _measure(
             except (ServerFailed, RunFailed) as failure:
                 terminal.say(str(failure), style="red")
                 complete = False
+    return complete
+
+
+def _profile(
+    job: Job, tested: list[Contender], chosen: Profiler, seconds: float, terminal: Terminal, folders: list[Path]
+) -> bool:
+    """Each engine that was measured, beside its last run. False where one could not be profiled."""
+    from loadtests.harness.command.profile import profile
+    from records.files import read_meta
+
+    complete = True
+    last = {read_meta(folder).label: folder for folder in folders}
+    for contender in tested:
+        if contender.engine and contender.name in last:
+            done = profile(job, contender, last[contender.name], chosen, seconds, terminal)
+            complete = complete and done
     return complete
 
 

@@ -20,6 +20,7 @@ MAY_IMPORT = {
     BENCH: {
         *(BENCH, "engines", "analysis", "records", "settings"),
         "loadtests.harness.run.host",  # facts of the machine
+        "loadtests.harness.profiling",  # what `--profile` offers
     },
     "servers": {"servers", "engines", "settings"},
     "loadtests": {"loadtests", "records", "settings"},

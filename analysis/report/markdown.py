@@ -10,6 +10,7 @@ from analysis.console import TextTable
 from analysis.report.classes import class_sentences, class_table
 from analysis.report.contents import Report
 from analysis.report.costs import cost_table
+from analysis.report.profiles import OUTSIDE, profiles_of
 from analysis.report.sections import screen_of, tables_of, trend_lines
 from analysis.report.table import StageTable, stage_table
 from analysis.summary.remarks import Remark
@@ -42,6 +43,16 @@ def markdown(report: Report) -> str:
     parts += ["## Deployment recommendation", _list(advice)] if advice else []
     parts += [] if report.decision.costs is None else _section(cost_table(report.decision.costs))
     parts += list(report.growth)
+    profiles = profiles_of(report.runs)
+    parts += ["## Profiles", OUTSIDE] if profiles else []
+    for profile in profiles:
+        files = ", ".join(f"[{name}]({path})" for name, path in profile.files)
+        parts += [
+            f"### {profile.title}",
+            profile.sentence,
+            "" if profile.table is None else profile.table.markdown,
+            files,
+        ]
     commands = dict.fromkeys(shlex.join(run.command) for run in report.runs)
     parts += ["## To repeat it", "\n".join(["```sh", *commands, "```"])]
     parts += [report.decision.not_asked] if report.decision.not_asked else []

@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -25,6 +26,7 @@ from analysis.report.details import details_of, setup_of
 from analysis.report.figures import figures_of, reading_of
 from analysis.report.library import CompiledTemplates, vega_script
 from analysis.report.palette import styles_of, variables
+from analysis.report.profiles import OUTSIDE, profiles_of
 from analysis.report.sections import screen_of, tables_of
 from analysis.report.table import names_of, stage_table
 from analysis.summary.run_summary import RunSummary
@@ -61,6 +63,8 @@ def render(report: Report) -> str:
             setup=setup_of(summaries),
             metrics=(*REQUEST_METRICS, ICL),
             quantities=QUANTITIES,
+            profiles=profiles_of(summaries, Path(report.report).parent if report.report else None),
+            outside=OUTSIDE,
             commands=list(dict.fromkeys(shlex.join(run.command) for run in summaries)),
             folders=[str(run.folder) for run in summaries],
             light=variables("light"),

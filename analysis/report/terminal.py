@@ -16,6 +16,7 @@ from analysis.plan.planned import PlannedReplicas
 from analysis.report.classes import class_sentences, class_table
 from analysis.report.contents import Report
 from analysis.report.costs import cost_table
+from analysis.report.profiles import profiles_of
 from analysis.report.sections import matrix_table, screen_of, tables_of, trend_lines
 from analysis.report.table import Cell, StageTable, stage_table
 from analysis.summary.remarks import caveats_line, print_remarks
@@ -56,6 +57,10 @@ def print_report(console: Console, report: Report) -> None:
     limits = [f"{each.engine}: {each.text}" for each in report.decision.advice if each.topic == "limit"]
     refused = [f"{each.engine}: {each.sentence}" for each in report.decision.replicas if each.count is None]
     _print_block(console, [*report.growth, *limits, *refused])
+    for profile in profiles_of(report.runs):
+        hottest = profile.table.rows[0][:2] if profile.table is not None else ()
+        text = f"Profile of {profile.title}: {' '.join(reversed(hottest)) or profile.sentence}"
+        console.print(Text(f"{text}; {profile.files[0][1]}" if profile.files else text))
     for planned in report.decision.replicas:
         _print_warning(console, planned)
     if report.decision.not_asked:

@@ -22,6 +22,7 @@ from analysis.summary.findings import findings_of_run
 from analysis.summary.quantities import StageData
 from analysis.summary.stage import view_of
 from records.files import write_atomically
+from records.profile import Profile, read_profiles
 from records.run import RunFacts
 from records.slo import Objective, RunObjectives
 from records.stage import SECOND
@@ -56,6 +57,7 @@ class RunSummary(RunFacts):
     stages: tuple[StageView, ...]
     flow: FlowSeries
     findings: tuple[Finding, ...]
+    profiles: tuple[Profile, ...] = ()  # what profilers saw, after the measurements
 
     @property
     def invalid(self) -> bool:
@@ -104,6 +106,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
         stages=stages,
         flow=_flow(run, flows.result(), edges, step),
         findings=findings,
+        profiles=read_profiles(run.folder),
     )
 
 

@@ -11,6 +11,7 @@ from engines.bench.settings import BenchSettings
 from engines.contract.registry import ENGINES, SharedOptions, engine_class
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
+from settings.profile import ProfileSettings
 from settings.schema import settings_of, table
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -23,6 +24,7 @@ DOCS = Path(__file__).parents[2] / "docs"
         pytest.param("running-load-tests.md", "run", RunSettings, id="what a run may set"),
         pytest.param("capacity-planning.md", "plan", PlanSettings, id="what a plan may set"),
         pytest.param("engine-bench.md", "bench", BenchSettings, id="what a bench may set"),
+        pytest.param("profiling.md", "profile", ProfileSettings, id="what a profile may set"),
         pytest.param("engines.md", "every engine", SharedOptions, id="options of every engine"),
         *(pytest.param("engines.md", name, engine_class(name).Options, id=f"options of {name}") for name in ENGINES),
     ],

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 from loadtests.harness.command.chart import WIDTH, chart_of
 from loadtests.harness.command.contenders import MODEL_VARIABLE, Contender
@@ -101,26 +102,11 @@ def run_against(
     `variables` are added to those of this process for Locust; `title` stands before the progress. Raises `RunFailed`.
     """
     label = one.name
-    command = [*PYTHON, "-m", "locust", "-f", str(job.scenario), "--host", url, "--headless", "--only-summary"]
-    command += [*job.words, "--runs", str(folder.parent), "--run-id", folder.name, "--label", label]
-    command += ["--model", one.model] if one.model else []
-    command += ["--repeat-index", str(repeat.index), "--prompt-set", repeat.prompt_set, "--exit-code-on-error", "0"]
-    command += [*processes_options(job.processes), *job.locust]
-    environment = {**os.environ, COMMAND: json.dumps(command_of_run()), **job.variables, **variables, **one.secrets}
-    if not one.url:
-        environment.pop(MODEL_VARIABLE, None)  # the served engine has loaded it, under a name of its own
     log = folder / "locust.log"
     overdue = False
     shown = title or label
     with log.open("wb") as output, log.open(errors="replace") as said, progress(terminal.console, shown) as show:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,  # a Ctrl-C in the terminal goes to this process only
-        )
+        process = start_locust(job, one, url, folder, repeat, output, variables)
         guard = Guard(process.pid)
         try:
             while process.poll() is None:
@@ -128,7 +114,7 @@ def run_against(
                 terminal.repeat(said)
                 if time.monotonic() >= ends:
                     overdue = True
-                    _end(process, LAST_FILES)
+                    end(process, LAST_FILES)
                     break
                 meta = _meta(folder)
                 if meta is None:
@@ -137,7 +123,7 @@ def run_against(
                 live = read_live(folder)
                 show(*where_it_stands(meta, _age(meta), live), _chart(meta, live, terminal))
         except BaseException:
-            _end(process, STOP_LIMIT)
+            end(process)
             if (meta := _meta(folder)) is not None and meta.search is not None:
                 terminal.say(f"{label}: {meta.search.sentence}")
             raise
@@ -160,6 +146,27 @@ def run_against(
     return Measured(folder, complete, overdue)
 
 
+def start_locust(
+    job: Job, one: Contender, url: str, folder: Path, repeat: Repeat, output: IO[bytes], variables: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    command = [*PYTHON, "-m", "locust", "-f", str(job.scenario), "--host", url, "--headless", "--only-summary"]
+    command += [*job.words, "--runs", str(folder.parent), "--run-id", folder.name, "--label", one.name]
+    command += ["--model", one.model] if one.model else []
+    command += ["--repeat-index", str(repeat.index), "--prompt-set", repeat.prompt_set, "--exit-code-on-error", "0"]
+    command += [*processes_options(job.processes), *job.locust]
+    environment = {**os.environ, COMMAND: json.dumps(command_of_run()), **job.variables, **variables, **one.secrets}
+    if not one.url:
+        environment.pop(MODEL_VARIABLE, None)  # the served engine has loaded it, under a name of its own
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,  # a Ctrl-C in the terminal goes to this process only
+    )
+
+
 def _chart(meta: RunMeta, live: LiveDocument, terminal: Terminal) -> list[str]:
     """Of the stages whose window is over."""
     over = {stage.index for stage in meta.stages if stage.end is not None}
@@ -171,7 +178,7 @@ def _ending(code: int) -> str:
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
-def _end(process: subprocess.Popen[bytes], limit: float) -> None:
+def end(process: subprocess.Popen[bytes], limit: float = STOP_LIMIT) -> None:
     process.send_signal(signal.SIGTERM)  # the run completes its files
     try:
         process.wait(limit)

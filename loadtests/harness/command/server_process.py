@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
@@ -67,9 +67,10 @@ class ServerProcess:
         log: Path,
         listener: socket.socket | None = None,
         own_server: bool = False,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         """`options` are `name=value`; the server's output goes to the file `log`. `listener` is handed over to it. With
-        `own_server`, the engine's own server is started in place of ours."""
+        `own_server`, the engine's own server is started in place of ours. `settings` are the server's variables."""
         self.engine = engine
         self._ready_path = "health" if own_server else "ready"  # as vLLM, SGLang, llama.cpp and trtllm-serve have it
         self.log = log
@@ -79,6 +80,7 @@ class ServerProcess:
         self._command += [word for option in options for word in ("-o", option)]
         self._command += ["--model", model] if model else []
         self._command += ["--own-server"] if own_server else []
+        self._settings = dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: Guard | None = None
         self._started = self._ready = 0
@@ -93,7 +95,7 @@ class ServerProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=[descriptor],
-                env={**os.environ, "ENGINEBENCH_LISTENER": str(descriptor)},
+                env={**os.environ, **self._settings, "ENGINEBENCH_LISTENER": str(descriptor)},
                 start_new_session=True,  # a Ctrl-C in the terminal is for this process, which stops the server
             )
         self._guard = Guard(self._process.pid)
@@ -119,11 +121,17 @@ class ServerProcess:
         return self._process is not None and self._process.poll() is None
 
     @property
-    def variables(self) -> dict[str, str]:
-        """Environment variables for a process that tests this server, which must be ready."""
+    def processes(self) -> tuple[int, int | None]:
+        """The ids of the server's process and of the engine's."""
         assert self._process is not None
         children = psutil.Process(self._process.pid).children()
         engine = next((child.pid for child in children if child.name() != "sh"), None)  # a shell guards the engine
+        return self._process.pid, engine
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Environment variables for a process that tests this server, which must be ready."""
+        _, engine = self.processes
         known = {SERVER_STARTED: self._started, SERVER_READY: self._ready, ENGINE_PID: engine}
         return {name: str(value) for name, value in known.items() if value is not None}
 

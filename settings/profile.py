@@ -1,0 +1,25 @@
+"""Whether what is tested is profiled too: the same settings of `run`, `bench` and `study`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from settings.schema import setting
+
+GROUP = "Profiling"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSettings:
+    """`profile` is a name of `loadtests/harness/profiling/profilers.py`."""
+
+    profile: str | None = setting(
+        None,
+        "After all measurements, profile each engine once more under a load of its own, which counts nowhere: with "
+        "py-spy, torch, perf, memray, …; a word that is none lists them all.",
+        metavar="KIND",
+        group=GROUP,
+    )
+    profile_seconds: float = setting(
+        10.0, "Seconds that are profiled; torch records 3 at most.", metavar="S", least=1, most=600, group=GROUP
+    )
