@@ -22,4 +22,5 @@ class User(ModelUser):
         ignore_eos="no",
         keep_answers=True,
         logprobs=True,
+        quality=True,
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from records.quality import Quality
 from records.request import JsonLine
 from records.search import SearchRecord
 from records.stage import Nanoseconds, Stage, StagePlan
@@ -50,6 +51,7 @@ class RunFacts:
     commit: str | None = None
     workers: int = 1
     search: SearchRecord | None = None  # of a run that searches for capacity
+    quality: Quality | None = None  # of a run that asked for it
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -19,11 +19,22 @@ from servers.openai.wire import NO_FIGURES, Ending
 class RequestTimes:
     """Call `admit`, `receive` and `complete` as the request proceeds."""
 
-    __slots__ = ("_first_tokens", "_metrics", "_prompt_tokens", "admitted", "first", "last", "produced", "received")
+    __slots__ = (
+        "_first_tokens",
+        "_forced",
+        "_metrics",
+        "_prompt_tokens",
+        "admitted",
+        "first",
+        "last",
+        "produced",
+        "received",
+    )
 
-    def __init__(self, metrics: Metrics, received: float, prompt_tokens: int) -> None:
+    def __init__(self, metrics: Metrics, received: float, prompt_tokens: int, forced: int = 0) -> None:
+        """`forced` tokens of the prompt are generated again, for their log-probabilities."""
         self._metrics = metrics
-        self._prompt_tokens = prompt_tokens
+        self._prompt_tokens, self._forced = prompt_tokens + forced, forced
         self._first_tokens = 0  # tokens of the chunks that came first, together
         self.received = received
         self.admitted = received
@@ -70,7 +81,7 @@ class RequestTimes:
         return Ending(
             finish_reason=finish_reason,
             prompt_tokens=self._prompt_tokens,
-            completion_tokens=self.produced,
+            completion_tokens=self.produced - self._forced,
             queue=self.admitted - self.received,
             prefill=first - self.admitted,
             decode=decode,

@@ -41,6 +41,7 @@ from analysis.stats.repeats import REPEATS
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_share
 from records.metrics import Column, columns
+from records.quality import QualityAgainst, against
 from records.rules import FAILURES_BORNE, MARGIN, SloAnswer
 from records.slo import of_tier
 from records.view import Estimate, Finding, in_order
@@ -79,6 +80,7 @@ class Comparison:
     capacities: tuple[SloCapacity, ...]
     capacity_comparisons: tuple[CapacityComparison, ...]  # with the baseline, and of the best with each other
     answers: tuple[SameAnswers, ...]
+    quality: tuple[QualityAgainst, ...]  # the baseline first; empty where no run asked for it
     winner: str | None
     why: str | None
     unlike: Mapping[str, str]
@@ -161,6 +163,7 @@ def compare(
         capacities=capacities,
         capacity_comparisons=tuple(_capacity_comparisons(order, base, capacities, by_label, unlike_engines, margin)),
         answers=() if chosen is None else _answers(by_label, base, order, chosen),
+        quality=_quality(by_label, base),
         winner=None,
         why=None,
         unlike=unlike_engines,
@@ -188,6 +191,17 @@ def _capacity_comparisons(
             few = min(len(engines[label].runs) for label in (engine, over)) < REPEATS
             why_not = unlike_engines.get(engine) or unlike_engines.get(over) or (TOO_FEW if few else None)
             yield compare_capacities(ours, theirs, margin, why_not)
+
+
+def _quality(engines: Mapping[str, EngineRuns], base: str) -> tuple[QualityAgainst, ...]:
+    """By the first run of each that asked: the text is the same, and so are greedy engines."""
+    found = {
+        label: next((run.quality for run in engine.runs if run.quality is not None), None)
+        for label, engine in engines.items()
+    }
+    if not any(found.values()):
+        return ()
+    return tuple(against(label, found[label], found[base]) for label in dict.fromkeys([base, *engines]))
 
 
 def _ran(engine: EngineRuns, stage: str) -> bool:

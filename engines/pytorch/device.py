@@ -46,7 +46,7 @@ class OnTorch(Engine):
     library: ClassVar[str] = "torch"
     _device: Any  # of torch
     _context_length: int
-    features: tuple[Feature, ...] = ("seed", "stop", "logprobs", "ignore_eos", "min_tokens")
+    features: tuple[Feature, ...] = ("seed", "stop", "logprobs", "ignore_eos", "min_tokens", "forced")
 
     @classmethod
     def why_not_here(cls) -> str | None:

@@ -26,7 +26,7 @@ class Sampler:
 
         self._temperature, self._top_p = (0.0 if request.greedy else request.temperature), request.top_p
         self._min_tokens, self._end_ids = request.min_tokens, list(end_ids)
-        self._picked = 0
+        self._picked, self._forced = 0, request.forced_token_ids
         self._generator: torch.Generator | None = None
         if request.seed is not None and not request.greedy:
             self._generator = torch.Generator(device).manual_seed(request.seed)
@@ -36,6 +36,8 @@ class Sampler:
         import torch
 
         self._picked += 1
+        if self._picked <= len(self._forced):
+            return self._forced[self._picked - 1]
         if self._picked <= self._min_tokens and self._end_ids:
             logits = logits.clone()
             logits[self._end_ids] = -torch.inf
@@ -77,7 +79,7 @@ class SampledAnswer:
         self._logprobs, self._tokenizer = request.logprobs, tokenizer
         self._text = AnswerText(request, tokenizer, end_ids, most)
         self._sampler = Sampler(request, () if request.ignore_eos else sorted(end_ids), device)
-        self._takes_likeliest = request.greedy and not request.min_tokens
+        self._takes_likeliest = request.greedy and not request.min_tokens and not request.forced_token_ids
 
     def next(self, logits: torch.Tensor, likeliest: int | None = None) -> tuple[int, Chunk]:
         """The token sampled from these logits, and what it adds to the answer. `likeliest`, where it is known already,

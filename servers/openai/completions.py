@@ -110,7 +110,8 @@ class CompletionResponse:
             accepted = await context.intake.accept(content, self._endpoint, info)
         if accepted.streamed and scope["http_version"] == "1.0":
             raise bad_request("A stream needs HTTP/1.1 (behind nginx: `proxy_http_version 1.1`).", "stream")
-        times = RequestTimes(context.metrics, received, len(accepted.request.prompt_token_ids))
+        request = accepted.request
+        times = RequestTimes(context.metrics, received, len(request.prompt_token_ids), len(request.forced_token_ids))
         try:
             async with asyncio.timeout(accepted.timeout - (clock() - received)) as deadline:
                 watcher = asyncio.get_running_loop().create_task(self._watch(receive, deadline))

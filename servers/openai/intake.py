@@ -92,7 +92,12 @@ class Intake:
             wire = ChatWire(self.model_name(info), self._fingerprint_of(info), len(ids), **options)
         else:
             echo = text if isinstance(body, CompletionRequest) and body.echo else ""
-            wire = TextWire(self.model_name(info), self._fingerprint_of(info), len(ids), echo=echo, **options)
+            scored = bool(request.forced_token_ids)
+            if scored:  # the engine repeats the rest itself, with log-probabilities
+                echo = self._tokenizer.decode(ids[:1])
+            wire = TextWire(
+                self.model_name(info), self._fingerprint_of(info), len(ids), echo=echo, scored=scored, **options
+            )
         most = self._settings.request_timeout
         return AcceptedRequest(request, wire, bool(body.stream), min(body.timeout or most, most))
 
@@ -132,8 +137,8 @@ class Intake:
                 messages = read_messages(body.messages)
                 return Prompt(self._tokenizer.render(messages), False, tuple(messages))
             case CompletionRequest():
-                if body.echo and body.logprobs is not None:
-                    raise bad_request("`echo` with `logprobs` is not supported: prompts have none.", "echo")
+                if body.echo and body.logprobs is not None and body.stream:
+                    raise bad_request("`echo` with `logprobs` is not streamed: leave out `stream`.", "echo")
                 return Prompt(read_prompt(body.prompt, limit), True)
             case TokenizeRequest():
                 if body.prompt is not None and body.messages is UNSET:
@@ -173,7 +178,10 @@ class Intake:
                 f"`min_tokens` is {min_tokens}, more than the limit of {max_tokens} tokens.", "min_tokens"
             )
         stop, logprobs = read_stop(body.stop), body.alternatives()
+        # Log-probabilities of the prompt's own tokens, as with vLLM: they are generated, and which ones is given.
+        scored = isinstance(body, CompletionRequest) and bool(body.echo) and logprobs is not None and len(ids) > 1
         asked: dict[Feature, object] = {
+            "forced": scored,
             "seed": body.seed is not None and not greedy,  # greedy decoding uses no random numbers
             "stop": stop,
             "ignore_eos": body.ignore_eos,
@@ -182,11 +190,16 @@ class Intake:
         }
         for feature, wanted in asked.items():
             if wanted and feature not in info.features:
+                if feature == "forced":
+                    raise bad_request(
+                        f"{info.name} gives no log-probabilities of given tokens: leave out `echo`.", "echo"
+                    )
                 raise bad_request(f"The engine {info.name} does not support `{feature}`; leave it out.", feature)
         return GenerateRequest(
             prompt=text,
-            prompt_token_ids=tuple(ids),
-            max_tokens=max_tokens,
+            prompt_token_ids=tuple(ids[:1] if scored else ids),
+            max_tokens=max_tokens + (len(ids) - 1 if scored else 0),
+            forced_token_ids=tuple(ids[1:]) if scored else (),
             temperature=0.0 if greedy else temperature,
             top_p=body.top_p or 1.0,
             seed=None if greedy else body.seed,

@@ -200,8 +200,10 @@ class TextWire(Wire):
     whole_object = "text_completion"
     chunk_object = "text_completion"
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, scored: bool = False, **kwargs: Any) -> None:
+        """`scored`: the prompt's tokens have log-probabilities too, all but the first."""
         super().__init__(*args, **kwargs)
+        self._scored = scored
         self._offset = len(self._echo)  # of the next token in the text
         self._characters = getincrementaldecoder("utf-8")("replace")  # a token may be a part of a character
 
@@ -219,15 +221,18 @@ class TextWire(Wire):
     def _logprobs(self, logprobs: tuple[TokenLogprob, ...]) -> dict[str, Any] | None:
         if not logprobs:
             return None
-        offsets = []
+        offsets, first = [], [self._echo] if self._scored else []
         for one in logprobs:
             offsets.append(self._offset)
             self._offset += len(self._characters.decode(_bytes_of(one.token, one.bytes)))
         return {
-            "tokens": [one.token for one in logprobs],
-            "token_logprobs": [one.logprob for one in logprobs],
-            "top_logprobs": [{token: logprob for token, logprob, *_ in one.top} for one in logprobs],
-            "text_offset": offsets,
+            "tokens": [*first, *(one.token for one in logprobs)],
+            "token_logprobs": [*(None for _ in first), *(one.logprob for one in logprobs)],
+            "top_logprobs": [
+                *(None for _ in first),
+                *({token: logprob for token, logprob, *_ in one.top} for one in logprobs),
+            ],
+            "text_offset": [*(0 for _ in first), *offsets],
         }
 
 

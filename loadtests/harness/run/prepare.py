@@ -51,6 +51,7 @@ def prepare(
         )
     with Target(url, access) as target:
         server = look_at(target, scenario, settings)
+        quality = target.quality(server.model, (server.engine or {}).get("dtype")) if scenario.quality else None
     engine = server.engine
     label = label_of(settings.label, engine, url)
     at = datetime.now(UTC)
@@ -83,6 +84,7 @@ def prepare(
         commit=commit_here(),
         workers=workers,
         hosts=hosts,
+        quality=quality,
         client_error=_client_error(workers) if hosts == 1 else (),  # several hosts are not calibrated together
     )
     start, start_wall = time.monotonic_ns(), time.time_ns()

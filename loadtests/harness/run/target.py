@@ -15,10 +15,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import msgspec
 
 from loadtests.harness.client.access import KEY_VARIABLE, Access
 from loadtests.harness.client.answer import message_of
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest
+from records.quality import TEXT, TOP, Quality
 from settings.schema import UserMistake
 
 logger = logging.getLogger(__name__)
@@ -26,6 +28,7 @@ logger = logging.getLogger(__name__)
 TIMEOUT = 30.0  # seconds for what must be answered
 ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 PLAIN_ANSWER = re.compile(r"WRONG_VERSION_NUMBER|UNKNOWN_PROTOCOL|RECORD_LAYER_FAILURE|record layer failure")
+QUALITY_TIMEOUT = 300.0  # seconds: an engine without batching reads the text token by token
 OPTIONAL_TIMEOUT = 5.0  # seconds for what may be left unanswered
 
 
@@ -116,6 +119,19 @@ class Target:
     def tokenized(self, body: dict[str, Any]) -> dict[str, Any]:
         """What `/tokenize` answers to `prompt` or `messages`, as vLLM has it; empty where there is no such page."""
         return self._optional("POST", "/tokenize", body)
+
+    def quality(self, model: str, dtype: str | None) -> Quality:
+        """The log-probabilities of a fixed text, as vLLM has them: `echo` with `logprobs` on `/v1/completions`."""
+        body = {"model": model, "prompt": TEXT, "echo": True, "logprobs": TOP, "max_tokens": 1, "temperature": 0}
+        try:
+            answer = self._http.post(f"{self.url}/v1/completions", json=body, timeout=QUALITY_TIMEOUT)
+            if not answer.is_success:
+                return Quality(dtype=dtype, why=message_of(answer.content).rstrip("."))
+            found = answer.json()["choices"][0]["logprobs"]
+            tokens, values, tops = (tuple(found[name][1:-1]) for name in ("tokens", "token_logprobs", "top_logprobs"))
+            return msgspec.convert(Quality(tokens, values, tops, dtype), Quality, from_attributes=True)
+        except (httpx.HTTPError, ValueError, KeyError, IndexError, TypeError):
+            return Quality(dtype=dtype, why="the server gives no log-probabilities of a prompt's tokens")
 
     def try_out(self, request: ModelRequest, dialect: Dialect) -> Trial:
         """Send one request before the run, and change it where the server says in a 400 what it does not take.

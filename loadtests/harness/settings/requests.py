@@ -104,6 +104,11 @@ class RequestSettings(Sampling):
     keep_answers: bool = api_setting(
         False, "Record the text of each answer, so that reports say where answers differ; see the scenario answers."
     )
+    quality: bool = api_setting(
+        False,
+        "Before the load, ask for the log-probabilities of a fixed text: perplexity and the largest difference between "
+        "engines, in `compare`.",
+    )
     request_timeout: float = api_setting(600.0, "Seconds after which a request times out.", metavar="S", least=0.1)
 
     @property

@@ -242,7 +242,13 @@ def test_the_scrape_knows_its_format(server: Served) -> None:
         pytest.param(TEXT, {"prompt": [1, 256]}, "prompt", "vocabulary of 256", id="an unknown token"),
         pytest.param(TEXT, {"prompt": [-1]}, "prompt", "", id="a negative token"),
         pytest.param(TEXT, {"prompt": 5}, "prompt", "string", id="a number for a prompt"),
-        pytest.param(TEXT, {"echo": True, "logprobs": 1}, "echo", "not supported", id="log probabilities of a prompt"),
+        pytest.param(
+            TEXT,
+            {"echo": True, "logprobs": 1, "prompt": "a b"},
+            "echo",
+            "no log-probabilities of given tokens",
+            id="log probabilities of a prompt",
+        ),
         pytest.param(TEXT, {"best_of": 3}, "best_of", "not supported", id="best of three"),
     ],
 )

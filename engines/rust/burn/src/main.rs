@@ -17,7 +17,7 @@ use settings::Settings;
 use std::process::ExitCode;
 use weights::Weights;
 
-const FEATURES: [&str; 5] = ["seed", "stop", "logprobs", "ignore_eos", "min_tokens"];
+const FEATURES: [&str; 6] = ["seed", "stop", "logprobs", "ignore_eos", "min_tokens", "forced"];
 const BURN_VERSION: &str = env!("BURN_VERSION");
 
 fn main() -> ExitCode {

@@ -96,7 +96,7 @@ fn load(load: &Load) -> Result<Loaded<Runner>, Failure> {
         batching,
         max_concurrency: limits.slots,
         context_length: context_length.min(limits.kv_tokens),
-        features: ["seed", "stop", "logprobs", "ignore_eos", "min_tokens"].map(String::from).into(),
+        features: ["seed", "stop", "logprobs", "ignore_eos", "min_tokens", "forced"].map(String::from).into(),
         options: options.into_iter().collect(),
         libraries: [
             ("candle-core".to_owned(), CANDLE_VERSION.to_owned()),

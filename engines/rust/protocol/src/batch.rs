@@ -327,7 +327,7 @@ impl Sequence {
     fn takes_likeliest(&self) -> bool {
         let request = &self.answer.request;
         let no_end_yet = self.produced < request.min_tokens && !request.ignore_eos;
-        self.sampler.is_greedy() && request.logprobs.is_none() && !no_end_yet
+        self.sampler.is_greedy() && request.logprobs.is_none() && request.forced_token_ids.is_empty() && !no_end_yet
     }
 
     /// Sample the next token and send its text. Returns the reason if it was the last. Fails where the model has
@@ -346,7 +346,8 @@ impl Sequence {
                 if self.produced < request.min_tokens && !request.ignore_eos {
                     end_of_text.iter().for_each(|&id| logits[id as usize] = f32::NEG_INFINITY);
                 }
-                (self.sampler.choose(logits), logits)
+                let sampled = self.sampler.choose(logits);
+                (sampled.map(|token| *request.forced_token_ids.get(self.produced).unwrap_or(&token)), logits)
             }
         };
         let token = token.ok_or_else(|| Failure::internal(OVERFLOWED))?;

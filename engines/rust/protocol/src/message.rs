@@ -90,6 +90,9 @@ pub struct Request {
     /// How many alternatives per token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<usize>,
+    /// Taken in place of sampled tokens, one after the other (teacher forcing).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forced_token_ids: Vec<u32>,
 }
 
 /// Messages of the child.

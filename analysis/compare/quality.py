@@ -1,0 +1,37 @@
+"""What engines predict of a fixed text, beside the baseline (`records/quality.py`), as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analysis.console import TextTable
+from records.formatting import MISSING
+from records.quality import MOST_DIFFERENCE, QualityAgainst
+
+FLOAT32 = "float32"
+TITLE = "Quality on a fixed text"
+
+
+def table_of_quality(engines: Sequence[QualityAgainst]) -> TextTable:
+    """The baseline first."""
+    rows = tuple(
+        (
+            one.engine,
+            one.dtype or MISSING,
+            MISSING if one.perplexity is None else f"{one.perplexity:.4f}",
+            MISSING if one.perplexity_over is None else f"{100 * one.perplexity_over:+.3f} %",
+            MISSING if one.difference is None else f"{one.difference:.1e}",
+            one.why or "",
+        )
+        for one in engines
+    )
+    base = next((one for one in engines if one.perplexity is not None), None)
+    caption = (
+        "Every token of the text is given (teacher forcing). The difference is the largest of a log-probability, at "
+        f"most twice that of a logit; the project brief allows {MOST_DIFFERENCE:g} in float32."
+    )
+    if base is not None and base.dtype != FLOAT32:
+        caption += f" The baseline {base.engine} computed in {base.dtype}, not in float32."
+    headers = ("engine", "format", "perplexity", "over the baseline", "largest difference", "because")
+    table = TextTable(TITLE, headers, rows, (0, 1, 5), caption)
+    return table.without([] if any(one.why for one in engines) else ["because"])

@@ -1,0 +1,73 @@
+"""How well an engine predicts a fixed text: its perplexity, and how far its log-probabilities are from another's.
+
+Every token of the text is given to the engine in place of what it would have sampled (teacher forcing), so that all
+engines are asked the same question at every position, whatever they would have answered.
+
+Log-probabilities are logits after a softmax: where logits differ by at most d, they differ by at most 2 d.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+TOP = 5  # likeliest tokens of each position that are compared too
+MOST_DIFFERENCE = 1e-5  # what the project brief allows in float32
+TEXT = (
+    "The lighthouse stood at the end of a long pier, and every evening its keeper climbed ninety-two steps to "
+    "light the lamp. In 1911 a storm broke three windows and carried away the boat, but the light did not go out."
+    " Sailors wrote to thank him; he kept their letters in a tin box, together with a list of ships: 14 steamers,"
+    " 203 schooners and one canoe. When electricity came to the island, the company offered him a pension and a "
+    "small house with a garden. He grew potatoes and beans, and complained that the nights were too quiet. def "
+    "add(a, b): return a + b. Water boils at 100 degrees Celsius at sea level, and at a lower temperature on a "
+    "mountain, because the pressure of the air decreases with height. To be exact is not the same as to be right."
+)
+
+
+class Quality(msgspec.Struct, frozen=True):
+    """Of the tokens from the second on: the natural-log probability of each, and the `TOP` likeliest of its position by
+    text. Without log-probabilities, `why` says why."""
+
+    tokens: tuple[str, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    top: tuple[dict[str, float], ...] = ()
+    dtype: str | None = None  # the engine's number format
+    why: str | None = None
+
+    @property
+    def perplexity(self) -> float | None:
+        """exp of the mean negative log-probability (Jelinek et al. 1977)."""
+        return math.exp(-math.fsum(self.logprobs) / len(self.logprobs)) if self.logprobs else None
+
+
+class QualityAgainst(msgspec.Struct, frozen=True):
+    """An engine beside the baseline. `perplexity_over` is the ratio less 1, `difference` the largest absolute one of a
+    log-probability, at a token of the text or one of the likeliest. What is not known is `None`, and `why` says why."""
+
+    engine: str
+    dtype: str | None
+    perplexity: float | None
+    perplexity_over: float | None = None
+    difference: float | None = None
+    why: str | None = None
+
+
+def against(engine: str, own: Quality | None, baseline: Quality | None) -> QualityAgainst:
+    if own is None or own.perplexity is None:
+        return QualityAgainst(engine, own.dtype if own else None, None, why=(own.why if own else None) or "not asked")
+    alone = QualityAgainst(engine, own.dtype, own.perplexity)
+    if baseline is None or baseline.perplexity is None:
+        return msgspec.structs.replace(alone, why="the baseline has none")
+    if own.tokens != baseline.tokens:
+        return msgspec.structs.replace(alone, why="other tokens than the baseline's: another tokenizer")
+    over = own.perplexity / baseline.perplexity - 1
+    return msgspec.structs.replace(alone, perplexity_over=over, difference=largest_difference(own, baseline))
+
+
+def largest_difference(one: Quality, other: Quality) -> float:
+    """Over the tokens of the text and those of the likeliest that both have."""
+    pairs = list(zip(one.logprobs, other.logprobs, strict=True))
+    for ours, theirs in zip(one.top, other.top, strict=True):
+        pairs += [(ours[token], theirs[token]) for token in ours.keys() & theirs.keys()]
+    return max((abs(a - b) for a, b in pairs), default=0.0)
