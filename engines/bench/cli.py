@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 from analysis.settings import ClaimSettings, GateSettings
 from engines.bench.settings import BenchSettings, FileSettings
 from settings.flags import AsJson, EngineSettings, TrustRemoteCode, read_settings, with_flags
+from settings.profile import ProfileSettings
 from settings.schema import UserMistake
 
 if TYPE_CHECKING:
@@ -25,7 +27,14 @@ app = typer.Typer()
 
 
 @app.command()
-@with_flags(FileSettings, BenchSettings, GateSettings, ClaimSettings, leave_out={"margin", "allow_invalid", "markdown"})
+@with_flags(
+    FileSettings,
+    BenchSettings,
+    GateSettings,
+    ClaimSettings,
+    ProfileSettings,
+    leave_out={"margin", "allow_invalid", "markdown"},
+)
 def bench(
     engines: Annotated[list[str], typer.Argument(help="Engines to measure; `enginebench engines` lists them.")],
     option: EngineSettings = None,
@@ -57,6 +66,7 @@ def bench(
     """
     from analysis.console import stderr
     from engines.bench.document import to_json
+    from engines.bench.profile import profile_all, profiler_for
     from engines.bench.settings import variants_of
     from records.files import write_atomically
 
@@ -69,6 +79,8 @@ def bench(
         raise UserMistake("the table needs packages that are not here: give --output FILE, and read it where they are.")
     before = _before(files)
     variants = variants_of(engines, model or [], option or [], sweep or [])
+    wanted: ProfileSettings = read_settings(ProfileSettings, given)
+    chosen = profiler_for(wanted, variants)
     models = _models(variants, trust_remote_code)
 
     def keep(found: BenchResult) -> None:
@@ -80,10 +92,16 @@ def bench(
             write_atomically(path, to_json(found))
 
     found = asyncio.run(_measure(variants, models, settings, log, keep))
+    if chosen is not None:
+        with log.status(f"Profiling with {chosen.name} …"):
+            made = profile_all(chosen, wanted.profile_seconds, variants, models, settings, found, files.output)
+            found = replace(found, profiles=asyncio.run(made))
+        keep(found)
     if as_json or _can_show():
         _show(found, as_json)
     passed = before is None or _judged(before, found, gating, allow_different, as_json)
-    if any(one.failure is not None for one in found.results):
+    failures = [*(one.failure for one in found.results), *(profile.failure for profile in found.profiles)]
+    if any(failures):
         raise typer.Exit(2)
     if not passed:
         raise typer.Exit(1)

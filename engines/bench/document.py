@@ -12,6 +12,8 @@ import msgspec
 
 from engines.bench.settings import LeftOut
 from engines.contract.base import EngineInfo
+from records.profile import Profile
+from records.quality import Quality, QualityAgainst, against
 from settings.schema import UserMistake
 
 SCHEMA = 1
@@ -84,6 +86,7 @@ class Result:
     series: tuple[Series, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     failure: str | None = None
+    quality: Quality | None = None  # asked once, in the first round
 
     def of(self, name: str) -> Series | None:
         return next((one for one in self.series if one.measure.name == name), None)
@@ -115,10 +118,17 @@ class BenchResult:
         "own time to the first token"
     )
     schema: int = SCHEMA
+    profiles: tuple[Profile, ...] = ()
 
     @property
     def measured(self) -> list[Result]:
         return [one for one in self.results if one.series]
+
+    @property
+    def qualities(self) -> list[QualityAgainst]:
+        """Each beside the first that has a quality."""
+        first = next((one.quality for one in self.measured if one.quality and one.quality.logprobs), None)
+        return [against(one.label, one.quality, first) for one in self.measured]
 
 
 def to_json(found: BenchResult) -> str:

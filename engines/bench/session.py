@@ -68,7 +68,7 @@ class Session:
         model = self._models[variant.model]
         prompts = Prompts(model, f"bench round {number}")
         try:
-            return await measure_variant(variant, model, self._settings, prompts, tell)
+            return await measure_variant(variant, model, self._settings, prompts, tell, with_quality=number == 0)
         except (ValueError, EngineUnavailable) as error:
             self._failures[variant.label] = str(error)
             return None
@@ -104,6 +104,7 @@ class Session:
             series=tuple(self._series(name, rounds, cost) for name in names),
             left_out=tuple(left_out.values()),
             failure=self._failures.get(variant.label),
+            quality=known[0].quality if known else None,
         )
 
     def _series(self, name: str, rounds: Sequence[Measured | None], cost: ModelCost | None) -> Series:

@@ -10,8 +10,10 @@ from rich.console import Console
 from rich.text import Text
 
 from analysis.compare.metric_comparison import Sample, ranked
+from analysis.compare.quality import table_of_quality
 from analysis.compare.tables import ratio_text
 from analysis.console import TextTable, print_table
+from analysis.report.profiles import shown_profile
 from analysis.stats.estimate import interval_ranks, least_samples
 from analysis.stats.repeats import REPEATS, repeats_interval
 from engines.bench.document import DECODE, BenchResult, Result, Series
@@ -82,6 +84,12 @@ def tables_of(found: BenchResult) -> list[TextTable]:
         if rows:
             tables.append(TextTable(title, HEADERS, rows, (0, 1), ""))
     return tables
+
+
+def quality_table(found: BenchResult) -> TextTable | None:
+    """`None` where no engine has one."""
+    rows = found.qualities
+    return table_of_quality(rows) if any(one.perplexity is not None for one in rows) else None
 
 
 def _row(result: Result, series: Series) -> tuple[str, ...]:
@@ -177,6 +185,12 @@ def print_result(console: Console, found: BenchResult) -> None:
         print_table(console, table, NARROW)
     if found.measured:
         console.print(Text(CAPTION, style="dim"))
+    if (quality := quality_table(found)) is not None:
+        print_table(console, quality)
+    for shown in map(shown_profile, found.profiles):
+        console.print(Text(f"{shown.title}. {shown.sentence}"))
+        if shown.table is not None:
+            print_table(console, shown.table)
     for note in notes_of(found):
         console.print(Text(f"note: {note}", style="dim"))
     console.print(Text(sentence_of(found), style="bold"))

@@ -15,12 +15,14 @@ from statistics import median
 
 from engines.bench.document import MEMORY
 from engines.bench.measure import Prompts, ShortAnswer, take_turn, values_of
+from engines.bench.quality import quality_of
 from engines.bench.settings import BenchSettings, Case, LeftOut, Variant, cases_of
 from engines.contract.base import EngineInfo, Model
 from engines.contract.errors import EngineError, EngineUnavailable
 from engines.machine.devices import device_memory_of
 from engines.process.child import ChildEngine
 from engines.process.loading import load_engine
+from records.quality import Quality
 
 LONGEST = 2  # times the time for samples: a case that takes longer for a single one is left out
 WATCHING = 2.5  # seconds of an untimed batch, in which the engine's own gauges are read
@@ -37,10 +39,11 @@ class Measured:
     info: EngineInfo
     values: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     left_out: list[LeftOut] = field(default_factory=list)
+    quality: Quality | None = None
 
 
 async def measure_variant(
-    variant: Variant, model: Model | None, settings: BenchSettings, prompts: Prompts, tell: Tell
+    variant: Variant, model: Model | None, settings: BenchSettings, prompts: Prompts, tell: Tell, with_quality: bool
 ) -> Measured:
     """Raises `UserMistake` and `EngineUnavailable` where it cannot be loaded, or no case can be measured."""
     engine = load_engine(variant.engine, model, variant.options)
@@ -52,6 +55,9 @@ async def measure_variant(
         if loaded.memory_bytes is not None:
             measured.values["memory"].append(loaded.memory_bytes)
         await _Turns(engine, measured, settings, prompts, tell).run()
+        if with_quality and engine.state == "ready":
+            tell("quality")
+            measured.quality = await quality_of(engine, measured.info, model)
     finally:
         await engine.stop()
     return measured
