@@ -65,6 +65,8 @@ def profiler_for(settings: ProfileSettings, tested: Sequence[Contender]) -> Prof
     found = find_profiler(settings.profile)
     if not any(one.engine for one in tested):
         raise UserMistake("--profile is for engines that --engine serves: it needs their processes.")
+    if any(one.own_server for one in tested):
+        raise UserMistake("--profile is for engines behind our server: leave out the engine's own.")
     if any(option.startswith("replicas=") and option != "replicas=1" for one in tested for option in one.options):
         raise UserMistake("--profile is for one process of an engine: leave out -o replicas=….")
     return found
