@@ -104,7 +104,7 @@ def _table(candidates: Sequence[Candidate]) -> TextTable | None:
         slo, them = capacities[0].slo, capacities[0].them
         notes.append(f"SLO: {slo}; in brackets the lowest measured load that misses {them}.")
     if any(each.count is not None for each in planned):
-        notes.append("Replicas: what half of the simulated futures need, and what 99 % of them need, in brackets.")
+        notes.append("Replicas: enough in 95 % of the simulated futures; in brackets, in 50 % and in 99 %.")
     if not all(each.reliable for each in planned):
         notes.append("*: not reliable.")
     whole = {"engine": [each.name for each in candidates]} | columns

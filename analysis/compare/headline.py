@@ -116,8 +116,9 @@ def _behind(comparison: Comparison, best: str, other: str) -> str:
     if capacity is None or capacity.met is None:
         missed = None if capacity is None else capacity.missed
         them = comparison.capacities[0].them
-        beyond = "" if missed is None else f" and misses {them} at {load_text(missed)}"
-        return f"{other} is known to meet {them} at no load{beyond}"
+        if missed is None:
+            return f"{other} is not shown to meet {them} at any load"
+        return f"{other} misses {them} at {load_text(missed)}, and is not shown to meet {them} below"
     held = f"{other} {load_text(capacity.met)}"
     return held if ratio is None or ratio.ratio.value is None else f"{held} ({ratio_text(ratio.ratio)})"
 

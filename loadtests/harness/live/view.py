@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from loadtests.harness.live.scales import METRICS, Scales
 from loadtests.harness.live.stage_counts import StageCounts
+from loadtests.harness.live.windows import SETTLED
 from records.counts import OF_ANSWERS, OF_REQUESTS
 from records.findings.load import LITTLE_WINDOWS
 from records.findings.table import findings_of_view
@@ -25,7 +26,8 @@ MOST_FAILURES = 5  # ways to fail that are listed
 
 @dataclass(frozen=True, slots=True)
 class LiveStage:
-    """What the quantities of one window are made of. `seconds` are those of the window so far."""
+    """What the quantities of one window are made of. `seconds` are those of the window that have been counted, a
+    moment less than have passed; 0 at its very beginning."""
 
     counts: StageCounts
     metrics: Mapping[str, Distribution]
@@ -41,6 +43,9 @@ class LiveStage:
     def failed(self) -> int:
         return sum(count for outcome, count in self.counts.outcomes.items() if is_failure(outcome))
 
+    def per_second(self, total: float) -> float | None:
+        return total / self.seconds if self.seconds else None
+
 
 def view_of(
     stage: Stage, key: StageKey, counts: StageCounts, scales: Scales, run: RunMeta, now: Nanoseconds
@@ -52,7 +57,8 @@ def view_of(
     metrics = {
         metric.name: counts.sketches[metric.name].distribution(scales.edges[metric.name], ok) for metric in METRICS
     }
-    seconds = max(end - stage.steady_start, 1) / SECOND
+    counted = end if stage.end is not None else min(end, now - SETTLED)
+    seconds = max(counted - stage.steady_start, 0) / SECOND
     live = LiveStage(counts, metrics, seconds, stage.end is not None, bool(scales.objectives))
     values = {name: quantity(live) for name, quantity in LIVE_QUANTITIES.items()}
     view = StageView(
@@ -78,7 +84,7 @@ def view_of(
 
 
 def _per_second(name: str) -> Callable[[LiveStage], float | None]:
-    return lambda stage: stage.counts.sum(name) / stage.seconds
+    return lambda stage: stage.per_second(stage.counts.sum(name))
 
 
 def _mean(name: str) -> Callable[[LiveStage], float | None]:
@@ -89,7 +95,7 @@ def _throughput(stage: LiveStage) -> float | None:
     """Where no answer's tokens are known, neither is the throughput: it is not 0."""
     tokens = stage.counts.sum("tokens")
     unknown = stage.counts.sum("uncounted_chunks") or stage.counts.sum("completed_uncounted")
-    return None if unknown and not tokens else tokens / stage.seconds
+    return None if unknown and not tokens else stage.per_second(tokens)
 
 
 def _user_throughput(stage: LiveStage) -> float | None:
@@ -102,7 +108,7 @@ def _littles_law(stage: LiveStage) -> float | None:
     stay = stage.counts.mean("stay")
     if stay is None or not stage.over or stage.seconds < LITTLE_WINDOWS * stay:
         return None
-    return stage.counts.sum("stay") / stage.seconds
+    return stage.per_second(stage.counts.sum("stay"))
 
 
 def _tokens_per_chunk(stage: LiveStage) -> float | None:
@@ -111,15 +117,15 @@ def _tokens_per_chunk(stage: LiveStage) -> float | None:
 
 
 LIVE_QUANTITIES: Mapping[str, Callable[[LiveStage], float | None]] = {
-    "offered_rate": lambda stage: stage.counts.requests / stage.seconds if stage.over else None,
+    "offered_rate": lambda stage: stage.per_second(stage.counts.requests) if stage.over else None,
     "achieved_rate": _per_second("completed"),
     "throughput": _throughput,
     "user_throughput": _user_throughput,
-    "goodput": lambda stage: stage.counts.good / stage.seconds if stage.has_objectives else None,
+    "goodput": lambda stage: stage.per_second(stage.counts.good) if stage.has_objectives else None,
     "attainment": lambda stage: stage.counts.good / stage.counts.judged if stage.counts.judged else None,
     "failure_share": lambda stage: stage.failed / stage.attempted if stage.attempted else None,
-    "failure_rate": lambda stage: stage.failed / stage.seconds,
-    "concurrency": lambda stage: stage.counts.sum("request_seconds") / stage.seconds if stage.over else None,
+    "failure_rate": lambda stage: stage.per_second(stage.failed),
+    "concurrency": lambda stage: stage.per_second(stage.counts.sum("request_seconds")) if stage.over else None,
     "littles_law": _littles_law,
     "tokens_per_chunk": _tokens_per_chunk,
     **{quantity.name: _mean(quantity.name) for quantity in QUANTITIES if quantity.mean is not None},

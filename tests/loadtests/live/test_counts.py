@@ -19,6 +19,7 @@ from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.prometheus import Now, Place, RunLabels, exported, families, name_of
 from loadtests.harness.live.scales import Scales, edges_around
 from loadtests.harness.live.view import view_of
+from loadtests.harness.live.windows import SETTLED
 from records.load import Users
 from records.metrics import ICL, MOMENTARY, QUANTITIES, TOTALS
 from records.request import RequestRecord
@@ -184,7 +185,9 @@ def page(counts: LiveCounts, objectives: RunObjectives = OBJECTIVES, **changes: 
     values: dict[str, float | None] = {"users": 5, "in_flight": counts.in_flight, "recent_offered_rate": None}
     now = Now("5 users", {"stage_index": 0} | values | changes)
     stages = {Place("5 users", "window"): counts.stages[0, "window"]}
-    view = view_of(STAGE, StageKey(0, "5 users"), stages[Place("5 users", "window")], Scales(objectives), META, SECOND)
+    view = view_of(
+        STAGE, StageKey(0, "5 users"), stages[Place("5 users", "window")], Scales(objectives), META, SECOND + SETTLED
+    )
     text = "".join(families(facts, now, stages, Scales(objectives), [view]))
     return {
         (

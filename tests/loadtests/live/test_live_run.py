@@ -12,6 +12,7 @@ from loadtests.harness.live.counts import LiveCounts
 from loadtests.harness.live.document import read_live
 from loadtests.harness.live.scales import Scales
 from loadtests.harness.live.view import view_of
+from loadtests.harness.live.windows import SETTLED
 from loadtests.harness.run.host import free_port
 from records.load import Users
 from records.request import Outcome, RequestRecord
@@ -45,14 +46,15 @@ def ended(
 WHOLE = Stage(0, StagePlan(Users(4), Extent(0), Extent(3600)), 0, 0)  # its window is open
 
 
-def stage_of(*records: RequestRecord, slo: str = "") -> tuple[LiveCounts, StageView]:
+def stage_of(*records: RequestRecord, slo: str = "", now: int = 10 * SECOND + SETTLED) -> tuple[LiveCounts, StageView]:
+    """Ten seconds of a window are counted, unless `now` is given."""
     scales = Scales(RunObjectives.of({"slo": slo}))
     counts = LiveCounts(scales)
     counts.enter(WHOLE)
     for one in records:
         counts.request_ended(one)
     counts.settle_all()
-    view = view_of(WHOLE, StageKey(0, "4 users"), counts.stages[0, "window"], scales, META, 10 * SECOND)
+    view = view_of(WHOLE, StageKey(0, "4 users"), counts.stages[0, "window"], scales, META, now)
     return counts, view
 
 
@@ -75,6 +77,13 @@ def test_failures_are_infinitely_long_and_what_was_cut_off_is_neither() -> None:
     assert view.value("ttft_user", "p99") == pytest.approx(0.1, rel=0.01), "they had their first token"
     assert view.value("e2e_user", "p50") == pytest.approx(0.2, rel=0.01)
     assert view.value("e2e_user", "p99") is None, "some of them might have taken longer"
+
+
+def test_nothing_is_per_second_before_a_time_of_the_window_is_counted() -> None:
+    """A throughput of 0 would be a number that was not measured."""
+    _, view = stage_of(ended(), now=SETTLED)
+    assert view.value("throughput") is None
+    assert view.value("achieved_rate") is None
 
 
 def test_the_quantities_of_a_window_that_is_open() -> None:
