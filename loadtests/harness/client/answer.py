@@ -108,24 +108,23 @@ class Answer:
         """Output tokens that no chunk showed: reasoning that the server counts and does not send."""
         return 0 if self._thought else min(self.reasoning_tokens or 0, self.output_tokens or 0)
 
-    def feed(self, pieces: list[bytes], moment: Moment) -> None:
-        """All pieces of a stream's body from one read."""
+    def feed(self, body: bytes, moment: Moment) -> None:
+        """The part of a stream's body that one read brought."""
         if self.chunks:
-            for piece in pieces:
-                for data, kind in self._events.feed(piece):
-                    self._take(data, kind, moment)
+            for data, kind in self._events.feed(body):
+                self._take(data, kind, moment)
             return
-        events = [event for piece in pieces for event in self._events.feed(piece)]
+        events = self._events.feed(body)
         for position, (data, kind) in enumerate(events, 1):
             before = self.chunks
             self._take(data, kind, moment)
             if self.chunks and not before:
                 self.merged_first = position < len(events) or self._events.in_the_middle
 
-    def feed_all(self, reads: Sequence[tuple[list[bytes], Moment]]) -> None:
-        """The same for the reads that were kept, each with its pieces."""
-        for pieces, moment in reads:
-            self.feed(pieces, moment)
+    def feed_all(self, bodies: Sequence[bytes], moments: Sequence[Moment]) -> None:
+        """The same for many reads."""
+        for body, moment in zip(bodies, moments, strict=True):
+            self.feed(body, moment)
 
     def close(self, moment: Moment) -> None:
         """The stream's body has ended as it should: take in an event that lacks its last blank line."""

@@ -18,7 +18,7 @@ from gevent.hub import Waiter
 from loadtests.harness.client.answer import Answer, Moment, digest
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.connection import Connection, Read
-from loadtests.harness.client.kernel_stamps import kernel_stamp
+from loadtests.harness.client.kernel_stamps import kernel_stamp, kernel_stamps
 from loadtests.harness.client.outcome import EXHAUSTION, Ended, Ending, outcome_of
 from loadtests.harness.client.read_batcher import UNHURRIED_NS, ReadBatcher, read_batcher
 from loadtests.harness.client.response import Response
@@ -231,7 +231,7 @@ class Exchange:
         if not pieces:
             return
         if self._is_stream:
-            self._answer.feed(pieces, moment)
+            self._answer.feed(b"".join(pieces), moment)
         else:
             self._body += b"".join(pieces)
             if len(self._body) > BODY_LIMIT:
@@ -239,12 +239,11 @@ class Exchange:
 
     def _take_all(self, kept: list[Read]) -> None:
         """Reads of an event stream that has begun, none of which is its end."""
-        feed, reads = self._response.feed, []
-        for stamp, timespec, data in kept:
-            self.size += len(data)
-            reads.append((feed(data), (kernel_stamp(timespec), stamp)))
-        self._last = reads[-1][1]
-        self._answer.feed_all(reads)
+        stamps, timespecs, reads = zip(*kept, strict=True)
+        self.size += sum(map(len, reads))
+        moments = [*zip(kernel_stamps(timespecs), stamps, strict=True)]
+        self._last = moments[-1]
+        self._answer.feed_all(self._response.feed_all(reads), moments)
 
     # The end.
 

@@ -11,6 +11,7 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Sequence
 from functools import cache
 
 SO_TIMESTAMPNS = 35  # <asm-generic/socket.h>; Python has no name for it yet
@@ -38,6 +39,14 @@ def kernel_stamp(timespec: Timespec) -> int | None:
         return None
     seconds, nanoseconds = _unpack(timespec)
     return seconds * 1_000_000_000 + nanoseconds  # type: ignore[no-any-return]
+
+
+def kernel_stamps(timespecs: Sequence[Timespec]) -> list[int | None]:
+    """The same for many reads."""
+    if not all(timespecs):
+        return [kernel_stamp(timespec) for timespec in timespecs]
+    parts = struct.unpack(f"@{2 * len(timespecs)}l", b"".join(timespecs))
+    return [seconds * 1_000_000_000 + nanoseconds for seconds, nanoseconds in zip(parts[::2], parts[1::2], strict=True)]
 
 
 def ask_for_stamps(sock: _socket.socket) -> None:

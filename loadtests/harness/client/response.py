@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Literal
 
 import httptools
 
 Framing = Literal["chunked", "counted", "until_close"]
+CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n(.*)\r\n", re.DOTALL)
 UNENCODED = {b"", b"none"}  # as some servers of event streams say it
 
 
@@ -25,6 +28,8 @@ class Response:
         self.malformed: str | None = None  # a sentence, once bytes have come that are no HTTP/1.1
         self.keep_alive = False
         self._pieces: list[bytes] = []
+        self._in_chunk = False
+        self._between_chunks = False
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -42,8 +47,23 @@ class Response:
                 self.malformed = f"the answer is not HTTP/1.1 ({error})"
         if self.ended or self.malformed is not None:
             self._parser = None  # it holds this object's methods: let go of each other without the garbage collector
+        self._between_chunks = not self._in_chunk and data.endswith(b"\r\n")
         pieces, self._pieces = self._pieces, []
         return pieces
+
+    def feed_all(self, reads: Sequence[bytes]) -> list[bytes]:
+        """The part of the body in each of many reads. In nearly all streams each is one chunk, but for the last one.
+        Such reads need no parser: it stays where it is, between two chunks."""
+        bodies: list[bytes] = []
+        if self.framing == "chunked" and self._between_chunks and self._parser is not None:
+            for found in map(CHUNK.fullmatch, reads):
+                if found is None:
+                    break
+                size, body = found.groups()
+                if not body or int(size, 16) != len(body):
+                    break
+                bodies.append(body)
+        return bodies + [b"".join(self.feed(read)) for read in reads[len(bodies) :]]
 
     def end_of_stream(self) -> bool:
         """The server has closed the connection. Whether that is how this body was meant to end."""
@@ -88,6 +108,12 @@ class Response:
     def on_body(self, piece: bytes) -> None:
         if not self.ended:
             self._pieces.append(piece)
+
+    def on_chunk_header(self) -> None:
+        self._in_chunk = True
+
+    def on_chunk_complete(self) -> None:
+        self._in_chunk = False
 
     def on_message_complete(self) -> None:
         if self.has_head:

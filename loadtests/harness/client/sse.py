@@ -8,6 +8,10 @@ harm.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
+WHOLE = re.compile(rb"data: (.+)\n\n")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 Event = tuple[bytes, bytes]
@@ -32,23 +36,22 @@ class EventReader:
         """Whether an event has begun and not ended."""
         return bool(self._partial or self._data)
 
-    def whole(self, data: bytes) -> bytes | None:
-        """What the event says, where `data` is one whole event of one line, as nearly every read of a token is: it
-        needs no splitting then, and leaves nothing behind."""
-        if (
-            self._between
-            and data.startswith(b"data: ")
-            and 6 < data.find(b"\n", 6) == len(data) - 2
-            and data.endswith(b"\n")
-            and b"\r" not in data
-        ):
-            return data[6:-2]
-        return None
+    def whole(self, data: Sequence[bytes]) -> list[bytes]:
+        """What the first events say, as long as each of `data` is one whole event of one line, as nearly every read of
+        a token is: they need no splitting then, and leave nothing behind."""
+        if not self._between:
+            return []
+        events: list[bytes] = []
+        for found in map(WHOLE.fullmatch, data):
+            if found is None or b"\r" in found[1]:
+                break
+            events.append(found[1])
+        return events
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that end in `data`, in order. An event ends with the first byte of its blank line's end."""
-        if (whole := self.whole(data)) is not None:
-            return [(whole, b"")]
+        if self._between and b"\r" not in data and (whole := WHOLE.fullmatch(data)):
+            return [(whole[1], b"")]
         if not data:
             return []
         if self._after_cr and data[0] == 10:

@@ -107,7 +107,7 @@ def test_any_cut_of_the_bytes_into_reads_reads_the_same(endpoint: Endpoint) -> N
     for size in (1, 7, 64, len(body)):
         answer = DIALECTS[endpoint].answer()
         for at in range(0, len(body), size):
-            answer.feed([body[at : at + size]], (None, at))
+            answer.feed(body[at : at + size], (None, at))
         answer.close((None, len(body)))
         assert (answer.error, answer.chunks, answer.spoken) == (None, 4, "".join(WORDS))
         assert (answer.text, answer.finish_reason) == (THOUGHT + "".join(WORDS), "length")
@@ -314,7 +314,8 @@ def test_log_probabilities_are_asked_for_and_read(endpoint: Endpoint, asked: obj
     assert dialect.body(replace(REQUEST, sampling=Sampling(logprobs=True)))["logprobs"] == asked
     assert "logprobs" not in dialect.body(REQUEST)
     answer = dialect.answer()
-    answer.feed_all([([f"data: {chunk}\n\n".encode()], (None, 1)) for chunk in [*chunks, "[DONE]"]])
+    bodies = [f"data: {chunk}\n\n".encode() for chunk in [*chunks, "[DONE]"]]
+    answer.feed_all(bodies, [(None, 1)] * len(bodies))
     assert (answer.text, answer.token_ends, answer.logprobs) == ("a bc", (1, 3, 4), (-0.5, -1.0, -2.5))
 
 

@@ -1,0 +1,98 @@
+"""Many reads taken together give what each of them alone would have given."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from loadtests.harness.client.answer import Moment
+from loadtests.harness.client.dialects.openai import CompletionAnswer
+from loadtests.harness.client.kernel_stamps import TIMESPEC, kernel_stamp, kernel_stamps
+from loadtests.harness.client.response import Response
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+LAST = b"0\r\n\r\n"
+
+
+def chunk(body: bytes, size: str = "x") -> bytes:
+    return f"{len(body):{size}}\r\n".encode() + body + b"\r\n"
+
+
+def event(delta: str, rest: str = "") -> bytes:
+    return f'data: {{"choices":[{{"index":0,"delta":{delta}}}]{rest}}}\n\n'.encode()
+
+
+def token(word: str) -> bytes:
+    return event(f'{{"content":"{word}"}}')
+
+
+TOKENS = [token(f" {n}") for n in range(12)]
+ODD = [
+    pytest.param(TOKENS, id="nothing but text"),
+    pytest.param([*TOKENS[:6], event('{"reasoning":"hm"}'), *TOKENS[6:]], id="a thought among them"),
+    pytest.param([*TOKENS[:5], event('{"content":""}'), event("{}"), *TOKENS[5:]], id="events without content"),
+    pytest.param([*TOKENS[:7], event('{"content":"a"}', ',"error":{"message":"no"}'), *TOKENS[7:]], id="an error"),
+    pytest.param([*TOKENS[:7], b"data: {}},{{\n\n", *TOKENS[7:]], id="no JSON"),
+    pytest.param([*TOKENS[:7], TOKENS[0][:-2] + b"," + TOKENS[1][6:], *TOKENS[7:]], id="two documents in an event"),
+    pytest.param([*TOKENS[:4], b": comment\n\n", TOKENS[4] + TOKENS[5], *TOKENS[6:]], id="a comment, two events"),
+    pytest.param([*TOKENS[:4], TOKENS[4].replace(b"\n", b"\r\n"), *TOKENS[5:]], id="other line ends"),
+    pytest.param([*TOKENS[:4], TOKENS[4][:20], TOKENS[4][20:], *TOKENS[5:], b"data: [DONE]\n\n"], id="cut in two"),
+]
+
+
+def moments(count: int) -> list[Moment]:
+    return [(10 * n, 10 * n + 1) for n in range(count)]
+
+
+@pytest.mark.parametrize("bodies", ODD)
+def test_answers(bodies: list[bytes]) -> None:
+    alone, together = CompletionAnswer(), CompletionAnswer()
+    for body, moment in zip(bodies, moments(len(bodies)), strict=True):
+        alone.feed(body, moment)
+    together.feed_all(bodies, moments(len(bodies)))
+    for name in ("chunks", "kernel", "user", "first_out", "merged_first", "done", "error", "error_at"):
+        assert getattr(together, name) == getattr(alone, name), name
+    assert (together.text, together.spoken, together.finish_reason) == (alone.text, alone.spoken, alone.finish_reason)
+    assert alone.chunks > 4
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_chunks_and_reads_of_any_size(seed: int) -> None:
+    rng = Random(seed)
+    body = b"".join(TOKENS) + b"data: 3\r\nab\r\n\r\n"
+    chunks, at = [], 0
+    while at < len(body):
+        size = rng.choice([len(TOKENS[0]), rng.randint(1, 200)])
+        chunks.append(chunk(body[at : at + size], rng.choice(["x", "X", "06x"])))
+        at += size
+    sent = b"".join([*chunks, LAST])
+    if rng.random() < 0.5:
+        reads = [*chunks, LAST]
+    else:
+        cuts = sorted({0, len(sent), *(rng.randint(0, len(sent)) for _ in range(8))})
+        reads = [sent[start:end] for start, end in pairwise(cuts)]
+    alone, together = Response(), Response()
+    alone.feed(HEAD)
+    together.feed(HEAD)
+    expected = [b"".join(alone.feed(read)) for read in reads]
+    assert together.feed_all(reads) == expected
+    assert b"".join(expected) == body
+    assert together.ended
+    assert together.keep_alive
+    assert together.malformed is None
+
+
+def test_what_looks_like_a_chunk_within_another_is_not_taken_for_one() -> None:
+    response = Response()
+    response.feed(HEAD)
+    assert response.feed_all([b"9\r\ndata: 1\n\n\r\n", b"c\r\nab\r\n"]) == [b"data: 1\n\n", b"ab\r\n"]
+    assert response.feed_all([b"3\r\ncde\r\n", b"\r\n", b"5\r\nabcde\r\n"]) == [b"3\r\ncde\r\n", b"", b"abcde"]
+    assert response.malformed is None
+
+
+def test_kernel_stamps() -> None:
+    stamps = [TIMESPEC.pack(7, nanoseconds) for nanoseconds in range(5)]
+    assert kernel_stamps(stamps) == [kernel_stamp(stamp) for stamp in stamps] == [7_000_000_000 + n for n in range(5)]
+    assert kernel_stamps([*stamps, b""]) == [*kernel_stamps(stamps), None]
