@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -203,11 +203,15 @@ def write_run(folder: Path, requests: int, source: str) -> int:
     path = folder / "requests-0.jsonl"
     with path.open("wb") as file:
         for drawn in slices(requests):
-            frame = frame_of(drawn)
-            sent = frame.select("request_id", "worker", "stage", "t_sched", "t_send")
-            for event, lines in (("sent", sent), ("ended", frame)):
-                lines.select(pl.lit(event).alias("event"), pl.all()).write_ndjson(file)
+            write_lines(file, drawn)
     return path.stat().st_size
+
+
+def write_lines(file: BinaryIO, drawn: Drawn) -> None:
+    frame = frame_of(drawn)
+    sent = frame.select("request_id", "worker", "stage", "t_sched", "t_send")
+    for event, lines in (("sent", sent), ("ended", frame)):
+        lines.select(pl.lit(event).alias("event"), pl.all()).write_ndjson(file)
 
 
 def report(folder: Path) -> tuple[float, float, int]:

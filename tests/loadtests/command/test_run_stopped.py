@@ -100,3 +100,34 @@ def test_stopped_it_leaves_no_process_behind_and_keeps_the_records(tmp_path: Pat
     outcomes = [one.outcome for one in read_requests(folder)]
     assert outcomes.count("ok") >= 5
     assert set(outcomes) <= {"ok", "cut_off"}
+
+
+def test_ctrl_c_in_a_search_prints_the_bracket_so_far(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*RUN[:-1], "capacity", "--engine", "fake", "-o", "ttft=0.02", "--output-tokens", "2", "--by", "rate"]
+        + ["--slo", "ttft_p95=0.5", "--search-range", "20-40", "--search-seconds", "300", "--runs", str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    deadline = time.monotonic() + 120
+
+    def probes() -> int:
+        begun = [read_meta(path.parent) for path in tmp_path.glob("*/meta.json")]
+        return sum(len(meta.search.probes) for meta in begun if meta.search is not None)
+
+    while probes() < 1:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "fake: Capacity at ttft_p95=0.5" in said
+    assert said.splitlines()[-1] == f"stopped; what was recorded is in {tmp_path}"
+    (folder,) = tmp_path.iterdir()
+    search = read_meta(folder).search
+    assert search is not None
+    assert search.state == "undecided"
+    assert f"fake: {search.sentence}" in said

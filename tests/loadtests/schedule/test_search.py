@@ -208,6 +208,20 @@ def test_a_cold_start_does_not_hold_the_search_at_a_low_load() -> None:
     assert min(loads) >= 8
 
 
+def test_a_stall_while_locating_does_not_send_the_longer_probe_to_a_low_load() -> None:
+    """As measured on a busy machine: a stall makes 6 of 30 requests late at 4 req/s, none is late from 8 to 32."""
+    search, loads = Search(Goal((0.05,), start=2.0)), []
+    while (probe := search.probe) is not None and probe.role == "locate":
+        loads.append(probe.load)
+        late = 0.2 if probe.load == 4 else float(probe.load > 33)
+        search.look(counts([int(k % 5 < 5 * late) for k in range(30 if probe.load == 4 else 24)]), last=True)
+    assert loads[:6] == [2, 4, 8, 16, 32, 64]
+    assert probe is not None
+    assert probe.role == "refine"
+    low, high = max(load for load in loads if load <= 33), min(load for load in loads if load > 33)
+    assert low <= probe.load <= high
+
+
 def test_what_locates_certifies_nothing() -> None:
     search = Search(Goal((0.05,), start=4.0))
     for _ in range(3):

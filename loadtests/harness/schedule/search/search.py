@@ -30,7 +30,7 @@ LEAST_MET = 2900  # requests that a certificate of "met" rests on: what is rare 
 DOUBLING, BISECTING = (20, math.log(5), math.log(100)), (150, math.log(20), math.log(20))
 """Requests at least, and the evidence for "met" and for "missed" that ends such a probe."""
 BY_FAR = 0.25  # share of requests that miss an objective where doubling ends
-MOST: dict[ProbeRole, int] = {"locate": 600, "refine": 1000, "below": 3000, "above": 3000}  # requests, if 5 % may miss
+MOST: dict[ProbeRole, int] = {"locate": 600, "refine": 1000, "below": 5000, "above": 5000}  # requests, if 5 % may miss
 LONG = 120.0  # correlation times of a certifying probe, where that is more
 CLOSE = 1.25  # ratio of loads between which bisection stops
 WIDE, WIDE_PRECISION = 1.25, 0.3  # the first distance from the estimate, until the bracket is so precise
@@ -39,7 +39,7 @@ OUTWARD = 1.12  # ratio of a probe's distance to the one before, while a side ha
 SAME = 1.03  # loads closer than that are one
 WARM_UP, WARM_UP_TIMES, STAYS = 200, 4.0, 3.0  # requests, correlation times, and mean times that a request is in flight
 FIRST_LOOK, LOOKS = 200, 1.15  # requests, and the ratio of each look to the one before
-FUTILE, FUTILE_AFTER = -2.5, 600  # logarithm of a probe's own evidence that gives it up, after so many requests
+FUTILE, FUTILE_AFTER = -1.0, 600  # logarithm of a probe's own evidence that gives it up, after so many requests
 MOST_PROBES = 150
 
 
@@ -217,7 +217,9 @@ class Search:
         else:
             self.estimate = self._estimated()
             if all(p.role == "locate" for p in self.probes):
-                self._begin(self.goal.rounded(self.estimate), "refine")
+                low, high = max(self._leaning("met")), min(self._leaning("missed"))
+                between = min(max(self.estimate, low), high) if low < high else self.estimate  # whatever a stall said
+                self._begin(self.goal.rounded(between), "refine")
             elif not self.precise and (following := self._beside(self.estimate)) is not None:
                 self._begin(*following)
 
