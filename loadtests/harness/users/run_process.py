@@ -34,6 +34,7 @@ from loadtests.harness.schedule.growth import STARTING
 from loadtests.harness.schedule.rates import arrival_times
 from loadtests.harness.schedule.tracker import StageTracker
 from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.users.build_ahead import BuildAhead
 from loadtests.harness.users.conductor import POLL, PROGRESS_MESSAGE, Conductor
 from loadtests.harness.users.first_requests import FailureWatch
 from loadtests.harness.users.locust_statistics import LocustStatistics
@@ -126,7 +127,9 @@ class RunProcess:
             )
             self.exporter = Exporter(self.live, plan.start_wall / SECOND)
         self.conductor: Conductor | None = None
-        self._background: list[gevent.Greenlet[..., None]] = [gevent.spawn(self._count_ended)] if makes_load else []
+        self.ahead = BuildAhead()
+        loops = (self._count_ended, self.ahead.run) if makes_load else ()
+        self._background: list[gevent.Greenlet[..., None]] = [gevent.spawn(loop) for loop in loops]
         if plans:
             self.conductor = Conductor(
                 *(runner, self.start, plan.meta.plan, self.tracker, self._stages_changed, search), self._following

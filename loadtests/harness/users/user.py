@@ -28,7 +28,7 @@ from loadtests.harness.workload.replay import trace_request
 from loadtests.harness.workload.workload import PlannedRequest
 from records.load import Rate
 from records.request import RequestRecord
-from records.stage import SECOND, Stage
+from records.stage import SECOND, Stage, StagePlan
 
 MOST_ARRIVALS = 10**9  # of a stage
 
@@ -69,6 +69,7 @@ class ModelUser(User):
         gevent.sleep(Random(f"spread {self.workload.seed}/{self._number}").uniform(0, run.start_spread()))
         with suppress(OSError):  # the first request fails with the same reason, and is recorded
             self._client.connect()
+        self._ahead: tuple[StagePlan, PlannedRequest] | None = None
         self._prepare()
         self._free_at = monotonic_ns()
 
@@ -112,9 +113,19 @@ class ModelUser(User):
         )
 
     def _prepare(self) -> None:
-        """Build the next request ahead of time, not when it is due."""
-        self._asked_for = self._run.stage.plan
-        self._planned = self.next_request(self._run.stage)
+        """The next request, built ahead of time, not when it is due."""
+        if self._ahead is None:
+            self._ahead = self._built()
+        (self._asked_for, self._planned), self._ahead = self._ahead, None
+
+    def _built(self) -> tuple[StagePlan, PlannedRequest]:
+        stage = self._run.stage
+        return stage.plan, self.next_request(stage)
+
+    def _build_ahead(self) -> None:
+        if self._ahead is None and not self._leaving:
+            with suppress(Exception):  # it is raised again where this user needs the request
+                self._ahead = self._built()
 
     @task
     def ask(self) -> None:
@@ -130,7 +141,8 @@ class ModelUser(User):
             raise StopUser
         run, stage, t_sched = self._run, self._run.stage, self._free_at
         if stage.plan is not self._asked_for and stage.plan.asks != self._asked_for.asks:
-            self._prepare()  # the new stage asks for something else
+            self._ahead = None  # the new stage asks for something else
+            self._prepare()
         planned, retries = self._planned, run.scenario.retries
         again = planned.again() if planned.record.attempt < retries else None
         number = run.request_scheduled(planned.record, t_sched, stage, self._number)
@@ -139,6 +151,8 @@ class ModelUser(User):
             run.request_ended(number, planned.call, record, self._client.answer_bytes)
 
         run.announce(planned.record)
+        if self._ahead is None and self._requests.independent and type(self).next_request is ModelUser.next_request:
+            run.ahead.want(self._build_ahead)
         ended = self._client.request(planned.call, planned.record, on_end)
         retry = pause_before_retry(ended, retries, self._pauses)
         if retry is not None and again is not None:

@@ -132,11 +132,20 @@ class UserRequests:
         self._session: Session | None = None
         self._sessions = 0
 
+    @property
+    def independent(self) -> bool:
+        """Whether the next request can be made before the last one has its answer."""
+        return self._rows is None and not self._in_conversations
+
+    @property
+    def _in_conversations(self) -> bool:
+        return self._workload.turns.a > 1 or self._workload.turns.kind != "fixed"
+
     def next(self, asks: Mapping[str, str]) -> PlannedRequest:
         """`asks` are the settings specific to the stage, as in `StagePlan.asks`."""
         if self._rows is not None:
             return self._from_dataset(self._rows)
-        if self._workload.turns.a > 1 or self._workload.turns.kind != "fixed":
+        if self._in_conversations:
             return self._of_session(asks)
         of_class, prompt_tokens, output_tokens = self._plan(asks)
         return self._planned(self._prompt(prompt_tokens, asks), prompt_tokens, output_tokens, request_class=of_class)

@@ -30,7 +30,7 @@ LEAST_MET = 2900  # requests that a certificate of "met" rests on: what is rare 
 DOUBLING, BISECTING = (20, math.log(5), math.log(100)), (150, math.log(20), math.log(20))
 """Requests at least, and the evidence for "met" and for "missed" that ends such a probe."""
 BY_FAR = 0.25  # share of requests that miss an objective where doubling ends
-MOST: dict[ProbeRole, int] = {"locate": 600, "refine": 1000, "below": 5000, "above": 5000}  # requests, if 5 % may miss
+MOST: dict[ProbeRole, int] = {"locate": 600, "refine": 1000, "below": 3000, "above": 3000}  # requests, if 5 % may miss
 LONG = 120.0  # correlation times of a certifying probe, where that is more
 CLOSE = 1.25  # ratio of loads between which bisection stops
 WIDE, WIDE_PRECISION = 1.25, 0.3  # the first distance from the estimate, until the bracket is so precise
