@@ -104,8 +104,10 @@ def test_stopped_it_leaves_no_process_behind_and_keeps_the_records(tmp_path: Pat
 
 def test_ctrl_c_in_a_search_prints_the_bracket_so_far(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [*RUN[:-1], "capacity", "--engine", "fake", "-o", "ttft=0.02", "--output-tokens", "2", "--by", "rate"]
-        + ["--slo", "ttft_p95=0.5", "--search-range", "20-40", "--search-seconds", "300", "--runs", str(tmp_path)],
+        [
+            *(*RUN[:-1], "capacity", "--engine", "fake", "-o", "ttft=0.02", "--output-tokens", "2", "--by", "rate"),
+            *("--slo", "ttft_p95=0.5", "--search-range", "20-40", "--search-seconds", "300", "--runs", str(tmp_path)),
+        ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
