@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
@@ -62,8 +64,14 @@ def sentence(calibration: Calibration) -> str:
     """Up to which load the error stays how small."""
     heaviest = max(cell.tokens_per_second for cell in calibration.on("quiet"))
     parts: list[str] = []
+    before: float | None = math.nan
     for limit in LIMITS:
         load = calibration.highest_load(limit)
+        if load == before:  # a wider limit says no more
+            if load is None:
+                parts[-1] = f"above {limit * 1e3:g} ms already at the lightest load tried"
+            continue
+        before = load
         if load is None:
             parts.append(f"above {limit * 1e3:g} ms already at the lightest load tried")
         elif load == heaviest:
@@ -71,6 +79,8 @@ def sentence(calibration: Calibration) -> str:
             break
         else:
             parts.append(f"within {limit * 1e3:g} ms up to {load:,.0f} tokens/s")
+    if before is not None and before != heaviest:
+        parts[-1] += f", and above {LIMITS[-1] * 1e3:g} ms beyond"
     busy = max((cell.ttft.p99 for cell in calibration.on("busy")), default=None)
     beside = "" if busy is None else f" Beside a load that keeps all cores busy it is up to {busy * 1e3:.2g} ms."
     return f"On this host the TTFT p99 error is {'; '.join(parts)}.{beside}"

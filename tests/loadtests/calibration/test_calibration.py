@@ -171,8 +171,13 @@ def test_a_calibration_comes_back_from_its_file(tmp_path: Path) -> None:
     [
         pytest.param([(1, 0.0001), (2, 0.0009)], 2, "within 1 ms at every load tried, up to 2", id="never exceeded"),
         pytest.param([(1, 0.0001), (9, 0.007), (5, 0.0002)], 5, "1 ms up to 5", id="in order of load"),
-        pytest.param([(1, 0.0001), (2, 0.5), (3, 0.0001)], 1, "1 ms up to 1 ", id="a lucky load after a bad one"),
-        pytest.param([(1, 0.5)], None, "above 1 ms already at the lightest load tried", id="never kept"),
+        pytest.param(
+            [(1, 0.0001), (2, 0.5), (3, 0.0001)],
+            1,
+            "within 1 ms up to 1 tokens/s, and above 10 ms beyond.",
+            id="a lucky load after a bad one",
+        ),
+        pytest.param([(1, 0.5)], None, "is above 10 ms already at the lightest load tried.", id="never kept"),
     ],
 )
 def test_the_highest_load_is_where_the_error_first_exceeds_the_limit(
