@@ -47,16 +47,13 @@ def serve(
     """
     settings = server_settings(given)
     if own_server:
-        return _serve_its_own(
-            engine, options_by_engine(option or [], [engine])[engine], model, trust_remote_code, settings
-        )
+        _serve_its_own(engine, options_by_engine(option or [], [engine])[engine], model, trust_remote_code, settings)
     watch = read_settings(Watch, given)
     failure = _serve(
         engine, options_by_engine(option or [], [engine])[engine], model, trust_remote_code, watch, settings
     )
     if failure is not None:
         raise UserMistake(f"{engine} could not be loaded: {failure}")
-    return None
 
 
 def _serve_its_own(
