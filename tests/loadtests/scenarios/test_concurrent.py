@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from loadtests.harness.run.host import free_port
+from loadtests.harness.run.own_limits import PREFERRED_NICENESS
 from loadtests.harness.scenario import Scenario
 from records.files import read_meta, read_requests
 from records.load import Users
@@ -159,6 +160,7 @@ def test_meta_tells_how_to_repeat_the_run_and_no_secrets(finished: Locust, serve
     assert [meta.workload[name] for name in told] == ["40", "uniform:32-96", 7, "2,5", 2.0, "20%", "chat"]
     assert meta.workload["prompt_set"] == meta.run_id, "its prompts are its own"
     assert meta.host["cores"] == os.cpu_count()
+    assert meta.host["niceness"] in {PREFERRED_NICENESS, os.getpriority(os.PRIO_PROCESS, 0)}, "where it is allowed"
     assert meta.run_id == finished.run.name
     assert "***" in meta.command
     assert all(b"a-secret" not in path.read_bytes() for path in finished.run.iterdir())
