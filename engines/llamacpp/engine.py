@@ -129,8 +129,10 @@ class LlamaCppEngine(InstalledEngine):
 
     def own_server(self, host: str, port: int) -> Launch:
         program, file, _ = self._prepared()
+        assert self.model is not None
         command = self.command(program, file, port, host)
-        return Launch((*command, "--no-cache-prompt", "--metrics"))  # a repeated prompt costs what it costs others
+        # By the name that it has behind our server; and a repeated prompt costs what it costs other engines.
+        return Launch((*command, "--alias", self.model.name, "--no-cache-prompt", "--metrics"))
 
     @property
     def _threads(self) -> int:

@@ -16,6 +16,7 @@ def main() -> None:
     parser.add_argument("--version", action="version", version=f"version: {xllamacpp.__version__}")
     parser.add_argument("--model", required=True)
     parser.add_argument("--host", required=True)
+    parser.add_argument("--alias")
     for flag in ("port", "parallel", "ctx-size", "threads", "threads-batch", "n-gpu-layers", "cache-ram"):
         parser.add_argument(f"--{flag}", type=int, required=True)
     for switch in ("no-webui", "no-cache-prompt", "metrics"):
@@ -35,6 +36,7 @@ def parameters(given: argparse.Namespace) -> xllamacpp.CommonParams:
     params.n_gpu_layers = given.n_gpu_layers
     params.cache_ram_mib, params.cache_prompt = given.cache_ram, not given.no_cache_prompt
     params.endpoint_metrics = given.metrics
+    params.model_alias = {given.alias} if given.alias else set()
     params.verbosity = given.log_verbosity
     return params
 

@@ -42,12 +42,16 @@ class Lacking:
 
     def why_not(self, engine: StudyEngine, model: StudyModel) -> str | None:
         """One sentence where this engine cannot be measured with this model here."""
-        if "python" not in engine.options and (reason := self._missing(engine.engine)) is not None:
-            return f"{engine.engine} cannot run here: {reason}"
+        if self.is_missing(engine):
+            return f"{engine.engine} cannot run here: {self._missing(engine.engine)}"
         key = (engine.label, model.label)
         if key not in self._refused:
             self._refused[key] = _refused(engine, model)
         return self._refused[key]
+
+    def is_missing(self, engine: StudyEngine) -> bool:
+        """Whether it cannot run here with any model."""
+        return "python" not in engine.options and self._missing(engine.engine) is not None
 
     def install(self, name: str) -> bool:
         """Whether it can run here now. uv's and our own lines go to standard error."""

@@ -118,7 +118,8 @@ class Runner:
         reason = self._why_not(cell)
         if reason is not None:
             if (state.outcome, state.reason) != ("skipped", reason):
-                self._terminal.say_once(f"skipped: {cell.engine} with {cell.model}: {reason}")
+                if not self._lacking.is_missing(self._grid.engine(cell.engine)):  # that was said at the start
+                    self._terminal.say_once(f"skipped: {cell.engine} with {cell.model}: {reason}")
                 self._write(
                     CellRecord(cell=cell.id, outcome="skipped", started_at=started_at, seconds=0, reason=reason)
                 )

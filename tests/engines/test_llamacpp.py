@@ -63,6 +63,7 @@ def test_its_own_server_is_the_program_with_the_same_limits(model: Model, notes:
     assert (given["--model"], given["--port"]) == (str(model.gguf), "8123")
     assert (given["--parallel"], given["--ctx-size"], given["--threads"]) == ("3", str(3 * 4096), "2")
     assert "--no-cache-prompt" in launch.command
+    assert given["--alias"] == model.name
 
 
 def test_the_program_gets_its_slots_context_and_threads(engine: ChildEngine, notes: Path, model: Model) -> None:

@@ -35,6 +35,9 @@ class Here(Lacking):
     def __init__(self, **reasons: str) -> None:
         self._reasons = reasons
 
+    def is_missing(self, engine: StudyEngine) -> bool:
+        return False
+
     def why_not(self, engine: StudyEngine, model: StudyModel) -> str | None:
         return self._reasons.get(engine.label)
 
