@@ -23,6 +23,7 @@ from loadtests.harness.command.rounds import Repeat
 from loadtests.harness.command.server_process import ServerFailed
 from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.run.duration import rounded_time
+from records.files import read_requests
 from records.formatting import counted
 from settings.schema import UserMistake
 from studies.study.bench_cell import BenchFailed, bench_cell
@@ -189,10 +190,10 @@ class Runner:
             return Ended("failed", f"the run did not come to its end; its output: {run.folder.name}/locust.log")
         if time.monotonic() >= self._deadline:
             raise OutOfTime
-        assert part.limit is not None
-        return Ended(
-            "done", f"ended after {part.limit:g} s, the limit of this part: what it had not reached is missing."
-        )
+        limit = f"{part.limit:g} s, the limit of this part"
+        if not any(request.outcome == "ok" for request in read_requests(run.folder)):
+            return Ended("failed", f"no request was answered within {limit}.")
+        return Ended("done", f"ended after {limit}: what it had not reached is missing.")
 
     def _title(self, cell: Cell) -> str:
         """`12 of 135, 34 min left`"""

@@ -120,6 +120,14 @@ def test_a_load_that_runs_over_its_limit_keeps_what_it_measured(tmp_path: Path) 
     assert (tmp_path / "runs/users.none.fast.1/meta.json").exists()
 
 
+def test_a_load_of_which_nothing_was_answered_has_failed(tmp_path: Path) -> None:
+    stuck = StudyEngine("stuck", "fake", {"ttft_per_prompt_token": 2})
+    part = StudyPart("users", "load", "concurrent", settings={"stages": "1", "stage_seconds": 2}, seconds=1, limit=8.0)
+    after, _ = run(study(tmp_path, part, engines=(stuck,)))
+    assert after.cells[0].outcome == "failed"
+    assert after.cells[0].reason == "no request was answered within 8 s, the limit of this part."
+
+
 def test_a_budget_ends_the_cell_that_runs_and_starts_none_that_does_not_fit(tmp_path: Path) -> None:
     endless = StudyPart("users", "load", "concurrent", settings={"stages": "1", "stage_seconds": 300}, seconds=1)
     unfit = StudyPart("unfit", "load", "concurrent", settings=USERS.settings, seconds=100)
