@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "studies": {
         *("studies", "analysis", "loadtests", "records", "settings"),
         *("engines.machine", "engines.contract.registry"),  # what is on this machine
-        *("engines.bench.settings", "engines.bench.document"),  # of a bench that is run as a process
+        *("engines.bench.settings", "engines.bench.document", "engines.bench.tables"),  # run as a process, and reported
     },
 }
 STANDARD_LIBRARY_ONLY = (

@@ -289,7 +289,7 @@ def _not_better(comparison: Comparison, best: str, other: str) -> str | None:
     ratio = comparison.capacity_ratio(best, other)
     if ratio is not None and ratio.verdict == "better":
         return None
-    if ratio is not None and not _same_bracket(comparison, best, other):
+    if ratio is not None and not same_bracket(comparison, best, other):
         unit = comparison.capacities[0].unit
         return f"whether {best} holds more {unit} than {other} is not shown ({ratio.why})"
     tokens = comparison.of(comparison.stage, best, DECIDING, other)
@@ -298,7 +298,7 @@ def _not_better(comparison: Comparison, best: str, other: str) -> str | None:
     return None if tokens.verdict == "better" else f"against {other}, {tokens.why or 'no difference is shown'}"
 
 
-def _same_bracket(comparison: Comparison, engine: str, other: str) -> bool:
+def same_bracket(comparison: Comparison, engine: str, other: str) -> bool:
     """Both meet the objectives up to the same load and miss them from the same on: then tokens decide."""
     ours, theirs = comparison.capacity(engine), comparison.capacity(other)
     return ours is not None and theirs is not None and (ours.met, ours.missed) == (theirs.met, theirs.missed)

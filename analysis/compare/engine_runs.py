@@ -13,6 +13,7 @@ from records.view import FAILED, Estimate, StageView
 from settings.schema import UserMistake
 
 DECIDING = "throughput"  # engines are ranked by it where no objective decides
+GPUS = "gpus"  # the gauge that is a number of devices
 ALIKE = 0.01  # share by which a latency may differ from the same since the request was due, and be called the same
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from analysis.compare.capacity import load_text
-from analysis.compare.comparison import Comparison
+from analysis.compare.comparison import Comparison, same_bracket
 from analysis.compare.engine_runs import DECIDING, EngineRuns, engine_runs_of, since_due
 from analysis.compare.likeness import number_format
 from analysis.compare.metric_comparison import MetricComparison
@@ -107,7 +107,7 @@ def _capacities(comparison: Comparison) -> str:
     sentence = f"{best} holds {load_text(first.met)} {first.unit} within {first.slo}"
     sentence += "" if first.missed is not None else ", the most that was measured"
     rest = [_behind(comparison, best, other) for other in others[:NAMED]]
-    rest += [f"{len(others) - NAMED} others less"] if len(others) > NAMED else []
+    rest += [f"the other {len(others) - NAMED} no more"] if len(others) > NAMED else []
     return f"{sentence}; {in_words(rest)}"
 
 
@@ -120,6 +120,10 @@ def _behind(comparison: Comparison, best: str, other: str) -> str:
             return f"{other} is not shown to meet {them} at any load"
         return f"{other} misses {them} at {load_text(missed)}, and is not shown to meet {them} below"
     held = f"{other} {load_text(capacity.met)}"
+    tokens = comparison.of(comparison.stage, best, DECIDING, other)
+    if same_bracket(comparison, best, other) and tokens is not None and tokens.ratio.value is not None:
+        served = f"{best} serves {ratio_text(tokens.ratio)} its tokens at {comparison.stage}"
+        return f"{other} as many ({served})"
     return held if ratio is None or ratio.ratio.value is None else f"{held} ({ratio_text(ratio.ratio)})"
 
 

@@ -12,6 +12,8 @@ from analysis.plan.settings import CannotPlan, PlanSettings
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted
 
+NAMED = 3  # engines behind the cheapest one that a sentence names; a table has all
+
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
@@ -73,7 +75,12 @@ class Alternatives:
         name = next(name for name, other in self.planned.items() if other is plan)
         least = "costs the least" if self.priced else "needs the fewest"
         parts = [f"{plan.goal}: {name} {least}, {self._needed(plan)}"]
-        parts += [f"{other} needs {self._needed(its)}" for other, its in self.planned.items() if other != name]
+        others = [(each.name, each.plan) for each in self.ranked if each.plan is not None and each.name != name]
+        parts += [f"{other} needs {self._needed(its)}" for other, its in others[:NAMED]]
+        if len(others) > NAMED:
+            counts = sorted({its.count for _, its in others[NAMED:]})
+            ends = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+            parts.append(f"the other {len(others) - NAMED} need {ends} replicas")
         return "; ".join(parts) + "."
 
     @property

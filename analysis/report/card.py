@@ -10,13 +10,14 @@ import re
 import shlex
 import textwrap
 from collections.abc import Sequence
+from itertools import chain, takewhile
 from pathlib import Path
 
 from markupsafe import escape
 
 from analysis.report.axis import axis_of
 from analysis.report.contents import Report
-from analysis.report.figures import figures_of
+from analysis.report.figures import drawn
 from analysis.report.palette import styles_of, variables
 from analysis.report.sections import screen_of
 from analysis.summary.run_summary import RunSummary
@@ -72,11 +73,13 @@ def _text(text: str, x: float, y: float, size: int, colour: str, bold: bool = Fa
 
 def _chart(report: Report, top: float) -> list[str]:
     """The first figure of the page, or the p99 of its metric, with its legend."""
-    figures = figures_of(report.runs, report.comparison, axis_of(report.runs), report.decision.laws)
-    if not figures:
+    figures = drawn(report.runs, report.comparison, axis_of(report.runs), report.decision.laws)
+    first = next(figures, None)
+    if first is None:
         return []
-    metric = figures[0].key.rpartition("-")[0]
-    figure = next((each for each in figures if each.key == f"{metric}-p99"), figures[0])
+    metric = first.key.rpartition("-")[0]
+    of_metric = takewhile(lambda each: each.key.rpartition("-")[0] == metric, chain([first], figures))
+    figure = next((each for each in of_metric if each.key == f"{metric}-p99"), first)
     parts, left = [], float(MARGIN)
     parts.append(_text(figure.title.partition(":")[0], MARGIN, top + 24, 17, "ink", bold=True))
     styles = styles_of(run.label for run in report.runs)

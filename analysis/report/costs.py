@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.compare.comparison import Comparison
-from analysis.compare.engine_runs import DECIDING, EngineRuns, paired
+from analysis.compare.engine_runs import DECIDING, GPUS, EngineRuns, paired
 from analysis.console import TextTable
-from analysis.plan.prices import cost_per_million, dollars, gpu_hours, price_source, read_prices
+from analysis.plan.prices import HOUR, cost_per_million, dollars, gpu_hours, price_source, read_prices
 from analysis.plan.settings import PlanSettings
 from analysis.stats.differences import compare_runs
 from records.formatting import MISSING, format_interval, format_ratio, format_share, in_words, significant
@@ -40,6 +40,8 @@ class EngineCost:
     cost: Estimate
     against: Estimate
     joules: float | None
+    requests: Estimate  # answered in an hour by a replica
+    gpus: float | None  # of a replica, where its server says
     differs: str = ""
 
 
@@ -98,6 +100,10 @@ def _cost(
         cost=cost,
         against=_against(engine, base, stages, hourly, comparison),
         joules=None if stage is None else engine.mean(lambda at: at.value("energy_per_token"), stage),
+        requests=Estimate(None, why=throughput.why)
+        if stage is None or throughput.value is None
+        else engine.estimate(stage, "achieved_rate").scaled(HOUR),
+        gpus=None if stage is None else engine.gauge(stage, GPUS),
         differs=comparison.differs.get(engine.label, ""),
     )
 
@@ -173,6 +179,10 @@ def cost_table(costs: Costs) -> TextTable:
     if priced:
         hours = [MISSING if cost.price is None else dollars(cost.price) for cost in costs.engines]
         columns |= {"price of an hour": hours, "cost per 1M tokens": [_text(cost.cost, "$") for cost in costs.engines]}
+    columns["requests per replica-hour"] = [_text(cost.requests) for cost in costs.engines]
+    if any(cost.gpus for cost in costs.engines):
+        per_gpu = [cost.requests.scaled(1 / cost.gpus) if cost.gpus else Estimate(None) for cost in costs.engines]
+        columns["requests per GPU-hour"] = [_text(requests) for requests in per_gpu]
     if len(costs.engines) > 1:
         others = [(cost.against, cost.engine != costs.baseline) for cost in costs.engines]
         columns[f"cost against {costs.baseline}"] = [_ratio(ratio) if other else "1" for ratio, other in others]

@@ -117,6 +117,7 @@ def _cost_rows(costs: Costs) -> Iterator[dict[str, Any]]:
             ("cost per 1M tokens", "US dollars"): cost.cost,
             (f"cost over {costs.baseline}", None): cost.against,
             ("energy of a token", "J"): Estimate(cost.joules, why="not measured" if cost.joules is None else None),
+            ("requests per replica-hour", None): cost.requests,
         }
         for (statistic, unit), estimate in numbers.items():
             place = {"label": cost.engine, "stage": cost.stage, "metric": "cost", "statistic": statistic, "unit": unit}

@@ -6,7 +6,8 @@ records/telemetry.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from analysis.compare.comparison import Comparison
 from analysis.compare.engine_runs import engine_runs_of, since_due
@@ -27,26 +28,30 @@ REPEATS = "Of several runs of an engine, values are means and intervals come fro
 def figures_of(
     summaries: Sequence[RunSummary], comparison: Comparison, axis: Axis, laws: Mapping[str, Scalability]
 ) -> list[Figure]:
-    """Those for which there are numbers: first what an SLO limits, then throughput against speed, then the others.
+    """Those for which there are numbers.
 
     `laws` are the fitted ones by engine, for those that have one.
     """
+    return list(drawn(summaries, comparison, axis, laws))
+
+
+def drawn(
+    summaries: Sequence[RunSummary], comparison: Comparison, axis: Axis, laws: Mapping[str, Scalability]
+) -> Iterator[Figure]:
+    """Each as it is asked for: first what an SLO limits, then throughput against speed, then the others."""
     source = FigureSource.of(summaries, comparison, axis)
     shown = columns("chart", since_due(summaries))
     limited = [column for column in shown if source.limits(column)]
-    figures = [
-        *(column_figure(source, column) for column in limited),
-        pareto_figure(source),
-        *(column_figure(source, column) for column in shown if column not in limited),
-        scalability_figure(source, laws),
-        turns_figure(source),
-        parts_figure(source),
-        memory_figure(source),
-        gauges_figure(source),
-        *(distribution_figure(source, metric) for metric in REQUEST_METRICS if metric.shown.curve),
-        *(run_figure(source, engine, index) for index, engine in enumerate(source.engines)),
-    ]
-    return [figure for figure in figures if figure is not None]
+    figures: Iterator[Figure | None] = chain(
+        (column_figure(source, column) for column in limited),
+        (make(source) for make in (pareto_figure,)),
+        (column_figure(source, column) for column in shown if column not in limited),
+        (scalability_figure(source, of_engines) for of_engines in (laws,)),
+        (make(source) for make in (turns_figure, parts_figure, memory_figure, gauges_figure)),
+        (distribution_figure(source, metric) for metric in REQUEST_METRICS if metric.shown.curve),
+        (run_figure(source, engine, index) for index, engine in enumerate(source.engines)),
+    )
+    yield from (figure for figure in figures if figure is not None)
 
 
 def reading_of(summaries: Sequence[RunSummary]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from analysis.compare.capacity import SloCapacity, load_text
-from analysis.compare.engine_runs import over_runs
+from analysis.compare.engine_runs import GPUS, over_runs
 from analysis.report import charts
 from analysis.report.axis import Axis, Place
 from analysis.report.charts import Chart, Row, Spec, Styles, data, layer, nominal, quantitative
@@ -25,7 +25,6 @@ HELD = "A vertical line is the highest measured load at which an engine meets al
 CROSSES = "A cross at the top is a percentile that falls among failed requests."
 NAMED = 3  # engines whose capacity a title states
 MEMORY = [name for name, gauge in GAUGES.items() if gauge.unit == "B"]
-GPUS = "gpus"  # the gauge that is a number of devices
 LETTER = 7  # pixels of one in the name of a stage
 TABLE = {"engine": "engine", "stage": "stage", "value": "text", "95 % interval": "interval"}
 Point = tuple[str, Place, Estimate]

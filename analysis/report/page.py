@@ -10,8 +10,9 @@ import shlex
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from analysis.compare.engine_runs import stages_of
@@ -19,6 +20,7 @@ from analysis.compare.tables import overview_of
 from analysis.compare.tables import tables_of as comparison_tables
 from analysis.console import TextTable
 from analysis.report.axis import axis_of
+from analysis.report.charts import Styles
 from analysis.report.classes import class_sentences, class_table
 from analysis.report.contents import Report
 from analysis.report.costs import cost_table
@@ -40,13 +42,12 @@ def render(report: Report) -> str:
     figures = figures_of(summaries, report.comparison, axis_of(summaries), report.decision.laws)
     classes, costs = class_table(summaries), report.decision.costs
     return (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
+            **shell(" · ".join(styles), "load test", styles),
             report=report,
-            title=" · ".join(styles),
-            facts=_facts(summaries),
-            slots={label: style.slot for label, style in styles.items()},
+            facts=facts_of(summaries),
             screen=screen_of(report),
             first=figures[0] if figures else None,
             figures=figures[1:],
@@ -67,14 +68,23 @@ def render(report: Report) -> str:
             outside=OUTSIDE,
             commands=list(dict.fromkeys(shlex.join(run.command) for run in summaries)),
             folders=[str(run.folder) for run in summaries],
-            light=variables("light"),
-            dark=variables("dark"),
-            vega=vega_script(),
         )
     )
 
 
-def _facts(summaries: Sequence[RunSummary]) -> list[str]:
+def shell(title: str, kind: str, styles: Styles) -> dict[str, Any]:
+    """What `base.html.j2` and `parts.html.j2` need of every page."""
+    return {
+        "title": title,
+        "kind": kind,
+        "slots": {label: style.slot for label, style in styles.items()},
+        "light": variables("light"),
+        "dark": variables("dark"),
+        "vega": vega_script(),
+    }
+
+
+def facts_of(summaries: Sequence[RunSummary]) -> list[str]:
     """One line under the headline: what, where, when."""
     models = dict.fromkeys(summary.model for summary in summaries if summary.model)
     labels = [stage.label for stage in stages_of(summaries)]
@@ -94,9 +104,10 @@ def _date(iso: str) -> str:
     return f"{started.day} {started:%B %Y, %H:%M} UTC"
 
 
-def _environment() -> Environment:
+def environment(*packages: str) -> Environment:
+    """Templates of this package, and of others that extend them."""
     environment = Environment(
-        loader=PackageLoader("analysis.report"),
+        loader=ChoiceLoader([PackageLoader(package) for package in ("analysis.report", *packages)]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

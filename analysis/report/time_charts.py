@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.compare.engine_runs import EngineRuns
+from analysis.compare.engine_runs import GPUS, EngineRuns
 from analysis.report import charts
 from analysis.report.charts import Chart, Row, Spec, data, nominal, number, quantitative, rounded
 from analysis.report.figure import Figure, FigureSource, figure
-from analysis.report.load_charts import GPUS, gauge_title
+from analysis.report.load_charts import gauge_title
 from analysis.summary.run_summary import RunSummary
 from records.formatting import column_unit, format_count
 from records.telemetry import GAUGES

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from analysis.compare.engine_runs import GPUS
 from analysis.compare.limit import PARTS, mean_parts
 from analysis.plan.scalability import Scalability
 from analysis.report import charts
 from analysis.report.axis import Axis
 from analysis.report.charts import Chart, Row, Styles, data, layer, nominal, number, quantitative, rounded
 from analysis.report.figure import Figure, FigureSource, figure
-from analysis.report.load_charts import GPUS
 from records.formatting import MISSING, format_seconds, in_words
 from records.metrics import QUANTITY_BY_NAME
 from records.view import Estimate

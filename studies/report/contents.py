@@ -1,0 +1,142 @@
+"""A study's report as a value: page, Markdown and files each show all of it.
+
+Each part with each model is one `Report` of the analysis, whose comparison is the only one: what is better, by how
+much, and whether it may be claimed is read from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from analysis.compare.comparison import Comparison, compare
+from analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
+from analysis.report.axis import axis_of
+from analysis.report.charts import Styles
+from analysis.report.contents import Report, report_of
+from analysis.report.decision import decide, replicas_of
+from analysis.report.figure import FigureSource
+from analysis.report.palette import styles_of
+from analysis.summary.run_summary import RunSummary
+from studies.report.source import PartBench, PartRuns, StudySource
+
+
+@dataclass(frozen=True, slots=True)
+class OwnServer:
+    """An engine behind the common server, compared with the same engine behind its own (the baseline)."""
+
+    engine: str
+    server: str
+    comparison: Comparison
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One part with one model."""
+
+    part: str
+    title: str
+    model: str
+    report: Report
+    styles: Styles  # of its engines, as in all of the study
+    own: tuple[OwnServer, ...]
+
+    @property
+    def runs(self) -> tuple[RunSummary, ...]:
+        return self.report.runs
+
+    @property
+    def comparison(self) -> Comparison:
+        return self.report.comparison
+
+    @property
+    def engines(self) -> tuple[EngineRuns, ...]:
+        return engine_runs_of(self.runs)
+
+    @property
+    def scenario(self) -> str:
+        return self.runs[0].scenario
+
+    @property
+    def over_loads(self) -> bool:
+        """Its stages differ in nothing but their load, and there are several."""
+        return by_load(self.runs) and len(self.figures.axis.places) > 1
+
+    @property
+    def alone(self) -> bool:
+        """One request at a time, at every stage."""
+        return all(stage.load == 1 and stage.load_unit == "users" for run in self.runs for stage in run.stages)
+
+    @property
+    def figures(self) -> FigureSource:
+        axis, loads = axis_of(self.runs), by_load(self.runs)
+        return FigureSource(self.engines, self.styles, axis, loads, self.comparison.capacities if loads else ())
+
+
+@dataclass(frozen=True, slots=True)
+class StudyReport:
+    """`head` is the part that the decision is of: over several loads where there is one, with the first model."""
+
+    source: StudySource
+    measured: tuple[Measured, ...]
+    benches: tuple[PartBench, ...]
+    styles: Styles
+    head: Measured | None
+
+    @property
+    def over_loads(self) -> list[Measured]:
+        """Of each model the part with the most loads; the decision's first."""
+        most: dict[str, Measured] = {}
+        for each in (each for each in self.measured if each.over_loads):
+            known = most.get(each.model)
+            if known is None or len(each.figures.axis.places) > len(known.figures.axis.places):
+                most[each.model] = each
+        return sorted(most.values(), key=lambda each: each is not self.head)
+
+    @property
+    def runs(self) -> list[RunSummary]:
+        """All, those behind engines' own servers too."""
+        own = [run for part in self.source.parts for runs in part.own.values() for run in runs]
+        return [run for each in self.measured for run in each.runs] + own
+
+
+def study_report(source: StudySource, says: Callable[[str], None] = lambda _: None) -> StudyReport:
+    labels = [run.label for part in source.parts for run in part.runs]
+    labels += [result.label for bench in source.benches for result in bench.result.results]
+    styles = styles_of(labels)
+    head = _head(source)
+    measured = []
+    for part in source.parts:
+        says(f"Comparing the engines: {part.title}, {part.model} …")
+        measured.append(_measured(part, source, styles, decides=part is head))
+    found = next((each for each, part in zip(measured, source.parts, strict=True) if part is head), None)
+    return StudyReport(source, tuple(measured), source.benches, styles, found)
+
+
+def _head(source: StudySource) -> PartRuns | None:
+    """Of the first model that was measured: the part with the most loads, else the first."""
+    if not source.parts:
+        return None
+    of_model = [part for part in source.parts if part.model == source.parts[0].model]
+    return max(
+        of_model, key=lambda part: len({stage.load for run in part.runs for stage in run.stages}) * by_load(part.runs)
+    )
+
+
+def _measured(part: PartRuns, source: StudySource, styles: Styles, decides: bool) -> Measured:
+    labels = {run.label for run in part.runs}
+    comparison = compare(part.runs, source.baseline if source.baseline in labels else None)
+    planned = decides and source.plan.peak is not None and bool(source.plan.slo)
+    replicas, answer = replicas_of(part.runs, source.plan) if planned else ([], "")
+    decision = decide(part.runs, comparison, source.plan, replicas, answer)
+    own = tuple(
+        OwnServer(engine, runs[0].label, compare([*runs, *_of(part.runs, engine)], runs[0].label))
+        for engine, runs in part.own.items()
+        if engine in labels
+    )
+    of_part = {label: style for label, style in styles.items() if label in labels}
+    return Measured(part.part, part.title, part.model, report_of(part.runs, comparison, decision), of_part, own)
+
+
+def _of(runs: tuple[RunSummary, ...], engine: str) -> list[RunSummary]:
+    return [run for run in runs if run.label == engine]

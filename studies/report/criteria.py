@@ -1,0 +1,301 @@
+"""The brief's criteria: each is a row with a predicate over the study, and is met, missed, or not measurable here.
+
+What is better, and by how much, is read from the comparison; limits are those of `studies/brief.toml`. Where an
+interval reaches across a limit, the criterion is not decided by what was measured, and is not measurable here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from analysis.compare.engine_runs import DECIDING, EngineRuns
+from analysis.compare.metric_comparison import MetricComparison
+from analysis.compare.tables import ratio_text
+from analysis.console import TextTable
+from analysis.stats.differences import spread
+from analysis.stats.repeats import REPEATS
+from records.formatting import format_count, format_ratio, format_share, in_words, significant
+from records.view import Estimate
+from studies.report.contents import Measured, StudyReport
+from studies.report.expected import Limit, brief
+from studies.report.ladder import OneRequest, one_request
+from studies.report.lengths import peak_of
+from studies.report.over_loads import efficiencies
+from studies.report.section import Section
+
+Answer = Literal["met", "missed", "not measurable here"]
+MET: Answer = "met"
+MISSED: Answer = "missed"
+UNKNOWN: Answer = "not measurable here"
+NAMED = 4  # engines that a sentence names
+TITLE = "The brief's criteria"
+HEADERS = ("criterion", "limit", "answer", "what was found", "meaning")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`evidence`: what was measured, or why nothing was."""
+
+    answer: Answer
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """`key` is that of its limit in the brief, which `write` sets as text."""
+
+    key: str
+    title: str
+    write: Callable[[float], str]
+    judge: Callable[[StudyReport, Limit], Judged]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One number that a criterion is about, with its interval where it has one."""
+
+    where: str
+    number: Estimate
+    text: str
+
+
+def judged(study: StudyReport) -> list[tuple[Criterion, Limit, Judged]]:
+    limits = brief().criteria
+    return [(criterion, limits[criterion.key], criterion.judge(study, limits[criterion.key])) for criterion in CRITERIA]
+
+
+def criteria(study: StudyReport) -> Section:
+    rows = tuple(
+        (criterion.title, limit.text(criterion.write), found.answer, found.evidence, limit.meaning)
+        for criterion, limit, found in judged(study)
+    )
+    answers = [row[2] for row in rows]
+    counts = [f"{answers.count(answer)} {answer}" for answer in (MET, MISSED, UNKNOWN) if answer in answers]
+    caption = f"Limits: {brief().source}, {brief().dated}."
+    table = TextTable(TITLE, HEADERS, rows, tuple(range(len(HEADERS))), caption)
+    return Section(TITLE, (f"Of {len(rows)} criteria {in_words(counts)}.",), tables=(table,))
+
+
+def _answer(limit: Limit, values: Sequence[Value], nothing: str) -> Judged:
+    """All keep the limit, some certainly do not, or what was measured does not say."""
+    if not values:
+        return Judged(UNKNOWN, nothing)
+    sides = {value.where: _side(limit, value.number) for value in values}
+    off = [value for value in values if sides[value.where] == MISSED]
+    open_ones = [value for value in values if sides[value.where] == UNKNOWN]
+    if off:
+        rest = len(values) - len(off)
+        kept = f"; {rest} of {len(values)} keep it" if rest and not open_ones else ""
+        return Judged(MISSED, f"{_listed(off)}{kept}")
+    if open_ones:
+        return Judged(UNKNOWN, f"not decided by these repeats: {_listed(open_ones)}")
+    return Judged(MET, _listed(values))
+
+
+def _side(limit: Limit, number: Estimate) -> Answer:
+    ends = [end for end in (number.low, number.high) if end is not None] or [number.value or 0.0]
+    kept = [limit.keeps(end) for end in ends]
+    return MET if all(kept) else UNKNOWN if any(kept) else MISSED
+
+
+def _listed(values: Sequence[Value]) -> str:
+    named = [f"{value.where} {value.text}" for value in values[:NAMED]]
+    more = [f"{len(values) - NAMED} more"] if len(values) > NAMED else []
+    return in_words([*named, *more])
+
+
+def _worst(limit: Limit, values: Sequence[Value]) -> list[Value]:
+    """Furthest from the limit, or beyond it, first."""
+    upper = limit.most is not None or limit.below is not None
+    return sorted(values, key=lambda value: value.number.value or 0.0, reverse=upper)
+
+
+def _stages(study: StudyReport) -> Iterator[tuple[Measured, EngineRuns, str, str]]:
+    """Each engine at each stage, and its name among all."""
+    several = len(study.measured) > 1
+    for each in study.measured:
+        for engine in each.engines:
+            for place in each.figures.axis.places:
+                if len(engine.at(place.label)) == len(engine.runs):
+                    where = f"{each.part}, {each.model}: " if several else ""
+                    yield each, engine, place.label, f"{where}{engine.label} at {place.label}"
+
+
+def spread_over_repeats(study: StudyReport, limit: Limit) -> Judged:
+    values = []
+    for _, engine, stage, where in _stages(study):
+        rates = [rate for view in engine.at(stage) if (rate := view.value(DECIDING)) is not None]
+        runs = spread(rates) if len(rates) >= REPEATS else None
+        if runs is not None and runs.deviation is not None and runs.mean:
+            share = runs.deviation / runs.mean
+            values.append(Value(where, Estimate(share), format_share(share)))
+    return _of_many(limit, values, f"{REPEATS} repeats are needed", "of output tokens/s")
+
+
+def spread_within_a_run(study: StudyReport, limit: Limit) -> Judged:
+    values = []
+    for _, engine, stage, where in _stages(study):
+        times = [view.metrics["tpot"] for view in engine.at(stage)]
+        shares = [time.deviation / time.mean for time in times if time.deviation is not None and time.mean]
+        if shares:
+            values.append(Value(where, Estimate(max(shares)), format_share(max(shares))))
+    return _of_many(limit, values, "no answer had a time per token", "of TPOT, in the worst run")
+
+
+def samples(study: StudyReport, limit: Limit) -> Judged:
+    values = []
+    for _, engine, stage, where in _stages(study):
+        count = sum(view.ok for view in engine.at(stage))
+        values.append(Value(where, Estimate(float(count)), f"{count:,}"))
+    return _of_many(limit, values, "nothing was measured", "requests answered, over all repeats")
+
+
+def _of_many(limit: Limit, values: Sequence[Value], nothing: str, what: str) -> Judged:
+    """Of a number that every engine has at every load: how many keep the limit, and the worst."""
+    if not values:
+        return Judged(UNKNOWN, nothing)
+    ordered = _worst(limit, values)
+    kept = [value for value in ordered if _side(limit, value.number) == MET]
+    evidence = f"{len(kept)} of {len(values)} tests keep it; the worst is {_listed(ordered[:1])} ({what})"
+    return Judged(MET if len(kept) == len(values) else MISSED, evidence)
+
+
+def statistics(study: StudyReport, limit: Limit) -> Judged:
+    """Welch's t, Cohen's d and intervals of every comparison at the load that decides."""
+    found = [each for of in study.measured for engine in of.comparison.others for each in _decides(of, engine)]
+    if not found:
+        return Judged(UNKNOWN, "there is no second engine to compare")
+    lacking = [each for each in found if each.welch is None or each.cohen_d is None or each.ratio.low is None]
+    words = f"{format_share(limit.confidence or 0.0)} intervals, {limit.test} and {limit.effect_size}"
+    if lacking:
+        few = f"{len(lacking)} of {len(found)} comparisons of output tokens/s lack one of {words}"
+        return Judged(MISSED, f"{few}: {lacking[0].engine} ({lacking[0].difference.why or 'no spread between runs'})")
+    return Judged(MET, f"{words} stand in each of {len(found)} comparisons of output tokens/s")
+
+
+def _decides(measured: Measured, engine: str) -> list[MetricComparison]:
+    found = measured.comparison.of(measured.comparison.stage, engine, DECIDING)
+    return [] if found is None else [found]
+
+
+def _speed_ups(study: StudyReport) -> list[tuple[EngineRuns, Value]]:
+    """Of each engine over the baseline, with the decision's model: one request at a time where it was measured, else at
+    the load that decides."""
+    if study.head is None:
+        return []
+    of_model = [each for each in study.measured if each.model == study.head.model]
+    found = one_request(of_model) or OneRequest(study.head, "", study.head.comparison.stage or "")
+    comparison = found.measured.comparison
+    if comparison.baseline != study.source.baseline:
+        return []
+    values = []
+    for engine in found.measured.engines:
+        compared = comparison.of(found.long, engine.label, DECIDING)
+        if compared is not None and compared.ratio.value is not None and engine.label not in comparison.unlike:
+            values.append((engine, Value(engine.label, compared.ratio, ratio_text(compared.ratio))))
+    return values
+
+
+def faster(study: StudyReport, limit: Limit) -> Judged:
+    values = [value for _, value in _speed_ups(study)]
+    found = {side: [value for value in values if _side(limit, value.number) == side] for side in (MET, MISSED, UNKNOWN)}
+    if not values:
+        return Judged(UNKNOWN, f"no engine was compared with {study.source.baseline}")
+    parts = [f"{_listed(found[MET])} count as faster than {study.source.baseline}"] if found[MET] else []
+    parts += [f"not {_listed(found[MISSED])}"] if found[MISSED] else []
+    parts += [f"undecided is {_listed(found[UNKNOWN])}"] if found[UNKNOWN] else []
+    return Judged(MET if found[MET] else MISSED if found[MISSED] else UNKNOWN, "; ".join(parts))
+
+
+def speed_up(study: StudyReport, limit: Limit) -> Judged:
+    languages = [(engine, value) for engine, value in _speed_ups(study) if _is_rust(engine)]
+    return _answer(limit, [value for _, value in languages], "no Rust engine was compared with the baseline")
+
+
+def _is_rust(engine: EngineRuns) -> bool:
+    return str((engine.runs[0].engine or {}).get("language", "")).lower() == "rust"
+
+
+def gpu_utilisation(study: StudyReport, limit: Limit) -> Judged:
+    """Of the parts that are made for it, or else at the heaviest load of each."""
+    sustained = [each for each in study.measured if each.scenario == "sustained"] or study.over_loads
+    values = []
+    for each in sustained:
+        for engine in each.engines:
+            stage = each.figures.axis.labels[-1]
+            busy = engine.gauge(stage, "gpu_utilisation")
+            if busy is not None:
+                values.append(Value(f"{engine.label} at {stage}", Estimate(busy), format_share(busy)))
+    return _answer(limit, values, "there was no GPU, or its utilisation was not reported")
+
+
+def memory(study: StudyReport, limit: Limit) -> Judged:
+    """At the same load, of the engines that serve no fewer tokens there."""
+    values, slower = [], []
+    for each in study.over_loads[:1]:
+        stage, base = each.comparison.stage, each.comparison.baseline
+        engines = {engine.label: engine for engine in each.engines}
+        if stage is None or base != study.source.baseline:
+            continue
+        for label in each.comparison.others:
+            compared = each.comparison.of(stage, label, DECIDING)
+            if compared is None or compared.verdict == "worse":
+                slower.append(label)
+                continue
+            ratios = []
+            for gauge in ("engine_memory_bytes", "gpu_memory_bytes"):
+                ours, theirs = (peak_of(engines[name], stage, gauge) for name in (label, base))
+                ratios += [ours / theirs] if ours and theirs else []
+            if ratios:
+                values.append(Value(label, Estimate(max(ratios)), format_ratio(max(ratios), None, None)))
+    why = "no server told its memory" if not slower else f"no engine is as fast as {study.source.baseline}"
+    return _answer(limit, _worst(limit, values), why)
+
+
+def scaling(study: StudyReport, limit: Limit) -> Judged:
+    """Up to the knee, X_max / X(1) users: beyond it the hardware is the limit."""
+    values = []
+    for each in study.over_loads[:1]:
+        for engine in each.engines:
+            points = efficiencies(each, engine)
+            rates = [estimate.value * place.at for _, place, estimate in points if estimate.value is not None]
+            knee = max(rates, default=0.0)
+            within = [(place, estimate) for _, place, estimate in points if 1 < place.at <= knee]
+            if within:
+                place, worst = min(within, key=lambda pair: pair[1].value or 0.0)
+                text = f"{significant(worst.value or 0.0)} at {place.label}"
+                values.append(Value(engine.label, worst, text))
+    return _answer(limit, _worst(limit, values), "no load lies between one user and the knee of an engine")
+
+
+def logits(study: StudyReport, limit: Limit) -> Judged:
+    return Judged(UNKNOWN, "a served engine gives no logits")
+
+
+def perplexity(study: StudyReport, limit: Limit) -> Judged:
+    return Judged(UNKNOWN, "a served engine gives no probabilities of a given text")
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:g}×"
+
+
+def _plain(value: float) -> str:
+    return f"{value:g}"
+
+
+CRITERIA: tuple[Criterion, ...] = (
+    Criterion("spread_over_repeats", "spread over repeats", format_share, spread_over_repeats),
+    Criterion("spread_within_a_run", "spread within a run", format_share, spread_within_a_run),
+    Criterion("samples", "samples of each test", format_count, samples),
+    Criterion("statistics", "what a comparison states", format_share, statistics),
+    Criterion("faster", "counts as faster", _times, faster),
+    Criterion("speed_up", "Rust engines over the baseline", _times, speed_up),
+    Criterion("gpu_utilisation", "GPU utilisation under sustained load", format_share, gpu_utilisation),
+    Criterion("memory", "memory over the baseline's", _times, memory),
+    Criterion("scaling", "linear scaling up to the hardware's limit", _plain, scaling),
+    Criterion("logits", "largest difference of a logit", _plain, logits),
+    Criterion("perplexity", "loss in perplexity", _plain, perplexity),
+)

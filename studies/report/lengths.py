@@ -1,0 +1,180 @@
+"""Sections on one request at a time over prompt lengths: TTFT, what a long context costs, and engines without HTTP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from analysis.compare.context import context_sentences
+from analysis.compare.engine_runs import EngineRuns
+from analysis.compare.tables import ratio_text
+from analysis.console import TextTable
+from analysis.report.axis import Place
+from analysis.report.figure import Figure, figure
+from analysis.report.load_charts import TABLE, load_rows, over_loads
+from analysis.stats.repeats import ratio_interval
+from engines.bench.document import BenchResult, Result
+from engines.bench.tables import middle_of, notes_of, sentence_of, tables_of
+from records.formatting import MISSING, column_unit, format_seconds, significant
+from studies.report.contents import Measured, StudyReport
+from studies.report.expected import ExpectedKernels, ExpectedPrefill, brief
+from studies.report.section import Section
+from studies.report.titles import of_model, titled
+
+PROMPTS = "prompt tokens"  # what the stages of a part over prompt lengths are named by
+GIGABYTE = 1e9
+HEADERS = ("engine", PROMPTS, "TTFT mean", "± SD", "p50", "p95", "p99", "TPOT p50", "memory, GB", "speed-up")
+IN_BRIEF = "TTFT in the brief"
+
+
+def lengths(study: StudyReport) -> Section:
+    """Every part of one user alone whose stages are prompt lengths: long context, and TTFT of one new token."""
+    found = [each for each in study.measured if each.alone and each.figures.axis.title == PROMPTS]
+    figures, tables, sentences = [], [], []
+    for each in found:
+        figures += [titled(of, each, study) for of in length_figures(each)]
+        tables.append(_table(each, study))
+        sentences += [f"{of_model(each, study)}{sentence}" for sentence in context_sentences(each.runs)]
+    why = "" if found else "no part of this study varies the prompt's length with one user alone"
+    return Section("Prompt length and long context", tuple(sentences), tuple(figures), tuple(tables), why=why)
+
+
+def length_figures(measured: Measured) -> Iterator[Figure]:
+    for name, title in (("ttft", "TTFT p50"), ("tpot", "TPOT p50")):
+        places = measured.figures.measured
+        points = [(engine.label, place, engine.estimate(place.label, name, "p50")) for engine, place in places]
+        unit = column_unit("s", [estimate.value for _, _, estimate in points])
+        rows = load_rows(points, unit)
+        if rows and len({row["load"] for row in rows}) > 1:
+            chart = over_loads(rows, measured.styles, measured.figures.axis)
+            named = f"{title} against the prompt's length, in {unit.word or unit.name}"
+            yield figure(f"{name}-lengths", named, "One user alone.", chart, TABLE, rows, measured.styles)
+
+
+def _table(measured: Measured, study: StudyReport) -> TextTable:
+    """Each length that an engine has, then the average over those that all have: of the lengths, not of requests."""
+    published, places = _published(measured), measured.figures.axis.places
+    common = [place for place in places if place.label in measured.comparison.stages]
+    base = next(engine for engine in measured.engines if engine.label == measured.comparison.baseline)
+    rows: list[tuple[str, ...]] = []
+    for engine in sorted(measured.engines, key=lambda engine: engine.label != base.label):
+        own = published if published is not None and engine.label == published.engine else None
+        measured_at = [place for place in places if len(engine.at(place.label)) == len(engine.runs)]
+        rows += [(engine.label, of.text, *_cells(engine, base, of), _in_brief(own, of)) for of in measured_at]
+        if common:
+            in_brief = MISSING if own is None else format_seconds(own.ttft_average)
+            rows.append((engine.label, "average", *_average_cells(engine, base, common), in_brief))
+    caption = (
+        f"{measured.title}: one user alone, all repeats together. Speed-up: TTFT of {base.label} over that of the "
+        "engine, means, with the 95 % interval over runs. Memory: peak of the device, or without a GPU "
+        "of the engine's process."
+    )
+    if published is not None:
+        caption += f" In the brief: {published.engine} with {published.model}, {published.memory_gb:g} GB."
+    title = f"{of_model(measured, study)}TTFT by prompt length"
+    table = TextTable(title, (*HEADERS, IN_BRIEF), tuple(rows), (0,), caption)
+    return table.without([] if published is not None else [IN_BRIEF])
+
+
+def _cells(engine: EngineRuns, base: EngineRuns, place: Place) -> tuple[str, ...]:
+    mean = engine.mean(lambda view: view.metrics["ttft"].mean, place.label)
+    deviation = engine.mean(lambda view: view.metrics["ttft"].deviation, place.label)
+    peaks = [peak_of(engine, place.label, name) for name in ("gpu_memory_bytes", "engine_memory_bytes")]
+    memory = next((peak for peak in peaks if peak), None)
+    return (
+        format_seconds(mean),
+        format_seconds(deviation),
+        *(format_seconds(engine.value(place.label, "ttft", p)) for p in ("p50", "p95", "p99")),
+        format_seconds(engine.value(place.label, "tpot", "p50")),
+        MISSING if memory is None else significant(memory / GIGABYTE),
+        _over(_means(base, place), _means(engine, place), engine.label == base.label),
+    )
+
+
+def _means(engine: EngineRuns, place: Place) -> list[float | None]:
+    return [view.metrics["ttft"].mean for view in engine.at(place.label)]
+
+
+def _over(base: Sequence[float | None], ours: Sequence[float | None], is_base: bool) -> str:
+    if is_base:
+        return "1"
+    known = [[value for value in side if value is not None and math.isfinite(value)] for side in (base, ours)]
+    if not known[0] or len(known[0]) != len(known[1]):
+        return MISSING
+    return ratio_text(ratio_interval(known[0], known[1], paired=True))
+
+
+def _average_cells(engine: EngineRuns, base: EngineRuns, places: Sequence[Place]) -> tuple[str, ...]:
+    ours, theirs = _averages(engine, places), _averages(base, places)
+    known = [average for average in ours if average is not None]
+    mean = sum(known) / len(known) if known else None
+    return format_seconds(mean), *[""] * (len(HEADERS) - 4), _over(theirs, ours, engine.label == base.label)
+
+
+def _averages(engine: EngineRuns, places: Sequence[Place]) -> list[float | None]:
+    """Of each run; `None` where it lacks a length."""
+    averages: list[float | None] = []
+    for run in engine.runs:
+        means = [view.metrics["ttft"].mean for place in places if (view := run.at(place.label)) is not None]
+        known = [mean for mean in means if mean is not None]
+        averages.append(sum(known) / len(known) if len(known) == len(places) else None)
+    return averages
+
+
+def peak_of(engine: EngineRuns, stage: str, gauge: str) -> float | None:
+    """The largest of the runs: a peak is not averaged."""
+    peaks = [view.gauges[gauge].peak for view in engine.at(stage) if gauge in view.gauges]
+    return max(peaks, default=None)
+
+
+def _published(measured: Measured) -> ExpectedPrefill | None:
+    """The brief's figures, beside the same engine at some of the same lengths."""
+    published = brief().expected.prefill
+    lengths_here = {place.at for place in measured.figures.axis.places}
+    named = published.engine in {engine.label for engine in measured.engines}
+    one_token = all((stage.value("output_tokens") or 1.0) == 1 for run in measured.runs for stage in run.stages)
+    return published if named and one_token and lengths_here & set(published.prompt_tokens) else None
+
+
+def _in_brief(published: ExpectedPrefill | None, place: Place) -> str:
+    if published is None or place.at not in published.prompt_tokens:
+        return MISSING
+    return format_seconds(published.ttft[published.prompt_tokens.index(int(place.at))])
+
+
+def kernels(study: StudyReport) -> Section:
+    """What `bench` measured, without HTTP, beside the brief's targets."""
+    sentences, tables = [], []
+    for bench in study.benches:
+        name = f"{bench.title}, {bench.model}" if len(study.benches) > 1 else bench.title
+        sentences += [f"{name}: {sentence_of(bench.result)}", *(f"{name}: {note}" for note in notes_of(bench.result))]
+        tables += [replace(table, title=f"{name}: {table.title.lower()}") for table in tables_of(bench.result)]
+        targets = brief().expected.kernels_of(bench.model)
+        tables += [_targets(name, bench.result, targets)] if targets is not None else []
+    why = "" if study.benches else "no part of this study measures engines without HTTP"
+    return Section("Engines without HTTP", tuple(sentences), tables=tuple(tables), why=why)
+
+
+def _targets(name: str, bench: BenchResult, wanted: ExpectedKernels) -> TextTable:
+    rows = []
+    for result in bench.measured:
+        one = _fastest(result, "generate")
+        rows.append((result.label, _text(_fastest(result, "prefill")), _text(_fastest(result, "decode")), _text(one)))
+    low, high = wanted.one_request
+    rows.append(("the brief", f"{wanted.prefill:,.0f}", f"{wanted.decode:,.0f}", f"{low:,.0f} to {high:,.0f}"))
+    caption = "Tokens/s, the highest median over the sizes measured. The brief means float16 on an RTX 4090."
+    return TextTable(f"{name}: targets", ("engine", "prefill", "decode", "one request"), tuple(rows), (0,), caption)
+
+
+def _fastest(result: Result, family: str) -> float | None:
+    rates = []
+    for series in result.family(family):
+        middle = middle_of(series)
+        if middle is not None and middle.median > 0 and series.measure.unit == "s":
+            rates.append((series.measure.size or 1) / middle.median)
+    return max(rates, default=None)
+
+
+def _text(rate: float | None) -> str:
+    return MISSING if rate is None else significant(rate)

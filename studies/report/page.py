@@ -1,0 +1,108 @@
+"""The report of a study as one HTML file: the answer and one chart on the first screen, then every section."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import datetime
+
+from analysis.first_screen import FirstScreen, candidates_of, first_screen
+from analysis.report.figure import Figure
+from analysis.report.page import environment, shell
+from analysis.report.trade_off_charts import pareto_figure
+from analysis.summary.remarks import Remark
+from engines.bench.tables import sentence_of
+from records.formatting import counted
+from studies.report.contents import StudyReport
+from studies.report.lengths import length_figures
+from studies.report.machine import distinct, machine_of
+from studies.report.repeating import study_remarks
+from studies.report.section import Section
+from studies.report.sections import sections_of
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPage:
+    """What HTML and Markdown set: the answer and one chart, then the sections, then what speaks against the numbers."""
+
+    study: StudyReport
+    screen: FirstScreen
+    facts: tuple[str, ...]
+    first: Figure | None
+    sections: tuple[Section, ...]
+    grave: tuple[Remark, ...]  # findings that invalidate
+    caveats: tuple[Remark, ...]
+
+    @property
+    def decision(self) -> tuple[str, str]:
+        return split(self.screen.answer)
+
+
+def split(answer: str) -> tuple[str, str]:
+    """The first sentence, and what limits it: why no winner is named, and whose answers differ."""
+    first, _, rest = answer.partition(". ")
+    return (f"{first}." if rest else first), rest
+
+
+def page_of(study: StudyReport) -> StudyPage:
+    found = study_remarks(study)
+    return StudyPage(
+        study=study,
+        screen=screen_of(study),
+        facts=tuple(facts_of(study)),
+        first=picture_of(study),
+        sections=tuple(sections_of(study)),
+        grave=tuple(remark for remark in found if remark.severity == "invalid"),
+        caveats=tuple(remark for remark in found if remark.severity != "invalid"),
+    )
+
+
+def render(page: StudyPage) -> str:
+    study = page.study
+    fields = {field.name: getattr(page, field.name) for field in dataclasses.fields(page)} | {"decision": page.decision}
+    template = environment("studies.report").get_template("study.html.j2")
+    return template.render(**shell(study.source.title, "study", study.styles), **fields)
+
+
+def screen_of(study: StudyReport) -> FirstScreen:
+    """The decision, with a row for each engine; of a study without load what its first bench shows."""
+    if study.head is None:
+        return FirstScreen(_without_load(study), None, ())
+    report = study.head.report
+    candidates = candidates_of(report.comparison, report.runs, report.decision.replicas, report.decision.costs)
+    screen = first_screen(report.headline, candidates)
+    answers = (("the peak", report.decision.answer),) if report.decision.answer else ()
+    return FirstScreen(screen.answer, screen.table, (*answers, *screen.sentences))
+
+
+def _without_load(study: StudyReport) -> str:
+    if study.benches:
+        return f"{study.benches[0].model}: {sentence_of(study.benches[0].result)}"
+    return "Nothing was measured: every part was skipped or failed, as the reasons below say."
+
+
+def picture_of(study: StudyReport) -> Figure | None:
+    """Output against each user's speed; of one request at a time TTFT against the prompt's length."""
+    if study.head is None:
+        return None
+    return pareto_figure(study.head.figures) if study.head.over_loads else next(length_figures(study.head), None)
+
+
+def facts_of(study: StudyReport) -> list[str]:
+    """One line under the answer: what, how much, when, where."""
+    runs = study.runs
+    models = distinct([*(each.model for each in study.measured), *(bench.model for bench in study.benches)])
+    requests = sum(stage.requests for run in runs for stage in run.stages)
+    started = min([run.started_at for run in runs] or [bench.result.made_at for bench in study.benches] or [""])
+    return [
+        *models,
+        counted(len(study.styles), "engine"),
+        *([f"{counted(requests, 'request')} measured in {counted(len(runs), 'run')}"] if runs else []),
+        *([_date(started)] if started else []),
+        machine_of(study),
+    ]
+
+
+def _date(iso: str) -> str:
+    day = datetime.fromisoformat(iso)
+    return f"{day.day} {day:%B %Y}"

@@ -1,0 +1,106 @@
+"""A study's folder as a committed result: report, tidy frame, what was asked, and the records.
+
+    python -m studies.report.publish runs/brief docs/results          # docs/results/brief-amd-epyc-2-cores/
+    python -m studies.report.publish runs/brief docs/results --machine lent-l4
+
+The report is made again from the records. `records.tar.xz` holds all that `enginebench study` goes on with; where it
+would be larger than 20 MB, `records.sha256` has the hash of each file in its place. The same folder gives the same
+tables, frame and archive, byte for byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import lzma
+import re
+import shutil
+import sys
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from records.files import write_atomically
+from settings.schema import UserMistake
+from studies.report.contents import StudyReport
+from studies.report.document import write_report
+from studies.report.machine import machine_of
+from studies.study.folder import BENCH, CELLS, RUNS, SITTINGS, STUDY
+
+MOST_BYTES = 20_000_000
+RECORDS, HASHES = "records.tar.xz", "records.sha256"
+KEPT = (STUDY, SITTINGS, CELLS)
+DERIVED = {"requests.parquet", "summary.json", "report.html"}  # rebuilt from the records
+
+
+def publish(folder: Path, results: Path, machine: str = "") -> Path:
+    """Raises `NotAStudy`, and `UserMistake` where the study's folder cannot be written."""
+    study, written = write_report(folder)
+    return lay_out(study, folder, written, results, machine)
+
+
+def lay_out(study: StudyReport, folder: Path, written: Sequence[Path], results: Path, machine: str = "") -> Path:
+    """What was `written` of a study, copied with its records."""
+    place = results / f"{study.source.name}-{machine or slug(machine_of(study))}"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    for path in [*written, *(folder / name for name in KEPT if (folder / name).exists())]:
+        shutil.copyfile(path, place / path.name)
+    files = list(_records(folder))
+    packed = _packed(folder, files)
+    if len(packed) <= MOST_BYTES:
+        write_atomically(place / RECORDS, packed)
+    else:
+        lines = [f"{_sha256(path)}  {path.relative_to(folder)}\n" for path in files]
+        write_atomically(place / HASHES, "".join(lines))
+    return place
+
+
+def slug(machine: str) -> str:
+    """`AMD EPYC, 2 cores, 23.5 GiB, no GPU` → `amd-epyc-2-cores`"""
+    named = [part for part in machine.split(", ") if not re.search(r"[KMGT]iB$|^no GPU$", part)]
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(named).lower()).strip("-")
+
+
+def _records(folder: Path) -> Iterator[Path]:
+    for name in KEPT:
+        if (folder / name).exists():
+            yield folder / name
+    for room in (RUNS, BENCH):
+        yield from sorted(path for path in (folder / room).rglob("*") if path.is_file() and path.name not in DERIVED)
+
+
+def _packed(folder: Path, files: list[Path]) -> bytes:
+    """A tar archive without times and owners, compressed."""
+    archived = io.BytesIO()
+    with tarfile.open(fileobj=archived, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for path in files:
+            entry = tarfile.TarInfo(f"{folder.resolve().name}/{path.relative_to(folder)}")
+            entry.size = path.stat().st_size
+            with path.open("rb") as file:
+                archive.addfile(entry, file)
+    return lzma.compress(archived.getvalue(), preset=6)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="of the study")
+    parser.add_argument("results", type=Path, nargs="?", default=Path("docs/results"), help="default: %(default)s")
+    parser.add_argument("--machine", default="", help="default: the processor and its cores, or its GPUs")
+    arguments = parser.parse_args()
+    try:
+        place = publish(arguments.folder, arguments.results, arguments.machine)
+    except UserMistake as mistake:
+        sys.exit(str(mistake))
+    size = sum(path.stat().st_size for path in place.iterdir())
+    print(f"{place}: {', '.join(sorted(path.name for path in place.iterdir()))} ({size / 1e6:.1f} MB)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""A section of a study's report: page and Markdown set each in their own way, and leave nothing of it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analysis.console import TextTable
+from analysis.report.figure import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """`advice` are sentences with a heading each; `folded` are tables that few readers need; `code` is what is typed.
+
+    `why` says why there is nothing to show: the section is then a row of what was not measured.
+    """
+
+    title: str
+    sentences: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    tables: tuple[TextTable, ...] = ()
+    advice: tuple[tuple[str, str], ...] = ()
+    folded: tuple[TextTable, ...] = ()
+    code: tuple[str, ...] = ()
+    why: str = ""
+
+    @property
+    def empty(self) -> bool:
+        return not (self.sentences or self.figures or self.tables or self.advice or self.folded or self.code)
+
+
+def numbers_table(figure: Figure) -> TextTable:
+    """The numbers of a figure, for readers of text."""
+    texts = tuple(index for index, header in enumerate(figure.headers) if header in {"engine", "stage"})
+    rows = tuple(tuple(cell if isinstance(cell, str) else cell.text for cell in row) for row in figure.rows)
+    return TextTable(figure.title, figure.headers, rows, texts, figure.note)

@@ -1,0 +1,176 @@
+"""What a report of a study is made of: the runs and the benches of each part with each model, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from analysis.data.load import NotARun
+from analysis.plan.settings import PlanSettings, parse_peak
+from analysis.summary.loading import summaries_of
+from analysis.summary.run_summary import RunSummary
+from engines.bench.document import BenchResult, Result, read_result
+from records.formatting import counted
+from records.slo import parse_objectives
+from studies.study.cells import Cell
+from studies.study.folder import CellState, Sitting, StudyFacts, StudyFolder
+from studies.study.grid import Grid
+
+
+@dataclass(frozen=True, slots=True)
+class PartRuns:
+    """All runs of one part with one model. `own` are those of engines' own servers, by the label of the same engine
+    behind the common server."""
+
+    part: str
+    title: str
+    model: str
+    runs: tuple[RunSummary, ...]
+    own: Mapping[str, tuple[RunSummary, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PartBench:
+    """One part with one model, measured without HTTP: all engines and rounds in one document."""
+
+    part: str
+    title: str
+    model: str
+    result: BenchResult
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What was not measured, and why, in words."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class StudySource:
+    name: str
+    title: str
+    question: str
+    baseline: str
+    plan: PlanSettings  # objectives, peak and price that the grid declares
+    price_source: str
+    parts: tuple[PartRuns, ...]
+    benches: tuple[PartBench, ...]
+    missing: tuple[Missing, ...]
+    facts: StudyFacts | None = None
+    sittings: tuple[Sitting, ...] = ()
+
+
+def read_source(study: StudyFolder, says: Callable[[str], None] = lambda _: None) -> StudySource:
+    """Every cell that has ended; a run that was not finished has no line in `cells.jsonl` and is not read."""
+    grid = study.grid
+    parts: list[PartRuns] = []
+    benches: list[PartBench] = []
+    missing = [Missing(each.what, each.why) for each in grid.not_measured]
+    for part in grid.parts:
+        for model in grid.models:
+            done = [state for state in study.of(part.name, model.label) if state.outcome == "done"]
+            places = [(state.cell, path) for state in done if (path := study.result(state)) is not None]
+            title = part.title or part.name
+            if not places:
+                continue
+            says(f"Reading {part.name} with {model.label} …")
+            if part.kind == "bench":
+                benches.append(PartBench(part.name, title, model.label, _bench(places)))
+                continue
+            runs, unreadable = _runs(grid, part.name, title, model.label, places)
+            parts += [runs] if runs.runs else []
+            missing += unreadable
+    return StudySource(
+        name=study.facts.name,
+        title=grid.title,
+        question=grid.question,
+        baseline=grid.baseline,
+        plan=_plan(grid),
+        price_source="" if grid.price is None else grid.price.source,
+        parts=tuple(parts),
+        benches=tuple(benches),
+        missing=(*missing, *_missing(study.cells)),
+        facts=study.facts,
+        sittings=study.sittings,
+    )
+
+
+def _plan(grid: Grid) -> PlanSettings:
+    return PlanSettings(
+        peak=parse_peak(grid.peak) if grid.peak else None,
+        slo=parse_objectives(grid.slo),
+        price=() if grid.price is None else (("", f"{grid.price.per_hour:g}"),),
+    )
+
+
+def _runs(
+    grid: Grid, part: str, title: str, model: str, places: Sequence[tuple[Cell, Path]]
+) -> tuple[PartRuns, list[Missing]]:
+    """A server names its model as it likes: what was asked for is the grid's."""
+    runs: dict[str, list[RunSummary]] = {}
+    unreadable = []
+    for cell, path in places:
+        try:
+            (summary,) = summaries_of([str(path)], Path(), parse_objectives(grid.slo))
+        except NotARun as error:
+            unreadable.append(Missing(cell.id, str(error)))
+            continue
+        named = replace(summary, label=cell.engine, model=model, repeat=cell.repeat)
+        runs.setdefault(cell.engine, []).append(named)
+    own = {
+        ours.label: tuple(runs[engine.label])
+        for engine in grid.engines
+        if engine.own_server and engine.label in runs and (ours := grid.behind_our_server(engine)) is not None
+    }
+    behind_ours = [engine.label for engine in grid.engines if not engine.own_server]
+    ordered = tuple(run for label in behind_ours for run in runs.get(label, []))
+    return PartRuns(part, title, model, ordered, own), unreadable
+
+
+def _bench(places: Sequence[tuple[Cell, Path]]) -> BenchResult:
+    """The documents of all cells as one: each repeat is a round of its engine."""
+    documents = [(cell, read_result(path)) for cell, path in places]
+    results: dict[str, Result] = {}
+    for cell, document in documents:
+        for result in document.results:
+            result = replace(result, label=cell.engine)
+            results[cell.engine] = _joined(results[cell.engine], result) if cell.engine in results else result
+    first = documents[0][1]
+    rounds = tuple(each for _, document in documents for each in document.rounds)
+    return replace(first, rounds=rounds, results=tuple(results.values()))
+
+
+def _joined(before: Result, after: Result) -> Result:
+    series = {one.measure.name: one for one in before.series}
+    for one in after.series:
+        known = series.get(one.measure.name)
+        series[one.measure.name] = one if known is None else replace(known, rounds=(*known.rounds, *one.rounds))
+    left_out = {(one.case, one.why): one for one in (*before.left_out, *after.left_out)}
+    return replace(
+        before,
+        info=before.info or after.info,
+        series=tuple(series.values()),
+        left_out=tuple(left_out.values()),
+        failure=after.failure if not series else None,
+    )
+
+
+def _missing(cells: Sequence[CellState]) -> list[Missing]:
+    """Cells of one engine that lack for the same reason are one row; so is a reason for which a cell that is done lacks
+    some of its stages."""
+    groups: dict[tuple[str, str, str, str], list[Cell]] = {}
+    for state in cells:
+        if state.outcome != "done":
+            why = state.reason or {"left": "the study was ended before"}.get(state.outcome, "no reason was given")
+            groups.setdefault((state.cell.engine, state.cell.model, state.outcome, why), []).append(state.cell)
+        elif state.reason:
+            groups.setdefault((state.cell.engine, state.cell.model, "in part", state.reason), []).append(state.cell)
+    rows = []
+    for (engine, model, outcome, why), of_group in groups.items():
+        parts = ", ".join(dict.fromkeys(cell.part for cell in of_group))
+        words = {"left": "not reached", "in part": "measured in part"}.get(outcome, outcome)
+        rows.append(Missing(f"{engine} with {model}: {parts} ({counted(len(of_group), 'cell')}, {words})", why))
+    return rows

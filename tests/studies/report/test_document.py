@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from analysis.cli import app
+from studies.report.contents import StudyReport
+from studies.report.document import FILES
+from studies.report.page import screen_of
+from studies.study.folder import NotAStudy, load_study
+from tests.support.studies import BASELINE, BROKEN, NO_ROOM, SLO_TEXTS
+
+ENGINES = (BASELINE, "candle", "vllm")  # the first is the baseline of `enginebench report`
+
+
+@pytest.fixture(scope="module")
+def printed(folder: Path, report: StudyReport) -> dict:  # type: ignore[type-arg]
+    """What `enginebench report --json` says of the runs of the part that decides."""
+    runs = [str(folder / "runs" / f"users.smollm2-135m.{name}.{k}") for name in ENGINES for k in (1, 2, 3)]
+    slo = [word for text in SLO_TEXTS for word in ("--slo", text)]
+    price = ["--price", "0.1"]
+    done = CliRunner().invoke(app, ["report", *runs, *slo, *price, "--json"])
+    assert done.exit_code in (0, 1), done.output
+    document: dict = json.loads(done.stdout)  # type: ignore[type-arg]
+    return document
+
+
+def test_the_numbers_are_those_of_the_report_command(folder: Path, printed: dict) -> None:  # type: ignore[type-arg]
+    frame = pl.read_parquet(folder / "frame.parquet").filter(part="users")
+    for run in printed["runs"]:
+        for stage in run["stages"]:
+            here = frame.filter(run=run["run_id"], stage=stage["label"])
+            for name, quantity in stage["quantities"].items():
+                if quantity["value"] is not None:
+                    assert here.filter(metric=name, statistic="value")["value"].item() == quantity["value"]
+            p99 = stage["metrics"]["ttft"]["percentiles"]["p99"]["value"]
+            assert here.filter(metric="ttft", statistic="p99")["value"].item() == p99
+
+
+def test_the_comparisons_are_those_of_the_report_command(folder: Path, printed: dict) -> None:  # type: ignore[type-arg]
+    frame = pl.read_parquet(folder / "frame.parquet").filter(part="users", metric="throughput")
+    ratios = 0
+    for each in printed["comparison"]["comparisons"]:
+        if each["column"]["key"] == "throughput" and each["over"] == BASELINE:
+            row = frame.filter(label=each["engine"], stage=each["stage"], statistic=f"ratio over {BASELINE}")
+            assert row["value"].item() == pytest.approx(each["ratio"]["value"])
+            assert (row["low"].item(), row["high"].item()) == pytest.approx(
+                (each["ratio"]["low"], each["ratio"]["high"])
+            )
+            ratios += 1
+    assert ratios == 6  # two engines at three loads
+
+
+def test_the_page_and_the_markdown_say_what_the_report_command_says(folder: Path, printed: dict) -> None:  # type: ignore[type-arg]
+    page, text = ((folder / name).read_text() for name in ("report.html", "report.md"))
+    assert printed["headline"].startswith("vllm holds 16 users")
+    assert f"**{printed['headline']}**" in text
+    assert f"{printed['headline']}</h1>" in re.sub(r"</?span[^>]*>", "", page)
+    served = {load["engine"]: load["tokens"]["value"] for load in printed["comparison"]["loads"] if load["load"] == 16}
+    (row,) = re.findall(r"\| 16 users \| pytorch-baseline \| missed \| ([\d.]+) \[", text)
+    assert float(row) == pytest.approx(served[BASELINE], rel=0.005)
+
+
+def test_the_page_is_one_file_and_has_what_the_markdown_has(folder: Path) -> None:
+    page, text = ((folder / name).read_text() for name in ("report.html", "report.md"))
+    assert not re.findall(r'(?:src|href)="(?!#)[^"]*"', page.partition("<script>")[0])
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert headings == re.findall(r"<h2 id[^>]*>([^<]*)</h2>", page.replace("&#39;", "'"))
+    assert headings[0] == "TTFT and TPOT against the load"
+    assert {"Scaling", "Memory", "What the identical server costs", "The brief's criteria"} < set(headings)
+
+
+def test_what_was_skipped_and_what_failed_is_said_with_its_reason(folder: Path) -> None:
+    """All of the second model was skipped, and one engine failed with long prompts."""
+    text = (folder / "report.md").read_text()
+    missing = text.partition("## What was not measured")[2].partition("\n## ")[0]
+    assert f"| candle with llama-3.2-1b: users, lengths (6 cells, skipped) | {NO_ROOM} |" in missing
+    assert f"| vllm with smollm2-135m: lengths (3 cells, failed) | {BROKEN} |" in missing
+    assert "| GPU engines | this machine has no GPU |" in missing
+    assert "Engines without HTTP" in missing
+    frame = pl.read_parquet(folder / "frame.parquet")
+    assert NO_ROOM in frame.filter(metric="not measured")["why"].to_list()
+
+
+def test_a_study_of_which_nothing_ran_has_a_report_too(tmp_path: Path, folder: Path) -> None:
+    from studies.report.document import write_report
+
+    (tmp_path / "study.json").write_bytes((folder / "study.json").read_bytes())
+    study, written = write_report(tmp_path)
+    assert {path.name for path in written} == set(FILES)
+    assert screen_of(study).answer.startswith("Nothing was measured")
+    assert "not reached" in (tmp_path / "report.md").read_text()
+
+
+def test_a_folder_without_a_study_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotAStudy, match=re.escape("study.json")):
+        load_study(tmp_path)

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from studies.report import publish as publishing
+from studies.report.contents import StudyReport
+from studies.report.document import CARD, FILES
+from studies.report.publish import lay_out, slug
+from studies.study.folder import load_study
+
+
+def laid_out(folder: Path, report: StudyReport, results: Path, machine: str = "") -> Path:
+    """Without making the report again, which is in the folder."""
+    return lay_out(report, folder, [folder / name for name in (*FILES, CARD)], results, machine)
+
+
+def test_what_is_published_is_the_same_twice(tmp_path: Path, folder: Path, report: StudyReport) -> None:
+    places = [laid_out(folder, report, tmp_path / name) for name in ("one", "two")]
+    assert [place.name for place in places] == ["brief-test-cpu-2-cores"] * 2
+    assert {path.name for path in places[0].iterdir()} >= {"report.html", "card.svg", "study.json", "cells.jsonl"}
+    for name in ("report.md", "frame.parquet", "records.tar.xz"):
+        assert (places[0] / name).read_bytes() == (places[1] / name).read_bytes(), name
+
+
+def test_the_records_are_the_study(tmp_path: Path, folder: Path, report: StudyReport) -> None:
+    place = laid_out(folder, report, tmp_path, "lent")
+    assert place.name == "brief-lent"
+    with tarfile.open(place / "records.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    found = load_study(tmp_path / "brief")
+    assert len(found.with_outcome("done")) == len(report.source.parts[0].runs) + 3 + 6  # own server, two with lengths
+    assert not list((tmp_path / "brief").rglob("*.parquet"))
+
+
+def test_records_that_are_too_large_are_named_by_their_hash(
+    tmp_path: Path, folder: Path, report: StudyReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "MOST_BYTES", 1000)
+    place = laid_out(folder, report, tmp_path)
+    assert not (place / "records.tar.xz").exists()
+    lines = (place / "records.sha256").read_text().splitlines()
+    assert any(line.endswith("  runs/users.smollm2-135m.candle.1/requests-0.jsonl") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        pytest.param("AMD EPYC, 2 cores, 23.5 GiB, no GPU", "amd-epyc-2-cores", id="no GPU"),
+        pytest.param("Xeon, 8 cores, 64 GiB, 2 × NVIDIA L4", "xeon-8-cores-2-nvidia-l4", id="GPUs"),
+    ],
+)
+def test_a_machine_has_a_short_name(machine: str, expected: str) -> None:
+    assert slug(machine) == expected
