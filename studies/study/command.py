@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import os
@@ -141,7 +140,10 @@ def _run(
             terminal.say("stopped: what was measured is kept")
         after = load_study(place)
         terminal.say(summary_of(after))
-        _report(str(place), terminal)
+        try:
+            _report(str(place), terminal)
+        except UserMistake as mistake:  # what was measured is packed all the same
+            terminal.say(str(mistake), style="red")
         if archive is not None:
             pack(place, archive)
             terminal.say(f"Archive: {archive}; `enginebench study {archive.name}` goes on with it elsewhere.")
@@ -254,10 +256,9 @@ def _report(name: str, terminal: Terminal) -> None:
     """The report's files, made again from the study's folder."""
     if find_spec("polars") is None:  # `make bundle` leaves it out
         return terminal.say(f"The report: `enginebench study report {name}` where all packages are installed.")
-    if find_spec("studies.report") is None:
-        return None
-    document = importlib.import_module("studies.report.document")
-    _, paths = document.write_report(Path(name), terminal.say)
+    from studies.report.document import write_report
+
+    _, paths = write_report(Path(name), terminal.say)
     for path in paths:
         print(path)
     return None
