@@ -54,5 +54,8 @@ def test_runs_are_found_by_folder_by_the_start_of_their_id_and_by_age(tmp_path: 
     for name, sentence in (("2026", "2 runs begin with `2026`"), ("x", "there is no run `x`")):
         with pytest.raises(NotARun, match=sentence):
             find_run(name, tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotARun, match="empty holds no run"):
+        find_run(str(tmp_path / "empty"), tmp_path)
     with pytest.raises(NotARun, match="no run in"):
         find_run(None, tmp_path / "empty")
