@@ -108,7 +108,7 @@ def _capacities(comparison: Comparison) -> str:
     sentence += "" if first.missed is not None else ", the most that was measured"
     rest = [_behind(comparison, best, other) for other in others[:NAMED]]
     rest += [f"the other {len(others) - NAMED} no more"] if len(others) > NAMED else []
-    return f"{sentence}; {in_words(rest)}"
+    return f"{sentence}; {'; '.join(rest) if any(', and ' in part for part in rest) else in_words(rest)}"
 
 
 def _behind(comparison: Comparison, best: str, other: str) -> str:

@@ -68,7 +68,7 @@ def _table(found: OneRequest, expected: Expected, study: StudyReport) -> TextTab
     comparison = found.measured.comparison
     headers = (
         *("engine", "number format", "short request", "expected", "tokens/s", "expected"),
-        *("speed-up", "expected", "verdict", "expected range"),
+        *("speed-up", "expected", "verdict"),
     )
     engines = {engine.label: engine for engine in found.measured.engines}
     order = [comparison.baseline, *comparison.others]
@@ -79,7 +79,7 @@ def _table(found: OneRequest, expected: Expected, study: StudyReport) -> TextTab
         f"{found.long}. Expected: {brief().source}, {brief().dated}."
     )
     title = f"{of_model(found.measured, study)}One request at a time"
-    table = TextTable(title, headers, rows, (0, 1, 8, 9), caption)
+    table = TextTable(title, headers, rows, (0, 1, 8), caption)
     return table if len({row[1] for row in rows}) > 1 else table.without(["number format"])
 
 
@@ -104,9 +104,8 @@ def _row(found: OneRequest, engine: EngineRuns, wanted: ExpectedEngine | None) -
         else f"{significant(tokens.value)} {format_interval(tokens.low, tokens.high)}".strip(),
         MISSING if wanted is None else f"{wanted.tokens_per_second:g}",
         "1" if is_base else ratio_text(ratio),
-        MISSING if wanted is None else _speed_up(wanted),
+        MISSING if wanted is None else f"{_speed_up(wanted)}{_against(ratio, wanted)}",
         "baseline" if is_base else MISSING if compared is None else verdict_text(comparison, compared),
-        "" if is_base else _against(ratio, wanted),
     )
 
 
@@ -117,17 +116,17 @@ def _speed_up(wanted: ExpectedEngine) -> str:
     return f"{wanted.speed_up:g}× ({low:g} to {high:g})"
 
 
-def _against(ratio: Estimate, wanted: ExpectedEngine | None) -> str:
+def _against(ratio: Estimate, wanted: ExpectedEngine) -> str:
     """Where the interval, or without one the value, lies beside the range that is expected."""
-    if wanted is None or wanted.speed_up_range is None or ratio.value is None:
-        return MISSING
+    if wanted.speed_up_range is None or ratio.value is None:
+        return ""
     low, high = wanted.speed_up_range
     least, most = (ratio.low or ratio.value, ratio.high or ratio.value)
     if most < low:
-        return "below"
+        return ", below"
     if least > high:
-        return "above"
-    return "within" if least >= low and most <= high else "partly within"
+        return ", above"
+    return ", within" if least >= low and most <= high else ", partly within"
 
 
 def why_they_differ(found: OneRequest, expected: Expected, study: StudyReport) -> str:
