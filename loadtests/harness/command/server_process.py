@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -113,7 +114,7 @@ class ServerProcess:
         try:
             self._process.wait(STOP_LIMIT if kind is None else STOP_LIMIT / 10)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)  # with its children: it leads a session of its own
             self._process.wait()
 
     @property
