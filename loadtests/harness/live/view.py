@@ -92,8 +92,10 @@ def _mean(name: str) -> Callable[[LiveStage], float | None]:
 
 
 def _throughput(stage: LiveStage) -> float | None:
-    """Where no answer's tokens are known, neither is the throughput: it is not 0."""
+    """Where no answer's tokens are known, neither is the throughput: it is not 0. Tokens are counted as answers end."""
     tokens = stage.counts.sum("tokens")
+    if not tokens and not stage.over:
+        return None
     unknown = stage.counts.sum("uncounted_chunks") or stage.counts.sum("completed_uncounted")
     return None if unknown and not tokens else stage.per_second(tokens)
 

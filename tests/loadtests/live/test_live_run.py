@@ -84,6 +84,9 @@ def test_nothing_is_per_second_before_a_time_of_the_window_is_counted() -> None:
     _, view = stage_of(ended(), now=SETTLED)
     assert view.value("throughput") is None
     assert view.value("achieved_rate") is None
+    refused = record(outcome="rejected", t_sched=0, t_send=0, t_end=SECOND, t_first=None, t_last=None, chunks=0)
+    _, view = stage_of(refused)
+    assert view.value("throughput") is None, "no answer has ended, and some may be on their way"
 
 
 def test_the_quantities_of_a_window_that_is_open() -> None:
