@@ -98,6 +98,13 @@ def test_engines_are_measured_without_http_and_the_figures_come_home(run_here: R
     assert result["series"]
 
 
+def test_studies_and_their_grids_are_in_it(run_here: Run) -> None:
+    listed = run_here("study")
+    assert listed.returncode == 0, listed.stderr
+    for grid in (ROOT / "studies" / "grids").glob("*.toml"):
+        assert grid.stem in listed.stdout
+
+
 def test_what_is_not_there_is_said_in_a_sentence(run_here: Run) -> None:
     done = run_here("report", "runs/none")
     assert done.returncode == 2
