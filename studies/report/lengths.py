@@ -71,7 +71,8 @@ def _table(measured: Measured, study: StudyReport) -> TextTable:
         "of the engine's process."
     )
     if published is not None:
-        caption += f" In the brief: {published.engine} with {published.model}, {published.memory_gb:g} GB."
+        p99 = format_seconds(published.ttft_p99_average)
+        caption += f" In the brief: {published.engine} with {published.model}, {published.memory_gb:g} GB, p99 {p99}."
     title = f"{of_model(measured, study)}TTFT by prompt length"
     table = TextTable(title, (*HEADERS, IN_BRIEF), tuple(rows), (0,), caption)
     return table.without([] if published is not None else [IN_BRIEF])

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from analysis.summary.run_summary import RunSummary
+from records.view import Estimate
 from studies.report.contents import StudyReport, study_report
 from studies.report.deployment import own_servers
 from studies.report.ladder import ladder
 from studies.report.lengths import lengths
 from studies.report.over_loads import efficiencies, scaling
-from studies.report.page import screen_of
-from tests.support.studies import BASELINE, whole
+from studies.report.page import picture_of, screen_of
+from tests.support.studies import BASELINE, runs, source, stage, users_part, whole
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +61,32 @@ def test_the_identical_server_is_compared_with_the_engines_own(report: StudyRepo
     assert len([row for row in table.rows if row[3] == "output tokens/s"]) == 3
     labels = {engine.label for each in report.measured for engine in each.engines}
     assert "vllm-own-server" not in labels  # it competes with no other engine
+
+
+def one_token(label: str, factor: float) -> list[RunSummary]:
+    """TTFT of 20 ms times `factor`, and a bit more for longer prompts; one new token."""
+    stages = []
+    for index, length in enumerate((10, 50, 400)):
+        ttft = 0.02 * factor * (1 + length / 400)
+        made = stage(1, 20 / factor, ttft)
+        quantities = {**made.quantities, "output_tokens": Estimate(1.0)}
+        label_of = f"{length} prompt tokens"
+        stages.append(replace(made, index=index, label=label_of, named=True, quantities=quantities))
+    return runs(label, stages, scenario="single")
+
+
+def test_the_briefs_figures_stand_beside_their_engine() -> None:
+    ladders = users_part(one_token("transformers", 1.0), one_token("cuda-graph", 0.5), part="ladder")
+    study = study_report(source(ladders, baseline="transformers"))
+    (table,) = lengths(study).tables
+    named = dict(zip(table.headers, zip(*table.rows, strict=True), strict=True))
+    assert named["TTFT in the brief"] == ("88.1 ms", "19.6 ms", "23.7 ms", "27.8 ms", "–", "–", "–", "–")
+    assert named["TTFT mean"][:4] == ("20.5 ms", "22.5 ms", "40.0 ms", "27.7 ms")
+    assert named["speed-up"] == ("1", "1", "1", "1", "2.0×", "2.0×", "2.0×", "2.0×")
+    assert ladder(study).why.startswith("the brief expects nothing")
+    picture = picture_of(study)
+    assert picture is not None
+    assert picture.title == "TTFT p50 against the prompt's length, in milliseconds"
 
 
 def test_ttft_by_prompt_length_has_an_average_and_a_speed_up(report: StudyReport) -> None:
