@@ -232,6 +232,30 @@ def _lowest_without_misses(n: int, requests: _Requests | None, cycle: Cycle | No
     return max(beginning, _lowest_share(1.0, median.size, median)), median.size
 
 
+def widest_bounds(
+    share: float, latencies_in_time_order: npt.ArrayLike, users: npt.ArrayLike | None = None
+) -> tuple[float, float]:
+    """What holds of the share of requests within a limit also where its own interval is withheld, so that a question
+    which is decided by far does not stay open: 3 of 96 requests within a limit do not become 95 % in the long run.
+
+    The share is at most that of requests up to the median, which lies above the limit, and whose interval is never
+    withheld; likewise at least, where the median lies below. Repeated cycles count as one request each. However
+    correlated requests are, a window is worth one: P(S ≥ s) ≤ E(S) / s (Markov's inequality).
+    """
+    requests = _Requests(np.asarray(latencies_in_time_order, dtype=np.float64), user_codes(users))
+    low, high = TAIL * share, 1 - TAIL * (1 - share)
+    n = len(requests.values)
+    if n < LEAST_POINTS:
+        return low, high
+    if requests.cycle is not None:
+        bounds = clopper_pearson(share, n / requests.cycle.length)
+    elif share < 0.5:
+        bounds = 0.0, clopper_pearson(0.5, requests.median_size.size)[1]
+    else:
+        bounds = _lowest_share(0.5, requests.median_size.size, requests.median_size), 1.0
+    return max(low, bounds[0]), min(high, bounds[1])
+
+
 def _too_few_misses(share: float, size: EffectiveSampleSize) -> str | None:
     """Without latencies, nothing but the rarer of hits and misses shows how correlated they are."""
     rarer = min(share, 1 - share) * size.size

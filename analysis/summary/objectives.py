@@ -12,7 +12,7 @@ import polars as pl
 
 from analysis.data.formulas import expression
 from analysis.data.load import users_of
-from analysis.stats.intervals import bin_by_user, bin_events, rate_interval, share_intervals
+from analysis.stats.intervals import bin_by_user, bin_events, rate_interval, share_intervals, widest_bounds
 from records.rules import NO_FAILURE, SloAnswer, answer_of, attempted, within
 from records.slo import CAPACITY_GRID, Objective, RunObjectives
 from records.stage import SECOND
@@ -55,12 +55,20 @@ def _judged_by_one_metric(scheduled: pl.DataFrame, objectives: Sequence[Objectiv
     goods = {f"good {index}": expression(each.within) for index, each in enumerate(objectives)}
     requests = scheduled.select("user", latency=_value(objectives[0]), **goods)
     uncertain = [name for name in goods if requests[name].null_count()]
-    pessimistic = _shares(requests.with_columns(pl.col(uncertain).fill_null(0.0)), goods)
-    optimistic = _shares(requests.with_columns(pl.col(uncertain).fill_null(1.0)), goods) if uncertain else pessimistic
-    for name, objective, *shares in zip(goods, objectives, pessimistic, optimistic, strict=True):
-        answers: set[SloAnswer] = {answer_of(share.low, share.high, objective.q) for share in shares}
-        share = _shares(requests.drop_nulls(name), [name])[0] if name in uncertain else shares[0]
+    cases = [requests.with_columns(pl.col(uncertain).fill_null(met)) for met in ((0.0, 1.0) if uncertain else (0.0,))]
+    of_cases = [_shares(case, goods) for case in cases]
+    for index, (name, objective) in enumerate(zip(goods, objectives, strict=True)):
+        answers = {_answer(objective, case, of_case[index]) for case, of_case in zip(cases, of_cases, strict=True)}
+        share = _shares(requests.drop_nulls(name), [name])[0] if name in uncertain else of_cases[0][index]
         yield Judgement(objective, share, answers.pop() if len(answers) == 1 else "not enough evidence")
+
+
+def _answer(objective: Objective, requests: pl.DataFrame, share: Estimate) -> SloAnswer:
+    """By the share's interval; where that is withheld, by bounds that hold all the same."""
+    low, high = share.low, share.high
+    if low is None and share.value is not None:
+        low, high = widest_bounds(share.value, requests["latency"].to_numpy(), users_of(requests))
+    return answer_of(low, high, objective.q)
 
 
 def attainment(scheduled: pl.DataFrame, objectives: RunObjectives) -> Estimate | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,30 @@ def test_correlated_latencies_are_less_evidence_than_independent_ones(tmp_path: 
             records.append(record(k, t, t_send=t, t_first=t + round(ttft) * MS, t_last=t + SECOND))
         (judgement,) = stage_of(tmp_path, records, slo=["ttft_p95=0.2"]).judgements
         assert judgement.answer == answer
+
+
+@pytest.mark.parametrize(
+    ("within", "answer"),
+    [
+        pytest.param(range(0), "missed", id="none was within the limit"),
+        pytest.param([50], "missed", id="one was"),
+        pytest.param([20, 50, 80], "missed", id="three were: so rare a share has no interval of its own"),
+        pytest.param(range(0, 96, 2), "missed", id="half of them were"),
+        pytest.param(range(4, 96), "not enough evidence", id="all but four were"),
+    ],
+)
+def test_what_is_decided_by_far_is_decided_in_a_short_stage_too(
+    tmp_path: Path, within: Collection[int], answer: str
+) -> None:
+    """96 requests in a queue that grows and shrinks, and so worth some ten: no interval of a tail is believed."""
+    rng, records = random.Random(2), []
+    for k in range(96):
+        t = 2 * SECOND + k * 70 * MS
+        slow = 1200 + 500 * math.sin(k / 15) + rng.uniform(0, 50)
+        ttft = round(slow / 10 if k in within else slow) * MS
+        records.append(record(k, t, t_first=t + ttft, t_last=t + ttft + SECOND))
+    (judgement,) = stage_of(tmp_path, records, slo=["ttft_p95=0.3"]).judgements
+    assert (judgement.share.value, judgement.answer) == (pytest.approx(len(within) / 96), answer)
 
 
 @pytest.mark.parametrize("failed", [2, 5, 10])
