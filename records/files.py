@@ -23,7 +23,7 @@ from records.request import Line, RequestRecord
 from records.run import SCHEMA_VERSION, JournalLine, RunMeta
 from records.telemetry import TelemetrySample
 
-BLOCK_BYTES = 4 * 1024 * 1024
+BLOCK_BYTES = 8 * 1024 * 1024
 MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # no JSON, no text, nested without end
 T = TypeVar("T")
 _requests = msgspec.json.Decoder(Line)

@@ -66,7 +66,7 @@ def compare(
             reading.runs,
             reading.slo,
             reading.tokenizer,
-            reading=lambda name: status.update(f"Reading {name} …"),
+            reading=lambda run: status.update(f"Reading {run.name} …"),
         )
         comparison = compare_runs(
             summaries, baseline, stage, claims.allow_different, claims.allow_invalid, claims.margin

@@ -2,8 +2,9 @@
 comparison that names winners.
 
 A gate fails closed: what the baseline has and the runs lack (an engine, a stage, a repeat, a value) is no pass. Many
-metrics are judged at once, so p values are corrected over the whole gate (Holm 1979): that it fails by chance alone has
-a probability of at most 1 %. `make simulations` checks that.
+metrics are judged at once, so variances are shared among them (`stats/moderated.py`) and p values are corrected over
+the whole gate (Holm 1979): that it fails by chance alone has a probability of at most 1 %. `make simulations` checks
+that.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from analysis.compare.engine_runs import EngineRuns, engine_runs_of, since_due, stages_of
 from analysis.compare.likeness import Unlikeness, different_scenarios, unlike
 from analysis.compare.metric_comparison import MetricComparison, Sample, compare_metric, corrected, sample_of
 from analysis.settings import CRITICAL
+from analysis.stats.estimate import t_p_value
+from analysis.stats.moderated import LEAST_TESTS, moderated_p_values
 from analysis.stats.repeats import REPEATS
 from analysis.summary.remarks import remarks
 from analysis.summary.run_summary import FlowSeries, RunSummary, read_summary, write_summary
@@ -214,7 +219,8 @@ def failures_text(comparison: MetricComparison) -> str:
 
 def checks_of(comparisons: Sequence[MetricComparison], warning: float = WARNING) -> tuple[Check, ...]:
     """The gravest first; `comparisons` are not yet corrected."""
-    checks = [Check(each, _severity(each, warning)) for each in corrected([_tested(each) for each in comparisons])]
+    tested = corrected(_moderated([_tested(each) for each in comparisons]))
+    checks = [Check(each, _severity(each, warning)) for each in tested]
     order: dict[Severity, int] = {"critical": 0, "warning": 1, "unclear": 2, "ok": 3}
     return tuple(sorted(checks, key=lambda check: (order[check.severity], -check.size)))
 
@@ -228,6 +234,28 @@ def _tested(comparison: MetricComparison) -> MetricComparison:
 
     table = [[now, comparison.ours.n - now], [before, comparison.theirs.n - before]]
     return replace(comparison, p=float(fisher_exact(table).pvalue))
+
+
+def _moderated(comparisons: Sequence[MetricComparison]) -> list[MetricComparison]:
+    """With variances that the checks of one engine share; what has a p value was tested by logarithms, except shares.
+    What the runs themselves know of their error counts as before."""
+    moderated = list(comparisons)
+    by_runs: dict[tuple[str, int, int], list[int]] = {}
+    for index, each in enumerate(comparisons):
+        if each.column.relative and each.p is not None and each.ratio.value is not None:
+            by_runs.setdefault((each.engine, each.ours.n, each.theirs.n), []).append(index)
+    for places in by_runs.values():
+        ours, theirs = (np.log([comparisons[index].runs[side] for index in places]) for side in (0, 1))
+        if len(places) >= LEAST_TESTS:
+            for index, p in zip(places, moderated_p_values(ours, theirs).tolist(), strict=True):
+                moderated[index] = replace(comparisons[index], p=max(p, _least_p(comparisons[index])))
+    return moderated
+
+
+def _least_p(comparison: MetricComparison) -> float:
+    """By the error that the difference of the runs has at least."""
+    error = comparison.least_error / min(comparison.ours.mean, comparison.theirs.mean)
+    return t_p_value(math.log(comparison.ratio.value or 1.0) / error, math.inf) if error > 0 else 0.0
 
 
 def _severity(comparison: MetricComparison, warning: float) -> Severity:

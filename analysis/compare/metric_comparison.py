@@ -59,7 +59,8 @@ class MetricComparison(GroupTest):
     better: 3 is a third of the latency, or three times the throughput. It is +∞ where every run of the other fell among
     failures and none of the engine's, and 0 the other way round.
 
-    `failed_runs` are the runs of the engine, and of the other, whose value fell among failures: a latency of +∞, a
+    `runs` are the values of the engine's runs, and of the other's; `least_error` is the standard error that the
+    difference of their means has at least. `failed_runs` are those whose value fell among failures: a latency of +∞, a
     throughput of 0.
 
     `p` is two-sided, and after `corrected` that of a whole family of tests; `welch` and `mann_whitney` are each by
@@ -70,6 +71,8 @@ class MetricComparison(GroupTest):
     engine: str
     over: str
     column: Column
+    runs: tuple[tuple[float, ...], tuple[float, ...]]
+    least_error: float
     ours: Spread
     theirs: Spread
     failed_runs: tuple[int, int] = (0, 0)
@@ -100,6 +103,7 @@ class MetricComparison(GroupTest):
             self,
             engine=self.over,
             over=self.engine,
+            runs=self.runs[::-1],
             ours=self.theirs,
             theirs=self.ours,
             difference=self.difference.scaled(-1),
@@ -116,7 +120,8 @@ def compare_metric(stage: str, column: Column, ours: Sample, theirs: Sample, pai
     """Not yet corrected or judged. `None` where a run lacks the value."""
     if not (ours.complete and theirs.complete):
         return None
-    test = compare_runs(ours.values, theirs.values, paired, column.relative, _least_error(column, ours, theirs, paired))
+    least_error = _least_error(column, ours, theirs, paired)
+    test = compare_runs(ours.values, theirs.values, paired, column.relative, least_error)
     ratio = (_against_nothing(ours.values, theirs.values) if column.relative else None) or test.ratio
     failed = _failed_runs(column, ours), _failed_runs(column, theirs)
     if ratio.value is None and any(failed):
@@ -128,6 +133,8 @@ def compare_metric(stage: str, column: Column, ours: Sample, theirs: Sample, pai
         engine=ours.engine,
         over=theirs.engine,
         column=column,
+        runs=(ours.values, theirs.values),
+        least_error=least_error,
         ours=spread(ours.values),
         theirs=spread(theirs.values),
         failed_runs=failed,

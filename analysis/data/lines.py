@@ -48,6 +48,12 @@ _HINTS = typing.get_type_hints(RequestRecord, include_extras=True)
 SCHEMA = pl.Schema({name: _kind_of(hint) for name, hint in _HINTS.items() if name not in LINES_ONLY})
 LISTS = [name for name, kind in SCHEMA.items() if isinstance(kind, pl.List)]
 
+
+def schema_with(lists: pl.DataType) -> pl.Schema:
+    """Of a table whose lists hold numbers of that type."""
+    return pl.Schema(SCHEMA | dict.fromkeys(LISTS, pl.List(lists)))
+
+
 # Lists are most of a run's bytes. Polars parses their text, on all cores, in half of the time that a Python number for
 # each of them takes.
 _Ended: Any = msgspec.defstruct(
@@ -74,52 +80,53 @@ class Lines:
     malformed: int
 
 
-def requests_of(folder: Path) -> Iterator[tuple[pl.DataFrame, int]]:
-    """All requests of a run, with the number of lines that were skipped; after each file those that never ended."""
+def requests_of(folder: Path, lists: pl.DataType) -> Iterator[tuple[pl.DataFrame, int]]:
+    """All requests of a run, with the number of lines that were skipped; after each file those that never ended.
+
+    Numbers in lists are of the type `lists`. Raises `pl.exceptions.InvalidOperationError` where one does not fit it.
+    """
     for path in sorted(folder.glob("requests*.jsonl")):
         in_flight: dict[str, SentRecord] = {}
         last = 0
-        for lines in _read_ahead(path):
+        for lines in _read_ahead(path, lists):
             in_flight |= lines.sent
             for request in in_flight.keys() & set(lines.ended["request_id"]):
                 del in_flight[request]
             last = max(last, lines.last)
             yield lines.ended, lines.malformed
-        yield table_of([_cut_off(sent, last) for sent in in_flight.values()]), 0
+        yield table_of([_cut_off(sent, last) for sent in in_flight.values()], lists), 0
 
 
-def _read_ahead(path: Path) -> Iterator[Lines]:
+def _read_ahead(path: Path, lists: pl.DataType) -> Iterator[Lines]:
     """What each block holds, in their order."""
     reading: deque[Future[Lines]] = deque()
     with ThreadPoolExecutor(THREADS) as pool:
         for block in blocks_of(path):
-            reading.append(pool.submit(read_block, block))
+            reading.append(pool.submit(read_block, block, lists))
             if len(reading) > THREADS:
                 yield reading.popleft().result()
         while reading:
             yield reading.popleft().result()
 
 
-def read_block(block: bytes) -> Lines:
+def read_block(block: bytes, lists: pl.DataType) -> Lines:
     try:
-        return _read(block, 0)
+        return _read(block, 0, lists)
     except (*MALFORMED, TypeError, OverflowError, pl.exceptions.PolarsError):
         # Decoded one by one, and written again as Polars expects them: without spaces in lists.
         records = [record for record in decode_requests(block) if _fits(record)]
-        return _read(b"".join(record.to_line().encode() for record in records), block.count(b"\n") - len(records))
+        lines = b"".join(record.to_line().encode() for record in records)
+        return _read(lines, block.count(b"\n") - len(records), lists)
 
 
-def _read(block: bytes, malformed: int) -> Lines:
-    ended, sent = [], {}
-    for line in _decoder.decode_lines(block):
-        if isinstance(line, SentRecord):
-            sent[line.request_id] = line
-        else:
-            ended.append(line)
+def _read(block: bytes, malformed: int, lists: pl.DataType) -> Lines:
+    lines = _decoder.decode_lines(block)
+    ended = [line for line in lines if type(line) is _Ended]
+    sent = {line.request_id: line for line in lines if type(line) is SentRecord}
     for line in ended:
         sent.pop(line.request_id, None)
     last = max([0, *(line.t_end for line in ended), *(line.t_send for line in sent.values())])
-    return Lines(table_of(ended), sent, last, malformed)
+    return Lines(table_of(ended, lists), sent, last, malformed)
 
 
 def _fits(record: RequestRecord | SentRecord) -> bool:
@@ -146,25 +153,27 @@ def _cut_off(sent: SentRecord, last: int) -> RequestRecord:
     )
 
 
-def table_of(records: Sequence[RequestRecord]) -> pl.DataFrame:
-    """A row for each record. Raises `TypeError`, `OverflowError` or `PolarsError` for what `SCHEMA` has no room for."""
+def table_of(records: Sequence[RequestRecord], lists: pl.DataType) -> pl.DataFrame:
+    """A row for each record. Raises `TypeError`, `OverflowError` or `PolarsError` for what the columns have no room
+    for."""
+    schema = schema_with(lists)
     if not records:
-        return pl.DataFrame(schema=SCHEMA)
+        return pl.DataFrame(schema=schema)
     columns = zip(*map(msgspec.structs.astuple, records), strict=True)
     named = zip(_HINTS, columns, strict=True)
-    table = pl.DataFrame([_series(name, values) for name, values in named if name in SCHEMA])
-    return table.with_columns(_list_of(name) for name in LISTS if table.schema[name] == pl.String)
+    table = pl.DataFrame([_series(name, values, schema[name]) for name, values in named if name in schema])
+    return table.with_columns(_list_of(name, schema[name]) for name in LISTS if table.schema[name] == pl.String)
 
 
-def _series(name: str, values: tuple[Any, ...]) -> pl.Series:
+def _series(name: str, values: tuple[Any, ...], kind: pl.DataType) -> pl.Series:
     """Lists as their text without brackets, nothing where they are empty, if text is what was read."""
     if name in LISTS and isinstance(values[0], msgspec.Raw):
         texts = [bytes(text) for text in values]
         if not all(text.startswith(b"[") for text in texts):
             raise TypeError(f"{name} is not a list")
         return pl.Series(name, [text[1:-1] or None for text in texts], pl.Binary).cast(pl.String)
-    return pl.Series(name, values, SCHEMA[name])
+    return pl.Series(name, values, kind)
 
 
-def _list_of(name: str) -> pl.Expr:
-    return pl.col(name).str.split(",").cast(SCHEMA[name]).fill_null(pl.lit([], SCHEMA[name]))
+def _list_of(name: str, kind: pl.DataType) -> pl.Expr:
+    return pl.col(name).str.split(",").cast(kind).fill_null(pl.lit([], kind))

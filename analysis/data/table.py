@@ -25,7 +25,7 @@ from platformdirs import user_cache_path
 from polars.io.plugins import register_io_source
 
 from analysis.data.formulas import metric_columns
-from analysis.data.lines import LISTS, SCHEMA, requests_of
+from analysis.data.lines import SCHEMA, requests_of, schema_with
 from records.files import write_atomically
 from records.metrics import BY_NAME, REQUEST_METRICS
 from settings.schema import UserMistake
@@ -106,10 +106,10 @@ def _write(folder: Path, place: Path, origin: dict[str, Any], count_tokens: Coun
     """The table of a run in `folder`, written to `place`."""
     malformed = uncounted = 0
 
-    def tables() -> Iterator[pl.DataFrame]:
+    def tables(lists: pl.DataType) -> Iterator[pl.DataFrame]:
         nonlocal malformed, uncounted
         malformed = uncounted = 0
-        for table, skipped in requests_of(folder):
+        for table, skipped in requests_of(folder, lists):
             counted = _counted(table, count_tokens)
             malformed += skipped
             uncounted += counted.select(UNCOUNTED.sum()).item()
@@ -135,15 +135,18 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def sink(tables: Callable[[], Iterator[pl.DataFrame]], path: Path) -> None:
+def sink(tables: Callable[[pl.DataType], Iterator[pl.DataFrame]], path: Path) -> None:
     """Write tables of `SCHEMA`, and their metrics, as one Parquet file. Raises `OSError`, on a full disk for example.
+
+    `tables` is told of which type the numbers in lists are, and raises `pl.exceptions.InvalidOperationError` where one
+    does not fit.
 
     Gaps between chunks take four bytes each; where one does not fit (4.3 seconds, or a clock that was set back), all is
     written again with eight.
     """
 
     def source(columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, size: int | None) -> Any:
-        for table in tables():
+        for table in tables(kind):
             table = table if predicate is None else table.filter(predicate)
             yield table if columns is None else table.select(columns)
 
@@ -151,8 +154,7 @@ def sink(tables: Callable[[], Iterator[pl.DataFrame]], path: Path) -> None:
     partial.touch()  # the error of Python, where it cannot be written
     widest = pl.Int64()
     for kind in (pl.UInt32(), widest):
-        lists = pl.col(LISTS).cast(pl.List(kind))
-        requests = register_io_source(source, schema=SCHEMA).drop("text").with_columns(lists)
+        requests = register_io_source(source, schema=schema_with(kind)).drop("text")
         try:  # uncompressed: gaps in nanoseconds are nearly random, and take the same room with lz4
             requests.with_columns(**metric_columns()).sink_parquet(
                 partial, compression="uncompressed", row_group_size=ROWS, statistics=False

@@ -89,7 +89,7 @@ def plan(
             names or (),
             where.runs,
             settings.slo,
-            reading=lambda name: status.update(f"Reading {name} …"),
+            reading=lambda run: status.update(f"Reading {run.name} …"),
             need_requests=True,
         )
         status.update("Simulating …")

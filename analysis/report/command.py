@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from analysis.summary.run_summary import RunSummary
 
 PAGE = "report.html"
+LARGE = 64_000_000  # bytes of a run whose memory and that of the charts' engine had better not add up
 OF_A_PLAN = ("slo", "peak", "headroom", "spares", "price", "gpu", "gpus", "prices")
 NOT_ASKED = {one.name for one in settings_of(PlanSettings)} - {*OF_A_PLAN}
 """What only `enginebench plan` asks for."""
@@ -85,9 +86,10 @@ def report(
         raise UserMistake("--peak needs an objective, such as --slo ttft_p99=1.")
     with log.status("Reading the runs …") as status:
 
-        def reading(name: str) -> None:
-            start_engine()  # not before the runs have been found: a command ends only when the engine has started
-            status.update(f"Reading {name} …")
+        def reading(run: Path) -> None:
+            if sum(file.stat().st_size for file in run.glob("requests*")) < LARGE:
+                start_engine()  # not before the runs have been found: a command ends only when the engine has started
+            status.update(f"Reading {run.name} …")
 
         summaries = summaries_of(names or (), folder.runs, plan.slo, folder.tokenizer, reading, need_requests=True)
         made, files = made_of(summaries, output or (), claims, plan, status.update)

@@ -19,7 +19,7 @@ def summaries_of(
     runs: Path,
     objectives: tuple[Objective, ...] = (),
     tokenizer: Path | None = None,
-    reading: Callable[[str], None] = lambda name: None,
+    reading: Callable[[Path], None] = lambda run: None,
     tell_apart: bool = True,
     need_requests: bool = False,
 ) -> list[RunSummary]:
@@ -37,7 +37,7 @@ def summaries_of(
     found: dict[Path, RunSummary] = {}
     for folder in (folder for folders in groups.values() for folder in folders):
         if folder.resolve() not in found:
-            reading(folder.name)
+            reading(folder)
             found[folder.resolve()] = _summary(_shown(folder.resolve()), objectives, tokenizer, need_requests)
     if not tell_apart:
         return list(found.values())

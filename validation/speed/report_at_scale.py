@@ -198,7 +198,7 @@ def write_run(folder: Path, requests: int, source: str) -> int:
     )
     write_meta(folder, meta)
     if source == "parquet":
-        sink(lambda: (frame_of(drawn) for drawn in slices(requests)), folder / TABLE)
+        sink(lambda gaps: (frame_of(drawn).cast({"icl": pl.List(gaps)}) for drawn in slices(requests)), folder / TABLE)
         return (folder / TABLE).stat().st_size
     path = folder / "requests-0.jsonl"
     with path.open("wb") as file:

@@ -52,7 +52,8 @@ class GateCell:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`shared` and `own` are standard deviations from run to run, as shares; `own_now` those of the version to judge.
+    """`shared` and `own` are standard deviations from run to run, as shares; `shared_now` and `own_now` those of the
+    version to judge. `some`: only every third metric has them, the others those of the baseline.
     `tail`: Student's t with three degrees of freedom instead of a normal distribution. `worse` is by how much `metrics`
     (all, where empty) are worse at `stages`. `clock`: every duration lies between 25 and 45 ms, and is rounded to a
     clock of so many seconds."""
@@ -65,6 +66,8 @@ class Scenario:
     stages: tuple[str, ...] = STAGES
     runs: int = RUNS
     own_now: float | None = None
+    shared_now: float | None = None
+    some: bool = False
     clock: float = 0.0
 
 
@@ -77,6 +80,12 @@ SCENARIOS: dict[str, Scenario] = {
     "identical, 1 % own against 10 %": Scenario(0.0, 0.01, own_now=0.1),
     "identical, three runs, 1 % own against 30 %": Scenario(0.0, 0.01, runs=3, own_now=0.3),
     "identical, three runs, 3 % shared and own": Scenario(SPREAD, SPREAD, runs=3),
+    "identical, three runs, 5 % own against 30 %": Scenario(0.0, 0.05, runs=3, own_now=0.3),
+    "identical, three runs, 30 % own": Scenario(0.0, 0.3, runs=3),
+    "identical, three runs, 1 % own against 30 % of every third metric": Scenario(
+        0.0, 0.01, runs=3, own_now=0.3, some=True
+    ),
+    "identical, three runs, 3 % shared against 30 %": Scenario(SPREAD, 0.01, runs=3, shared_now=0.3),
     "identical, durations of 25 to 45 ms on a clock of 10 ms": Scenario(0.0, 0.01, clock=0.01),
     "identical, three runs, durations of 25 to 45 ms on a clock of 10 ms": Scenario(0.0, 0.01, runs=3, clock=0.01),
     "TTFT p50 25 % worse at one stage, 3 % shared and 1 % own": Scenario(
@@ -89,6 +98,10 @@ SCENARIOS: dict[str, Scenario] = {
         SPREAD, 0.01, worse=0.25, metrics=("ttft p50", "ttft p95", "ttft p99")
     ),
     "everything 25 % worse, 3 % shared and 1 % own": Scenario(SPREAD, 0.01, worse=0.25),
+    "three runs, TTFT p50 25 % worse at one stage, 3 % shared and 1 % own": Scenario(
+        SPREAD, 0.01, worse=0.25, metrics=("ttft p50",), stages=STAGES[-1:], runs=3
+    ),
+    "three runs, everything 25 % worse, 3 % shared and 1 % own": Scenario(SPREAD, 0.01, worse=0.25, runs=3),
     "TTFT p50 15 % worse at one stage, 3 % shared and 1 % own": Scenario(
         SPREAD, 0.01, worse=0.15, metrics=("ttft p50",), stages=STAGES[-1:]
     ),
@@ -100,11 +113,13 @@ def version(
 ) -> dict[tuple[str, str], Floats]:
     """Values of one version's runs by stage and metric. `levels` are in place of the typical ones."""
     runs = scenario.runs
-    today = scenario.shared * rng.standard_normal(runs)
-    own = scenario.own_now if changed and scenario.own_now is not None else scenario.own
+    shared = scenario.shared_now if changed and scenario.shared_now is not None else scenario.shared
+    today = shared * rng.standard_normal(runs)
     values = {}
     for stage in STAGES:
-        for column in COLUMNS:
+        for index, column in enumerate(COLUMNS):
+            differs = changed and scenario.own_now is not None and not (scenario.some and index % 3)
+            own = scenario.own_now if differs and scenario.own_now is not None else scenario.own
             level, spread = LEVELS[column.key]
             level = (levels or {}).get((stage, column.key), level)
             higher = column.better == "higher"

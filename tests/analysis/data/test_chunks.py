@@ -30,7 +30,7 @@ def table(tmp_path: Path, gaps: list[list[int]]) -> Path:
         last = (one.t_first or 0) + sum(own)
         requests.append({name: getattr(one, name) for name in SCHEMA} | {"t_last": last, "t_end": last})
     frame = pl.DataFrame([row | {"icl": list(row["icl"])} for row in requests], schema=SCHEMA)
-    sink(lambda: iter([frame]), tmp_path / TABLE)
+    sink(lambda gaps: iter([frame.cast({"icl": pl.List(gaps)})]), tmp_path / TABLE)
     return tmp_path / TABLE
 
 

@@ -38,7 +38,7 @@ def test_a_gate_seldom_fails_by_chance_and_finds_a_quarter() -> None:
         if cell.scenario.startswith("identical"):
             assert cell.failed <= 0.05, cell
         elif " 25 % " in cell.scenario:
-            assert cell.failed >= 0.92, cell
+            assert cell.failed >= (0.6 if cell.scenario.startswith("three runs") else 0.92), cell
         else:
             assert cell.failed <= 0.05, cell
             assert cell.strict >= 0.3, cell
