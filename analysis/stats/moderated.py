@@ -32,8 +32,9 @@ def moderated_p_values(ours: Floats, theirs: Floats) -> Floats:
     """
     (our_error, our_freedom), (their_error, their_freedom) = _squared_errors(ours), _squared_errors(theirs)
     ratios = our_error / their_error
-    middle = np.exp(np.median(np.log(ratios)))
-    freedom = np.minimum(*(_freedom(each, our_freedom, their_freedom) for each in (ratios, middle)))
+    middle = np.full_like(ratios, np.exp(np.median(np.log(ratios))))
+    by_row, at_middle = (_freedom(each, our_freedom, their_freedom) for each in (ratios, middle))
+    freedom = np.minimum(by_row, at_middle)
     t = (ours.mean(axis=1) - theirs.mean(axis=1)) / np.sqrt(our_error + their_error)
     p: Floats = np.minimum(CAUTION * 2 * special.stdtr(freedom, -np.abs(t)), 1.0)
     return p
