@@ -13,7 +13,7 @@ LEVEL = 0.02 / 36  # of one check among 36
 
 
 def runs(seed: int, spread: float | Floats, tests: int = 36, n: int = 3) -> Floats:
-    return np.random.default_rng(seed).standard_normal((tests, n)) * np.reshape(spread, (-1, 1))
+    return np.asarray(np.random.default_rng(seed).standard_normal((tests, n)) * np.reshape(spread, (-1, 1)))
 
 
 def found(spread: float, other: float | None = None, worse: float = 0.0) -> tuple[float, float]:
