@@ -25,7 +25,10 @@ from records.formatting import counted, format_count
 from records.rules import SloAnswer
 
 ANSWERS: dict[SloAnswer, str] = {"met": "green", "not enough evidence": "yellow", "missed": "bold red"}
-COSTS_LEFT_OUT = ("replica hours per 1M tokens", "saving", "tokens/s", "price of an hour", "differs in")
+COSTS_LEFT_OUT = (
+    *("replica hours per 1M tokens", "requests per GPU-hour", "requests per replica-hour", "saving", "tokens/s"),
+    *("price of an hour", "differs in"),
+)
 MATRIX_ROWS = 12  # of a capacity matrix, up to which a terminal shows it
 Lines = tuple[str, str]  # a number, and under it its spread
 Side = Literal["left", "right"]
