@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 from time import monotonic_ns
 from types import MappingProxyType
+from typing import ClassVar
 
 from loadtests.harness.client.address import Address
 from loadtests.harness.client.call import Call
@@ -23,9 +24,17 @@ from loadtests.harness.client.outcome import outcome_of_opening
 from records.request import Outcome, RequestRecord
 from settings.schema import UserMistake
 
+CLOSES_AT_ONCE = 1_000_000_000  # nanoseconds after an answer: a connection that ends sooner was not idle for too long
+
 
 class Client:
-    """One keep-alive connection to one server; one request at a time, as one user has. Belongs to one greenlet."""
+    """One keep-alive connection to one server; one request at a time, as one user has. Belongs to one greenlet.
+
+    Some servers (llama.cpp's) close the connection after each answer without saying so. A request that is written in
+    that moment is lost. Once a client has met such a server, all of this process close their connections themselves.
+    """
+
+    _closing: ClassVar[set[Address]] = set()
 
     def __init__(
         self,
@@ -71,6 +80,7 @@ class Client:
         Raises `OSError` with a sentence when the server cannot be reached or its certificate is not trusted.
         """
         if self._connection is not None and not self._connection.is_idle():
+            self._closed_by_server()
             self.close()
         if self._connection is None:
             self._connection = open_connection(self._address, self._tls, self._connect_timeout)
@@ -103,7 +113,9 @@ class Client:
         try:
             exchange.wait()
         finally:
-            if not exchange.reusable:
+            if exchange.was_not_read and self._connection is before:
+                self._closed_by_server()
+            if not exchange.reusable or self._address in self._closing:
                 self.close()
             self.free_at, self.answer_bytes = exchange.ended_at, exchange.size
             exchange.complete(record, self._epoch)
@@ -112,6 +124,10 @@ class Client:
                 record.text, record.token_ends, record.logprobs = answer.text, answer.token_ends, answer.logprobs
             on_end(record)
         return record
+
+    def _closed_by_server(self) -> None:
+        if monotonic_ns() - self.free_at < CLOSES_AT_ONCE:
+            self._closing.add(self._address)
 
     def close(self) -> None:
         """Close the connection. The client may be used again: it connects anew."""

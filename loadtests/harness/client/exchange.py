@@ -76,6 +76,11 @@ class Exchange:
         """Whether the connection can take another request after this one."""
         return self._ending == "complete" and self._response.keep_alive
 
+    @property
+    def was_not_read(self) -> bool:
+        """Whether the connection ended without a byte of an answer."""
+        return self._ending in {"closed", "lost"} and self.size == 0
+
     def start(self, message: bytes, leaves_at: float = inf) -> None:
         """Write the request. The connection must be idle.
 

@@ -80,6 +80,30 @@ def test_a_lost_idle_connection_is_opened_again_before_the_timed_region(first: l
     assert server.connections == 2
 
 
+def test_a_server_that_closes_after_each_answer_without_saying_so_loses_no_further_request() -> None:
+    """A request may be written just before the end of the connection arrives, until the client knows that it will."""
+    with WireServer([HEAD, frame(token()), GOOD_END, 0.002, "close"]) as server:
+        clients = [Client(server.url) for _ in range(2)]
+        clients[0].request(CHAT, due(0), lambda _: None)
+        gevent.sleep(0.1)
+        records = [client.request(CHAT, due(0), lambda _: None) for _ in range(20) for client in clients]
+        for client in clients:
+            client.close()
+    assert {record.outcome for record in records} == {"ok"}
+    assert all(record.t_connect is not None for record in records)
+
+
+def test_connections_that_a_server_closes_when_idle_for_long_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadtests.harness.client.client.CLOSES_AT_ONCE", 1_000_000)
+    with WireServer([HEAD, frame(token()), GOOD_END, 0.05, "close"], [HEAD, frame(token()), GOOD_END]) as server:
+        client = Client(server.url)
+        client.request(CHAT, due(0), lambda _: None)
+        gevent.sleep(0.1)
+        assert [client.request(CHAT, due(0), lambda _: None).outcome for _ in range(5)] == ["ok"] * 5
+        client.close()
+    assert server.connections == 2
+
+
 @pytest.mark.parametrize(
     ("script", "outcome", "chunks", "detail"),
     [
