@@ -85,9 +85,9 @@ class SloCapacity:
     def bracket(self) -> str:
         """`14 users (20 miss it)`, for a cell."""
         if self.met is None:
-            return f"< {load_text(self.missed)} {self.unit}" if self.missed is not None else "undecided"
+            return f"< {load_text(self.missed, self.unit)}" if self.missed is not None else "undecided"
         beyond = f"{load_text(self.missed)} miss {self.them}" if self.missed is not None else "the most measured"
-        return f"{load_text(self.met)} {self.unit} ({beyond})"
+        return f"{load_text(self.met, self.unit)} ({beyond})"
 
     @property
     def between(self) -> str:
@@ -103,22 +103,26 @@ class SloCapacity:
     @property
     def sentence(self) -> str:
         """What was measured, and what was not."""
-        unit, between = self.unit, f"; {self.between}" if self.between else ""
+        between = f"; {self.between}" if self.between else ""
         limit = f", limited by {self.limit.sentence}" if self.limit is not None else ""
         if self.met is None and self.missed is None:
             return f"{self.engine}: no load is known to meet {self.slo}{between}."
         if self.met is None:
-            return f"{self.engine} misses {self.slo} from {load_text(self.missed)} {unit} on{limit}{between}."
-        holds = f"{self.engine} holds {load_text(self.met)} {unit} within {self.slo}"
+            return f"{self.engine} misses {self.slo} from {load_text(self.missed, self.unit)} on{limit}{between}."
+        holds = f"{self.engine} holds {load_text(self.met, self.unit)} within {self.slo}"
         if self.missed is None:
             return f"{holds}, the most that was measured{between}."
         return f"{holds} and misses {self.them} at {load_text(self.missed)}{limit}{between}."
 
 
-def load_text(load: float | None) -> str:
+def load_text(load: float | None, unit: str = "") -> str:
+    """`14`, or with a unit `14 users`, `1 user`, `1 req/s`."""
     if load is None:
         return "none"
-    return f"{load:g}" if float(load).is_integer() else significant(load)
+    number = f"{load:g}" if float(load).is_integer() else significant(load)
+    if load == 1 and not unit.endswith("/s"):
+        unit = unit.removesuffix("s")
+    return f"{number} {unit}".rstrip()
 
 
 def capacities_of(summaries: Sequence[RunSummary], tier: str | None = None) -> tuple[SloCapacity, ...]:

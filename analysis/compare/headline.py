@@ -104,7 +104,7 @@ def _capacities(comparison: Comparison) -> str:
     best, *others = comparison.engines
     first = comparison.capacity(best)
     assert first is not None, "the best one meets the objectives somewhere"
-    sentence = f"{best} holds {load_text(first.met)} {first.unit} within {first.slo}"
+    sentence = f"{best} holds {load_text(first.met, first.unit)} within {first.slo}"
     sentence += "" if first.missed is not None else ", the most that was measured"
     rest = [_behind(comparison, best, other) for other in others[:NAMED]]
     rest += [f"the other {len(others) - NAMED} no more"] if len(others) > NAMED else []
@@ -124,7 +124,11 @@ def _behind(comparison: Comparison, best: str, other: str) -> str:
     if same_bracket(comparison, best, other) and tokens is not None and tokens.ratio.value is not None:
         served = f"{best} serves {ratio_text(tokens.ratio)} its tokens at {comparison.stage}"
         return f"{other} as many ({served})"
-    return held if ratio is None or ratio.ratio.value is None else f"{held} ({ratio_text(ratio.ratio)})"
+    if ratio is None or ratio.ratio.value is None:
+        return held
+    if not ratio.ratio.low and ratio.ratio.high == math.inf:  # nothing is known of the loads between
+        return f"{other} is shown to hold {load_text(capacity.met)}"
+    return f"{held} ({ratio_text(ratio.ratio)})"
 
 
 def _tokens(comparison: Comparison, engines: Mapping[str, EngineRuns]) -> str:

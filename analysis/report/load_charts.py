@@ -52,7 +52,7 @@ def column_figure(source: FigureSource, column: Column) -> Figure | None:
 def capacity_title(held: Iterable[SloCapacity]) -> str:
     """`A holds 20 users within the SLO, B 14`."""
     first, *others = sorted(held, key=lambda capacity: capacity.met or 0.0, reverse=True)[:NAMED]
-    most = f"{first.engine} holds {load_text(first.met)} {first.unit} within the SLO"
+    most = f"{first.engine} holds {load_text(first.met, first.unit)} within the SLO"
     return ", ".join([most, *(f"{other.engine} {load_text(other.met)}" for other in others)])
 
 

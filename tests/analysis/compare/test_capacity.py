@@ -71,6 +71,16 @@ def test_what_it_says() -> None:
     (none,) = capacities_of(measured("a", {10: 0.2}))
     assert none.sentence == "a misses TTFT p95 ≤ 500 ms from 10 users on, limited by TTFT p95 ≤ 500 ms."
     assert none.bracket == "< 10 users"
+    (one,) = capacities_of(measured("a", {1: 0.999, 10: 0.2}))
+    assert one.bracket == "1 user (10 miss it)"
+    assert one.sentence.startswith("a holds 1 user within TTFT p95 ≤ 500 ms and misses it at 10")
+
+
+def test_a_ratio_that_the_brackets_leave_open_is_not_printed() -> None:
+    runs = [*measured("a", {1: 0.999, 10: 0.999}, repeats=3), *measured("b", {1: 0.999, 10: 0.955}, repeats=3)]
+    assert "a holds 10 users within TTFT p95 ≤ 500 ms, the most that was measured; b is shown to hold 1" in headline(
+        compare(runs), runs
+    )
 
 
 def test_repeats_are_judged_together_in_any_order() -> None:
