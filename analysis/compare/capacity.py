@@ -18,7 +18,7 @@ from analysis.stats.estimate import t_quantile
 from analysis.stats.intervals import clopper_pearson, requests_needed
 from analysis.stats.repeats import REPEATS, repeats_interval
 from analysis.summary.run_summary import RunSummary
-from records.formatting import counted, format_seconds, format_share, join_labels, significant
+from records.formatting import counted, format_seconds, format_share, in_words, join_labels, significant
 from records.rules import MARGIN, Claim, SloAnswer, answer_of, difference_of_brackets, opposite, overall
 from records.slo import CAPACITY_GRID, Objective, of_tier
 from records.view import Estimate, Judgement, StageView
@@ -86,14 +86,22 @@ class SloCapacity:
         """`14 users (20 miss it)`, for a cell."""
         if self.met is None:
             return f"< {load_text(self.missed, self.unit)}" if self.missed is not None else "undecided"
-        beyond = f"{load_text(self.missed)} miss {self.them}" if self.missed is not None else "the most measured"
+        if self.missed is not None:
+            beyond = f"{load_text(self.missed)} miss {self.them}"
+        else:
+            above = in_words([load_text(load) for load in self.undecided_above])
+            beyond = f"{above} undecided" if above else "the most measured"
         return f"{load_text(self.met, self.unit)} ({beyond})"
+
+    @property
+    def undecided_above(self) -> list[float]:
+        """The undecided loads above those that meet the objectives."""
+        return [load for load in self.undecided if load > (self.met or 0.0)]
 
     @property
     def between(self) -> str:
         """`12 and 14 users are undecided (at 12: ≈ 4.0 min more would decide)`; empty where all loads are decided."""
-        beyond = [load for load in self.undecided if load > (self.met or 0.0)]
-        undecided = [judgement for judgement in self.loads if judgement.load in beyond]
+        undecided = [judgement for judgement in self.loads if judgement.load in self.undecided_above]
         if not undecided:
             return ""
         first, labels = undecided[0], join_labels([judgement.label for judgement in undecided])
@@ -111,7 +119,7 @@ class SloCapacity:
             return f"{self.engine} misses {self.slo} from {load_text(self.missed, self.unit)} on{limit}{between}."
         holds = f"{self.engine} holds {load_text(self.met, self.unit)} within {self.slo}"
         if self.missed is None:
-            return f"{holds}, the most that was measured{between}."
+            return f"{holds}{between}." if between else f"{holds}, the most that was measured."
         return f"{holds} and misses {self.them} at {load_text(self.missed)}{limit}{between}."
 
 

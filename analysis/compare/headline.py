@@ -105,7 +105,8 @@ def _capacities(comparison: Comparison) -> str:
     first = comparison.capacity(best)
     assert first is not None, "the best one meets the objectives somewhere"
     sentence = f"{best} holds {load_text(first.met, first.unit)} within {first.slo}"
-    sentence += "" if first.missed is not None else ", the most that was measured"
+    if first.missed is None:
+        sentence += f" ({first.between})" if first.between else ", the most that was measured"
     rest = [_behind(comparison, best, other) for other in others[:NAMED]]
     rest += [f"the other {len(others) - NAMED} no more"] if len(others) > NAMED else []
     return f"{sentence}; {'; '.join(rest) if any(', and ' in part for part in rest) else in_words(rest)}"

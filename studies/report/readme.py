@@ -68,12 +68,11 @@ class Headline:
 def section(folder: Path, shown_as: str = "") -> str:
     """What README shows; `shown_as` is the folder as its links have it."""
     place, head = shown_as or folder.as_posix(), Headline.of(folder)
-    table, (answer, limits) = _table(head), split(head.answer)
+    table, (answer, _) = _table(head), split(head.answer)
     return "\n\n".join(
         [
             f"<!-- results: {place} -->",
             f"**{answer}**",
-            *([limits] if limits else []),
             f"[![The answer, and output against each user's speed]({place}/{CARD})]({place}/{PAGE})",
             table.markdown,
             f"{table.caption} [Report]({place}/{PAGE}), [how to read it](docs/reading-a-study.md).",
@@ -90,8 +89,7 @@ def _table(head: Headline) -> TextTable:
     rows = tuple(_row(head, row, held.get(row["label"])) for row in served.iter_rows(named=True))
     headers = ("engine", "users within the SLO", f"tokens/s at {head.stage}", f"over {head.baseline}", "TTFT p99")
     caption = (
-        f"Tokens/s, ratio and TTFT: at {head.stage}, means over the repeats with 95 % intervals. In brackets: the "
-        "lowest measured load that misses the SLO."
+        f"Means over the repeats at {head.stage}, with 95 % intervals. In round brackets: the load that misses the SLO."
     )
     table = TextTable("", headers, rows, (0,), caption)
     return table if held else table.without(["users within the SLO"])
@@ -113,11 +111,11 @@ def _row(head: Headline, served: dict[str, Any], capacity: dict[str, Any] | None
 
 
 def _held(capacity: dict[str, Any]) -> str:
-    """`14 (20)`: 14 meet the objectives, and 20 do not."""
+    """`14 (20)`: 14 meet the objectives, and 20 do not. `≥ 14`: no load is known not to."""
     met, missed = capacity["value"], capacity["high"]
     if met is None:
         return f"< {load_text(missed)}" if missed is not None else "undecided"
-    return load_text(met) + (f" ({load_text(missed)})" if missed is not None else ", the most measured")
+    return f"{load_text(met)} ({load_text(missed)})" if missed is not None else f"≥ {load_text(met)}"
 
 
 def _ratio(ratio: dict[str, Any]) -> str:

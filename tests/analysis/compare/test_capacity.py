@@ -74,6 +74,11 @@ def test_what_it_says() -> None:
     (one,) = capacities_of(measured("a", {1: 0.999, 10: 0.2}))
     assert one.bracket == "1 user (10 miss it)"
     assert one.sentence.startswith("a holds 1 user within TTFT p95 ≤ 500 ms and misses it at 10")
+    (undecided,) = capacities_of(measured("a", {10: 0.999, 14: 0.96}))
+    assert undecided.bracket == "10 users (14 undecided)"
+    assert undecided.sentence.startswith("a holds 10 users within TTFT p95 ≤ 500 ms; 14 users are undecided (at 14: ≈ ")
+    (most,) = capacities_of(measured("a", {10: 0.999}))
+    assert most.sentence == "a holds 10 users within TTFT p95 ≤ 500 ms, the most that was measured."
 
 
 def test_a_ratio_that_the_brackets_leave_open_is_not_printed() -> None:
