@@ -33,10 +33,12 @@ BETWEEN = re.compile(r"<!-- results:(?: (?P<folder>\S+))? -->\n.*?<!-- /results 
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """The part that decides: its frame, its stage, and the answer."""
+    """The part that decides: its frame, model and stage, the machine, and the answer."""
 
     frame: pl.DataFrame
+    model: str
     stage: str
+    machine: str
     answer: str
 
     @staticmethod
@@ -51,7 +53,8 @@ class Headline:
             raise UserMistake(f"the study in {folder} has no part under load, so there is no headline of it.")
         head = heads.row(0, named=True)
         here = frame.filter(part=head["part"], model=head["model"])
-        return Headline(here, head["stage"], frame.filter(metric="answer")["why"].item())
+        machine, answer = (frame.filter(metric=name)["why"].item() for name in ("machine", "answer"))
+        return Headline(here, head["model"], head["stage"], machine, answer)
 
     def row(self, **where: str) -> dict[str, Any]:
         """The one row; empty where there is none."""
@@ -89,7 +92,7 @@ def _table(head: Headline) -> TextTable:
     rows = tuple(_row(head, row, held.get(row["label"])) for row in served.iter_rows(named=True))
     headers = ("engine", "users within the SLO", f"tokens/s at {head.stage}", f"over {head.baseline}", "TTFT p99")
     caption = (
-        f"Means over the repeats at {head.stage}, with 95 % intervals. In round brackets: the load that misses the SLO."
+        f"{head.model} on {head.machine}: means over the repeats at {head.stage}; (8): the load that misses the SLO."
     )
     table = TextTable("", headers, rows, (0,), caption)
     return table if held else table.without(["users within the SLO"])
