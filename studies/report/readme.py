@@ -72,16 +72,20 @@ def section(folder: Path, shown_as: str = "") -> str:
     """What README shows; `shown_as` is the folder as its links have it."""
     place, head = shown_as or folder.as_posix(), Headline.of(folder)
     table, (answer, _) = _table(head), split(head.answer)
-    return "\n\n".join(
-        [
-            f"<!-- results: {place} -->",
-            f"**{answer}**",
-            f"[![The answer, and output against each user's speed]({place}/{CARD})]({place}/{PAGE})",
-            table.markdown,
-            f"{table.caption} [Report]({place}/{PAGE}), [how to read it](docs/reading-a-study.md).",
-            "<!-- /results -->",
-        ]
-    ).replace(" -->\n\n", " -->\n", 1)
+    return (
+        "\n\n".join(
+            [
+                f"<!-- results: {place} -->",
+                f"**{answer}**",
+                f"[![The answer, and output against each user's speed]({place}/{CARD})]({place}/{PAGE})",
+                table.markdown,
+                f"{table.caption} [Report]({place}/{PAGE}), [how to read it](docs/reading-a-study.md).",
+                "<!-- /results -->",
+            ]
+        )
+        .replace(" -->\n\n", " -->\n", 1)
+        .replace("\n\n<!-- /", "\n<!-- /")
+    )
 
 
 def _table(head: Headline) -> TextTable:
