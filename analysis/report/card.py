@@ -43,7 +43,7 @@ def card(report: Report) -> str:
     at = top + 24
     for heading, sentence in [*screen.sentences, *_setup(report.runs)]:
         parts.append(_text(heading, left, at, 14, "muted"))
-        for line in textwrap.wrap(sentence, room)[:4]:
+        for line in textwrap.wrap(sentence, room, max_lines=4, placeholder=" …"):
             at += 22
             parts.append(_text(line, left, at, 17, "ink"))
         at += 34
@@ -84,9 +84,12 @@ def _chart(report: Report, top: float) -> list[str]:
     parts.append(_text(figure.title.partition(":")[0], MARGIN, top + 24, 17, "ink", bold=True))
     styles = styles_of(run.label for run in report.runs)
     for name in figure.legend:
+        width = 40 + 8.5 * len(name)
+        if left > MARGIN and left + width > MARGIN + CHART:
+            left, top = MARGIN, top + 22
         parts.append(f'<circle cx="{left + 5:g}" cy="{top + 47:g}" r="5" fill="{styles[name].colour}"/>')
         parts.append(_text(name, left + 16, top + 52, 15, "ink"))
-        left += 40 + 8.5 * len(name)
+        left += width
     svg = str(figure.chart.svg)
     found = re.search(r'viewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"', svg)
     room = HEIGHT - BOTTOM - (top + 66)
