@@ -44,7 +44,8 @@ def doctor(as_json: AsJson = False) -> None:
         table.add_column("")
         table.add_column("found", overflow="fold")
         for check in by_outcome(checks):
-            mark = "[green]ok[/]" if check.ok else f"[{'bold red' if check.required else 'yellow'}]missing[/]"
+            missing = f"[{'bold red' if check.required else 'yellow'}]missing[/]"
+            mark = missing if not check.ok else "[green]ok[/]" if check.needed else "[dim]not needed[/]"
             remedy = "" if check.ok else f"\n[dim]{escape(check.remedy)}[/]"
             table.add_row(check.name, mark, escape(check.found) + remedy)
         console = Console(highlight=False)

@@ -64,17 +64,19 @@ GPU_CODE = "GPU code of "  # what the checks of engines with code for GPUs are c
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of `doctor`'s list. enginebench works without what is not `required`."""
+    """One line of `doctor`'s list. enginebench works without what is not `required`; what is not `needed` would have no
+    use on this machine."""
 
     name: str
     ok: bool
     found: str
     remedy: str = ""
     required: bool = False
+    needed: bool = True
 
 
 def gpu_checks(engines: dict[str, type[Engine]]) -> Iterator[Check]:
-    """Of each engine that has code for GPUs. Without a GPU nothing is missing: `found` says what it would need."""
+    """Of each engine that has code for GPUs. Without a GPU nothing is missing, and what is not there is not needed."""
     here = machine()
     for name, kind in engines.items():
         if kind.cuda_by == "torch":
@@ -114,7 +116,7 @@ def judge(
     check = partial(Check, f"{GPU_CODE}{engine}")
     sentence = f"{remedy[0].upper()}{remedy[1:]}."
     if build is None or build.cuda is None:
-        return check(here is None, absent if build is None else build.text, sentence)
+        return check(here is None, absent if build is None else build.text, sentence, needed=here is not None)
     if build.cuda < oldest:
         return check(False, f"{build.text}, where {dotted(oldest)} or newer is needed", sentence)
     major = build.cuda[0]

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import engines.machine.doctor
 from enginebench import app
-from engines.machine.cuda import Check
+from engines.machine.cuda import Check, judge
 from studies.doctor import next_command
 from studies.quick.discovery import FoundServer
 
@@ -62,6 +62,18 @@ def test_doctor_fails_only_where_the_tool_cannot_work(
     assert checks[0].remedy in shown
     assert shown.splitlines()[-1] == last
     assert ("1 optional item missing." in shown) == (code == 0)
+
+
+def test_what_is_not_installed_is_not_called_ok(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code for GPUs, where there is no GPU."""
+    checks = [NO_GPU, *(judge(engine, None, None, "install it") for engine in ("a", "b"))]
+    monkeypatch.setattr(engines.machine.doctor, "examine", lambda: checks)
+    shown = ask()
+    (line,) = (line for line in shown.splitlines() if "not installed" in line)
+    assert line.startswith("GPU code of 2 engines ")
+    assert " ok " not in line
+    assert "not needed a, b: not installed" in " ".join(line.split())
+    assert "1 optional item missing." in shown
 
 
 @pytest.mark.parametrize(

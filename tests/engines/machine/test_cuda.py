@@ -44,6 +44,7 @@ REMEDY = "install another torch"
             TORCH, None, True, "on a GPU it needs driver 580 or newer and compute capability 7.5", id="no GPU"
         ),
         pytest.param(None, None, True, "not installed", id="nothing there, nothing missing"),
+        pytest.param(Build("torch 2.15.0", None), None, True, "torch 2.15.0 without CUDA", id="for the CPU, and no GPU"),
         pytest.param(Build("x", (14, 0)), H100, True, "is not known here", id="a later CUDA"),
     ],
 )
@@ -51,6 +52,7 @@ def test_what_an_engine_needs(build: Build | None, here: Machine | None, ok: boo
     oldest = OLDEST_TOOLKIT if build is not None and build.library == "nvcc" else (0,)
     answer = judge("x", build, here, REMEDY, oldest)
     assert answer.ok is ok
+    assert answer.needed == (here is not None or (build is not None and build.cuda is not None))
     assert found in answer.found
     assert ok or "nstall another torch." in answer.remedy
 
