@@ -14,7 +14,7 @@ from analysis.plan.model import EngineModel, FittedModel, fit_model, futures
 from analysis.plan.requests import FIGURES, Band, Requests, band, bands, figures, simulated, within
 from analysis.plan.settings import CannotPlan
 from analysis.plan.simulation import serve_arrivals, serve_users
-from records.formatting import format_share
+from records.formatting import format_ratio, format_share
 from records.load import Rate
 from records.slo import Objective
 
@@ -120,8 +120,13 @@ class LargestError:
     load: str
 
     @property
+    def size(self) -> str:
+        """`12 %`; above 100 % as a factor, `5.3×`."""
+        return format_share(self.error) if self.error <= 1 else format_ratio(1 + self.error, None, None)
+
+    @property
     def sentence(self) -> str:
-        return f"held-out loads were predicted within {format_share(self.error)} ({self.figure} at {self.load})"
+        return f"held-out predictions were off by up to {self.size} ({self.figure} at {self.load})"
 
 
 def largest_error(held_out: Sequence[HeldOut], slots_known: bool) -> LargestError | None:

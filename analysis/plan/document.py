@@ -100,8 +100,8 @@ def warnings_of(plan: Plan) -> list[str]:
     error = plan.largest_error
     if error is not None and error.error > INACCURATE:
         warnings.append(
-            f"a prediction was off by {format_share(error.error)} at {error.load}: if the measured load disagrees, "
-            "trust that"
+            f"the prediction of {error.figure} at {error.load} was off by {error.size}: do not rely on the number of "
+            "replicas, and where a measured load disagrees, trust that"
         )
     if plan.replicas.margin.warning is not None:
         warnings.append(plan.replicas.margin.warning)

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from analysis.data.load import load_run
-from analysis.plan.accuracy import contradiction, fit_stages, hold_out, predict_unseen, predicted_stage
+from analysis.plan.accuracy import (
+    LargestError,
+    contradiction,
+    fit_stages,
+    hold_out,
+    predict_unseen,
+    predicted_stage,
+)
 from analysis.plan.alternatives import Alternative, Alternatives
 from analysis.plan.document import alternatives_table, planned_of, screen_of, warnings_of
 from analysis.plan.measured import MeasuredStage, measured_stages
@@ -132,7 +139,7 @@ def test_the_answer_says_so(folder: Path, stages: list[MeasuredStage]) -> None:
     assert "not reliable" not in sure.sentence + sure.how_sure
     assert "] (not reliable), " in doubted.sentence
     assert not doubted.reliable
-    assert doubted.how_sure.startswith("not reliable: held-out loads were predicted within ")
+    assert doubted.how_sure.startswith("not reliable: held-out predictions were off by up to ")
     assert doubted.how_sure.endswith(f"; {opposed}")
 
 
@@ -146,7 +153,9 @@ def test_a_plan_with_a_large_held_out_error_is_marked_and_so_is_its_cost(folder:
     month = dollars(plan.bill.per_month) if plan.bill is not None else ""
     number = f"{plan.replicas.count} [{plan.replicas.low}, {plan.replicas.high}]"
     assert f" at {month} a month (not reliable)" in doubtful.sentence
-    within = "held-out loads were predicted within 40 % (tokens/s at 4 users)"
+    within = "held-out predictions were off by up to 40 % (tokens/s at 4 users)"
+    warned = "the prediction of tokens/s at 4 users was off by 40 %: do not rely on the number of replicas, "
+    assert warnings_of(doubtful)[0].startswith(warned)
     both = Alternatives((Alternative("sure", plan), Alternative("doubtful", doubtful)), priced=True)
     summaries = [summarise(load_run(folder), OBJECTIVES)]
     screen = screen_of(both, {"sure": summaries, "doubtful": summaries}, Users(48))
@@ -161,3 +170,12 @@ def test_a_plan_with_a_large_held_out_error_is_marked_and_so_is_its_cost(folder:
     meaning = {row[0]: row[-1] for row in alternatives_table(both).rows}
     assert meaning == {"sure": "on the front", "doubtful": "not reliable, on the front"}
     assert f"doubtful needs {plan.count} replicas at {month} a month (not reliable)" in both.sentence
+
+
+@pytest.mark.parametrize(
+    ("error", "size"),
+    [(0.011, "1.1 %"), (0.4, "40 %"), (1.0, "100 %"), (1.04, "2.0×"), (4.334, "5.3×"), (24.0, "25.0×")],
+)
+def test_an_error_above_100_percent_is_said_as_a_factor(error: float, size: str) -> None:
+    of = LargestError(error, "TTFT p50", "40 users")
+    assert of.sentence == f"held-out predictions were off by up to {size} (TTFT p50 at 40 users)"
