@@ -22,8 +22,8 @@ from analysis.compare.engine_runs import EngineRuns, engine_runs_of, since_due, 
 from analysis.compare.likeness import Unlikeness, different_scenarios, unlike
 from analysis.compare.metric_comparison import MetricComparison, Sample, compare_metric, corrected, sample_of
 from analysis.settings import CRITICAL
-from analysis.stats.estimate import t_p_value
-from analysis.stats.moderated import LEAST_TESTS, moderated_p_values
+from analysis.stats.estimate import t_p_value, t_quantile
+from analysis.stats.moderated import LEAST_TESTS, moderated_tests
 from analysis.stats.repeats import REPEATS
 from analysis.summary.remarks import remarks
 from analysis.summary.run_summary import FlowSeries, RunSummary, read_summary, write_summary
@@ -247,15 +247,23 @@ def _moderated(comparisons: Sequence[MetricComparison]) -> list[MetricComparison
     for places in by_runs.values():
         ours, theirs = (np.log([comparisons[index].runs[side] for index in places]) for side in (0, 1))
         if len(places) >= LEAST_TESTS:
-            for index, p in zip(places, moderated_p_values(ours, theirs).tolist(), strict=True):
-                moderated[index] = replace(comparisons[index], p=max(p, _least_p(comparisons[index])))
+            for index, p, half in zip(places, *(part.tolist() for part in moderated_tests(ours, theirs)), strict=True):
+                moderated[index] = _with_test(comparisons[index], p, half)
     return moderated
 
 
-def _least_p(comparison: MetricComparison) -> float:
-    """By the error that the difference of the runs has at least."""
+def _with_test(comparison: MetricComparison, p: float, half: float) -> MetricComparison:
+    """With that p value, and the interval of the ratio whose logarithm is so wide to either side; neither is less than
+    by the error that the difference of the runs has at least. Runs without any spread have no interval."""
+    ratio = comparison.ratio
+    assert ratio.value is not None
     error = comparison.least_error / min(comparison.ours.mean, comparison.theirs.mean)
-    return t_p_value(math.log(comparison.ratio.value or 1.0) / error, math.inf) if error > 0 else 0.0
+    if error > 0:
+        p = max(p, t_p_value(math.log(ratio.value) / error, math.inf))
+        half = max(half, t_quantile(math.inf) * error)
+    if ratio.low is not None:
+        ratio = replace(ratio, low=ratio.value * math.exp(-half), high=ratio.value * math.exp(half))
+    return replace(comparison, p=p, ratio=ratio)
 
 
 def _severity(comparison: MetricComparison, warning: float) -> Severity:

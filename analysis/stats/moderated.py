@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import special
 
-from analysis.stats.estimate import Floats
+from analysis.stats.estimate import TAIL, Floats
 from analysis.stats.repeats import ROUNDING
 
 LEAST_TESTS = 8  # from which anything can be said of what variances have in common
@@ -22,9 +22,10 @@ _GRID = np.geomspace(0.02, MOST_PRIOR, 256)
 _TRIGAMMA = special.polygamma(1, _GRID / 2)
 
 
-def moderated_p_values(ours: Floats, theirs: Floats) -> Floats:
-    """Two-sided p of each row: the mean of `ours` against that of `theirs`, a row for each test and a column for each
-    run; logarithms, at least `LEAST_TESTS` rows and two columns.
+def moderated_tests(ours: Floats, theirs: Floats) -> tuple[Floats, Floats]:
+    """Of each row the two-sided p, and half the width of the 95 % interval of the difference: the mean of `ours` minus
+    that of `theirs`, a row for each test and a column for each run; logarithms, at least `LEAST_TESTS` rows and two
+    columns. The interval holds 0 where p is above 5 %.
 
     Welch's (1947) statistic with moderated variances, which are never below a group's own. Satterthwaite's degrees of
     freedom follow from the ratio of the two variances, which is estimated from so few runs too; where one version
@@ -34,10 +35,11 @@ def moderated_p_values(ours: Floats, theirs: Floats) -> Floats:
     ratios = our_error / their_error
     middle = np.full_like(ratios, np.exp(np.median(np.log(ratios))))
     by_row, at_middle = (_freedom(each, our_freedom, their_freedom) for each in (ratios, middle))
-    freedom = np.minimum(by_row, at_middle)
-    t = (ours.mean(axis=1) - theirs.mean(axis=1)) / np.sqrt(our_error + their_error)
+    freedom, error = np.minimum(by_row, at_middle), np.sqrt(our_error + their_error)
+    t = (ours.mean(axis=1) - theirs.mean(axis=1)) / error
     p: Floats = np.minimum(CAUTION * 2 * special.stdtr(freedom, -np.abs(t)), 1.0)
-    return p
+    half: Floats = special.stdtrit(freedom, 1 - TAIL / CAUTION) * error
+    return p, half
 
 
 def _freedom(ratio: Floats, our_freedom: float, their_freedom: float) -> Floats:

@@ -92,6 +92,24 @@ def test_p_values_are_those_of_all_checks_together() -> None:
     assert [each.severity for each in many[:2]] == ["unclear", "ok"]
 
 
+def test_the_interval_is_that_of_the_test() -> None:
+    """Three runs that lie close together, where the other checks of the same runs vary ten times as much."""
+    close = compared((1.0, 1.002, 0.998), (1.02, 1.022, 1.018), stage="1 user")
+    others = [compared((1.0, 1.02, 0.98), (1.01, 0.97, 1.02), "throughput", stage=f"{n} users") for n in range(2, 22)]
+    assert close.p is not None
+    assert close.p < 0.01, "by itself"
+    (found,) = (each.comparison for each in checks_of([close, *others]) if each.comparison.stage == "1 user")
+    assert found.p is not None
+    assert found.p > 0.5
+    estimate = found.worse
+    assert estimate.value == pytest.approx(0.02)
+    assert estimate.low is not None
+    assert estimate.high is not None
+    assert estimate.low < -0.01
+    assert estimate.high > 0.05
+    assert (1 + estimate.low) * (1 + estimate.high) == pytest.approx(1.02**2)
+
+
 @pytest.mark.parametrize(
     ("current", "severity"),
     [

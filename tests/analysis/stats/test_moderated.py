@@ -7,9 +7,13 @@ import pytest
 from scipy import stats
 
 from analysis.stats.estimate import Floats
-from analysis.stats.moderated import CAUTION, moderated_p_values
+from analysis.stats.moderated import CAUTION, moderated_tests
 
 LEVEL = 0.02 / 36  # of one check among 36
+
+
+def p_values(ours: Floats, theirs: Floats) -> Floats:
+    return moderated_tests(ours, theirs)[0]
 
 
 def runs(seed: int, spread: float | Floats, tests: int = 36, n: int = 3) -> Floats:
@@ -21,7 +25,7 @@ def found(spread: float, other: float | None = None, worse: float = 0.0) -> tupl
     ours, welch = [], []
     for seed in range(150):
         one, two = runs(seed, spread) + worse, runs(seed + 10_000, spread if other is None else other)
-        ours.append((moderated_p_values(one, two) < LEVEL).mean())
+        ours.append((p_values(one, two) < LEVEL).mean())
         welch.append((stats.ttest_ind(one, two, axis=1, equal_var=False).pvalue < LEVEL).mean())
     return float(np.mean(ours)), float(np.mean(welch))
 
@@ -50,7 +54,7 @@ def test_what_varies_much_more_than_the_others_is_not_found_by_their_spread() ->
     """Its own variance counts at least: it does not become significant because of the others."""
     spread = np.full(36, 0.01)
     spread[7] = 0.5
-    wrong = [moderated_p_values(runs(seed, spread), runs(seed + 5000, spread))[7] < LEVEL for seed in range(400)]
+    wrong = [p_values(runs(seed, spread), runs(seed + 5000, spread))[7] < LEVEL for seed in range(400)]
     assert sum(wrong) <= 4, "1 %"
 
 
@@ -59,16 +63,25 @@ def test_runs_that_are_all_alike_are_tested_with_the_spread_of_the_others() -> N
     spread[0] = 0.0
     ours, theirs = runs(1, spread), runs(2, spread)
     ours[0] += 0.02
-    assert 0.05 < moderated_p_values(ours, theirs)[0] <= 1.0
+    assert 0.05 < p_values(ours, theirs)[0] <= 1.0
 
 
 def test_a_direction_has_no_influence() -> None:
     ours, theirs = runs(3, 0.1, n=5), runs(4, 0.2, n=4)
-    assert moderated_p_values(ours, theirs) == pytest.approx(moderated_p_values(theirs, ours))
-    assert moderated_p_values(ours, ours).tolist() == [1.0] * 36
+    assert p_values(ours, theirs) == pytest.approx(p_values(theirs, ours))
+    assert p_values(ours, ours).tolist() == [1.0] * 36
 
 
 def test_p_is_raised_by_the_factor_for_caution() -> None:
     ours, theirs = runs(5, 0.1, tests=4000), runs(6, 0.1, tests=4000)
-    small = np.mean(moderated_p_values(ours, theirs) < 0.02)
+    small = np.mean(p_values(ours, theirs) < 0.02)
     assert 0.5 * 0.02 / CAUTION < small < 1.5 * 0.02 / CAUTION
+
+
+def test_the_interval_ends_where_p_is_5_percent() -> None:
+    ours, theirs = runs(7, np.linspace(0.01, 0.3, 36), n=4), runs(8, 0.1)
+    half = moderated_tests(ours, theirs)[1]
+    apart = ours - ours.mean(axis=1, keepdims=True) + theirs.mean(axis=1, keepdims=True) + half[:, None]
+    p, same = moderated_tests(apart, theirs)
+    assert p == pytest.approx(np.full(36, 0.05))
+    assert same == pytest.approx(half)
