@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.compare.tables import LEFT_OUT, STYLES, criteria, overview_of
-from analysis.console import PIPE_WIDTH, print_table, ruled_table, warning
+from analysis.console import PIPE_WIDTH, TextTable, print_table, ruled_table, warning
 from analysis.first_screen import print_first_screen
 from analysis.plan.planned import PlannedReplicas
 from analysis.report.classes import class_sentences, class_table
@@ -29,7 +29,7 @@ COSTS_LEFT_OUT = (
     *("replica hours per 1M tokens", "requests per GPU-hour", "requests per replica-hour", "saving", "tokens/s"),
     *("price of an hour", "differs in"),
 )
-MATRIX_ROWS = 12  # of a capacity matrix, up to which a terminal shows it
+TABLE_ROWS = 12  # of the stages and of a capacity matrix, up to which a terminal shows them
 Lines = tuple[str, str]  # a number, and under it its spread
 Side = Literal["left", "right"]
 Fact = tuple[str, str, list[Lines], Side]  # title, what its second lines are, the cells
@@ -38,19 +38,38 @@ Fact = tuple[str, str, list[Lines], Side]  # title, what its second lines are, t
 def print_report(console: Console, report: Report) -> None:
     print_first_screen(console, screen_of(report))
     print_remarks(console, report.grave)
-    trend = trend_lines(report.runs)
-    for line in trend:
+    stages, compared = stage_table(report.runs), overview_of(report.comparison)  # `enginebench compare` has all
+    if compared and len(stages.rows) > TABLE_ROWS:
+        print_table(console, compared[-1], LEFT_OUT, STYLES)
+        _print_caveats(console, report)
+    else:
+        _print_numbers(console, report, stages, compared)
+    refused = [each for each in report.decision.replicas if each.count is None]
+    _print_block(console, [f"{each.engine}: {each.sentence}" for each in refused])
+    for profile in profiles_of(report.runs):
+        hottest = profile.table.rows[0][:2] if profile.table is not None else ()
+        text = f"Profile of {profile.title}: {' '.join(reversed(hottest)) or profile.sentence}"
+        console.print(Text(f"{text}; {profile.files[0][1]}" if profile.files else text))
+    for planned in report.decision.replicas:
+        _print_warning(console, planned)
+    if compared and len(stages.rows) > TABLE_ROWS:
+        console.print(Text(_elsewhere(report)))
+    if report.decision.not_asked:
+        console.print(Text(report.decision.not_asked, style="dim"))
+
+
+def _print_numbers(console: Console, report: Report, stages: StageTable, compared: Sequence[TextTable]) -> None:
+    for line in trend_lines(report.runs):
         console.print(Text(line), no_wrap=True, overflow="ellipsis")
-    _print_stages(console, stage_table(report.runs))
+    _print_stages(console, stages)
     _print_caveats(console, report)
     for judged, text in report.judged:
         console.print(Text.assemble((f"{judged}: ", ANSWERS[judged]), text))
     _print_block(console, [] if not report.judged else [""])
     matrix, holds = matrix_table(report), any(capacity.met is not None for capacity in report.matrix)
     for table in tables_of(report):
-        if table != matrix or (holds and len(table.rows) <= MATRIX_ROWS):
+        if table != matrix or (holds and len(table.rows) <= TABLE_ROWS):
             print_table(console, table, ("because", "undecided", "to"), STYLES)
-    compared = overview_of(report.comparison)  # `enginebench compare` has all
     for table in compared:
         print_table(console, table, LEFT_OUT, STYLES)
     _print_block(console, [criteria(report.comparison), ""] if compared else [])
@@ -58,16 +77,14 @@ def print_report(console: Console, report: Report) -> None:
     if report.decision.costs is not None and any(cost.price is not None for cost in report.decision.costs.engines):
         print_table(console, cost_table(report.decision.costs), COSTS_LEFT_OUT)
     limits = [f"{each.engine}: {each.text}" for each in report.decision.advice if each.topic == "limit"]
-    refused = [f"{each.engine}: {each.sentence}" for each in report.decision.replicas if each.count is None]
-    _print_block(console, [*report.growth, *limits, *refused])
-    for profile in profiles_of(report.runs):
-        hottest = profile.table.rows[0][:2] if profile.table is not None else ()
-        text = f"Profile of {profile.title}: {' '.join(reversed(hottest)) or profile.sentence}"
-        console.print(Text(f"{text}; {profile.files[0][1]}" if profile.files else text))
-    for planned in report.decision.replicas:
-        _print_warning(console, planned)
-    if report.decision.not_asked:
-        console.print(Text(report.decision.not_asked, style="dim"))
+    _print_block(console, [*report.growth, *limits])
+
+
+def _elsewhere(report: Report) -> str:
+    """What a terminal goes without where there are many engines and loads."""
+    where = "The report" if report.report is not None else "A report in a file (-o report.html)"
+    has = "TTFT, TPOT and the other metrics at every load, with charts, limits and costs"
+    return f"{where} also has {has}; `enginebench compare` has all tests."
 
 
 def _print_warning(console: Console, planned: PlannedReplicas) -> None:

@@ -102,6 +102,19 @@ def test_the_answer_is_first_and_the_caveats_follow_the_numbers(summaries: list[
     assert "▁" in text or "█" in text, "a picture of the throughput over the loads"
 
 
+def test_many_engines_have_one_table_over_all_loads(summaries: list[RunSummary]) -> None:
+    """Eleven engines at three loads, on two screens; the page has the rest."""
+    engines = [dataclasses.replace(summaries[k % 2], label=f"engine-{k}", run_id=f"run-{k}") for k in range(11)]
+    text = printed(dataclasses.replace(reported(engines), report="runs/report.html"), 80)
+    assert len(text.splitlines()) <= 65
+    assert text.count("Every load") == 1
+    assert all(text.count(f" {engine.label} ") == 3 for engine in engines[:2]), "at each load"
+    assert "Second lines" not in text
+    assert "A terminal of" not in text
+    assert "The report also has TTFT, TPOT and the other metrics at every load" in " ".join(text.split())
+    assert re.search(r"^\d+ caveats? \(report\): \w", text, re.MULTILINE)
+
+
 def test_a_cell_is_a_number_or_a_dash_and_the_reason_stands_once(summaries: list[RunSummary]) -> None:
     text = printed(summaries, 200)
     assert "n/a" not in text
