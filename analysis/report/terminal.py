@@ -30,6 +30,7 @@ COSTS_LEFT_OUT = (
     *("price of an hour", "differs in"),
 )
 TABLE_ROWS = 12  # of the stages and of a capacity matrix, up to which a terminal shows them
+TOKENS = "output tokens/s"  # of every load: a narrow terminal has those of the picture
 Lines = tuple[str, str]  # a number, and under it its spread
 Side = Literal["left", "right"]
 Fact = tuple[str, str, list[Lines], Side]  # title, what its second lines are, the cells
@@ -39,8 +40,11 @@ def print_report(console: Console, report: Report) -> None:
     print_first_screen(console, screen_of(report))
     print_remarks(console, report.grave)
     stages, compared = stage_table(report.runs), overview_of(report.comparison)  # `enginebench compare` has all
+    for line in trend_lines(report.runs):
+        console.print(Text(line), no_wrap=True, overflow="ellipsis")
     if compared and len(stages.rows) > TABLE_ROWS:
-        print_table(console, compared[-1], LEFT_OUT, STYLES)
+        console.print()
+        print_table(console, compared[-1], (*LEFT_OUT, TOKENS), STYLES)
         _print_caveats(console, report)
     else:
         _print_numbers(console, report, stages, compared)
@@ -59,8 +63,6 @@ def print_report(console: Console, report: Report) -> None:
 
 
 def _print_numbers(console: Console, report: Report, stages: StageTable, compared: Sequence[TextTable]) -> None:
-    for line in trend_lines(report.runs):
-        console.print(Text(line), no_wrap=True, overflow="ellipsis")
     _print_stages(console, stages)
     _print_caveats(console, report)
     for judged, text in report.judged:

@@ -31,7 +31,7 @@ def test_every_option_that_is_shown_exists(text: str) -> None:
 
 
 def test_the_simulated_rates_are_those_of_the_results_and_within_the_targets() -> None:
-    """At most 1 % of gates between identical versions fail. Of those with a metric that became a quarter worse, 95 % are
+    """At most 1 % of gates between identical versions fail. Of those with a metric a quarter worse, 95 % are
     found with five runs of each version; with three, everything a quarter worse is."""
     results = json.loads((DOCS.parent / "validation" / "results" / "gate.json").read_text())["gates"]
     page = (DOCS / "statistics.md").read_text()

@@ -44,7 +44,7 @@ REMEDY = "install another torch"
             TORCH, None, True, "on a GPU it needs driver 580 or newer and compute capability 7.5", id="no GPU"
         ),
         pytest.param(None, None, True, "not installed", id="nothing there, nothing missing"),
-        pytest.param(Build("torch 2.15.0", None), None, True, "torch 2.15.0 without CUDA", id="for the CPU, and no GPU"),
+        pytest.param(Build("torch 2.15.0", None), None, True, "torch 2.15.0 without CUDA", id="a CPU build, no GPU"),
         pytest.param(Build("x", (14, 0)), H100, True, "is not known here", id="a later CUDA"),
     ],
 )
