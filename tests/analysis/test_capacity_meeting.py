@@ -44,8 +44,8 @@ def said(*words: str | Path, columns: int = 200) -> str:
 def printed(runs: Path) -> dict[str, str]:
     """What each command prints at 80 columns; `report` also writes its document and its page."""
     commands = {
-        "report": ("report", runs, *SLO, *PEAK, "-o", runs / "report.json", "-o", runs / "report.md"),
-        "plan": ("plan", runs, *SLO, *PEAK, "--html", runs / "plan.html"),
+        "report": ("report", runs, *SLO, *PEAK, "-o", runs / "report.json"),
+        "plan": ("plan", runs, *SLO, *PEAK),
         "compare": ("compare", runs, *SLO),
     }
     return {name: said(*words, columns=80) for name, words in commands.items()}
@@ -116,26 +116,6 @@ def test_report_and_plan_have_one_answer(printed: dict[str, str]) -> None:
     assert answers[0] == answers[1]
     assert "2 [2, 2]*  $2,920*" in printed["report"]
     assert "2 [2, 2]*  $2,920*" in printed["plan"]
-
-
-def words_of(page: Path) -> str:
-    text = page.read_text().partition("</style>")[2] if page.suffix == ".html" else page.read_text()
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).replace("|", " ").split())
-
-
-def test_every_number_of_the_first_screen_stands_in_the_other_formats(runs: Path, printed: dict[str, str]) -> None:
-    """Users, replicas with their interval, dollars, milliseconds, ratios and how many requests: the page, Markdown, the
-    plan and its page repeat each as the terminal has it."""
-    number = re.compile(r"\$?\d[\d,.]*(?: \[[^]]*\])?\*?(?: ms| s\b| %|×)?")
-    screen = " ".join(printed["report"].split()).partition("in 50 % and in 99 %.")[0]
-    numbers = {found.group().rstrip(".,") for found in number.finditer(screen)}
-    assert {"$2,920*", "2 [2, 2]*", "7,340", "300 ms"} <= numbers
-    assert len(numbers) > 12
-    for file in (runs / "report.html", runs / "report.md", runs / "plan.html"):
-        text = words_of(file)
-        assert [one for one in numbers if one not in text] == [], file.name
-    plan = " ".join(printed["plan"].split())
-    assert [one for one in numbers if one not in plan] == []
 
 
 @pytest.mark.parametrize("command", ["report", "plan", "compare"])
