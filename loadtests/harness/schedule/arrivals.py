@@ -35,7 +35,11 @@ def gamma(rate: float, rng: Random, cv: float = 1.0) -> Iterator[Second]:
         yield rng.gammavariate(shape, 1 / (shape * rate))
 
 
-PROCESSES: dict[str, Callable[..., Iterator[Second]]] = {"constant": constant, "poisson": poisson, "gamma": gamma}
+PROCESSES: dict[str, Callable[..., Iterator[Second]]] = {
+    "constant": constant,
+    "poisson": poisson,
+    "gamma": gamma,
+}
 
 
 def gaps(process: str, rate: float, rng: Random) -> Iterator[Second]:
