@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from grafana.promql import PERCENTILES, WINDOW, Query
 from records.findings.load_generator import LATE
+from records.rules import NO_FAILURE, UNJUDGED
 
 TTFT = "enginebench_load_ttft_seconds"
 TTFT_USER = "enginebench_load_ttft_user_seconds"  # since the request was due, as objectives count it
@@ -28,7 +29,7 @@ USERS, OFFERED_RATE = "enginebench_load_users", "enginebench_load_recent_offered
 STAGE_LOAD = "enginebench_load_stage_load"
 STAGE_OUTPUT = "enginebench_load_stage_throughput_tokens_per_second"
 
-FINISHED, FAILED = 'outcome!~"cut_off|unsent"', 'outcome!~"ok|cut_off|unsent"'
+FINISHED, FAILED = (f'outcome!~"{"|".join(outcomes)}"' for outcomes in (UNJUDGED, NO_FAILURE))
 CHOSEN_RUN = 'run=~"$run",engine=~"$engine",model=~"$model"'
 LAST_MONTH = "[30d]"  # runs are offered this long; Prometheus must keep their series as long
 LAST_EDGE = 1000  # seconds; beyond it the exporter counts failed requests, which are infinitely late

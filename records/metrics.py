@@ -9,8 +9,10 @@ import sys
 from dataclasses import dataclass, field
 from typing import Literal
 
+from records.formatting import in_words
 from records.formula import Between, Field, FirstOf, Formula, Given, Longest, Positive, Where
 from records.readers import Reader, reader
+from records.rules import NO_FAILURE
 
 Unit = Literal["s", "tokens/s", "req/s", "chunks/s", "requests", "tokens", "users", "cores", "share", "J", "B", ""]
 Better = Literal["higher", "lower"]
@@ -259,7 +261,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         "failed",
         "share",
         "failed ÷ attempted",
-        "every outcome but ok, cut_off and unsent",
+        f"every outcome but {in_words(NO_FAILURE)}",
         "lower",
         Shown(compared=VALUE),
     ),

@@ -134,17 +134,17 @@ def overall(answers: Sequence[SloAnswer]) -> SloAnswer:
     return "met" if answers and set(answers) == {"met"} else "not enough evidence"
 
 
-def opposite(verdict: Claim) -> Claim:
-    """The verdict of the other side."""
-    if verdict == "better":
+def opposite(claim: Claim) -> Claim:
+    """That of the other side."""
+    if claim == "better":
         return "worse"
-    return "better" if verdict == "worse" else verdict
+    return "better" if claim == "worse" else claim
 
 
-def difference_of(
+def claim_of(
     gain: float | None, low: float | None, high: float | None, p: float | None, margin: float = MARGIN
 ) -> tuple[Claim, str | None]:
-    """What a comparison says, and why it is neither better nor worse.
+    """Whether one value is better than another, and why it is neither better nor worse.
 
     `gain` is a ratio turned so that above 1 is better, with its interval; for shares, 1 plus the points gained. `p` is
     two-sided and corrected. A gain of +∞ (every run of the other side fell among failures, none of these) and of 0
@@ -161,10 +161,8 @@ def difference_of(
     return "not shown", "the difference may be chance" if p > SIGNIFICANCE else _below(margin)
 
 
-def difference_of_brackets(
-    ratio: float | None, low: float, high: float, margin: float = MARGIN
-) -> tuple[Claim, str | None]:
-    """The same of two capacities, each of which lies between two measured loads: the ratio lies between `low` and
+def claim_of_brackets(ratio: float | None, low: float, high: float, margin: float = MARGIN) -> tuple[Claim, str | None]:
+    """Likewise of two capacities, each of which lies between two measured loads: the ratio lies between `low` and
     `high` for certain. Over an engine that meets its objectives at no measured load (`ratio` is `None`) no margin is
     asked."""
     if low >= 1 and (ratio is None or ratio >= margin):

@@ -19,7 +19,7 @@ from analysis.stats.intervals import clopper_pearson, requests_needed
 from analysis.stats.repeats import REPEATS, repeats_interval
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_seconds, format_share, in_words, join_labels, significant
-from records.rules import MARGIN, Claim, SloAnswer, answer_of, difference_of_brackets, opposite, overall
+from records.rules import MARGIN, Claim, SloAnswer, answer_of, claim_of_brackets, opposite, overall
 from records.slo import CAPACITY_GRID, Objective, of_tier
 from records.view import Estimate, Judgement, StageView
 
@@ -330,7 +330,7 @@ def compare_capacities(
     high = ours.missed / theirs.met if ours.missed is not None and theirs.met else math.inf
     value = ours.met / theirs.met if ours.met is not None and theirs.met else None
     unknown = None if value is not None else "no load is known to meet the objectives"
-    verdict, why = difference_of_brackets(value, low, high, margin)
+    verdict, why = claim_of_brackets(value, low, high, margin)
     if why_not is not None:
         verdict, why = "not shown", why_not
     return CapacityComparison(ours.engine, theirs.engine, Estimate(value, low, high, why=unknown), verdict, why)

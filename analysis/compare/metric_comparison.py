@@ -18,7 +18,7 @@ from analysis.stats.differences import GroupTest, Spread, compare_runs, spread
 from analysis.stats.repeats import REPEATS, chance_error, holm, within_run_error
 from records.formatting import in_words
 from records.metrics import Column, Quantity
-from records.rules import Claim, difference_of, opposite
+from records.rules import Claim, claim_of, opposite
 from records.view import Estimate
 
 COARSEST = 0.4  # of the smallest value: a step that a clock is thought to have at most
@@ -211,7 +211,7 @@ def judged(comparison: MetricComparison, margin: float, why_not: str | None = No
     if comparison.constant and repeats >= REPEATS and math.isfinite(comparison.ours.mean):
         return replace(comparison, verdict="alike", why="the same in every run")
     gain = comparison.ratio if comparison.column.relative else _gain_of_share(comparison)
-    verdict, why = difference_of(gain.value, gain.low, gain.high, comparison.p, margin)
+    verdict, why = claim_of(gain.value, gain.low, gain.high, comparison.p, margin)
     return replace(comparison, verdict=verdict, why=why or (gain.why if verdict == "not shown" else None))
 
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from analysis.plan.steps import Floats, Generator
 from records.formatting import format_interval, format_share, significant
+from records.rules import nearest_rank
 from records.view import Estimate
 
 DRAWS = 1000
@@ -197,6 +198,7 @@ def draws(estimate: Estimate, rng: Generator, count: int) -> Floats:
 
 def _estimates(values: Floats, drawn: Floats, n: int) -> list[Estimate]:
     """For each column: the only row of `values`, between the ends of what was drawn."""
-    lows, highs = np.quantile(drawn, ENDS, axis=0, method="inverted_cdf")
+    ascending = np.sort(drawn, axis=0)
+    lows, highs = (ascending[nearest_rank(len(ascending), q) - 1] for q in ENDS)
     ends = zip(values[0].tolist(), lows.tolist(), highs.tolist(), strict=True)
     return [Estimate(value, min(low, value), max(high, value), n) for value, low, high in ends]

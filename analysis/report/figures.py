@@ -6,8 +6,8 @@ records/telemetry.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from analysis.compare.comparison import Comparison
 from analysis.compare.engine_runs import engine_runs_of, since_due
@@ -42,16 +42,19 @@ def drawn(
     source = FigureSource.of(summaries, comparison, axis)
     shown = columns("chart", since_due(summaries))
     limited = [column for column in shown if source.limits(column)]
-    figures: Iterator[Figure | None] = chain(
-        (column_figure(source, column) for column in limited),
-        (make(source) for make in (pareto_figure,)),
-        (column_figure(source, column) for column in shown if column not in limited),
-        (scalability_figure(source, of_engines) for of_engines in (laws,)),
-        (make(source) for make in (turns_figure, parts_figure, memory_figure, gauges_figure)),
-        (distribution_figure(source, metric) for metric in REQUEST_METRICS if metric.shown.curve),
-        (run_figure(source, engine, index) for index, engine in enumerate(source.engines)),
-    )
-    yield from (figure for figure in figures if figure is not None)
+    draw: list[Callable[[], Figure | None]] = [
+        *(partial(column_figure, source, column) for column in limited),
+        partial(pareto_figure, source),
+        *(partial(column_figure, source, column) for column in shown if column not in limited),
+        partial(scalability_figure, source, laws),
+        partial(turns_figure, source),
+        partial(parts_figure, source),
+        partial(memory_figure, source),
+        partial(gauges_figure, source),
+        *(partial(distribution_figure, source, metric) for metric in REQUEST_METRICS if metric.shown.curve),
+        *(partial(run_figure, source, engine, index) for index, engine in enumerate(source.engines)),
+    ]
+    yield from (figure for each in draw if (figure := each()) is not None)
 
 
 def reading_of(summaries: Sequence[RunSummary]) -> str:

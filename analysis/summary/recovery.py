@@ -12,12 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from analysis.data.formulas import expression
 from analysis.data.load import RunData
 from analysis.data.windows import Window, windows_of
 from analysis.stats.estimate import Floats
 from records.formatting import counted, format_seconds
+from records.formula import Field
 from records.load import Rate
-from records.rules import UNJUDGED, percentile
+from records.rules import attempted, percentile
 from records.run import READY, STARTED
 from records.stage import SECOND, Nanoseconds
 from records.view import Evidence, Severity, StageView
@@ -86,11 +88,8 @@ def recover(
 
     `None` where fewer than 20 tell what the band is, or more than 5 % of them failed.
     """
-    ok = pl.col("outcome") == "ok"
-    rows = requests.filter(~pl.col("outcome").is_in(UNJUDGED)).select(
-        "t_sched", "t_first", "t_end", ttft=pl.when(ok).then(pl.col("ttft_user")).otherwise(np.inf)
-    )
-    rows = rows.drop_nulls("ttft")
+    ttft = expression(attempted(Field("ttft_user")))  # none of those that say nothing of the server
+    rows = requests.select("t_sched", "t_first", "t_end", ttft=ttft).drop_nulls("ttft")
     usual = np.sort(rows.filter(pl.col("t_end") < before)["ttft"].to_numpy())
     if len(usual) < IN_A_ROW:
         return None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_args
 
 from loadtests.harness.run.duration import rounded_time
-from studies.study.folder import CellState, StudyFolder
+from studies.study.folder import CellOutcome, CellState, StudyFolder
 from studies.study.runner import spent, summary_of
 
-OUTCOMES = ("done", "skipped", "failed", "left")
+OUTCOMES = (*get_args(CellOutcome), "left")
 
 
 def show(study: StudyFolder) -> None:

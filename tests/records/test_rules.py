@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from itertools import accumulate
-from typing import Any
+from typing import Any, get_args
 
 import polars as pl
 import pytest
@@ -15,13 +15,13 @@ from analysis.data.lines import SCHEMA
 from records.formula import Formula
 from records.metrics import BY_NAME, OBJECTIVES, REQUEST_METRICS, Metric
 from records.readers import reader
-from records.request import RequestRecord
+from records.request import Outcome, RequestRecord
 from records.rules import (
     SloAnswer,
     answer_of,
     attempted,
     censored,
-    difference_of,
+    claim_of,
     is_failure,
     nearest_rank,
     overall,
@@ -33,7 +33,7 @@ from records.slo import Objective, parse_objectives
 from records.stage import SECOND
 from tests.support.records import MS, record
 
-OUTCOMES = ("ok", "http_error", "rejected", "timeout", "disconnected", "bad_stream", "dropped", "cut_off")
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_an_objective_is_answered_by_the_interval_of_a_share(
     assert answer_of(low, high, 0.95) == answer
 
 
-def test_every_outcome_but_two_is_a_failure() -> None:
-    assert [outcome for outcome in OUTCOMES if not is_failure(outcome)] == ["ok", "cut_off"]
+def test_every_outcome_but_three_is_a_failure() -> None:
+    assert [outcome for outcome in OUTCOMES if not is_failure(outcome)] == ["ok", "unsent", "cut_off"]
 
 
 TOO_EARLY = {"t_first": None, "t_first_out": None, "t_last": None, "output_tokens": None, "outcome": "cut_off"}
@@ -240,7 +240,7 @@ def test_objectives_together(answers: list[SloAnswer], expected: SloAnswer) -> N
 def test_what_a_comparison_says(
     gain: float | None, low: float | None, high: float | None, p: float | None, expected: str
 ) -> None:
-    difference, why = difference_of(gain, low, high, p)
+    difference, why = claim_of(gain, low, high, p)
     assert difference == expected
     reasons = {"alike": "within the practical margin of 1.05"}
     if p is not None:
@@ -250,5 +250,5 @@ def test_what_a_comparison_says(
 
 
 def test_the_margin_can_be_given() -> None:
-    assert difference_of(1.08, 1.07, 1.09, 0.001, margin=1.1)[0] == "alike"
-    assert difference_of(1.08, 1.07, 1.09, 0.001, margin=1.05)[0] == "better"
+    assert claim_of(1.08, 1.07, 1.09, 0.001, margin=1.1)[0] == "alike"
+    assert claim_of(1.08, 1.07, 1.09, 0.001, margin=1.05)[0] == "better"

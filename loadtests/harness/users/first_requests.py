@@ -13,6 +13,7 @@ from locust.env import Environment
 from loadtests.harness.client.outcome import load_explains
 from loadtests.harness.users.failures import end_run
 from records.request import RequestRecord
+from records.rules import UNJUDGED
 from records.stage import SECOND, Nanoseconds
 
 logger = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class FailureWatch:
                 "machine (ulimit -n), or use more processes (--processes) or fewer users.",
                 record.detail,
             )
-        if not self._watching or record.outcome in {"unsent", "cut_off", "dropped"}:
+        if not self._watching or record.outcome in (*UNJUDGED, "dropped"):
             return
         if load_explains(record):
             self._watching = False
