@@ -158,7 +158,7 @@ def join_labels(labels: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ShownUnit:
     """The unit that a whole column is written in."""
 
     name: str
@@ -169,13 +169,13 @@ class Unit:
         return significant(value * self.scale)
 
 
-SECONDS, MILLISECONDS = Unit("s", 1, "seconds"), Unit("ms", 1e3, "milliseconds")
-MICROSECONDS = Unit("µs", 1e6, "microseconds")
-PLAIN = Unit("", 1)
-IN_TABLES = {"share": Unit("%", 100), "B": Unit("GB", 1e-9), "Hz": Unit("GHz", 1e-9)}
+SECONDS, MILLISECONDS = ShownUnit("s", 1, "seconds"), ShownUnit("ms", 1e3, "milliseconds")
+MICROSECONDS = ShownUnit("µs", 1e6, "microseconds")
+PLAIN = ShownUnit("", 1)
+IN_TABLES = {"share": ShownUnit("%", 100), "B": ShownUnit("GB", 1e-9), "Hz": ShownUnit("GHz", 1e-9)}
 
 
-def time_unit(seconds: Iterable[float | None]) -> Unit:
+def time_unit(seconds: Iterable[float | None]) -> ShownUnit:
     """One unit for a column of durations: the largest of them, as most readers know it, is below a thousand."""
     known = (abs(value) for value in seconds if value is not None and math.isfinite(value))
     largest = max(known, default=1.0)
@@ -184,9 +184,9 @@ def time_unit(seconds: Iterable[float | None]) -> Unit:
     return MILLISECONDS if largest >= 1e-3 else MICROSECONDS
 
 
-def column_unit(unit: str, values: Iterable[float | None]) -> Unit:
+def column_unit(unit: str, values: Iterable[float | None]) -> ShownUnit:
     """The unit that a column of `values`, which are in `unit`, is written in."""
-    return time_unit(values) if unit == "s" else IN_TABLES.get(unit, Unit(unit, 1))
+    return time_unit(values) if unit == "s" else IN_TABLES.get(unit, ShownUnit(unit, 1))
 
 
 def align(numbers: Sequence[str]) -> list[str]:

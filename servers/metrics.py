@@ -25,7 +25,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from engines.contract.base import EngineInfo, EngineStats
-from servers.http.errors import OUTCOMES, Outcome
+from servers.http.errors import OUTCOMES, ServerOutcome
 from servers.openai.wire import ENDPOINTS, Endpoint
 
 # Seconds. vLLM's edges, so that the histograms of both can be compared, and others in between: a percentile is known no
@@ -120,7 +120,7 @@ class Metrics(Collector):
         self.engine_stats = EngineStats()  # set before each scrape
         self.prompt_tokens = 0
         self.generation_tokens = 0
-        self.requests: dict[tuple[Endpoint, Outcome], int] = dict.fromkeys(
+        self.requests: dict[tuple[Endpoint, ServerOutcome], int] = dict.fromkeys(
             ((endpoint, outcome) for endpoint in ENDPOINTS for outcome in OUTCOMES), 0
         )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import polars as pl
 
-from analysis.data.answers import ASKED, Difference, difference_of, kept_answers
+from analysis.data.answers import ASKED, AnswerDifference, difference_of, kept_answers
 from analysis.stats.repeats import ratio_interval
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_share
@@ -109,7 +109,7 @@ class SameAnswers:
     repeated: int
     steady: int
     why: str | None = None
-    difference: Difference | None = None  # where texts were kept
+    difference: AnswerDifference | None = None  # where texts were kept
 
     def sentence(self, baseline: str) -> str | None:
         """`None` where all answers are the baseline's, or none were compared."""

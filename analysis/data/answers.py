@@ -21,7 +21,7 @@ ASKED = ("prompt_id", "planned_output_tokens")  # what makes two requests the sa
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class AnswerDifference:
     """Of pairs of answers whose texts were kept. Positions count from 1, in tokens where all of those that differ have
     some: `earliest` in the pair that differs first, `middle` the median over those that differ; `None` where none does.
     `logprob` is the largest difference of a token's log-probability before the first difference; `None` without any."""
@@ -51,7 +51,7 @@ def kept_answers(folder: Path, workload: Mapping[str, Any]) -> list[RequestRecor
     return [one for one in read_requests(folder) if one.outcome == "ok" and one.text is not None]
 
 
-def difference_of(answers: Iterable[RequestRecord], reference: Iterable[RequestRecord]) -> Difference | None:
+def difference_of(answers: Iterable[RequestRecord], reference: Iterable[RequestRecord]) -> AnswerDifference | None:
     """Of each different answer from an answer to the same question in `reference`; `None` where there is none."""
     known = {_question(one): one for one in sorted(reference, key=lambda one: one.answer_digest or "", reverse=True)}
     different = {(_question(one), one.answer_digest): one for one in answers if _question(one) in known}
@@ -73,7 +73,9 @@ def difference_of(answers: Iterable[RequestRecord], reference: Iterable[RequestR
     in_tokens = len(tokens) == len(characters)
     places = tokens if in_tokens else characters
     middle = median(places) if places else None
-    return Difference("token" if in_tokens else "character", min(places, default=None), middle, max(gaps, default=None))
+    return AnswerDifference(
+        "token" if in_tokens else "character", min(places, default=None), middle, max(gaps, default=None)
+    )
 
 
 def _question(request: RequestRecord) -> tuple[object, ...]:

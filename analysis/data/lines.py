@@ -56,15 +56,15 @@ def schema_with(lists: pl.DataType) -> pl.Schema:
 
 # Lists are most of a run's bytes. Polars parses their text, on all cores, in half of the time that a Python number for
 # each of them takes.
-_Ended: Any = msgspec.defstruct(
-    "_Ended",
+_RawRecord: Any = msgspec.defstruct(
+    "_RawRecord",
     [(name, msgspec.Raw, msgspec.Raw(b"[]")) for name in LISTS],
     bases=(RequestRecord,),
     frozen=True,
     kw_only=True,
     gc=False,
 )
-_decoder = msgspec.json.Decoder(_Ended | SentRecord)
+_decoder = msgspec.json.Decoder(_RawRecord | SentRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def read_block(block: bytes, lists: pl.DataType) -> Lines:
 
 def _read(block: bytes, malformed: int, lists: pl.DataType) -> Lines:
     lines = _decoder.decode_lines(block)
-    ended = [line for line in lines if type(line) is _Ended]
+    ended = [line for line in lines if type(line) is _RawRecord]
     sent = {line.request_id: line for line in lines if type(line) is SentRecord}
     for line in ended:
         sent.pop(line.request_id, None)

@@ -16,7 +16,7 @@ from analysis.report import charts
 from analysis.report.axis import Axis, Place
 from analysis.report.charts import Chart, Row, Spec, Styles, data, layer, nominal, quantitative
 from analysis.report.figure import Figure, FigureSource, figure
-from records.formatting import MISSING, Unit, column_unit, format_seconds
+from records.formatting import MISSING, ShownUnit, column_unit, format_seconds
 from records.metrics import Column, Metric
 from records.telemetry import GAUGES
 from records.view import Estimate, TurnView
@@ -119,18 +119,18 @@ def _gauges(source: FigureSource, key: str, title: str, names: Iterable[str]) ->
     return figure(key, title, "", chart, fields, rows, source.names)
 
 
-def gauge_title(name: str, unit: Unit) -> str:
+def gauge_title(name: str, unit: ShownUnit) -> str:
     title = GAUGES[name].title
     return f"{title}, {unit.name}" if unit.name not in title else title
 
 
-def load_rows(points: Iterable[Point], unit: Unit) -> list[Row]:
+def load_rows(points: Iterable[Point], unit: ShownUnit) -> list[Row]:
     """A row for each value that was measured, in `unit`; a failed one has none. An interval without an upper end is not
     bounded."""
     return [_row(*point, unit) for point in points if point[2].value is not None]
 
 
-def _row(engine: str, place: Place, estimate: Estimate, unit: Unit) -> Row:
+def _row(engine: str, place: Place, estimate: Estimate, unit: ShownUnit) -> Row:
     failed = estimate.value == math.inf
     ends = {"value": estimate.value, "low": None if failed else estimate.low, "high": None if failed else estimate.high}
     interval = f"none ({estimate.why})" if estimate.why and not failed else MISSING
@@ -148,7 +148,7 @@ def _row(engine: str, place: Place, estimate: Estimate, unit: Unit) -> Row:
     }
 
 
-def _text(value: float, unit: Unit) -> str:
+def _text(value: float, unit: ShownUnit) -> str:
     return unit.write(value) if math.isinf(value) else f"{unit.write(value)} {unit.name}".rstrip()
 
 

@@ -14,7 +14,7 @@ from analysis.report.axis import Axis, Place, axis_of
 from analysis.summary.run_summary import RunSummary
 from records.formatting import (
     MISSING,
-    Unit,
+    ShownUnit,
     align,
     column_unit,
     format_count,
@@ -197,7 +197,7 @@ def _answered(engine: EngineRuns, stage: str, column: Column) -> float | None:
     return engine.mean(lambda view: (view.metrics[column.name].answered or {}).get(column.statistic), stage)
 
 
-def _cells(estimates: Sequence[Estimate], answered: Sequence[float | None], unit: Unit) -> list[Cell]:
+def _cells(estimates: Sequence[Estimate], answered: Sequence[float | None], unit: ShownUnit) -> list[Cell]:
     texts = align([MISSING if estimate.value is None else unit.write(estimate.value) for estimate in estimates])
     return [
         Cell(
@@ -210,7 +210,7 @@ def _cells(estimates: Sequence[Estimate], answered: Sequence[float | None], unit
     ]
 
 
-def interval_of(estimate: Estimate, unit: Unit) -> tuple[str | None, str | None]:
+def interval_of(estimate: Estimate, unit: ShownUnit) -> tuple[str | None, str | None]:
     """Both ends; neither where there is no interval, or all of it lies among the failed requests."""
     if estimate.low is None or estimate.high is None or math.isinf(estimate.low):
         return None, None

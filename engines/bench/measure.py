@@ -71,7 +71,7 @@ class ShortAnswer(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TimedAnswer:
     """`first_token` is the engine's own time to its first token, in seconds, where it reports one."""
 
     sent: float
@@ -97,7 +97,7 @@ class Answer:
         return (self.arrivals[-1][0] - self.arrivals[0][0]) / later if later > 0 else None
 
 
-async def take_turn(engine: ChildEngine, case: Case, prompts: Prompts) -> list[Answer]:
+async def take_turn(engine: ChildEngine, case: Case, prompts: Prompts) -> list[TimedAnswer]:
     """Raises `EngineError` and `ShortAnswer`."""
     requests = [
         GenerateRequest(text, ids, case.answer_tokens, ignore_eos=True)
@@ -109,10 +109,10 @@ async def take_turn(engine: ChildEngine, case: Case, prompts: Prompts) -> list[A
             raise answer
         if answer.tokens != case.answer_tokens:
             raise ShortAnswer(f"it gave {answer.tokens} tokens where {case.answer_tokens} were asked for")
-    return [answer for answer in answers if isinstance(answer, Answer)]
+    return [answer for answer in answers if isinstance(answer, TimedAnswer)]
 
 
-async def _answer(engine: ChildEngine, request: GenerateRequest) -> Answer:
+async def _answer(engine: ChildEngine, request: GenerateRequest) -> TimedAnswer:
     sent = time.monotonic()
     stream = engine.generate(request)
     arrivals: list[tuple[float, int]] = []
@@ -124,10 +124,10 @@ async def _answer(engine: ChildEngine, request: GenerateRequest) -> Answer:
         raise
     if not arrivals:
         raise ShortAnswer("it ended an answer without a token")
-    return Answer(sent, arrivals, stream.usage.first_token if stream.usage is not None else None)
+    return TimedAnswer(sent, arrivals, stream.usage.first_token if stream.usage is not None else None)
 
 
-def values_of(case: Case, answers: Sequence[Answer]) -> Mapping[str, float]:
+def values_of(case: Case, answers: Sequence[TimedAnswer]) -> Mapping[str, float]:
     """The values of one turn, by the measure's name. Seconds; tokens per second for batches."""
     if case.kind == "batch":
         return dict(_batch_values(case, answers))
@@ -139,7 +139,7 @@ def values_of(case: Case, answers: Sequence[Answer]) -> Mapping[str, float]:
     return {case.name: answer.to_last} | ({} if per_token is None else {DECODE: per_token})
 
 
-def _batch_values(case: Case, answers: Sequence[Answer]) -> Iterable[tuple[str, float]]:
+def _batch_values(case: Case, answers: Sequence[TimedAnswer]) -> Iterable[tuple[str, float]]:
     began, ended = min(one.sent for one in answers), max(one.arrivals[-1][0] for one in answers)
     yield case.name, sum(one.tokens for one in answers) / (ended - began)
     rate = decode_rate([one.arrivals for one in answers])

@@ -62,7 +62,7 @@ class FakeOptions:
     seed: int = setting(0, "seed of jitter and failures")
 
 
-class Alarm:
+class DelayAlarm:
     """Wakes any number of tasks, each at its own instant, with one timer of the event loop.
 
     A wake-up of the process costs more CPU than a token, so instants that are close together share one: a request is
@@ -122,7 +122,7 @@ class FakeEngine(Engine):
     def load(self) -> EngineInfo:
         time.sleep(self.options.load_time)
         self._ordinal = itertools.count(1)
-        self._alarm = Alarm()
+        self._alarm = DelayAlarm()
         self._running = 0
         self._noise = random.Random(f"steps {self.options.seed}")
         self._batch = Batch(self._step_seconds, self.options.concurrency, self._alarm.now, self._alarm.at)

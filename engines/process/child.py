@@ -26,7 +26,7 @@ from engines.process.device_memory import DeviceMemory
 from engines.process.environments import command_of, environment_of
 from engines.process.process import Process
 from engines.process.stream import Stream
-from engines.process.tree import Guard
+from engines.process.tree import EngineGuard
 from settings.schema import setting
 
 DEFAULT_LAUNCH = Launch()
@@ -77,7 +77,7 @@ class ChildEngine:
         self._load = Load(name, model, dict(options))
         self._launch = launch
         self._target, self._warms_up = target, warms_up
-        self._guard: Guard | None = None
+        self._guard: EngineGuard | None = None
         self._watch = watch
         self._ids = itertools.count(1)
         self._process: Process | None = None
@@ -189,7 +189,7 @@ class ChildEngine:
         except OSError as error:
             raise EngineUnavailable(f"cannot start {command[0]}: {error.strerror}.") from error
         if self._guard is None:
-            self._guard = Guard()
+            self._guard = EngineGuard()
         self._guard.watch(process.pid)
         process.send(self._load)
         try:

@@ -81,7 +81,7 @@ def _peak(pid: int) -> int | None:
     return None
 
 
-class Guard:
+class EngineGuard:
     """A small process that kills the engine's process group if this process ends without doing so, as by `kill -9`.
 
     It reads process groups from a pipe whose other end only this process has, and kills the last one at its end.

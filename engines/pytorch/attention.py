@@ -29,7 +29,7 @@ KERNELS = "math, efficient (xFormers' kernel), flash, cudnn: that kernel of PyTo
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class AttentionKernel:
     """`implementation` is Transformers' name; `switch` the kernel's in `torch.backends.cuda.enable_…_sdp`."""
 
     implementation: str
@@ -37,16 +37,16 @@ class Known:
     devices: tuple[str, ...] = ("cpu", "cuda", "mps")
 
 
-ATTENTIONS: dict[str, Known] = {
-    "eager": Known("eager"),
-    "sdpa": Known("sdpa"),
-    "math": Known("sdpa", "math"),
-    "efficient": Known("sdpa", "mem_efficient", ("cuda",)),
-    "flash": Known("sdpa", "flash", ("cpu", "cuda")),
-    "cudnn": Known("sdpa", "cudnn", ("cuda",)),
-    "flash_attention_2": Known("flash_attention_2", None, ("cuda",)),
-    "flash_attention_3": Known("flash_attention_3", None, ("cuda",)),
-    FLEX: Known("flex_attention", None, ("cpu", "cuda")),
+ATTENTIONS: dict[str, AttentionKernel] = {
+    "eager": AttentionKernel("eager"),
+    "sdpa": AttentionKernel("sdpa"),
+    "math": AttentionKernel("sdpa", "math"),
+    "efficient": AttentionKernel("sdpa", "mem_efficient", ("cuda",)),
+    "flash": AttentionKernel("sdpa", "flash", ("cpu", "cuda")),
+    "cudnn": AttentionKernel("sdpa", "cudnn", ("cuda",)),
+    "flash_attention_2": AttentionKernel("flash_attention_2", None, ("cuda",)),
+    "flash_attention_3": AttentionKernel("flash_attention_3", None, ("cuda",)),
+    FLEX: AttentionKernel("flex_attention", None, ("cpu", "cuda")),
 }
 SWITCHES = ("math", "mem_efficient", "flash", "cudnn")
 

@@ -20,10 +20,15 @@ from starlette.routing import Route
 
 from engines.contract.errors import EngineError, EngineOverloaded
 
-Outcome = Literal["ok", "cancelled", "rejected", "bad_request", "timeout", "engine_error", "unavailable"]
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+ServerOutcome = Literal["ok", "cancelled", "rejected", "bad_request", "timeout", "engine_error", "unavailable"]
+OUTCOMES: tuple[ServerOutcome, ...] = get_args(ServerOutcome)
 
-_OUTCOME_OF_STATUS: dict[int, Outcome] = {429: "rejected", 500: "engine_error", 503: "unavailable", 504: "timeout"}
+_OUTCOME_OF_STATUS: dict[int, ServerOutcome] = {
+    429: "rejected",
+    500: "engine_error",
+    503: "unavailable",
+    504: "timeout",
+}
 _TYPE_OF_STATUS = {
     401: "authentication_error",
     429: "rate_limit_error",
@@ -62,7 +67,7 @@ class ApiError(Exception):
             self.headers["retry-after"] = str(retry_after)
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ServerOutcome:
         return _OUTCOME_OF_STATUS.get(self.status, "bad_request")
 
     def body(self) -> bytes:

@@ -21,7 +21,7 @@ from engines.contract.errors import EngineError
 from engines.process.stream import ReceivedChunk, Stream
 from servers.admission import QueueFull
 from servers.http.access import check_headers, read_body
-from servers.http.errors import ApiError, ClientGone, Outcome, bad_request, from_engine, unexpected
+from servers.http.errors import ApiError, ClientGone, ServerOutcome, bad_request, from_engine, unexpected
 from servers.lifecycle import Lifecycle
 from servers.metrics import Metrics
 from servers.openai.intake import AcceptedRequest, Intake
@@ -74,7 +74,7 @@ class CompletionResponse:
         self._gone = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        outcome: Outcome = "cancelled"  # also where this task is cancelled because the server stops
+        outcome: ServerOutcome = "cancelled"  # also where this task is cancelled because the server stops
         self._send = send
         try:
             await self._answer(scope, receive)

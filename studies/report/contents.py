@@ -31,7 +31,7 @@ class OwnServer:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredPart:
     """One part with one model."""
 
     part: str
@@ -78,15 +78,15 @@ class StudyReport:
     """`head` is the part that the decision is of: over several loads where there is one, with the first model."""
 
     source: StudySource
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasuredPart, ...]
     benches: tuple[PartBench, ...]
     styles: Styles
-    head: Measured | None
+    head: MeasuredPart | None
 
     @property
-    def over_loads(self) -> list[Measured]:
+    def over_loads(self) -> list[MeasuredPart]:
         """Of each model the part with the most loads; the decision's first."""
-        most: dict[str, Measured] = {}
+        most: dict[str, MeasuredPart] = {}
         for each in (each for each in self.measured if each.over_loads):
             known = most.get(each.model)
             if known is None or len(each.figures.axis.places) > len(known.figures.axis.places):
@@ -123,7 +123,7 @@ def _head(source: StudySource) -> PartRuns | None:
     )
 
 
-def _measured(part: PartRuns, source: StudySource, styles: Styles, decides: bool) -> Measured:
+def _measured(part: PartRuns, source: StudySource, styles: Styles, decides: bool) -> MeasuredPart:
     labels = {run.label for run in part.runs}
     comparison = compare(part.runs, source.baseline if source.baseline in labels else None)
     planned = decides and source.plan.peak is not None and bool(source.plan.slo)
@@ -135,7 +135,7 @@ def _measured(part: PartRuns, source: StudySource, styles: Styles, decides: bool
         if engine in labels
     )
     of_part = {label: style for label, style in styles.items() if label in labels}
-    return Measured(part.part, part.title, part.model, report_of(part.runs, comparison, decision), of_part, own)
+    return MeasuredPart(part.part, part.title, part.model, report_of(part.runs, comparison, decision), of_part, own)
 
 
 def _of(runs: tuple[RunSummary, ...], engine: str) -> list[RunSummary]:

@@ -18,17 +18,17 @@ from analysis.stats.differences import spread
 from analysis.stats.repeats import REPEATS
 from records.formatting import format_count, format_ratio, format_share, in_words, significant
 from records.view import Estimate
-from studies.report.contents import Measured, StudyReport
-from studies.report.expected import Limit, brief
+from studies.report.contents import MeasuredPart, StudyReport
+from studies.report.expected import BriefLimit, brief
 from studies.report.ladder import OneRequest, one_request
 from studies.report.lengths import peak_of
 from studies.report.over_loads import efficiencies
 from studies.report.section import Section
 
-Answer = Literal["met", "missed", "not measurable here"]
-MET: Answer = "met"
-MISSED: Answer = "missed"
-UNKNOWN: Answer = "not measurable here"
+CriterionAnswer = Literal["met", "missed", "not measurable here"]
+MET: CriterionAnswer = "met"
+MISSED: CriterionAnswer = "missed"
+UNKNOWN: CriterionAnswer = "not measurable here"
 NAMED = 4  # engines that a sentence names
 TITLE = "The brief's criteria"
 HEADERS = ("criterion", "limit", "answer", "what was found", "meaning")
@@ -38,7 +38,7 @@ HEADERS = ("criterion", "limit", "answer", "what was found", "meaning")
 class Judged:
     """`evidence`: what was measured, or why nothing was."""
 
-    answer: Answer
+    answer: CriterionAnswer
     evidence: str
 
 
@@ -49,7 +49,7 @@ class Criterion:
     key: str
     title: str
     write: Callable[[float], str]
-    judge: Callable[[StudyReport, Limit], Judged]
+    judge: Callable[[StudyReport, BriefLimit], Judged]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Value:
     text: str
 
 
-def judged(study: StudyReport) -> list[tuple[Criterion, Limit, Judged]]:
+def judged(study: StudyReport) -> list[tuple[Criterion, BriefLimit, Judged]]:
     limits = brief().criteria
     return [(criterion, limits[criterion.key], criterion.judge(study, limits[criterion.key])) for criterion in CRITERIA]
 
@@ -78,7 +78,7 @@ def criteria(study: StudyReport) -> Section:
     return Section(TITLE, (f"Of {len(rows)} criteria {in_words(counts)}.",), tables=(table,))
 
 
-def _answer(limit: Limit, values: Sequence[Value], nothing: str) -> Judged:
+def _answer(limit: BriefLimit, values: Sequence[Value], nothing: str) -> Judged:
     """All keep the limit, some certainly do not, or what was measured does not say."""
     if not values:
         return Judged(UNKNOWN, nothing)
@@ -94,7 +94,7 @@ def _answer(limit: Limit, values: Sequence[Value], nothing: str) -> Judged:
     return Judged(MET, _listed(values))
 
 
-def _side(limit: Limit, number: Estimate) -> Answer:
+def _side(limit: BriefLimit, number: Estimate) -> CriterionAnswer:
     ends = [end for end in (number.low, number.high) if end is not None] or [number.value or 0.0]
     kept = [limit.keeps(end) for end in ends]
     return MET if all(kept) else UNKNOWN if any(kept) else MISSED
@@ -106,13 +106,13 @@ def _listed(values: Sequence[Value]) -> str:
     return in_words([*named, *more])
 
 
-def _worst(limit: Limit, values: Sequence[Value]) -> list[Value]:
+def _worst(limit: BriefLimit, values: Sequence[Value]) -> list[Value]:
     """Furthest from the limit, or beyond it, first."""
     upper = limit.most is not None or limit.below is not None
     return sorted(values, key=lambda value: value.number.value or 0.0, reverse=upper)
 
 
-def _stages(study: StudyReport) -> Iterator[tuple[Measured, EngineRuns, str, str]]:
+def _stages(study: StudyReport) -> Iterator[tuple[MeasuredPart, EngineRuns, str, str]]:
     """Each engine at each stage, and its name among all."""
     several = len(study.measured) > 1
     for each in study.measured:
@@ -123,7 +123,7 @@ def _stages(study: StudyReport) -> Iterator[tuple[Measured, EngineRuns, str, str
                     yield each, engine, place.label, f"{where}{engine.label} at {place.label}"
 
 
-def spread_over_repeats(study: StudyReport, limit: Limit) -> Judged:
+def spread_over_repeats(study: StudyReport, limit: BriefLimit) -> Judged:
     values = []
     for _, engine, stage, where in _stages(study):
         rates = [rate for view in engine.at(stage) if (rate := view.value(DECIDING)) is not None]
@@ -134,7 +134,7 @@ def spread_over_repeats(study: StudyReport, limit: Limit) -> Judged:
     return _of_many(limit, values, f"{REPEATS} repeats are needed", "of output tokens/s")
 
 
-def spread_within_a_run(study: StudyReport, limit: Limit) -> Judged:
+def spread_within_a_run(study: StudyReport, limit: BriefLimit) -> Judged:
     values = []
     for _, engine, stage, where in _stages(study):
         times = [view.metrics["tpot"] for view in engine.at(stage)]
@@ -144,7 +144,7 @@ def spread_within_a_run(study: StudyReport, limit: Limit) -> Judged:
     return _of_many(limit, values, "no answer had a time per token", "of TPOT, in the worst run")
 
 
-def samples(study: StudyReport, limit: Limit) -> Judged:
+def samples(study: StudyReport, limit: BriefLimit) -> Judged:
     values = []
     for _, engine, stage, where in _stages(study):
         count = sum(view.ok for view in engine.at(stage))
@@ -152,7 +152,7 @@ def samples(study: StudyReport, limit: Limit) -> Judged:
     return _of_many(limit, values, "nothing was measured", "requests answered, over all repeats")
 
 
-def _of_many(limit: Limit, values: Sequence[Value], nothing: str, what: str) -> Judged:
+def _of_many(limit: BriefLimit, values: Sequence[Value], nothing: str, what: str) -> Judged:
     """Of a number that every engine has at every load: how many keep the limit, and the worst."""
     if not values:
         return Judged(UNKNOWN, nothing)
@@ -162,7 +162,7 @@ def _of_many(limit: Limit, values: Sequence[Value], nothing: str, what: str) -> 
     return Judged(MET if len(kept) == len(values) else MISSED, evidence)
 
 
-def statistics(study: StudyReport, limit: Limit) -> Judged:
+def statistics(study: StudyReport, limit: BriefLimit) -> Judged:
     """Welch's t, Cohen's d and intervals of every comparison at the load that decides."""
     found = [each for of in study.measured for engine in of.comparison.others for each in _decides(of, engine)]
     if not found:
@@ -175,7 +175,7 @@ def statistics(study: StudyReport, limit: Limit) -> Judged:
     return Judged(MET, f"{words} stand in each of {len(found)} comparisons of output tokens/s")
 
 
-def _decides(measured: Measured, engine: str) -> list[MetricComparison]:
+def _decides(measured: MeasuredPart, engine: str) -> list[MetricComparison]:
     found = measured.comparison.of(measured.comparison.stage, engine, DECIDING)
     return [] if found is None else [found]
 
@@ -198,7 +198,7 @@ def _speed_ups(study: StudyReport) -> list[tuple[EngineRuns, Value]]:
     return values
 
 
-def faster(study: StudyReport, limit: Limit) -> Judged:
+def faster(study: StudyReport, limit: BriefLimit) -> Judged:
     values = [value for _, value in _speed_ups(study)]
     found = {side: [value for value in values if _side(limit, value.number) == side] for side in (MET, MISSED, UNKNOWN)}
     if not values:
@@ -209,7 +209,7 @@ def faster(study: StudyReport, limit: Limit) -> Judged:
     return Judged(MET if found[MET] else MISSED if found[MISSED] else UNKNOWN, "; ".join(parts))
 
 
-def speed_up(study: StudyReport, limit: Limit) -> Judged:
+def speed_up(study: StudyReport, limit: BriefLimit) -> Judged:
     languages = [(engine, value) for engine, value in _speed_ups(study) if _is_rust(engine)]
     return _answer(limit, [value for _, value in languages], "no Rust engine was compared with the baseline")
 
@@ -218,7 +218,7 @@ def _is_rust(engine: EngineRuns) -> bool:
     return str((engine.runs[0].engine or {}).get("language", "")).lower() == "rust"
 
 
-def gpu_utilisation(study: StudyReport, limit: Limit) -> Judged:
+def gpu_utilisation(study: StudyReport, limit: BriefLimit) -> Judged:
     """Of the parts that are made for it, or else at the heaviest load of each."""
     sustained = [each for each in study.measured if each.scenario == "sustained"] or study.over_loads
     values = []
@@ -231,7 +231,7 @@ def gpu_utilisation(study: StudyReport, limit: Limit) -> Judged:
     return _answer(limit, values, "there was no GPU, or its utilisation was not reported")
 
 
-def memory(study: StudyReport, limit: Limit) -> Judged:
+def memory(study: StudyReport, limit: BriefLimit) -> Judged:
     """At the same load, of the engines that serve no fewer tokens there."""
     values, slower = [], []
     for each in study.over_loads[:1]:
@@ -254,7 +254,7 @@ def memory(study: StudyReport, limit: Limit) -> Judged:
     return _answer(limit, _worst(limit, values), why)
 
 
-def scaling(study: StudyReport, limit: Limit) -> Judged:
+def scaling(study: StudyReport, limit: BriefLimit) -> Judged:
     """Up to the knee, X_max / X(1) users: beyond it the hardware is the limit."""
     values = []
     for each in study.over_loads[:1]:
@@ -270,11 +270,11 @@ def scaling(study: StudyReport, limit: Limit) -> Judged:
     return _answer(limit, _worst(limit, values), "no load lies between one user and the knee of an engine")
 
 
-def logits(study: StudyReport, limit: Limit) -> Judged:
+def logits(study: StudyReport, limit: BriefLimit) -> Judged:
     return Judged(UNKNOWN, "a served engine gives no logits")
 
 
-def perplexity(study: StudyReport, limit: Limit) -> Judged:
+def perplexity(study: StudyReport, limit: BriefLimit) -> Judged:
     return Judged(UNKNOWN, "a served engine gives no probabilities of a given text")
 
 

@@ -15,7 +15,7 @@ from analysis.report.load_charts import TABLE, Point, load_rows, over_loads
 from records.formatting import MISSING, column_unit, format_p, format_value, in_words, significant
 from records.telemetry import GAUGES
 from records.view import Estimate
-from studies.report.contents import Measured, OwnServer, StudyReport
+from studies.report.contents import MeasuredPart, OwnServer, StudyReport
 from studies.report.lengths import peak_of
 from studies.report.section import Section
 from studies.report.titles import of_model, of_part, titled
@@ -40,7 +40,7 @@ def memory(study: StudyReport) -> Section:
     return Section("Memory", figures=tuple(figures), tables=tuple(tables), why=why)
 
 
-def _peaks(measured: Measured) -> Iterator[Figure]:
+def _peaks(measured: MeasuredPart) -> Iterator[Figure]:
     for gauge, where in MEMORY.items():
         points: list[Point] = []
         for engine, place in measured.figures.measured:
@@ -54,7 +54,7 @@ def _peaks(measured: Measured) -> Iterator[Figure]:
             yield figure(f"memory-{where}", title, "", chart, TABLE, rows, measured.styles)
 
 
-def _peak_tables(measured: Measured, study: StudyReport) -> Iterator[TextTable]:
+def _peak_tables(measured: MeasuredPart, study: StudyReport) -> Iterator[TextTable]:
     places = measured.figures.axis.places
     rows = []
     for engine in measured.engines:
@@ -108,7 +108,7 @@ def own_servers(study: StudyReport) -> Section:
     return Section(OWN, tuple(sentences), tables=tuple(tables), folded=folded, why=why)
 
 
-def _pair_table(title: str, pairs: Sequence[tuple[Measured, OwnServer]], study: StudyReport) -> TextTable:
+def _pair_table(title: str, pairs: Sequence[tuple[MeasuredPart, OwnServer]], study: StudyReport) -> TextTable:
     rows = tuple(row for each, own in pairs for row in _pair_rows(each, own, study))
     headers = ("part", "engine", "at", "metric", "its own server", "identical server", "ratio", "p", "verdict")
     caption = (
@@ -126,7 +126,7 @@ def _compared(own: OwnServer) -> Iterator[MetricComparison]:
                 yield found
 
 
-def _pair_rows(measured: Measured, own: OwnServer, study: StudyReport) -> Iterator[tuple[str, ...]]:
+def _pair_rows(measured: MeasuredPart, own: OwnServer, study: StudyReport) -> Iterator[tuple[str, ...]]:
     for each in _compared(own):
         yield (
             of_part(measured, study),
@@ -141,7 +141,7 @@ def _pair_rows(measured: Measured, own: OwnServer, study: StudyReport) -> Iterat
         )
 
 
-def _sentence(measured: Measured, own: OwnServer, study: StudyReport) -> str:
+def _sentence(measured: MeasuredPart, own: OwnServer, study: StudyReport) -> str:
     parts = [f"{ratio_text(each.ratio)} at {each.stage}" for each in _compared(own) if each.column.key == DECIDING]
     if not parts:
         return ""

@@ -68,7 +68,7 @@ class Expected(Struct, frozen=True, forbid_unknown_fields=True):
         return next((each for each in self.kernels if any(part in model.lower() for part in each.models)), None)
 
 
-class Limit(Struct, frozen=True, forbid_unknown_fields=True):
+class BriefLimit(Struct, frozen=True, forbid_unknown_fields=True):
     """When a result is a success. `least` and `most` may be reached, `above` and `below` may not."""
 
     meaning: str
@@ -106,7 +106,7 @@ class Brief(Struct, frozen=True, forbid_unknown_fields=True):
     source: str
     dated: date
     expected: Expected
-    criteria: Mapping[str, Limit]
+    criteria: Mapping[str, BriefLimit]
 
 
 @cache

@@ -12,7 +12,7 @@ from analysis.compare.tables import ratio_text, verdict_text
 from analysis.console import TextTable
 from records.formatting import MISSING, format_interval, format_seconds, in_words, significant
 from records.view import Estimate, StageView
-from studies.report.contents import Measured, StudyReport
+from studies.report.contents import MeasuredPart, StudyReport
 from studies.report.expected import Expected, ExpectedEngine, brief
 from studies.report.machine import machine_of
 from studies.report.section import Section
@@ -26,7 +26,7 @@ class OneRequest:
     """The stages of one user alone, by the length of the answers: `short` for the time of a short request, `long` for
     tokens per second and speed-up."""
 
-    measured: Measured
+    measured: MeasuredPart
     short: str
     long: str
 
@@ -45,7 +45,7 @@ def ladder(study: StudyReport) -> Section:
     return Section("Against the baseline, measured and expected", tuple(sentences), tables=tuple(tables), why=why)
 
 
-def one_request(measured: Sequence[Measured]) -> OneRequest | None:
+def one_request(measured: Sequence[MeasuredPart]) -> OneRequest | None:
     """Of the part that is made for it, else of the one with a stage of one user that has the most engines."""
     for each in sorted(measured, key=lambda each: (each.scenario != SCENARIO, -len(each.styles))):
         stages = [stage for stage in _stages(each) if stage.label in each.comparison.stages]
@@ -59,7 +59,7 @@ def _tokens(stage: StageView) -> tuple[float, float]:
     return stage.value("output_tokens") or 0.0, stage.value("prompt_tokens") or 0.0
 
 
-def _stages(measured: Measured) -> Iterator[StageView]:
+def _stages(measured: MeasuredPart) -> Iterator[StageView]:
     """Those of one user alone."""
     for stage in measured.runs[0].stages:
         if stage.load == 1 and stage.load_unit == "users":

@@ -17,7 +17,7 @@ from analysis.stats.repeats import ratio_interval
 from engines.bench.document import BenchResult, Result
 from engines.bench.tables import middle_of, notes_of, sentence_of, tables_of
 from records.formatting import MISSING, column_unit, format_seconds, significant
-from studies.report.contents import Measured, StudyReport
+from studies.report.contents import MeasuredPart, StudyReport
 from studies.report.expected import ExpectedKernels, ExpectedPrefill, brief
 from studies.report.section import Section
 from studies.report.titles import of_model, titled
@@ -40,7 +40,7 @@ def lengths(study: StudyReport) -> Section:
     return Section("Prompt length and long context", tuple(sentences), tuple(figures), tuple(tables), why=why)
 
 
-def length_figures(measured: Measured) -> Iterator[Figure]:
+def length_figures(measured: MeasuredPart) -> Iterator[Figure]:
     for name, title in (("ttft", "TTFT p50"), ("tpot", "TPOT p50")):
         places = measured.figures.measured
         points = [(engine.label, place, engine.estimate(place.label, name, "p50")) for engine, place in places]
@@ -52,7 +52,7 @@ def length_figures(measured: Measured) -> Iterator[Figure]:
             yield figure(f"{name}-lengths", named, "One user alone.", chart, TABLE, rows, measured.styles)
 
 
-def _table(measured: Measured, study: StudyReport) -> TextTable:
+def _table(measured: MeasuredPart, study: StudyReport) -> TextTable:
     """Each length that an engine has, then the average over those that all have: of the lengths, not of requests."""
     published, places = _published(measured), measured.figures.axis.places
     common = [place for place in places if place.label in measured.comparison.stages]
@@ -129,7 +129,7 @@ def peak_of(engine: EngineRuns, stage: str, gauge: str) -> float | None:
     return max(peaks, default=None)
 
 
-def _published(measured: Measured) -> ExpectedPrefill | None:
+def _published(measured: MeasuredPart) -> ExpectedPrefill | None:
     """The brief's figures, beside the same engine at some of the same lengths."""
     published = brief().expected.prefill
     lengths_here = {place.at for place in measured.figures.axis.places}

@@ -17,7 +17,7 @@ from analysis.stats.repeats import ratio_interval
 from records.formatting import MISSING, PLAIN, significant
 from records.metrics import columns
 from records.view import Estimate
-from studies.report.contents import Measured, StudyReport
+from studies.report.contents import MeasuredPart, StudyReport
 from studies.report.expected import brief
 from studies.report.section import Section
 from studies.report.titles import of_model, titled
@@ -65,7 +65,7 @@ def scaling(study: StudyReport) -> Section:
     return Section("Scaling", tuple(sentences), tuple(figures), (table.without(only),))
 
 
-def efficiencies(measured: Measured, engine: EngineRuns) -> list[Point]:
+def efficiencies(measured: MeasuredPart, engine: EngineRuns) -> list[Point]:
     """X(N) / (N · X(1)) of an engine at each load that all its runs have; empty without one user alone."""
     places = {place.at: place for place in measured.figures.axis.places}
     alone = [] if 1.0 not in places else [view.value(DECIDING) for view in engine.at(places[1.0].label)]
@@ -81,7 +81,7 @@ def efficiencies(measured: Measured, engine: EngineRuns) -> list[Point]:
     return points
 
 
-def _figure(measured: Measured, points: list[Point], limit: float) -> Figure:
+def _figure(measured: MeasuredPart, points: list[Point], limit: float) -> Figure:
     rows = load_rows(points, PLAIN)
     line = [{"value": limit, "text": f"{limit:g}"}]
     chart = over_loads(rows, measured.styles, measured.figures.axis, line)
@@ -90,7 +90,7 @@ def _figure(measured: Measured, points: list[Point], limit: float) -> Figure:
     return figure("scaling", title, note, chart, TABLE, rows, measured.styles)
 
 
-def _row(measured: Measured, engine: EngineRuns, limit: float, study: StudyReport) -> tuple[str, ...]:
+def _row(measured: MeasuredPart, engine: EngineRuns, limit: float, study: StudyReport) -> tuple[str, ...]:
     points = efficiencies(measured, engine)
     kept: Place | None = None
     for _, place, estimate in points:

@@ -41,7 +41,7 @@ class PartBench:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingPart:
     """What was not measured, and why, in words."""
 
     what: str
@@ -58,7 +58,7 @@ class StudySource:
     price_source: str
     parts: tuple[PartRuns, ...]
     benches: tuple[PartBench, ...]
-    missing: tuple[Missing, ...]
+    missing: tuple[MissingPart, ...]
     facts: StudyFacts | None = None
     sittings: tuple[Sitting, ...] = ()
 
@@ -68,7 +68,7 @@ def read_source(study: StudyFolder, says: Callable[[str], None] = lambda _: None
     grid = study.grid
     parts: list[PartRuns] = []
     benches: list[PartBench] = []
-    missing = [Missing(each.what, each.why) for each in grid.not_measured]
+    missing = [MissingPart(each.what, each.why) for each in grid.not_measured]
     for part in grid.parts:
         for model in grid.models:
             done = [state for state in study.of(part.name, model.label) if state.outcome == "done"]
@@ -108,7 +108,7 @@ def _plan(grid: Grid) -> PlanSettings:
 
 def _runs(
     grid: Grid, part: str, title: str, model: str, places: Sequence[tuple[Cell, Path]]
-) -> tuple[PartRuns, list[Missing]]:
+) -> tuple[PartRuns, list[MissingPart]]:
     """A server names its model as it likes: what was asked for is the grid's."""
     runs: dict[str, list[RunSummary]] = {}
     unreadable = []
@@ -116,7 +116,7 @@ def _runs(
         try:
             (summary,) = summaries_of([str(path)], Path(), parse_objectives(grid.slo))
         except NotARun as error:
-            unreadable.append(Missing(cell.id, str(error)))
+            unreadable.append(MissingPart(cell.id, str(error)))
             continue
         named = replace(summary, label=cell.engine, model=model, repeat=cell.repeat)
         runs.setdefault(cell.engine, []).append(named)
@@ -158,7 +158,7 @@ def _joined(before: Result, after: Result) -> Result:
     )
 
 
-def _missing(cells: Sequence[CellState]) -> list[Missing]:
+def _missing(cells: Sequence[CellState]) -> list[MissingPart]:
     """Cells of one engine that lack for the same reason are one row; so is a reason for which a cell that is done lacks
     some of its stages."""
     groups: dict[tuple[str, str, str, str], list[Cell]] = {}
@@ -172,5 +172,5 @@ def _missing(cells: Sequence[CellState]) -> list[Missing]:
     for (engine, model, outcome, why), of_group in groups.items():
         parts = ", ".join(dict.fromkeys(cell.part for cell in of_group))
         words = {"left": "not reached", "in part": "measured in part"}.get(outcome, outcome)
-        rows.append(Missing(f"{engine} with {model}: {parts} ({counted(len(of_group), 'cell')}, {words})", why))
+        rows.append(MissingPart(f"{engine} with {model}: {parts} ({counted(len(of_group), 'cell')}, {words})", why))
     return rows

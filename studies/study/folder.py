@@ -34,7 +34,7 @@ SCHEMA = 1
 STUDY, SITTINGS, CELLS = "study.json", "sittings.jsonl", "cells.jsonl"
 RUNS, BENCH, LOGS = "runs", "bench", "logs"
 RUNNING, INTERRUPTED, LOCK = "running", "interrupted", "study.lock"
-Outcome = Literal["done", "skipped", "failed"]
+CellOutcome = Literal["done", "skipped", "failed"]
 
 
 class NotAStudy(UserMistake):
@@ -74,7 +74,7 @@ class CellRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     cell: str
-    outcome: Outcome
+    outcome: CellOutcome
     started_at: str
     seconds: float
     reason: str | None = None
@@ -89,7 +89,7 @@ class CellState(Struct, frozen=True):
     expected: float  # seconds that it takes, or would have
 
     @property
-    def outcome(self) -> Outcome | Literal["left"]:
+    def outcome(self) -> CellOutcome | Literal["left"]:
         return "left" if self.record is None else self.record.outcome
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from loadtests.harness.command.contenders import Contender
-from loadtests.harness.command.drive import Measured, run_against
+from loadtests.harness.command.drive import MeasuredRun, run_against
 from loadtests.harness.command.job import Job
 from loadtests.harness.command.progress import progress
 from loadtests.harness.command.rounds import Repeat
@@ -47,7 +47,7 @@ class LoadedEngine:
         limit: float | None,
         deadline: float,
         fresh: bool,
-    ) -> Measured:
+    ) -> MeasuredRun:
         """Run the job against the engine, which is loaded where it is not. Raises `OutOfTime`,
         `ServerFailed` and `RunFailed`.
 

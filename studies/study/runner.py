@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from loadtests.harness.command.drive import Measured, RunFailed
+from loadtests.harness.command.drive import MeasuredRun, RunFailed
 from loadtests.harness.command.job import Job, find_scenario
 from loadtests.harness.command.rounds import Repeat
 from loadtests.harness.command.server_process import ServerFailed
@@ -36,9 +36,9 @@ from studies.study.folder import (
     LOGS,
     RUNNING,
     RUNS,
+    CellOutcome,
     CellRecord,
     CellState,
-    Outcome,
     StudyFolder,
     append_line,
     load_study,
@@ -73,10 +73,10 @@ def jobs_of(grid: Grid) -> dict[str, Job]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CellEnd:
     """What came of a cell that was tried."""
 
-    outcome: Outcome
+    outcome: CellOutcome
     reason: str | None = None
 
 
@@ -154,7 +154,7 @@ class Runner:
         known = self._unloadable.get((cell.engine, cell.model))
         return known or self._lacking.why_not(self._grid.engine(cell.engine), self._grid.model(cell.model))
 
-    def _measured(self, cell: Cell, running: Path) -> Ended:
+    def _measured(self, cell: Cell, running: Path) -> CellEnd:
         """Raises `OutOfTime`."""
         part = self._grid.part(cell.part)
         engine, model = self._grid.engine(cell.engine), self._grid.model(cell.model)
@@ -165,7 +165,7 @@ class Runner:
                 running.parent.mkdir(parents=True)
                 log = self._folder / LOGS / f"{cell.id}.log"
                 bench_cell(engine, model, part, running, log, self._terminal, title, self._deadline)
-                return Ended("done")
+                return CellEnd("done")
             repeat = Repeat(cell.repeat, cell.prompt_set(self._grid.seed))
             job = self._jobs[part.name]
             run = self._loaded.measure(
@@ -177,23 +177,23 @@ class Runner:
         except ServerFailed as failure:
             reason = str(failure).partition("\n")[0]
             self._unloadable[cell.engine, cell.model] = f"it could not be loaded: {reason}"
-            return Ended("failed", f"it could not be loaded: {failure}")
+            return CellEnd("failed", f"it could not be loaded: {failure}")
         except (RunFailed, BenchFailed, UserMistake) as failure:
             if time.monotonic() >= self._deadline:
                 raise OutOfTime from None
-            return Ended("failed", str(failure))
+            return CellEnd("failed", str(failure))
 
-    def _judged(self, run: Measured, part: StudyPart) -> Ended:
+    def _judged(self, run: MeasuredRun, part: StudyPart) -> CellEnd:
         if run.complete:
-            return Ended("done")
+            return CellEnd("done")
         if not run.overdue:
-            return Ended("failed", f"the run did not come to its end; its output: {run.folder.name}/locust.log")
+            return CellEnd("failed", f"the run did not come to its end; its output: {run.folder.name}/locust.log")
         if time.monotonic() >= self._deadline:
             raise OutOfTime
         limit = f"{part.limit:g} s, the limit of this part"
         if not any(request.outcome == "ok" for request in read_requests(run.folder)):
-            return Ended("failed", f"no request was answered within {limit}.")
-        return Ended("done", f"ended after {limit}: what it had not reached is missing.")
+            return CellEnd("failed", f"no request was answered within {limit}.")
+        return CellEnd("done", f"ended after {limit}: what it had not reached is missing.")
 
     def _title(self, cell: Cell) -> str:
         """`12 of 135, 34 min left`"""

@@ -19,7 +19,7 @@ from loadtests.harness.client.answer import Answer, Moment, digest
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.connection import Connection, Read
 from loadtests.harness.client.kernel_stamps import kernel_stamp, kernel_stamps
-from loadtests.harness.client.outcome import EXHAUSTION, Ended, Ending, outcome_of
+from loadtests.harness.client.outcome import EXHAUSTION, Ending, ExchangeEnd, outcome_of
 from loadtests.harness.client.read_batcher import UNHURRIED_NS, ReadBatcher, read_batcher
 from loadtests.harness.client.response import Response
 from records.request import Outcome, RequestRecord
@@ -279,7 +279,7 @@ class Exchange:
         answer, response = self._answer, self._response
         if self._ending == "complete":
             self._read_remaining()
-        ending = Ended(self._ending, self._detail, self._streamed, self._is_stream, bytes(self._body))
+        ending = ExchangeEnd(self._ending, self._detail, self._streamed, self._is_stream, bytes(self._body))
         record.outcome, record.detail = outcome_of(ending, self._response, self._answer)
         offset = self._offset.narrowed(WallOffset.read())
         kernel = offset is not None and self._all_kernel_stamped

@@ -19,7 +19,7 @@ EXHAUSTION = {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, er
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ExchangeEnd:
     """What the exchange saw. `body` is that of an answer that is no event stream."""
 
     ending: Ending | None
@@ -29,7 +29,7 @@ class Ended:
     body: bytes
 
 
-def outcome_of(ended: Ended, response: Response, answer: Answer) -> tuple[Outcome, str | None]:
+def outcome_of(ended: ExchangeEnd, response: Response, answer: Answer) -> tuple[Outcome, str | None]:
     """The outcome, and the sentence that goes with it."""
     if response.status is not None and response.status != 200:
         refused = response.status in {429, 503}

@@ -43,13 +43,13 @@ class RunFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRun:
     folder: Path
     complete: bool  # Locust ended by itself
     overdue: bool = False  # it was ended because its time was over
 
 
-def measure(job: Job, one: Contender, repeat: Repeat, port: int | None, terminal: Terminal) -> Measured:
+def measure(job: Job, one: Contender, repeat: Repeat, port: int | None, terminal: Terminal) -> MeasuredRun:
     """Run the job against a contender, whose engine is served for as long, at `port`.
 
     Raises `ServerFailed`, `RunFailed` and `UserMistake`.
@@ -95,7 +95,7 @@ def run_against(
     variables: Mapping[str, str],
     title: str = "",
     ends: float = math.inf,
-) -> Measured:
+) -> MeasuredRun:
     """Run the job against the server at `url`, which is up. Where it still runs at the instant `ends`, of the monotonic
     clock, it is ended: what it has recorded by then is kept.
 
@@ -143,7 +143,7 @@ def run_against(
         ending = _error(log) if process.returncode == 2 else f"Locust {_ending(process.returncode)}"
         sentence = f"{label}: {ending.rstrip('.')}; the records until then are kept. Its output: {log}"
         terminal.say(sentence, style="red")
-    return Measured(folder, complete, overdue)
+    return MeasuredRun(folder, complete, overdue)
 
 
 def start_locust(

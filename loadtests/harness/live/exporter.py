@@ -18,7 +18,7 @@ from gevent.pywsgi import WSGIServer
 from loadtests.harness.event_loop import yield_to_io
 from loadtests.harness.live.counts import PHASES
 from loadtests.harness.live.live_run import LiveRun
-from loadtests.harness.live.prometheus import CONTENT_TYPE, Now, Place, RunLabels, families
+from loadtests.harness.live.prometheus import CONTENT_TYPE, Now, RunLabels, StagePhase, families
 from loadtests.harness.live.stage_counts import StageCounts
 from records.slo import RunObjectives
 from records.view import keys_of
@@ -62,9 +62,9 @@ class Exporter:
             stage.index: keys[stage.index].label if stage.index < MOST_STAGES else OTHER_STAGES for stage in begun
         }
         # A stage counts from 0 on: of a series that begins with more, Prometheus would not see the first requests.
-        counts = {Place(label, phase): StageCounts() for label in labels.values() for phase in PHASES}
+        counts = {StagePhase(label, phase): StageCounts() for label in labels.values() for phase in PHASES}
         for index, phase in sorted(live.keys):
-            place = Place(labels.get(index, OTHER_STAGES), phase)
+            place = StagePhase(labels.get(index, OTHER_STAGES), phase)
             counts.setdefault(place, StageCounts()).add(live.counts((index, phase)))
         now = Now(
             labels[begun[-1].index] if begun else "",

@@ -33,7 +33,7 @@ COST = 0.02  # share of the time that the views of a run of many stages may take
 RECENT = 10  # samples, so seconds, over which the offered rate is taken
 
 
-class Work:
+class WorkTimer:
     """How long something takes that lets the event loop go on now and then; the `seconds` are its own alone."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class LiveRun:
 
     def _run(self) -> None:
         while True:
-            work = Work()
+            work = WorkTimer()
             self._samples.append((time.monotonic(), sum(process.scheduled for process in self._processes())))
             self.publish(work.pause)
             work.pause()

@@ -19,7 +19,7 @@ UNITS = {"s": "_seconds", "tokens/s": "_tokens_per_second"}
 Labels = Mapping[str, str]
 
 
-class Place(NamedTuple):
+class StagePhase(NamedTuple):
     """Where a request was counted. `window`: it was scheduled in the steady window, as the requests of a report."""
 
     stage: str
@@ -55,7 +55,7 @@ def name_of(declared: Metric | Quantity) -> str:
 
 
 def families(
-    facts: RunLabels, now: Now, counts: Mapping[Place, StageCounts], scales: Scales, views: Sequence[StageView]
+    facts: RunLabels, now: Now, counts: Mapping[StagePhase, StageCounts], scales: Scales, views: Sequence[StageView]
 ) -> Iterator[str]:
     yield from _gauges(facts, now)
     yield from _of_views(facts, views)
@@ -104,7 +104,7 @@ def _of_views(facts: RunLabels, views: Sequence[StageView]) -> Iterator[str]:
         yield _family(f"stage_{name_of(metric)}", "gauge", about, percentiles)
 
 
-def _counters(facts: RunLabels, counts: Mapping[Place, StageCounts]) -> Iterator[str]:
+def _counters(facts: RunLabels, counts: Mapping[StagePhase, StageCounts]) -> Iterator[str]:
     for quantity in TOTALS:
         samples = [
             ({**facts.common, **place._asdict(), **labels}, float(value))
@@ -132,7 +132,9 @@ def _family(name: str, kind: str, about: str, samples: Sequence[tuple[Labels, fl
     return "".join(lines) if samples else ""
 
 
-def _histogram(common: Labels, metric: Metric, counts: Mapping[Place, StageCounts], scales: Scales) -> Iterator[str]:
+def _histogram(
+    common: Labels, metric: Metric, counts: Mapping[StagePhase, StageCounts], scales: Scales
+) -> Iterator[str]:
     """A stage at a time, so that nothing else waits for long."""
     name, key = name_of(metric), metric.name
     beyond = " Failed requests count as infinite." if metric.population == "attempted" else ""

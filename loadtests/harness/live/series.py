@@ -23,7 +23,7 @@ Total = tuple[Sketch, int]  # TTFT, and output tokens
 
 
 @dataclass(slots=True)
-class Series:
+class LiveSeries:
     """Of one run. A point is its second, TTFT p50 and p99 in seconds, and output tokens per second; `None` where no
     request ended, or the percentile is that of a failed one."""
 

@@ -23,7 +23,7 @@ UNDECIDED: Nanoseconds = 2**62  # start of an open stage that waits for the proc
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class StageProgress:
     """What processes know of the current stage. Sums over processes, but for `known`, `last_scheduled`, and
     `ready` and `played`, which are true when they are for all.
 
@@ -42,9 +42,9 @@ class Progress:
     played: bool = False  # all that a trace has, so that nothing more will be scheduled
 
 
-def together(reports: Sequence[Progress]) -> Progress:
+def together(reports: Sequence[StageProgress]) -> StageProgress:
     """Several processes' reports on one stage."""
-    return Progress(
+    return StageProgress(
         stage=min((report.stage for report in reports), default=-1),
         known=min((report.known for report in reports), default=0),
         users=sum(report.users for report in reports),
@@ -99,7 +99,7 @@ class StageControl:
         """The stages whose start is known."""
         return tuple(stage for stage in self.stages if stage.start != UNDECIDED)
 
-    def update(self, now: Nanoseconds, progress: Progress) -> bool:
+    def update(self, now: Nanoseconds, progress: StageProgress) -> bool:
         """Cross the next boundary if its time has come. Returns whether anything changed."""
         stage = self.stages[-1]
         if self.over or progress.stage != stage.index:
@@ -159,7 +159,7 @@ class StageControl:
             self.stages[-1] = replace(stage, end=max(now, stage.steady_end or stage.steady_start or stage.start))
 
 
-def _end_warm_up(stage: Stage, now: Nanoseconds, progress: Progress) -> Stage:
+def _end_warm_up(stage: Stage, now: Nanoseconds, progress: StageProgress) -> Stage:
     plan, load = stage.plan.warm_up, stage.plan.load
     elapsed = now - stage.start
     if isinstance(load, Rate) and plan.unit == "seconds":
@@ -174,7 +174,7 @@ def _end_warm_up(stage: Stage, now: Nanoseconds, progress: Progress) -> Stage:
     return replace(stage, steady_start=now, unserved_users=max(0, unserved))
 
 
-def _end_window(stage: Stage, start: Nanoseconds, now: Nanoseconds, progress: Progress) -> Stage:
+def _end_window(stage: Stage, start: Nanoseconds, now: Nanoseconds, progress: StageProgress) -> Stage:
     plan = stage.plan.window
     if plan.unit == "seconds":
         end = start + round(plan.amount * SECOND)
@@ -186,7 +186,7 @@ def _end_window(stage: Stage, start: Nanoseconds, now: Nanoseconds, progress: Pr
     return stage
 
 
-def _end_hold(stage: Stage, steady_end: Nanoseconds, now: Nanoseconds, progress: Progress) -> Stage:
+def _end_hold(stage: Stage, steady_end: Nanoseconds, now: Nanoseconds, progress: StageProgress) -> Stage:
     if progress.known == steady_end and progress.outstanding == 0:
         return replace(stage, end=now)
     if now >= steady_end + stage.plan.bound * SECOND:

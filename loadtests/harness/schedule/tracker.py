@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from loadtests.harness.schedule.control import Progress
+from loadtests.harness.schedule.control import StageProgress
 from loadtests.harness.schedule.search.slices import ProcessSlices
 from records.load import Rate
 from records.request import RequestRecord
@@ -94,12 +94,12 @@ class StageTracker:
             return stage.plan.window.unit == "requests"
         return True
 
-    def progress(self) -> Progress:
+    def progress(self) -> StageProgress:
         stage = self.stage
         if stage is None:
-            return Progress(-1, 0)
+            return StageProgress(-1, 0)
         start, end = stage.steady_start, stage.steady_end
-        return Progress(
+        return StageProgress(
             stage=stage.index,
             known=end or start or 0,
             users=len(self._users),

@@ -11,7 +11,7 @@ import msgspec
 from gevent.event import Event
 from locust.runners import MasterRunner, Runner
 
-from loadtests.harness.schedule.control import Progress, StageControl, no_other, together
+from loadtests.harness.schedule.control import StageControl, StageProgress, no_other, together
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
 from loadtests.harness.schedule.tracker import StageTracker
 from records.search import SearchRecord
@@ -49,7 +49,7 @@ class Conductor:
         self._start = start
         self._tracker = tracker
         self._on_change = on_change
-        self._reports: dict[str, Progress] = {}
+        self._reports: dict[str, StageProgress] = {}
         self._prober = Prober(search) if search is not None else None
         self._tell()
         self._greenlet = gevent.spawn(self._run)
@@ -69,7 +69,7 @@ class Conductor:
         self._wake.set()
 
     def take_report(self, worker: str, report: Mapping[str, Any]) -> None:
-        self._reports[worker] = Progress(**report["progress"])
+        self._reports[worker] = StageProgress(**report["progress"])
         self.workers_send = self.workers_send or report["sending"]
         if self._prober is not None and report["slices"] is not None:
             self._prober.take(worker, report["slices"])
@@ -98,7 +98,7 @@ class Conductor:
             self._wake.wait(left)
             self._wake.clear()
 
-    def _follow_search(self, prober: Prober, now: Nanoseconds, progress: Progress) -> None:
+    def _follow_search(self, prober: Prober, now: Nanoseconds, progress: StageProgress) -> None:
         """End the probe if the search has decided it, and plan the next."""
         if self._tracker is not None and self._tracker.slices is not None:
             changes = self._tracker.slices.changes()
@@ -114,13 +114,13 @@ class Conductor:
         self.control.end_window(now)
         self._tell()
 
-    def _progress(self) -> Progress:
+    def _progress(self) -> StageProgress:
         if self._tracker is not None:
             return self._tracker.progress()
         assert isinstance(self._runner, MasterRunner)
         clients = self._runner.clients
         workers = [client.id for client in (*clients.ready, *clients.spawning, *clients.running)]
-        return together([self._reports.get(worker, Progress(-1, 0)) for worker in workers])
+        return together([self._reports.get(worker, StageProgress(-1, 0)) for worker in workers])
 
     def _tell(self) -> None:
         stage = self.stage

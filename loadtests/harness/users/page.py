@@ -16,7 +16,7 @@ from locust.env import Environment
 from locust.runners import STATE_INIT
 
 from loadtests.harness.live.cells import cell, findings_text, phase_of
-from loadtests.harness.live.series import EVERY, Series
+from loadtests.harness.live.series import EVERY, LiveSeries
 from loadtests.harness.users.events import current_run
 from loadtests.harness.users.failures import forget, last_failure
 from loadtests.harness.users.judging import Judge
@@ -30,14 +30,14 @@ SCRIPT = "enginebench/page.js"
 SERIES = "enginebench/series"
 
 
-class Shown:
+class ShownRun:
     """The run that is on, or was on last."""
 
     def __init__(self, run: RunProcess) -> None:
         assert run.live is not None
         self.run, self.live = run, run.live
         self.judge = Judge(run.folder)
-        self.series = Series(run.live)
+        self.series = LiveSeries(run.live)
         self._greenlet = gevent.spawn(self._sample)
 
     def rows(self) -> list[dict[str, str]]:
@@ -70,7 +70,7 @@ class Shown:
             gevent.sleep(EVERY)
 
 
-_shown: Shown | None = None
+_shown: ShownRun | None = None
 
 
 @events.init.add_listener
@@ -146,7 +146,7 @@ def _show(environment: Environment, **_: Any) -> None:
         return
     if _shown is not None:
         _shown.close()
-    _shown = Shown(run)
+    _shown = ShownRun(run)
 
 
 @events.quit.add_listener

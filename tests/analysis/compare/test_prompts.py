@@ -12,7 +12,7 @@ import pytest
 from analysis.compare.comparison import compare
 from analysis.compare.headline import headline
 from analysis.compare.prompts import SameAnswers, same_answers
-from analysis.data.answers import Difference
+from analysis.data.answers import AnswerDifference
 from analysis.data.load import load_run
 from analysis.summary.run_summary import RunSummary, summarise
 from records.files import read_requests
@@ -58,7 +58,7 @@ def test_where_two_engines_part(tmp_path: Path) -> None:
         runs.append(summarise(load_run(write_run(tmp_path / label, meta, records))))
     base, engine = runs
     found = same_answers([engine], [base], base.stages[0].label)
-    assert found.difference == Difference("character", 6, 6, None)
+    assert found.difference == AnswerDifference("character", 6, 6, None)
     assert found.sentence("base") == (
         "engine and base give different answers to 1 of 2 prompts; they differ from character 6 on (median), the first "
         "from character 6 on."

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from loadtests.harness.live.counts import LiveCounts
 from loadtests.harness.live.document import read_live
 from loadtests.harness.live.live_run import LiveRun
-from loadtests.harness.live.prometheus import Now, Place, RunLabels, exported, families, name_of
+from loadtests.harness.live.prometheus import Now, RunLabels, StagePhase, exported, families, name_of
 from loadtests.harness.live.scales import Scales, edges_around
 from loadtests.harness.live.view import view_of
 from loadtests.harness.live.windows import SETTLED
@@ -184,9 +184,14 @@ def page(counts: LiveCounts, objectives: RunObjectives = OBJECTIVES, **changes: 
     facts = RunLabels("http://x", {"run": "r1", "scenario": "s", "engine": 'a"b\\', "model": "m"}, 1e9, objectives)
     values: dict[str, float | None] = {"users": 5, "in_flight": counts.in_flight, "recent_offered_rate": None}
     now = Now("5 users", {"stage_index": 0} | values | changes)
-    stages = {Place("5 users", "window"): counts.stages[0, "window"]}
+    stages = {StagePhase("5 users", "window"): counts.stages[0, "window"]}
     view = view_of(
-        STAGE, StageKey(0, "5 users"), stages[Place("5 users", "window")], Scales(objectives), META, SECOND + SETTLED
+        STAGE,
+        StageKey(0, "5 users"),
+        stages[StagePhase("5 users", "window")],
+        Scales(objectives),
+        META,
+        SECOND + SETTLED,
     )
     text = "".join(families(facts, now, stages, Scales(objectives), [view]))
     return {

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from loadtests.harness.schedule.control import LEAD, Progress, StageControl, together
+from loadtests.harness.schedule.control import LEAD, StageControl, StageProgress, together
 from records.load import TRACE, Rate, Users
 from records.stage import SECOND, Extent, Stage, StagePlan
 
 S = SECOND
 TIMED = StagePlan(Users(4), Extent(2.0), Extent(8.0), bound=20.0)
 COUNTED = StagePlan(Users(4), Extent(10, "requests"), Extent(100, "requests"), bound=20.0)
-ALL_SERVED = Progress(stage=0, known=0, users=4, served=4, answered=10)
+ALL_SERVED = StageProgress(stage=0, known=0, users=4, served=4, answered=10)
 
 
 def begun(*plan: StagePlan) -> StageControl:
@@ -91,22 +91,22 @@ OPEN = StagePlan(Rate(8.0), Extent(2.0), Extent(8.0), bound=20.0)
 def test_an_open_stage_begins_at_an_instant_known_ahead_once_all_processes_are_ready() -> None:
     control = begun(OPEN, OPEN)
     assert (control.begun, control.next_boundary()) == ((), None)
-    assert not control.update(9 * S, Progress(stage=0, known=0))
-    assert control.update(10 * S, Progress(stage=0, known=0, ready=True))
+    assert not control.update(9 * S, StageProgress(stage=0, known=0))
+    assert control.update(10 * S, StageProgress(stage=0, known=0, ready=True))
     start = 10 * S + LEAD
     assert control.begun == (Stage(0, OPEN, start),)
-    assert not control.update(start + 2 * S - 1, Progress(stage=0, known=0, ready=True))
+    assert not control.update(start + 2 * S - 1, StageProgress(stage=0, known=0, ready=True))
     late = start + 2 * S + 7_000_000  # the control looks a little later
-    assert control.update(late, Progress(stage=0, known=0, ready=True))
+    assert control.update(late, StageProgress(stage=0, known=0, ready=True))
     assert control.stages[0].steady_start == start + 2 * S, "without users to be served, and to the nanosecond"
-    assert control.update(start + 11 * S, Progress(stage=0, known=start + 2 * S, ready=True))
+    assert control.update(start + 11 * S, StageProgress(stage=0, known=start + 2 * S, ready=True))
     assert control.stages[0].steady_end == start + 10 * S
-    assert control.update(start + 12 * S, Progress(stage=0, known=start + 10 * S, ready=True))
+    assert control.update(start + 12 * S, StageProgress(stage=0, known=start + 10 * S, ready=True))
     assert control.stages[0].end == control.stages[1].start == start + 12 * S + LEAD, "arrivals go on until the next"
 
 
 def test_processes_are_ready_when_each_of_them_is() -> None:
-    one, other = Progress(stage=0, known=0, ready=True), Progress(stage=0, known=0)
+    one, other = StageProgress(stage=0, known=0, ready=True), StageProgress(stage=0, known=0)
     assert together([one, one]).ready
     assert not together([one, other]).ready
     assert not together([]).ready
@@ -122,7 +122,7 @@ def test_processes_are_ready_when_each_of_them_is() -> None:
 def test_an_open_run_can_be_stopped_before_it_has_begun(at: int | None, ends: list[int]) -> None:
     control = begun(OPEN)
     if at is not None:
-        control.update(at, Progress(stage=0, known=0, ready=True))
+        control.update(at, StageProgress(stage=0, known=0, ready=True))
     control.stop(1 * S + 1)
     assert control.over
     assert [stage.end for stage in control.begun] == ends
@@ -130,9 +130,9 @@ def test_an_open_run_can_be_stopped_before_it_has_begun(at: int | None, ends: li
 
 def test_a_stage_that_was_announced_and_never_began_leaves_no_trace() -> None:
     control = begun(OPEN, OPEN)
-    control.update(0, Progress(stage=0, known=0, ready=True))
+    control.update(0, StageProgress(stage=0, known=0, ready=True))
     for now, known in ((LEAD + 2 * S, 0), (LEAD + 10 * S, LEAD + 2 * S), (LEAD + 11 * S, LEAD + 10 * S)):
-        control.update(now, Progress(stage=0, known=known, ready=True))
+        control.update(now, StageProgress(stage=0, known=known, ready=True))
     assert len(control.stages) == 2
     control.stop(LEAD + 11 * S + 5)
     assert [stage.end for stage in control.begun] == [LEAD + 11 * S + 5]
@@ -172,10 +172,10 @@ def test_a_window_in_requests_ends_right_after_the_last_of_them_was_scheduled() 
 def test_a_stage_of_recorded_sessions_lasts_until_all_was_played_in_every_process() -> None:
     """Not until so many requests were scheduled: retries come on top, and a lost process sends none of its share."""
     control = begun(StagePlan(Rate(1.0, TRACE), Extent(0.0), Extent(6, "requests"), bound=20.0))
-    control.update(S, Progress(stage=0, known=0, ready=True))
+    control.update(S, StageProgress(stage=0, known=0, ready=True))
     start = S + LEAD
-    assert control.update(start, Progress(stage=0, known=0, ready=True))
-    on = Progress(stage=0, known=start, scheduled=9, last_scheduled=8 * S)
+    assert control.update(start, StageProgress(stage=0, known=0, ready=True))
+    on = StageProgress(stage=0, known=start, scheduled=9, last_scheduled=8 * S)
     assert not control.update(9 * S, on)
     assert not control.update(9 * S, together([replace(on, played=True), on]))
     assert control.update(9 * S, together([replace(on, played=True), replace(on, played=True, last_scheduled=7 * S)]))
@@ -250,16 +250,16 @@ def test_the_next_boundary(control: StageControl, at: int | None) -> None:
     [
         pytest.param([], {"stage": -1}, id="no process yet"),
         pytest.param(
-            [Progress(1, 5, 2, 2, 30, 20, 1, 900), Progress(1, 5, 3, 1, 10, 15, 2, 700)],
+            [StageProgress(1, 5, 2, 2, 30, 20, 1, 900), StageProgress(1, 5, 3, 1, 10, 15, 2, 700)],
             {"stage": 1, "known": 5, "users": 5, "served": 3, "answered": 40, "scheduled": 35, "outstanding": 3,
              "last_scheduled": 900},
             id="sums, and the latest request",
         ),
         pytest.param(
-            [Progress(1, 5, 2), Progress(0, 9, 3)], {"stage": 0, "known": 5, "users": 5},
+            [StageProgress(1, 5, 2), StageProgress(0, 9, 3)], {"stage": 0, "known": 5, "users": 5},
             id="as far as the one that lags behind has got",
         ),
     ],
 )  # fmt: skip
-def test_reports_of_several_processes_are_added_up(reports: list[Progress], expected: dict[str, Any]) -> None:
-    assert together(reports) == Progress(**{"stage": 0, "known": 0} | expected)
+def test_reports_of_several_processes_are_added_up(reports: list[StageProgress], expected: dict[str, Any]) -> None:
+    assert together(reports) == StageProgress(**{"stage": 0, "known": 0} | expected)

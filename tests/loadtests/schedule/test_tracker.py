@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from loadtests.harness.schedule import tracker as module
-from loadtests.harness.schedule.control import Progress
+from loadtests.harness.schedule.control import StageProgress
 from loadtests.harness.schedule.tracker import StageTracker
 from records.load import Users
 from records.stage import Extent, Stage, StagePlan
@@ -23,7 +23,7 @@ def tracker_in(stage: Stage) -> StageTracker:
 
 def test_before_the_first_stage_there_is_nothing_to_report() -> None:
     tracker = StageTracker()
-    assert tracker.progress() == Progress(-1, 0)
+    assert tracker.progress() == StageProgress(-1, 0)
     assert not tracker.waits_for_requests
 
 
@@ -36,9 +36,9 @@ def test_users_are_served_by_their_first_answer_of_the_stage() -> None:
     tracker.request_ended(1, user=1)
     tracker.request_scheduled(3, 20)
     tracker.request_ended(3, user=1)
-    assert tracker.progress() == Progress(0, 0, users=2, served=1, answered=2)
+    assert tracker.progress() == StageProgress(0, 0, users=2, served=1, answered=2)
     tracker.enter(replace(STAGE, index=1))
-    assert tracker.progress() == Progress(1, 0, users=2, served=0, answered=0), "every stage serves them anew"
+    assert tracker.progress() == StageProgress(1, 0, users=2, served=0, answered=0), "every stage serves them anew"
 
 
 def test_a_user_that_left_is_neither_there_nor_served() -> None:
@@ -47,7 +47,7 @@ def test_a_user_that_left_is_neither_there_nor_served() -> None:
     tracker.request_scheduled(1, 10)
     tracker.user_stopped(1)
     tracker.request_ended(1, user=1)
-    assert tracker.progress() == Progress(0, 0, users=0, served=0, answered=1)
+    assert tracker.progress() == StageProgress(0, 0, users=0, served=0, answered=1)
 
 
 def test_the_window_counts_what_is_scheduled_in_it_also_before_the_news_of_it_came() -> None:

@@ -13,7 +13,7 @@ import pytest
 from analysis.summary.loading import summaries_of
 from loadtests.harness.live.counts import LiveCounts
 from loadtests.harness.live.scales import Scales
-from loadtests.harness.live.series import BACK, MOST, Series
+from loadtests.harness.live.series import BACK, MOST, LiveSeries
 from loadtests.harness.run.host import free_port
 from loadtests.harness.users.judging import Judge, read_answers
 from records.rules import overall
@@ -53,7 +53,7 @@ class Live:
 
 def test_a_point_is_of_the_requests_that_ended_in_the_last_seconds() -> None:
     live = Live()
-    series = Series(live)  # type: ignore[arg-type]
+    series = LiveSeries(live)  # type: ignore[arg-type]
     series.sample(0.0)
     for second in range(1, 6):
         live.ended(second, 0.1)
@@ -70,7 +70,7 @@ def test_a_point_is_of_the_requests_that_ended_in_the_last_seconds() -> None:
 
 def test_a_percentile_among_failed_requests_and_a_time_without_answers_are_gaps() -> None:
     live = Live()
-    series = Series(live)  # type: ignore[arg-type]
+    series = LiveSeries(live)  # type: ignore[arg-type]
     series.sample(0.0)
     series.sample(2.0)
     assert series.points[-1] == (2.0, None, None, 0.0)
@@ -82,7 +82,7 @@ def test_a_percentile_among_failed_requests_and_a_time_without_answers_are_gaps(
 
 
 def test_the_charts_have_the_loads_and_the_limit_and_not_too_many_points() -> None:
-    series = Series(Live())  # type: ignore[arg-type]
+    series = LiveSeries(Live())  # type: ignore[arg-type]
     for second in range(3 * MOST):
         series.sample(float(second))
     document = json.loads(json.dumps(series.document()))
