@@ -88,7 +88,7 @@ def recover(
 
     `None` where fewer than 20 tell what the band is, or more than 5 % of them failed.
     """
-    ttft = expression(attempted(Field("ttft_user")))  # none of those that say nothing of the server
+    ttft = expression(attempted(Field("ttft_user")))  # null where it was cut off or unsent
     rows = requests.select("t_sched", "t_first", "t_end", ttft=ttft).drop_nulls("ttft")
     usual = np.sort(rows.filter(pl.col("t_end") < before)["ttft"].to_numpy())
     if len(usual) < IN_A_ROW:

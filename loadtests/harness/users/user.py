@@ -139,6 +139,7 @@ class ModelUser(User):
             gevent.sleep(early / SECOND)
         if self._run.over:  # during a think time
             raise StopUser
+        # Latency counts from when the user was free, however late this one is sent: there is no coordinated omission.
         run, stage, t_sched = self._run, self._run.stage, self._free_at
         if stage.plan is not self._asked_for and stage.plan.asks != self._asked_for.asks:
             self._ahead = None  # the new stage asks for something else
