@@ -13,6 +13,7 @@ import math
 import msgspec
 
 TOP = 5  # likeliest tokens of each position that are compared too
+NO_WEIGHTS = "random weights predict nothing"
 MOST_DIFFERENCE = 1e-5  # what the project brief allows in float32
 TEXT = (
     "The lighthouse stood at the end of a long pier, and every evening its keeper climbed ninety-two steps to "

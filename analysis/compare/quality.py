@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from analysis.console import TextTable
 from records.formatting import MISSING
 from records.quality import MOST_DIFFERENCE, QualityAgainst
 
 FLOAT32 = "float32"
+QUALITY = "quality"  # the metric of its rows
 TITLE = "Quality on a fixed text"
 
 
@@ -35,3 +37,10 @@ def table_of_quality(engines: Sequence[QualityAgainst]) -> TextTable:
     headers = ("engine", "format", "perplexity", "over the baseline", "largest difference", "because")
     table = TextTable(TITLE, headers, rows, (0, 1, 5), caption)
     return table.without([] if any(one.why for one in engines) else ["because"])
+
+
+def quality_rows(each: QualityAgainst) -> Iterator[dict[str, Any]]:
+    """Rows of the tidy frame."""
+    values = {"perplexity": each.perplexity, "perplexity over the baseline": each.perplexity_over}
+    for statistic, value in (values | {"largest log-probability difference": each.difference}).items():
+        yield {"label": each.engine, "metric": QUALITY, "statistic": statistic, "value": value, "why": each.why}

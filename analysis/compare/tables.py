@@ -12,7 +12,7 @@ from analysis.compare.capacity import CapacityComparison
 from analysis.compare.comparison import Comparison, ServedLoad
 from analysis.compare.engine_runs import DECIDING
 from analysis.compare.metric_comparison import MetricComparison
-from analysis.compare.quality import table_of_quality
+from analysis.compare.quality import quality_rows, table_of_quality
 from analysis.console import TextTable
 from analysis.stats.differences import Spread
 from analysis.stats.repeats import REPEATS
@@ -29,7 +29,6 @@ from records.formatting import (
     significant,
 )
 from records.metrics import Column
-from records.quality import QualityAgainst
 from records.rules import SIGNIFICANCE
 from records.view import Estimate
 
@@ -242,14 +241,8 @@ def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
     if len(comparison.engines) > 1:
         rows.append({"label": comparison.winner, "metric": "winner", "statistic": "better", "why": comparison.why})
         rows.append({"metric": "criteria", "why": criteria(comparison)})
-    rows += [row for each in comparison.quality for row in _quality_rows(each)]
+    rows += [row for each in comparison.quality for row in quality_rows(each)]
     return rows + [{"label": finding.label} | finding_row(finding) for finding in comparison.findings]
-
-
-def _quality_rows(each: QualityAgainst) -> Iterator[dict[str, Any]]:
-    values = {"perplexity": each.perplexity, "perplexity over the baseline": each.perplexity_over}
-    for statistic, value in (values | {"largest log-probability difference": each.difference}).items():
-        yield {"label": each.engine, "metric": "quality", "statistic": statistic, "value": value, "why": each.why}
 
 
 def _rows_of(comparison: Comparison, each: MetricComparison) -> Iterator[dict[str, Any]]:

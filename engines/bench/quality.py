@@ -6,14 +6,14 @@ from engines.contract.base import EngineInfo, GenerateRequest, Model, TokenLogpr
 from engines.contract.errors import EngineError
 from engines.process.child import ChildEngine
 from engines.text.detokenize import tokenizer_of
-from records.quality import TEXT, TOP, Quality
+from records.quality import NO_WEIGHTS, TEXT, TOP, Quality
 
 
 async def quality_of(engine: ChildEngine, info: EngineInfo, model: Model | None) -> Quality:
     if model is None:
         return Quality(why="it has no model")
     if model.random_weights:
-        return Quality(dtype=info.dtype, why="random weights predict nothing")
+        return Quality(dtype=info.dtype, why=NO_WEIGHTS)
     if "forced" not in info.features:
         return Quality(dtype=info.dtype, why=f"{info.name} gives no log-probabilities of given tokens")
     ids = tuple(tokenizer_of(model.folder).encode(TEXT).ids)[: info.context_length - 1]

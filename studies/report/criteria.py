@@ -12,17 +12,21 @@ from typing import Literal
 
 from analysis.compare.engine_runs import DECIDING, EngineRuns
 from analysis.compare.metric_comparison import MetricComparison
+from analysis.compare.quality import FLOAT32
 from analysis.compare.tables import ratio_text
 from analysis.console import TextTable
 from analysis.stats.differences import spread
 from analysis.stats.repeats import REPEATS
 from records.formatting import format_count, format_ratio, format_share, in_words, significant
+from records.quality import QualityAgainst
 from records.view import Estimate
 from studies.report.contents import MeasuredPart, StudyReport
 from studies.report.expected import BriefLimit, brief
 from studies.report.ladder import OneRequest, one_request
 from studies.report.lengths import peak_of
+from studies.report.machine import distinct
 from studies.report.over_loads import efficiencies
+from studies.report.quality import NOT_ASKED, ModelQuality, qualities_of
 from studies.report.section import Section
 
 CriterionAnswer = Literal["met", "missed", "not measurable here"]
@@ -30,6 +34,7 @@ MET: CriterionAnswer = "met"
 MISSED: CriterionAnswer = "missed"
 UNKNOWN: CriterionAnswer = "not measurable here"
 NAMED = 4  # engines that a sentence names
+PERPLEXITY_DIGITS = 5  # 0.001 %: another order of summation makes smaller differences
 TITLE = "The brief's criteria"
 HEADERS = ("criterion", "limit", "answer", "what was found", "meaning")
 
@@ -90,7 +95,7 @@ def _answer(limit: BriefLimit, values: Sequence[Value], nothing: str) -> Judged:
         kept = f"; {rest} of {len(values)} keep it" if rest and not open_ones else ""
         return Judged(MISSED, f"{_listed(off)}{kept}")
     if open_ones:
-        return Judged(UNKNOWN, f"not decided by these repeats: {_listed(open_ones)}")
+        return Judged(UNKNOWN, f"not decided by what was measured: {_listed(open_ones)}")
     return Judged(MET, _listed(values))
 
 
@@ -271,11 +276,50 @@ def scaling(study: StudyReport, limit: BriefLimit) -> Judged:
 
 
 def logits(study: StudyReport, limit: BriefLimit) -> Judged:
-    return Judged(UNKNOWN, "a served engine gives no logits")
+    """In float32, of engine and baseline. A log-probability that differs by d: logits by d / 2 at least, and by d at
+    most, but for what all logits of a position have in common, which no probability depends on."""
+    values = []
+    for each, engine, where in _qualities(study):
+        if each.baseline.dtype == engine.dtype == FLOAT32 and engine.difference is not None:
+            difference = engine.difference
+            number = Estimate(difference, difference / 2, difference)
+            values.append(Value(where, number, f"{difference:.1e}"))
+    if not values:
+        return Judged(UNKNOWN, _not_compared(study, in_float32=True))
+    found = _answer(limit, _worst(limit, values), "")
+    return Judged(found.answer, f"{found.evidence} (of a log-probability: at most twice that of a logit)")
 
 
 def perplexity(study: StudyReport, limit: BriefLimit) -> Judged:
-    return Judged(UNKNOWN, "a served engine gives no probabilities of a given text")
+    values = []
+    for _, engine, where in _qualities(study):
+        if engine.perplexity_over is not None:
+            over = round(engine.perplexity_over, PERPLEXITY_DIGITS)
+            values.append(Value(where, Estimate(over), f"{100 * over:+.3f} %"))
+    return _answer(limit, _worst(limit, values), _not_compared(study))
+
+
+def _qualities(study: StudyReport) -> Iterator[tuple[ModelQuality, QualityAgainst, str]]:
+    """Each engine but the baseline, and its name among all models."""
+    found = qualities_of(study)
+    for each in found:
+        for engine in each.others:
+            yield each, engine, f"{each.model}: {engine.engine}" if len(found) > 1 else engine.engine
+
+
+def _not_compared(study: StudyReport, in_float32: bool = False) -> str:
+    """Why no engine's log-probabilities stand beside the baseline's."""
+    found = qualities_of(study)
+    if not found:
+        return NOT_ASKED
+    baseline = found[0].baseline
+    if baseline.why is not None:
+        return f"{baseline.engine}: {baseline.why}"
+    if in_float32 and baseline.dtype != FLOAT32:
+        return f"{baseline.engine} computed in {baseline.dtype or 'an unknown format'}, not in {FLOAT32}"
+    reasons = distinct(engine.why for each in found for engine in each.others)
+    others = f" ({'; '.join(reasons)})" if reasons else ""
+    return f"no other engine{f' in {FLOAT32}' if in_float32 else ''} gave log-probabilities of the fixed text{others}"
 
 
 def _times(ratio: float) -> str:

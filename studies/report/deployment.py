@@ -1,11 +1,10 @@
-"""Sections on what a deployment needs: memory, the server's own cost, quality of the answers, money and energy."""
+"""Sections on what a deployment needs: memory, the server's own cost, money and energy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from analysis.compare.engine_runs import DECIDING
-from analysis.compare.likeness import number_format
 from analysis.compare.metric_comparison import MetricComparison
 from analysis.compare.tables import ratio_text, verdict_text
 from analysis.console import TextTable
@@ -71,27 +70,6 @@ def _peak_tables(measured: MeasuredPart, study: StudyReport) -> Iterator[TextTab
 
 def _gib(size: float | None) -> str:
     return MISSING if not size else significant(size / GIB)
-
-
-def quality(study: StudyReport) -> Section:
-    """Whether engines answer alike; how well is not measured over HTTP."""
-    tables, sentences = [], []
-    for each in study.over_loads or study.measured:
-        formats = {engine.label: number_format(engine.runs[0]) or MISSING for engine in each.engines}
-        answers = {same.engine: same for same in each.comparison.answers}
-        if any(same.prompts for same in answers.values()):
-            rows = tuple(
-                (label, name, "baseline" if label == each.comparison.baseline else answers[label].text or MISSING)
-                for label, name in formats.items()
-            )
-            headers = ("engine", "number format", f"same answers as {each.comparison.baseline}")
-            caption = f"{each.title}, at {each.comparison.stage}: greedy answers to the same prompts, of all repeats."
-            title = f"{of_model(each, study)}Greedy answers"
-            tables.append(TextTable(title, headers, rows, (0, 1, 2), caption))
-        else:
-            sentences += sorted({same.why for same in answers.values() if same.why})
-    kept = tuple(dict.fromkeys(f"Answers are not compared: {why}." for why in sentences)) if not tables else ()
-    return Section("Quality of the answers", kept, tables=tuple(tables), why="" if tables or kept else "one engine")
 
 
 def own_servers(study: StudyReport) -> Section:

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from analysis.compare.engine_runs import since_due
+from analysis.compare.quality import QUALITY, quality_rows
 from analysis.report.card import card
 from analysis.report.document import numbers_of
 from analysis.summary.frame import SCHEMA
@@ -22,6 +23,7 @@ from studies.report.criteria import judged
 from studies.report.machine import machine_of
 from studies.report.markdown import markdown
 from studies.report.page import StudyPage, page_of, render, screen_of
+from studies.report.quality import qualities_of
 from studies.report.source import read_source
 from studies.study.folder import load_study
 
@@ -30,13 +32,15 @@ STUDY_SCHEMA = pl.Schema({"study": pl.String(), "part": pl.String(), **SCHEMA})
 
 def numbers(study: StudyReport) -> pl.DataFrame:
     """Every number of `enginebench report` for each part with each model, those of benches, the comparisons with
-    engines' own servers, the criteria, and what was not measured; a row each."""
+    engines' own servers, quality, the criteria, and what was not measured; a row each."""
     frames = [_named(study, numbers_of(each.report), each.part, each.model) for each in study.measured]
+    frames = [frame.filter(pl.col("metric") != QUALITY) for frame in frames]  # of the whole study, below
     rows = [
         *_answer_rows(study),
         *_served_rows(study),
         *_own_rows(study),
         *_bench_rows(study),
+        *_quality_rows(study),
         *_criteria_rows(study),
         *_missing_rows(study),
     ]
@@ -123,6 +127,12 @@ def _bench_rows(study: StudyReport) -> Iterator[dict[str, Any]]:
                         "n": middle.n,
                         "why": middle.why,
                     }
+
+
+def _quality_rows(study: StudyReport) -> Iterator[dict[str, Any]]:
+    for of in qualities_of(study):
+        for engine in of.engines:
+            yield from ({"model": of.model} | row for row in quality_rows(engine))
 
 
 def _criteria_rows(study: StudyReport) -> Iterator[dict[str, Any]]:

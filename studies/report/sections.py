@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from studies.report import criteria, deployment, ladder, lengths, over_loads, repeating
+from studies.report import criteria, deployment, ladder, lengths, over_loads, quality, repeating
 from studies.report.contents import StudyReport
 from studies.report.section import Section
 
@@ -17,7 +17,7 @@ SECTIONS: tuple[Callable[[StudyReport], Section], ...] = (
     lengths.lengths,
     lengths.kernels,
     over_loads.matrix,
-    deployment.quality,
+    quality.quality,
     deployment.own_servers,
     deployment.cost,
     deployment.recommendation,

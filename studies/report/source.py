@@ -152,6 +152,7 @@ def _joined(before: Result, after: Result) -> Result:
     return replace(
         before,
         info=before.info or after.info,
+        quality=before.quality or after.quality,
         series=tuple(series.values()),
         left_out=tuple(left_out.values()),
         failure=after.failure if not series else None,

@@ -20,7 +20,7 @@ import msgspec
 from loadtests.harness.client.access import KEY_VARIABLE, Access
 from loadtests.harness.client.answer import message_of
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest
-from records.quality import TEXT, TOP, Quality
+from records.quality import NO_WEIGHTS, TEXT, TOP, Quality
 from settings.schema import UserMistake
 
 logger = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 TIMEOUT = 30.0  # seconds for what must be answered
 ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 PLAIN_ANSWER = re.compile(r"WRONG_VERSION_NUMBER|UNKNOWN_PROTOCOL|RECORD_LAYER_FAILURE|record layer failure")
+RANDOM = "random:"  # before the name of a model without trained weights, as our servers give it
 QUALITY_TIMEOUT = 300.0  # seconds: an engine without batching reads the text token by token
 OPTIONAL_TIMEOUT = 5.0  # seconds for what may be left unanswered
 
@@ -122,6 +123,8 @@ class Target:
 
     def quality(self, model: str, dtype: str | None) -> Quality:
         """The log-probabilities of a fixed text, as vLLM has them: `echo` with `logprobs` on `/v1/completions`."""
+        if model.startswith(RANDOM):
+            return Quality(dtype=dtype, why=NO_WEIGHTS)
         body = {"model": model, "prompt": TEXT, "echo": True, "logprobs": TOP, "max_tokens": 1, "temperature": 0}
         try:
             answer = self._http.post(f"{self.url}/v1/completions", json=body, timeout=QUALITY_TIMEOUT)

@@ -11,7 +11,7 @@ from engines.process.loading import load_engine
 from engines.text.detokenize import tokenizer_of
 from loadtests.harness.client.access import Access
 from loadtests.harness.run.target import Target
-from records.quality import TEXT, Quality, against
+from records.quality import NO_WEIGHTS, TEXT, Quality, against
 from tests.support.engines.reference import Reference
 from tests.support.engines.small_model import small_model
 from tests.support.servers.served import served
@@ -70,4 +70,6 @@ def test_the_server_gives_them_as_vllm_does() -> None:
 def test_an_engine_that_cannot_says_so() -> None:
     with served() as server, Target(server.url, Access()) as target:
         found = target.quality("fake", "none")
+        random = target.quality("random:llama-3.2-1b", "float32")
     assert found.why == "fake gives no log-probabilities of given tokens: leave out `echo`"
+    assert random.why == NO_WEIGHTS

@@ -140,3 +140,11 @@ def test_an_unknown_study_is_refused_with_those_that_there_are() -> None:
 def test_the_grids_that_come_along_can_be_read(name: str, variants: tuple[str, ...]) -> None:
     grid, _ = read_grid(find_grid(name), variants)
     assert cells_of(grid)
+
+
+@pytest.mark.parametrize("variants", [(), ("cpu",)])
+def test_the_brief_asks_each_engine_once_for_its_quality(variants: tuple[str, ...]) -> None:
+    grid, _ = read_grid(find_grid("brief"), variants)
+    (part,) = (part for part in grid.parts if part.setting_texts.get("quality") == "yes")
+    assert grid.repeats_of(part) == 1
+    assert not part.engines

@@ -1,0 +1,129 @@
+"""What each engine predicts of a fixed text beside the study's baseline, and whether greedy answers are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from analysis.compare.likeness import number_format
+from analysis.compare.quality import table_of_quality
+from analysis.console import TextTable
+from records.formatting import MISSING
+from records.quality import Quality, QualityAgainst, against
+from studies.report.contents import MeasuredPart, StudyReport
+from studies.report.machine import distinct
+from studies.report.section import Section
+from studies.report.titles import of_model
+
+TITLE = "Quality"
+NOT_ASKED = "no part asked for log-probabilities of a fixed text"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelQuality:
+    """Of one model: the study's baseline, then every other engine, those behind their own servers too."""
+
+    model: str
+    baseline: QualityAgainst
+    others: tuple[QualityAgainst, ...]
+
+    @property
+    def engines(self) -> tuple[QualityAgainst, ...]:
+        return (self.baseline, *self.others)
+
+    @property
+    def known(self) -> bool:
+        """Whether any engine gave log-probabilities."""
+        return any(each.perplexity is not None for each in self.engines)
+
+    @property
+    def reasons(self) -> list[str]:
+        return distinct(each.why for each in self.engines)
+
+
+def qualities_of(study: StudyReport) -> list[ModelQuality]:
+    """Of each model with which an engine was asked, under load or without HTTP."""
+    found: dict[str, dict[str, Quality | None]] = {}
+    for model, label, quality in _asked(study):
+        engines = found.setdefault(model, {})
+        engines[label] = _fuller(engines.get(label), quality)
+    baseline = study.source.baseline
+    return [
+        ModelQuality(
+            model,
+            against(baseline, engines.get(baseline), engines.get(baseline)),
+            tuple(against(label, own, engines.get(baseline)) for label, own in engines.items() if label != baseline),
+        )
+        for model, engines in found.items()
+        if any(engines.values())
+    ]
+
+
+def _asked(study: StudyReport) -> Iterator[tuple[str, str, Quality | None]]:
+    for part in study.source.parts:
+        for run in (*part.runs, *(run for runs in part.own.values() for run in runs)):
+            yield part.model, run.label, run.quality
+    for bench in study.benches:
+        for result in bench.result.measured:
+            yield bench.model, result.label, result.quality
+
+
+def _fuller(known: Quality | None, other: Quality | None) -> Quality | None:
+    """The first with log-probabilities, else the first with a reason."""
+    return next((each for each in (known, other) if each is not None and each.logprobs), known or other)
+
+
+def quality(study: StudyReport) -> Section:
+    fixed = qualities_of(study)
+    several = len(fixed) > 1
+    places = study.over_loads or study.measured
+    tables = [_fixed_text(each, several) for each in fixed if each.known]
+    tables += [table for each in places if (table := _greedy(each, study)) is not None]
+    lacking = [_why_none(each, several) for each in fixed if not each.known] if fixed else [NOT_ASKED]
+    if not any(same.prompts for each in places for same in each.comparison.answers):
+        found = distinct(same.why for each in places for same in each.comparison.answers)
+        lacking += [f"answers are not compared: {why}" for why in found]
+    if not tables:
+        return Section(TITLE, why="; ".join(lacking))
+    sentences = [_furthest(each, several) for each in fixed] + [f"{why[:1].upper()}{why[1:]}." for why in lacking]
+    return Section(TITLE, tuple(filter(None, sentences)), tables=tuple(tables))
+
+
+def _why_none(of: ModelQuality, several: bool) -> str:
+    where = f" with {of.model}" if several else ""
+    return f"no engine{where} gave log-probabilities of the fixed text ({'; '.join(of.reasons)})"
+
+
+def _furthest(of: ModelQuality, several: bool) -> str:
+    """Of which perplexity is known beside the baseline's; empty where there is none."""
+    compared = {each: over for each in of.others if (over := each.perplexity_over) is not None}
+    if not compared:
+        return ""
+    engine, over = max(compared.items(), key=lambda pair: abs(pair[1]))
+    which = f"of {len(compared)} engines {engine.engine}" if len(compared) > 1 else engine.engine
+    where = f"{of.model}: " if several else ""
+    return (
+        f"{where}{which} is furthest from {of.baseline.engine} in the perplexity of the fixed text, by "
+        f"{100 * over:+.3f} %."
+    )
+
+
+def _fixed_text(of: ModelQuality, several: bool) -> TextTable:
+    table = table_of_quality(of.engines)
+    return replace(table, title=f"{of.model}: {table.title.lower()}") if several else table
+
+
+def _greedy(measured: MeasuredPart, study: StudyReport) -> TextTable | None:
+    """Whether engines answer alike, at the load that decides."""
+    formats = {engine.label: number_format(engine.runs[0]) or MISSING for engine in measured.engines}
+    comparison = measured.comparison
+    answers = {same.engine: same for same in comparison.answers}
+    if not any(same.prompts for same in answers.values()):
+        return None
+    rows = tuple(
+        (label, name, "baseline" if label == comparison.baseline else answers[label].text or MISSING)
+        for label, name in formats.items()
+    )
+    headers = ("engine", "number format", f"same answers as {comparison.baseline}")
+    caption = f"{measured.title}, at {comparison.stage}: greedy answers to the same prompts, of all repeats."
+    return TextTable(f"{of_model(measured, study)}Greedy answers", headers, rows, (0, 1, 2), caption)

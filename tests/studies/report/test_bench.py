@@ -1,0 +1,89 @@
+"""A study without load: documents of real benches of the scripted engine, as its cells leave them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from enginebench import app
+from engines.bench.document import read_result
+from engines.bench.tables import middle_of
+from studies.report.contents import StudyReport
+from studies.report.document import write_report
+from studies.report.lengths import kernels
+from studies.study.cells import cells_of
+from studies.study.folder import BENCH, CELLS, CellRecord, StudyFacts, append_line, write_facts
+from studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart
+
+ROUNDS = 2
+SETTINGS = {"prefill": "8", "generate": "4", "batch": "1", "samples": 2, "warm_up": 0}
+GRID = Grid(
+    title="How fast are the kernels?",
+    baseline="slow",
+    models=(StudyModel("random:llama-3.2-tiny", "tiny"),),
+    engines=(StudyEngine("slow", "fake", {"tpot": 0.02}), StudyEngine("fast", "fake", {"tpot": 0.002})),
+    parts=(StudyPart("kernels", "bench", title="Prefill and decode", settings=SETTINGS),),
+    repeats=ROUNDS,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("studies") / "kernels"
+    (folder / BENCH).mkdir(parents=True)
+    facts = StudyFacts(name="kernels", variants=(), grid=GRID, command=(), commit=None, started_at="", host={})
+    write_facts(folder, facts)
+    for cell in cells_of(GRID):
+        engine, path = GRID.engine(cell.engine), f"{BENCH}/{cell.id}.json"
+        options = [word for text in engine.option_texts for word in ("-o", text)]
+        settings = [f"--{name.replace('_', '-')}={text}" for name, text in GRID.parts[0].setting_texts.items()]
+        words = ["bench", "fake", "--model", GRID.models[0].name, "--rounds", "1", *options, *settings]
+        done = CliRunner().invoke(app, [*words, "--output", str(folder / path)])
+        assert done.exit_code == 0, done.output
+        append_line(folder / CELLS, CellRecord(cell=cell.id, outcome="done", started_at="", seconds=1.0, path=path))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(folder: Path) -> StudyReport:
+    made, _ = write_report(folder)
+    return made
+
+
+def test_each_repeat_is_a_round_of_its_engine(folder: Path, report: StudyReport) -> None:
+    (bench,) = report.benches
+    assert [result.label for result in bench.result.results] == ["slow", "fast"]
+    for result in bench.result.results:
+        paths = [folder / BENCH / f"kernels.tiny.{result.label}.{repeat}.json" for repeat in (1, 2)]
+        for series in result.series:
+            own = [read_result(path).results[0].of(series.measure.name) for path in paths]
+            assert series.rounds == tuple(one.rounds[0] for one in own if one is not None)
+            assert len(series.rounds) == ROUNDS
+
+
+def test_the_numbers_of_the_benches_are_those_of_the_report(folder: Path, report: StudyReport) -> None:
+    (bench,) = report.benches
+    frame = pl.read_parquet(folder / "frame.parquet")
+    for result in bench.result.results:
+        for series in result.series:
+            row = frame.filter(label=result.label, metric=series.measure.name, statistic="median")
+            middle = middle_of(series)
+            assert middle is not None
+            assert (row["value"].item(), row["n"].item()) == (middle.median, middle.n)
+    slow = frame.filter(label="slow", metric="generate 4", statistic="median")["value"].item()
+    assert slow >= 3 * 0.02 * 0.999  # no token comes before it is due
+
+
+def test_the_report_shows_them_and_why_there_is_no_quality(folder: Path, report: StudyReport) -> None:
+    section = kernels(report)
+    assert any({row[0] for row in table.rows} == {"slow", "fast"} for table in section.tables)
+    text = (folder / "report.md").read_text()
+    assert text.startswith("# How fast are the kernels?")
+    assert "## Engines without HTTP" in text
+    missing = text.partition("## What was not measured")[2]
+    assert "| Quality | no engine gave log-probabilities of the fixed text (" in missing
+    page = (folder / "report.html").read_text()
+    assert "Engines without HTTP</h2>" in page
