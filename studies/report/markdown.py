@@ -38,6 +38,7 @@ def _section(section: Section) -> Iterator[str]:
     yield _list([f"**{heading}**: {sentence}" for heading, sentence in section.advice])
     for table in section.folded:
         yield from _folded(table)
+    yield f"Files: {', '.join(f'[{path}]({path})' for path in section.links)}" if section.links else ""
     yield "\n".join(["```sh", *section.code, "```"]) if section.code else ""
 
 

@@ -10,7 +10,8 @@ from analysis.report.figure import Figure
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """`advice` are sentences with a heading each; `folded` are tables that few readers need; `code` is what is typed.
+    """`advice` are sentences with a heading each; `folded` are tables that few readers need; `code` is what is typed,
+    `links` are paths from the report.
 
     `why` says why there is nothing to show: the section is then a row of what was not measured.
     """
@@ -22,6 +23,7 @@ class Section:
     advice: tuple[tuple[str, str], ...] = ()
     folded: tuple[TextTable, ...] = ()
     code: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
     why: str = ""
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from studies.report import criteria, deployment, ladder, lengths, over_loads, quality, repeating
+from studies.report import criteria, deployment, ladder, lengths, over_loads, profiles, quality, repeating
 from studies.report.contents import StudyReport
 from studies.report.section import Section
 
@@ -23,6 +23,7 @@ SECTIONS: tuple[Callable[[StudyReport], Section], ...] = (
     deployment.recommendation,
     criteria.criteria,
     repeating.comparisons,
+    profiles.profiles,
 )
 
 

@@ -12,16 +12,18 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from loadtests.harness.settings.run import RunSettings
-from settings.flags import AsJson
+from settings.flags import AsJson, read_settings, with_flags
+from settings.profile import ProfileSettings
 from settings.schema import UserMistake
 
 if TYPE_CHECKING:
     from loadtests.harness.command.terminal import Terminal
+    from loadtests.harness.profiling.profilers import Profiler
     from studies.study.folder import StudyFolder
     from studies.study.lacking import Lacking
 
@@ -48,6 +50,7 @@ MODEL = typer.Option(
 INSTALL = typer.Option("--install", help="Install the engines that need an environment of their own and lack it.")
 
 
+@with_flags(ProfileSettings)
 def study(
     name: Annotated[list[str] | None, NAME] = None,
     quick: Annotated[bool, QUICK] = False,
@@ -57,14 +60,15 @@ def study(
     model: Annotated[list[str] | None, MODEL] = None,
     install: Annotated[bool, INSTALL] = False,
     as_json: AsJson = False,
+    **given: Any,
 ) -> None:
     """Measure a declared grid of engines, models and loads, and write one report.
 
     Repeats are interleaved. Whatever stops it, even a power cut, costs the cell that was running: the same command goes
     on with what is left, and tries once more what was skipped or has failed. Without a NAME, the studies are listed.
 
-    Exit code: 0 every cell that could be tried is done, or the budget is used up, 2 a usage error, a cell that failed,
-    or Ctrl-C.
+    Exit code: 0 every cell that could be tried is done, or the budget is used up, 2 a usage error, a cell or a profile
+    that failed, or Ctrl-C.
 
     Examples:
 
@@ -89,7 +93,10 @@ def study(
     if words[0] == REPORT:
         return _report(_one(words[1:]), terminal)
     seconds = read_time(budget) if budget is not None else None
-    if not _run(_one(words), quick, seconds, archive, folder, model or (), install, terminal):
+    wanted: ProfileSettings = read_settings(ProfileSettings, given)
+    if wanted.profile is not None and seconds is not None:
+        raise UserMistake("--profile comes after all cells and takes its own time: leave out --budget.")
+    if not _run(_one(words), quick, seconds, archive, folder, model or (), install, wanted, terminal):
         raise typer.Exit(2)
     return None
 
@@ -119,22 +126,26 @@ def _run(
     folder: Path | None,
     models: Sequence[str],
     install: bool,
+    wanted: ProfileSettings,
     terminal: Terminal,
 ) -> bool:
-    """Whether no cell failed and nothing stopped it but the budget."""
+    """Whether no cell and no profile failed and nothing stopped it but the budget."""
     from loadtests.harness.command.terminal import sigterm_is_ctrl_c
+    from loadtests.harness.profiling.profilers import profiler
     from studies.study.archive import check_archive, pack
     from studies.study.folder import load_study
     from studies.study.runner import only_here, summary_of
 
     began = time.monotonic()
+    chosen = None if wanted.profile is None else profiler(wanted.profile)
     if archive is not None:
         check_archive(archive)
     place = _prepared(name, quick, folder, models, terminal)
-    stopped = False
+    stopped, profiled = False, True
     with only_here(place), sigterm_is_ctrl_c():
         try:
-            _measure(place, math.inf if budget is None else began + budget - REPORTING, install, budget, terminal)
+            deadline = math.inf if budget is None else began + budget - REPORTING
+            profiled = _measure(place, deadline, install, budget, chosen, wanted.profile_seconds, terminal)
         except KeyboardInterrupt:
             stopped = True
             terminal.say("stopped: what was measured is kept")
@@ -149,7 +160,7 @@ def _run(
             terminal.say(f"Archive: {archive}; `enginebench study {archive.name}` goes on with it elsewhere.")
     if after.with_outcome("left"):
         terminal.say(f"Go on with: enginebench study {place}")
-    return not stopped and not after.with_outcome("failed")
+    return not stopped and profiled and not after.with_outcome("failed")
 
 
 def _prepared(name: str, quick: bool, folder: Path | None, models: Sequence[str], terminal: Terminal) -> Path:
@@ -212,15 +223,27 @@ def _write_facts(place: Path, name: str, grid: object, applied: tuple[str, ...])
     write_facts(place, facts)
 
 
-def _measure(place: Path, deadline: float, install: bool, budget: float | None, terminal: Terminal) -> None:
+def _measure(
+    place: Path,
+    deadline: float,
+    install: bool,
+    budget: float | None,
+    chosen: Profiler | None,
+    profile_seconds: float,
+    terminal: Terminal,
+) -> bool:
+    """Whether all engines could be profiled that were to be."""
     from engines.machine.devices import gpu_facts
     from loadtests.harness.run.host import commit_here, host_facts, versions
     from loadtests.harness.run.options import command_of_run
     from studies.study.folder import SITTINGS, Sitting, append_line, load_study
     from studies.study.lacking import Lacking
+    from studies.study.profiling import check_parts, profile_engines
     from studies.study.runner import Runner, summary_of
 
     found = load_study(place)
+    if chosen is not None:
+        check_parts(found.grid)
     terminal.say(f"{found.grid.title}: {place}")
     terminal.say(summary_of(found))
     lacking = Lacking()
@@ -236,7 +259,10 @@ def _measure(place: Path, deadline: float, install: bool, budget: float | None, 
         budget=budget,
     )
     append_line(place / SITTINGS, sitting)
-    Runner(found, lacking, terminal, deadline).run()
+    complete = Runner(found, lacking, terminal, deadline).run()
+    if chosen is None or not complete:
+        return True
+    return profile_engines(load_study(place), lacking, chosen, profile_seconds, terminal)
 
 
 def _install_or_name(found: StudyFolder, lacking: Lacking, install: bool, terminal: Terminal) -> None:

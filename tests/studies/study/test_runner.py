@@ -13,10 +13,14 @@ import pytest
 from rich.console import Console
 
 from loadtests.harness.command.terminal import Terminal
+from loadtests.harness.profiling.profilers import PROFILERS, Profiler
+from records.profile import read_profiles
+from studies.report.document import write_report
 from studies.study.archive import pack, unpack
 from studies.study.folder import StudyFacts, StudyFolder, load_study, write_facts
 from studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart
 from studies.study.lacking import Lacking
+from studies.study.profiling import profile_engines
 from studies.study.runner import Runner
 
 PATIENCE = 180.0  # seconds that a busy machine may take for anything here
@@ -41,6 +45,9 @@ class Here(Lacking):
     def why_not(self, engine: StudyEngine, model: StudyModel) -> str | None:
         return self._reasons.get(engine.label)
 
+    def unfit(self, engine: StudyEngine, profiler: Profiler) -> str | None:
+        return self._reasons.get(engine.label)
+
 
 def study(folder: Path, *parts: StudyPart, engines: tuple[StudyEngine, ...] = (FAST,), repeats: int = 1) -> StudyFolder:
     grid = Grid(
@@ -53,9 +60,12 @@ def study(folder: Path, *parts: StudyPart, engines: tuple[StudyEngine, ...] = (F
     return load_study(folder)
 
 
+def silent() -> Terminal:
+    return Terminal(Console(file=open(os.devnull, "w"), force_terminal=False))
+
+
 def run(found: StudyFolder, lacking: Lacking | None = None, seconds: float = PATIENCE) -> tuple[StudyFolder, bool]:
-    terminal = Terminal(Console(file=open(os.devnull, "w"), force_terminal=False))  # noqa: SIM115
-    complete = Runner(found, lacking or Here(), terminal, time.monotonic() + seconds).run()
+    complete = Runner(found, lacking or Here(), silent(), time.monotonic() + seconds).run()
     return load_study(found.path), complete
 
 
@@ -107,6 +117,35 @@ def test_an_engine_that_does_not_load_fails_once(tmp_path: Path) -> None:
         ("fast", "done"),
     ]
     assert "could not be loaded" in str(after.cells[1].reason)
+
+
+def test_engines_are_profiled_once_after_all_cells_and_beside_their_last_run(tmp_path: Path) -> None:
+    chosen = next(one for one in PROFILERS if one.name == "py-spy")
+    if chosen.missing():
+        pytest.skip("py-spy is not installed")
+    measured, _ = run(study(tmp_path, USERS, engines=(FAST, SLOW), repeats=2))
+    before = of_done(measured)
+    could = profile_engines(measured, Here(slow="it is of another kind."), chosen, 1.0, silent())
+    last = tmp_path / "runs/users.none.fast.2"
+    found = read_profiles(last)
+    if any(each.failure and "ermission" in each.failure for each in found):
+        pytest.skip("this machine lets no process be attached to")
+    assert could
+    assert [(each.label, each.of, each.load) for each in found] == [
+        ("fast", of, "2 users") for of in ("engine", "server")
+    ]
+    after = of_done(load_study(tmp_path))
+    assert before.items() <= after.items()
+    assert {Path(name).parent for name in after.keys() - before.keys()} == {last / "profile"}
+
+    assert profile_engines(measured, Here(slow="it is of another kind."), chosen, 1.0, silent())
+    assert of_done(load_study(tmp_path)) == after
+
+    report, _ = write_report(tmp_path)
+    assert report.runs
+    assert 'href="runs/users.none.fast.2/profile/py-spy-engine.svg"' in (tmp_path / "report.html").read_text()
+    text = (tmp_path / "report.md").read_text()
+    assert "(runs/users.none.fast.2/profile/py-spy-server.svg)" in text.partition("## Profiles")[2]
 
 
 def test_a_load_that_runs_over_its_limit_keeps_what_it_measured(tmp_path: Path) -> None:
@@ -205,6 +244,8 @@ def _kill_once(folder: Path, reached: Callable[[Path], bool]) -> None:
         (["nothing"], "no study called `nothing`; choose from brief, kernels, ladder, scaling"),
         (["brief", "--budget", "soon"], "a budget is a time such as 90s, 8m or 2h, not `soon`"),
         (["brief", "--budget", "10s"], "a budget is 60 s or more"),
+        (["brief", "--profile", "gprof"], "no profiler called `gprof`; choose from"),
+        (["brief", "--profile", "perf", "--budget", "8m"], "leave out --budget"),
         (["brief", "--archive", "x.zip"], "an archive's name ends in .tar.gz"),
         (["brief", "--model", "llama-7b"], "has no model `llama-7b`; choose from"),
         (["status", "/nowhere"], "is not the folder of a study"),
