@@ -61,10 +61,11 @@ class Job:
     def words(self) -> list[str]:
         """For Locust's command line. Secrets are not among them: others on this machine can read a command line."""
         declared = (*settings_of(Scenario), *settings_of(RunSettings))
+        passed = [one for one in declared if one.name in self.given and not one.secret]
         return [
             one.flag if one.is_switch else f"{one.flag}={self.given[one.name]}"
-            for one in declared
-            if one.name in self.given and not one.secret and one.name not in SET_FOR_EACH_RUN
+            for one in passed
+            if one.name not in SET_FOR_EACH_RUN and not (one.is_switch and not one.parse(self.given[one.name]))
         ]
 
 

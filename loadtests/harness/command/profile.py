@@ -52,6 +52,7 @@ OF_THE_LOAD = (
         "command",
         "at",
         "slo",
+        "quality",
     ),
     *("by", "search_range", "search_precision", "search_seconds"),
 )

@@ -220,7 +220,7 @@ def test_the_scenarios_are_the_choices() -> None:
 
 
 def test_what_goes_to_locust_has_no_secrets_in_it(tmp_path: Path) -> None:
-    given = {"stages": "2", "no_stream": "yes", "runs": str(tmp_path), "insecure": "yes"}
+    given = {"stages": "2", "no_stream": "yes", "quality": "no", "runs": str(tmp_path), "insecure": "yes"}
     job = Job.of(CONCURRENT, given, 2, ["--loglevel", "DEBUG"])
     assert job.words == ["--stages=2", "--no-stream", "--insecure"]
     assert (job.settings.runs, job.processes, job.locust) == (tmp_path, 2, ("--loglevel", "DEBUG"))
