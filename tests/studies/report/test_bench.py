@@ -16,10 +16,10 @@ from studies.report.document import write_report
 from studies.report.lengths import kernels
 from studies.study.cells import cells_of
 from studies.study.folder import BENCH, CELLS, CellRecord, StudyFacts, append_line, write_facts
-from studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart
+from studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart, Value
 
 ROUNDS = 2
-SETTINGS = {"prefill": "8", "generate": "4", "batch": "1", "samples": 2, "warm_up": 0}
+SETTINGS: dict[str, Value] = {"prefill": "8", "generate": "4", "batch": "1", "samples": 2, "warm_up": 0}
 GRID = Grid(
     title="How fast are the kernels?",
     baseline="slow",

@@ -115,4 +115,4 @@ def test_without_any_quality_the_reason_is_among_what_was_not_measured() -> None
     (part,) = study(None, candle=None).parts
     alone = study_report(source(replace(part, runs=part.runs[:1])))
     (table,) = next(each for each in sections_of(alone) if each.title == "What was not measured").tables
-    assert NOT_ASKED in dict(table.rows)["Quality"]
+    assert NOT_ASKED in {row[0]: row[1] for row in table.rows}["Quality"]
