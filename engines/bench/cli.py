@@ -138,16 +138,24 @@ def _before(files: FileSettings) -> BenchResult | None:
 
 
 def _models(variants: Sequence[Variant], trust_remote_code: bool) -> Mapping[str | None, Model | None]:
-    """Of each name that a variant has; what an engine refuses is found before anything is downloaded."""
+    """Of each name that a variant has; what an engine refuses is found before anything is downloaded. One that cannot
+    run here is named in the result, unless none can."""
+    from engines.contract.errors import EngineUnavailable
     from engines.contract.registry import spec
     from engines.models.fetch import fetch_and_show
     from engines.process.loading import check_before_download, refuse_missing
 
     models: dict[str | None, Model | None] = {None: None}
     needed = any(spec(one.engine).needs_model for one in variants)
+    missing: list[EngineUnavailable] = []
     for one in variants:
         check_before_download(one.engine, one.options, one.model)
-        refuse_missing(one.engine, one.options)
+        try:
+            refuse_missing(one.engine, one.options)
+        except EngineUnavailable as reason:
+            missing.append(reason)
+    if len(missing) == len(variants):
+        raise missing[0]
     for name in dict.fromkeys(one.model for one in variants):
         if name is not None or needed:
             models[name] = fetch_and_show(name, trust_remote_code)

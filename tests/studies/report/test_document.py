@@ -15,6 +15,7 @@ from studies.report.page import screen_of
 from studies.study.folder import NotAStudy, load_study
 from tests.support.studies import BASELINE, BROKEN, NO_ROOM, SLO_TEXTS
 
+pytestmark = pytest.mark.usefixtures("report")  # whose files are in the study's folder
 ENGINES = (BASELINE, "candle", "vllm")  # the first is the baseline of `enginebench report`
 
 
