@@ -31,7 +31,7 @@ from studies.study.folder import BENCH, CELLS, RUNS, SITTINGS, STUDY
 MOST_BYTES = 20_000_000
 RECORDS, HASHES = "records.tar.xz", "records.sha256"
 KEPT = (STUDY, SITTINGS, CELLS)
-DERIVED = {"requests.parquet", "summary.json", "report.html"}  # rebuilt from the records
+LEFT_OUT = {"requests.parquet", "summary.json", "report.html", "locust.log"}  # derived from the records, or a log
 
 
 def publish(folder: Path, results: Path, machine: str = "") -> Path:
@@ -68,7 +68,7 @@ def _records(folder: Path) -> Iterator[Path]:
         if (folder / name).exists():
             yield folder / name
     for room in (RUNS, BENCH):
-        yield from sorted(path for path in (folder / room).rglob("*") if path.is_file() and path.name not in DERIVED)
+        yield from sorted(path for path in (folder / room).rglob("*") if path.is_file() and path.name not in LEFT_OUT)
 
 
 def _packed(folder: Path, files: list[Path]) -> bytes:
