@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import structs
 
 from loadtests.harness.settings.run import RunSettings
 from settings.flags import AsJson, read_settings, with_flags
@@ -47,6 +48,11 @@ FOLDER = typer.Option(metavar="DIR", help="Folder of the study. Default: runs/NA
 MODEL = typer.Option(
     metavar="LABEL", help="Measure with this model of the grid alone, an optional one too; may be repeated."
 )
+REPEATS = typer.Option(
+    metavar="N",
+    min=1,
+    help="Repeats in place of the grid's; more of them narrow the intervals, of a finished study too.",
+)
 INSTALL = typer.Option("--install", help="Install the engines that need an environment of their own and lack it.")
 
 
@@ -58,6 +64,7 @@ def study(
     archive: Annotated[Path | None, ARCHIVE] = None,
     folder: Annotated[Path | None, FOLDER] = None,
     model: Annotated[list[str] | None, MODEL] = None,
+    repeats: Annotated[int | None, REPEATS] = None,
     install: Annotated[bool, INSTALL] = False,
     as_json: AsJson = False,
     **given: Any,
@@ -96,7 +103,7 @@ def study(
     wanted: ProfileSettings = read_settings(ProfileSettings, given)
     if wanted.profile is not None and seconds is not None:
         raise UserMistake("--profile comes after all cells and takes its own time: leave out --budget.")
-    if not _run(_one(words), quick, seconds, archive, folder, model or (), install, wanted, terminal):
+    if not _run(_one(words), quick, seconds, archive, folder, model or (), repeats, install, wanted, terminal):
         raise typer.Exit(2)
     return None
 
@@ -125,6 +132,7 @@ def _run(
     archive: Path | None,
     folder: Path | None,
     models: Sequence[str],
+    repeats: int | None,
     install: bool,
     wanted: ProfileSettings,
     terminal: Terminal,
@@ -133,7 +141,7 @@ def _run(
     from loadtests.harness.command.terminal import sigterm_is_ctrl_c
     from loadtests.harness.profiling.profilers import profiler
     from studies.study.archive import check_archive, pack
-    from studies.study.folder import load_study
+    from studies.study.folder import load_study, set_repeats
     from studies.study.runner import only_here, summary_of
 
     began = time.monotonic()
@@ -141,6 +149,8 @@ def _run(
     if archive is not None:
         check_archive(archive)
     place = _prepared(name, quick, folder, models, terminal)
+    if repeats is not None:
+        set_repeats(place, repeats)
     stopped, profiled = False, True
     with only_here(place), sigterm_is_ctrl_c():
         try:
@@ -185,7 +195,7 @@ def _prepared(name: str, quick: bool, folder: Path | None, models: Sequence[str]
     place = (folder or RUNS / "-".join([path.stem, *(["quick"] if quick else []), *models])).absolute()
     if (place / STUDY).is_file():
         before = load_study(place)
-        if before.grid != grid:
+        if structs.replace(before.grid, repeats=grid.repeats) != grid:
             raise UserMistake(
                 f"{place} is a study of another grid than {path} is now: `enginebench study {place}` goes on with its "
                 "own; for the new one name another --folder."

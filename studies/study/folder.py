@@ -1,6 +1,6 @@
 """A study on disk:
 
-    study.json        what was asked (`StudyFacts`): the grid as it was resolved, seed, command, commit; written once
+    study.json        what was asked (`StudyFacts`): the grid as it was resolved, seed, command, commit
     sittings.jsonl    a `Sitting` each time that the study was started or went on: when, where, with which versions
     cells.jsonl       a `CellRecord` as each cell ends; on disk before the next one begins
     runs/<cell>/      the run of a load cell, with the records of any run
@@ -162,6 +162,17 @@ def read_records(folder: Path) -> list[CellRecord]:
 
 def write_facts(folder: Path, facts: StudyFacts) -> None:
     write_atomically(folder / STUDY, msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
+
+
+def set_repeats(folder: Path, repeats: int) -> None:
+    """Raises `UserMistake` for fewer than were begun: what was measured is never left out."""
+    study = load_study(folder)
+    cells = (state.cell for state in study.cells if state.record is not None)
+    begun = max((cell.repeat + 1 for cell in cells if study.grid.part(cell.part).repeats is None), default=0)
+    if repeats < begun:
+        raise UserMistake(f"{folder} has {begun} repeats already: give --repeats {begun} or more.")
+    grid = msgspec.structs.replace(study.grid, repeats=repeats)
+    write_facts(folder, msgspec.structs.replace(study.facts, grid=grid))
 
 
 def append_line(path: Path, line: Struct) -> None:

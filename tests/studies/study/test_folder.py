@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from settings.schema import UserMistake
 from studies.study.cells import cells_of
 from studies.study.folder import (
     CELLS,
@@ -12,6 +13,7 @@ from studies.study.folder import (
     StudyFacts,
     append_line,
     load_study,
+    set_repeats,
     write_facts,
 )
 from studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart
@@ -79,6 +81,16 @@ def test_a_line_that_was_cut_off_is_no_line(folder: Path) -> None:
     assert [state.outcome for state in load_study(folder).cells].count("done") == 1
     append_line(folder / CELLS, ended("users.m.b.1"))
     assert [state.outcome for state in load_study(folder).cells].count("done") == 2
+
+
+def test_more_repeats_are_added_and_none_that_was_begun_is_taken_away(folder: Path) -> None:
+    append_line(folder / CELLS, ended("users.m.a.2"))
+    set_repeats(folder, 3)
+    study = load_study(folder)
+    assert [state.outcome for state in study.cells].count("left") == 2 * 3 - 1
+    with pytest.raises(UserMistake, match="has 2 repeats already: give --repeats 2 or more"):
+        set_repeats(folder, 1)
+    assert load_study(folder).grid.repeats == 3
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:
