@@ -149,10 +149,10 @@ def _run(
     if archive is not None:
         check_archive(archive)
     place = _prepared(name, quick, folder, models, terminal)
-    if repeats is not None:
-        set_repeats(place, repeats)
     stopped, profiled = False, True
     with only_here(place), sigterm_is_ctrl_c():
+        if repeats is not None:
+            set_repeats(place, repeats)
         try:
             deadline = math.inf if budget is None else began + budget - REPORTING
             profiled = _measure(place, deadline, install, budget, chosen, wanted.profile_seconds, terminal)
