@@ -12,7 +12,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from analysis.report.card import HEIGHT, WIDTH
 from docs.pictures import faults, scenarios
 from docs.pictures.browser import CHROMIUM, take
 
@@ -20,7 +19,7 @@ LARGEST = {"scenarios": 60_000, "grafana": 150_000}  # bytes of a picture, by it
 
 
 def main() -> None:
-    every = [*scenarios.PICTURES, "locust", "users", "plan", *faults.FAULTS]
+    every = [*scenarios.PICTURES, "locust", "plan", *faults.FAULTS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"default: {', '.join(every)}")
     parser.add_argument("--runs", type=Path, help="where the runs are kept; default: a temporary folder")
@@ -36,8 +35,6 @@ def main() -> None:
             failed += faults.draw(name, runs / name)
         elif name == "locust":
             scenarios.locust_page(scenarios.IMAGES / "locust.png")
-        elif name == "users":
-            take(scenarios.card(runs / "users"), scenarios.IMAGES / "users.png", WIDTH, HEIGHT)
         elif name == "plan":
             take(scenarios.plan(runs / "plan"), scenarios.IMAGES / "plan.png", *scenarios.PLAN)
         else:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,8 +25,6 @@ from validation.plan.batching_server import Asked, BatchingServer, users, write_
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs/images"
-RECORDS = ROOT / "validation/results/comparison"
-README_RUNS, README_SLO = ("vllm", "llamacpp"), ("--slo", "ttft_p95=0.5")
 PAGE = (1200, 1500)  # of Locust's page
 PLAN = (980, 1230)  # of the plan, down to its chart
 
@@ -109,17 +106,6 @@ def drawn(folder: Path) -> Path:
     page = folder / "page.html"
     found = sorted(str(path.parent) for path in folder.glob("*/meta.json"))
     run([*PYTHON, "-m", "enginebench", "report", *found, "--output", str(page), "--allow-invalid"])
-    return page
-
-
-def card(folder: Path) -> Path:
-    """The card of the README's two engines, from their committed records, on a page."""
-    for name in README_RUNS:
-        for run_folder in sorted(RECORDS.glob(f"{name}-[0-9]")):
-            shutil.copytree(run_folder, folder / run_folder.name, dirs_exist_ok=True)
-    drawing, page = folder / "card.svg", folder / "card.html"
-    run([*PYTHON, "-m", "enginebench", "report", str(folder), *README_SLO, "--output", str(drawing)])
-    page.write_text(f"<!doctype html><meta charset='utf-8'><body style='margin: 0'>{drawing.read_text()}</body>")
     return page
 
 
