@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from engines.bench.document import NotABench, read_result
+from loadtests.harness.command.guard import start_guarded
 from loadtests.harness.command.progress import progress
-from loadtests.harness.command.server_process import PYTHON, Guard
+from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.command.terminal import Terminal
 from studies.study.grid import StudyEngine, StudyModel, StudyPart
 from studies.study.loaded import OutOfTime
@@ -44,14 +45,12 @@ def bench_cell(
     """Write the document. Raises `BenchFailed`, and `OutOfTime` at the instant `deadline` of the monotonic clock."""
     log.parent.mkdir(exist_ok=True)
     with log.open("wb") as output, progress(terminal.console, title) as show:
-        process = subprocess.Popen(
+        process, guard = start_guarded(
             [*PYTHON, "-m", "enginebench", *bench_words(engine, model, part, document)],
-            stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=output,
             start_new_session=True,
         )
-        guard = Guard(process.pid)
         began = time.monotonic()
         try:
             while process.poll() is None:

@@ -25,7 +25,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadtests.harness.command.server_process import PYTHON, Guard
+from loadtests.harness.command.guard import start_guarded
+from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.run.calibration import Calibration, Cell, Condition, Error
 from loadtests.harness.run.host import host_facts, versions
 from loadtests.harness.run.options import processes_options
@@ -253,11 +254,9 @@ def error_of(errors: list[float]) -> Error:
 @contextmanager
 def scripted_server(tpot: float, tokens: int, truth_file: Path, ttft: float = TTFT) -> Iterator[int]:
     """Its port. Leaving the block ends it, and `truth_file` has its stamps. Raises `UserMistake`."""
-    server = _spawn(
-        "loadtests.harness.calibration.scripted_server",
-        *("--ttft", str(ttft), "--tpot", str(tpot), "--tokens", str(tokens), "--truth", str(truth_file)),
-    )
-    guard = Guard(server.pid)
+    command = [sys.executable, "-m", "loadtests.harness.calibration.scripted_server", "--truth", str(truth_file)]
+    command += ["--ttft", str(ttft), "--tpot", str(tpot), "--tokens", str(tokens)]
+    server, guard = start_guarded(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
         line = server.stdout.readline()
@@ -279,7 +278,3 @@ def raise_open_file_limit() -> None:
 
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _spawn(module: str, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, text=True)

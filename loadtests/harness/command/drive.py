@@ -19,10 +19,11 @@ from typing import IO
 
 from loadtests.harness.command.chart import WIDTH, chart_of
 from loadtests.harness.command.contenders import MODEL_VARIABLE, Contender
+from loadtests.harness.command.guard import Guard, start_guarded
 from loadtests.harness.command.job import Job
 from loadtests.harness.command.progress import progress, where_it_stands
 from loadtests.harness.command.rounds import Repeat
-from loadtests.harness.command.server_process import PORTS, PYTHON, Guard, ServerFailed, ServerProcess, listen
+from loadtests.harness.command.server_process import PORTS, PYTHON, ServerFailed, ServerProcess, listen
 from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.live.document import LiveDocument, read_live
 from loadtests.harness.run.options import COMMAND, command_of_run, processes_options
@@ -106,8 +107,7 @@ def run_against(
     overdue = False
     shown = title or label
     with log.open("wb") as output, log.open(errors="replace") as said, progress(terminal.console, shown) as show:
-        process = start_locust(job, one, url, folder, repeat, output, variables)
-        guard = Guard(process.pid)
+        process, guard = start_locust(job, one, url, folder, repeat, output, variables)
         try:
             while process.poll() is None:
                 time.sleep(POLL)
@@ -148,7 +148,7 @@ def run_against(
 
 def start_locust(
     job: Job, one: Contender, url: str, folder: Path, repeat: Repeat, output: IO[bytes], variables: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
+) -> tuple[subprocess.Popen[bytes], Guard]:
     command = [*PYTHON, "-m", "locust", "-f", str(job.scenario), "--host", url, "--headless", "--only-summary"]
     command += [*job.words, "--runs", str(folder.parent), "--run-id", folder.name, "--label", one.name]
     command += ["--model", one.model] if one.model else []
@@ -157,9 +157,8 @@ def start_locust(
     environment = {**os.environ, COMMAND: json.dumps(command_of_run()), **job.variables, **variables, **one.secrets}
     if not one.url:
         environment.pop(MODEL_VARIABLE, None)  # the served engine has loaded it, under a name of its own
-    return subprocess.Popen(
+    return start_guarded(
         command,
-        stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
         env=environment,

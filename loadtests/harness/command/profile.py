@@ -24,7 +24,7 @@ from loadtests.harness.command.drive import end, start_locust
 from loadtests.harness.command.job import Job
 from loadtests.harness.command.progress import progress
 from loadtests.harness.command.rounds import Repeat
-from loadtests.harness.command.server_process import Guard, ServerFailed, ServerProcess
+from loadtests.harness.command.server_process import ServerFailed, ServerProcess
 from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.live.document import read_live
 from loadtests.harness.profiling.profilers import Profiler
@@ -123,8 +123,8 @@ def _under_load(
     try:
         with log.open("wb") as output:
             repeat = Repeat(0, f"profile-{secrets.token_hex(4)}")
-            process = start_locust(_loaded(job, load), one, server.url, inner, repeat, output, server.variables)
-            guard = Guard(process.pid)
+            loaded = _loaded(job, load)
+            process, guard = start_locust(loaded, one, server.url, inner, repeat, output, server.variables)
             try:
                 _wait_for_answers(process, inner, log)
                 record()

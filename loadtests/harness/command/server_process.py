@@ -16,6 +16,7 @@ from types import TracebackType
 import httpx
 import psutil
 
+from loadtests.harness.command.guard import Guard, start_guarded
 from loadtests.harness.run.options import ENGINE_PID, SERVER_READY, SERVER_STARTED
 from settings.schema import UserMistake
 
@@ -28,23 +29,6 @@ STOP_LIMIT = 60.0  # seconds from SIGTERM to SIGKILL: more than the server's own
 
 class ServerFailed(Exception):
     """The server did not come up. A sentence for a person."""
-
-
-class Guard:
-    """A small process that sends SIGTERM to the process `pid` if this one ends without stopping it, as by `kill -9`."""
-
-    def __init__(self, pid: int) -> None:
-        self._shell = subprocess.Popen(
-            ["/bin/sh", "-c", f"read -r line; kill -s TERM {pid}"],  # reads the end of the pipe, or waits
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C in the terminal is not for it
-        )
-
-    def close(self) -> None:
-        self._shell.kill()
-        self._shell.communicate()
 
 
 def listen(ports: Iterable[int]) -> socket.socket:
@@ -90,16 +74,14 @@ class ServerProcess:
         self._started = time.monotonic_ns()
         descriptor = self._listener.fileno()
         with self.log.open("ab") as log, closing(self._listener):  # so that the port is free when the server ends
-            self._process = subprocess.Popen(
+            self._process, self._guard = start_guarded(
                 self._command,
-                stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=[descriptor],
                 env={**os.environ, **self._settings, "ENGINEBENCH_LISTENER": str(descriptor)},
                 start_new_session=True,  # a Ctrl-C in the terminal is for this process, which stops the server
             )
-        self._guard = Guard(self._process.pid)
         return self
 
     def __exit__(

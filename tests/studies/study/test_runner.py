@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from rich.console import Console
 
@@ -233,9 +234,12 @@ def _kill_once(folder: Path, reached: Callable[[Path], bool]) -> None:
             assert process.poll() is None, "it ended before the phase was reached"
             assert time.monotonic() < until
             time.sleep(0.02)
+        process.send_signal(signal.SIGSTOP)  # so that it starts nothing that is not in this list
+        started = psutil.Process(process.pid).children(recursive=True)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
+    assert psutil.wait_procs(started, timeout=PATIENCE)[1] == []
 
 
 @pytest.mark.parametrize(

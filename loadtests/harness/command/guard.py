@@ -1,0 +1,54 @@
+"""Processes that do not outlive this one, not even where it is ended by `kill -9`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+GRACE = 90  # seconds from SIGTERM to SIGKILL: more than a server's drain takes, or a run to complete its files
+WATCH = """
+read -r line
+kill -s TERM {pid}
+seconds=0
+while kill -0 {pid} && [ $seconds -lt {grace} ]; do sleep 1; seconds=$((seconds + 1)); done
+kill -s KILL {pid}
+"""
+START = ("/bin/sh", "-c", 'read -r go && exec "$@" < /dev/null', "sh")  # in its place, with its process id
+
+
+class Guard:
+    """A small process that ends the process `pid` when this one has ended without doing so.
+
+    It reads from a pipe whose other end only this process has, and which the kernel closes at its end.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._shell = subprocess.Popen(
+            ["/bin/sh", "-c", WATCH.format(pid=pid, grace=GRACE)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C in the terminal is not for it
+        )
+
+    def close(self) -> None:
+        self._shell.kill()
+        self._shell.communicate()
+
+
+def start_guarded(command: Sequence[str], **settings: Any) -> tuple[subprocess.Popen[Any], Guard]:
+    """`Popen(command, **settings)` without an input, and its guard, which the caller closes.
+
+    The process waits until it is guarded: it cannot be left behind by a kill between its start and its guard's.
+    """
+    process = subprocess.Popen([*START, *command], stdin=subprocess.PIPE, **settings)
+    assert process.stdin is not None
+    descriptor = process.stdin.fileno()
+    guard = Guard(process.pid)
+    with suppress(BrokenPipeError):  # it was ended already: the caller sees that
+        os.write(descriptor, b"go\n")
+    process.stdin.close()
+    return process, guard
