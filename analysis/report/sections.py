@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from analysis.compare.capacity import OF_SEARCH, SloCapacity, load_text
 from analysis.compare.engine_runs import DECIDING, engine_runs_of
@@ -20,10 +21,16 @@ ROLES = {"locate": "locate", "refine": "estimate", "below": "certify below it", 
 
 
 def screen_of(report: Report) -> FirstScreen:
-    """What was asked for: `--slo`, `--peak`, `--price`."""
+    """What was asked for: `--slo`, `--peak`, `--price`. It opens with the replicas for a peak, unless a plan among them
+    is not reliable."""
     decision = report.decision
     candidates = candidates_of(report.comparison, report.runs, decision.replicas, decision.costs)
-    return first_screen(decision.answer or report.headline, candidates)
+    screen = first_screen(report.headline, candidates)
+    if not decision.answer:
+        return screen
+    if all(planned.reliable for planned in decision.replicas):
+        return replace(screen, answer=decision.answer)
+    return replace(screen, sentences=(("the peak", decision.answer), *screen.sentences))
 
 
 def trend_lines(summaries: Sequence[RunSummary]) -> list[str]:

@@ -6,8 +6,9 @@ much, and whether it may be claimed is read from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from analysis.compare.comparison import Comparison, compare
 from analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
@@ -18,6 +19,7 @@ from analysis.report.decision import decide, replicas_of
 from analysis.report.figure import FigureSource
 from analysis.report.palette import styles_of
 from analysis.summary.run_summary import RunSummary
+from records.formatting import format_bytes
 from studies.report.source import PartBench, PartRuns, StudySource
 
 
@@ -98,6 +100,28 @@ class StudyReport:
         """All, those behind engines' own servers too."""
         own = [run for part in self.source.parts for runs in part.own.values() for run in runs]
         return [run for each in self.measured for run in each.runs] + own
+
+    @property
+    def machine(self) -> str:
+        """`AMD EPYC, 2 cores, 25.3 GB, no GPU`; of several machines all. From the sittings, or else from the runs."""
+        hosts = [(sitting.host, sitting.gpus) for sitting in self.source.sittings]
+        measured = [run.host for run in self.runs] + [bench.result.host for bench in self.benches]
+        named = distinct(_machine(host, gpus) for host, gpus in hosts or [(host, ()) for host in measured])
+        return "; ".join(named) or "an unknown machine"
+
+
+def distinct(values: Iterable[object]) -> list[str]:
+    return [str(value) for value in dict.fromkeys(values) if value]
+
+
+def _machine(host: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> str:
+    memory = host.get("memory")
+    parts = [str(host.get("cpu") or "an unknown CPU")]
+    parts += [f"{host['cores']} cores"] if host.get("cores") else []
+    parts += [format_bytes(memory)] if isinstance(memory, int) else []
+    names = [str(gpu.get("name")) for gpu in gpus]
+    counts = [f"{names.count(name)} × {name}" if names.count(name) > 1 else name for name in distinct(names)]
+    return ", ".join([*parts, *(counts or ["no GPU"])])
 
 
 def study_report(source: StudySource, says: Callable[[str], None] = lambda _: None) -> StudyReport:

@@ -1,69 +1,43 @@
 """The brief's criteria: each is a row with a predicate over the study, and is met, missed, or not measurable here.
 
-What is better, and by how much, is read from the comparison; limits are those of `studies/brief.toml`. Where an
-interval reaches across a limit, the criterion is not decided by what was measured, and is not measurable here.
+What is better, and by how much, is read from the comparison; limits are those of `studies/brief.toml`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator
 
 from analysis.compare.engine_runs import DECIDING, EngineRuns
 from analysis.compare.metric_comparison import MetricComparison
-from analysis.compare.quality import FLOAT32
 from analysis.compare.tables import ratio_text
 from analysis.console import TextTable
 from analysis.stats.differences import spread
 from analysis.stats.repeats import REPEATS
 from records.formatting import format_count, format_ratio, format_share, in_words, significant
-from records.quality import QualityAgainst
 from records.view import Estimate
 from studies.report.contents import MeasuredPart, StudyReport
+from studies.report.criterion import (
+    MET,
+    MISSED,
+    UNKNOWN,
+    Criterion,
+    Judged,
+    Value,
+    answer_of,
+    listed,
+    of_many,
+    side_of,
+    worst_first,
+)
 from studies.report.expected import BriefLimit, brief
 from studies.report.ladder import OneRequest, one_request
 from studies.report.lengths import peak_of
-from studies.report.machine import distinct
 from studies.report.over_loads import efficiencies
-from studies.report.quality import NOT_ASKED, ModelQuality, qualities_of
+from studies.report.quality import logits, perplexity
 from studies.report.section import Section
 
-CriterionAnswer = Literal["met", "missed", "not measurable here"]
-MET: CriterionAnswer = "met"
-MISSED: CriterionAnswer = "missed"
-UNKNOWN: CriterionAnswer = "not measurable here"
-NAMED = 4  # engines that a sentence names
-PERPLEXITY_DIGITS = 5  # 0.001 %: another order of summation makes smaller differences
 TITLE = "The brief's criteria"
 HEADERS = ("criterion", "limit", "answer", "what was found", "meaning")
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """`evidence`: what was measured, or why nothing was."""
-
-    answer: CriterionAnswer
-    evidence: str
-
-
-@dataclass(frozen=True, slots=True)
-class Criterion:
-    """`key` is that of its limit in the brief, which `write` sets as text."""
-
-    key: str
-    title: str
-    write: Callable[[float], str]
-    judge: Callable[[StudyReport, BriefLimit], Judged]
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """One number that a criterion is about, with its interval where it has one."""
-
-    where: str
-    number: Estimate
-    text: str
 
 
 def judged(study: StudyReport) -> list[tuple[Criterion, BriefLimit, Judged]]:
@@ -81,40 +55,6 @@ def criteria(study: StudyReport) -> Section:
     caption = f"Limits: {brief().source}, {brief().dated}."
     table = TextTable(TITLE, HEADERS, rows, tuple(range(len(HEADERS))), caption)
     return Section(TITLE, (f"Of {len(rows)} criteria {in_words(counts)}.",), tables=(table,))
-
-
-def _answer(limit: BriefLimit, values: Sequence[Value], nothing: str) -> Judged:
-    """All keep the limit, some certainly do not, or what was measured does not say."""
-    if not values:
-        return Judged(UNKNOWN, nothing)
-    sides = {value.where: _side(limit, value.number) for value in values}
-    off = [value for value in values if sides[value.where] == MISSED]
-    open_ones = [value for value in values if sides[value.where] == UNKNOWN]
-    if off:
-        rest = len(values) - len(off)
-        kept = f"; {rest} of {len(values)} keep it" if rest and not open_ones else ""
-        return Judged(MISSED, f"{_listed(off)}{kept}")
-    if open_ones:
-        return Judged(UNKNOWN, f"not decided by what was measured: {_listed(open_ones)}")
-    return Judged(MET, _listed(values))
-
-
-def _side(limit: BriefLimit, number: Estimate) -> CriterionAnswer:
-    ends = [end for end in (number.low, number.high) if end is not None] or [number.value or 0.0]
-    kept = [limit.keeps(end) for end in ends]
-    return MET if all(kept) else UNKNOWN if any(kept) else MISSED
-
-
-def _listed(values: Sequence[Value]) -> str:
-    named = [f"{value.where} {value.text}" for value in values[:NAMED]]
-    more = [f"{len(values) - NAMED} more"] if len(values) > NAMED else []
-    return in_words([*named, *more])
-
-
-def _worst(limit: BriefLimit, values: Sequence[Value]) -> list[Value]:
-    """Furthest from the limit, or beyond it, first."""
-    upper = limit.most is not None or limit.below is not None
-    return sorted(values, key=lambda value: value.number.value or 0.0, reverse=upper)
 
 
 def _stages(study: StudyReport) -> Iterator[tuple[MeasuredPart, EngineRuns, str, str]]:
@@ -136,7 +76,7 @@ def spread_over_repeats(study: StudyReport, limit: BriefLimit) -> Judged:
         if runs is not None and runs.deviation is not None and runs.mean:
             share = runs.deviation / runs.mean
             values.append(Value(where, Estimate(share), format_share(share)))
-    return _of_many(limit, values, f"{REPEATS} repeats are needed", "of output tokens/s")
+    return of_many(limit, values, f"{REPEATS} repeats are needed", "of output tokens/s")
 
 
 def spread_within_a_run(study: StudyReport, limit: BriefLimit) -> Judged:
@@ -146,7 +86,7 @@ def spread_within_a_run(study: StudyReport, limit: BriefLimit) -> Judged:
         shares = [time.deviation / time.mean for time in times if time.deviation is not None and time.mean]
         if shares:
             values.append(Value(where, Estimate(max(shares)), format_share(max(shares))))
-    return _of_many(limit, values, "no answer had a time per token", "of TPOT, in the worst run")
+    return of_many(limit, values, "no answer had a time per token", "of TPOT, in the worst run")
 
 
 def samples(study: StudyReport, limit: BriefLimit) -> Judged:
@@ -154,17 +94,7 @@ def samples(study: StudyReport, limit: BriefLimit) -> Judged:
     for _, engine, stage, where in _stages(study):
         count = sum(view.ok for view in engine.at(stage))
         values.append(Value(where, Estimate(float(count)), f"{count:,}"))
-    return _of_many(limit, values, "nothing was measured", "requests answered, over all repeats")
-
-
-def _of_many(limit: BriefLimit, values: Sequence[Value], nothing: str, what: str) -> Judged:
-    """Of a number that every engine has at every load: how many keep the limit, and the worst."""
-    if not values:
-        return Judged(UNKNOWN, nothing)
-    ordered = _worst(limit, values)
-    kept = [value for value in ordered if _side(limit, value.number) == MET]
-    evidence = f"{len(kept)} of {len(values)} tests keep it; the worst is {_listed(ordered[:1])} ({what})"
-    return Judged(MET if len(kept) == len(values) else MISSED, evidence)
+    return of_many(limit, values, "nothing was measured", "requests answered, over all repeats")
 
 
 def statistics(study: StudyReport, limit: BriefLimit) -> Judged:
@@ -205,18 +135,20 @@ def _speed_ups(study: StudyReport) -> list[tuple[EngineRuns, Value]]:
 
 def faster(study: StudyReport, limit: BriefLimit) -> Judged:
     values = [value for _, value in _speed_ups(study)]
-    found = {side: [value for value in values if _side(limit, value.number) == side] for side in (MET, MISSED, UNKNOWN)}
+    found = {
+        side: [value for value in values if side_of(limit, value.number) == side] for side in (MET, MISSED, UNKNOWN)
+    }
     if not values:
         return Judged(UNKNOWN, f"no engine was compared with {study.source.baseline}")
-    parts = [f"{_listed(found[MET])} count as faster than {study.source.baseline}"] if found[MET] else []
-    parts += [f"not {_listed(found[MISSED])}"] if found[MISSED] else []
-    parts += [f"undecided is {_listed(found[UNKNOWN])}"] if found[UNKNOWN] else []
+    parts = [f"{listed(found[MET])} count as faster than {study.source.baseline}"] if found[MET] else []
+    parts += [f"not {listed(found[MISSED])}"] if found[MISSED] else []
+    parts += [f"undecided is {listed(found[UNKNOWN])}"] if found[UNKNOWN] else []
     return Judged(MET if found[MET] else MISSED if found[MISSED] else UNKNOWN, "; ".join(parts))
 
 
 def speed_up(study: StudyReport, limit: BriefLimit) -> Judged:
     languages = [(engine, value) for engine, value in _speed_ups(study) if _is_rust(engine)]
-    return _answer(limit, [value for _, value in languages], "no Rust engine was compared with the baseline")
+    return answer_of(limit, [value for _, value in languages], "no Rust engine was compared with the baseline")
 
 
 def _is_rust(engine: EngineRuns) -> bool:
@@ -233,7 +165,7 @@ def gpu_utilisation(study: StudyReport, limit: BriefLimit) -> Judged:
             busy = engine.gauge(stage, "gpu_utilisation")
             if busy is not None:
                 values.append(Value(f"{engine.label} at {stage}", Estimate(busy), format_share(busy)))
-    return _answer(limit, values, "there was no GPU, or its utilisation was not reported")
+    return answer_of(limit, values, "there was no GPU, or its utilisation was not reported")
 
 
 def memory(study: StudyReport, limit: BriefLimit) -> Judged:
@@ -256,7 +188,7 @@ def memory(study: StudyReport, limit: BriefLimit) -> Judged:
             if ratios:
                 values.append(Value(label, Estimate(max(ratios)), format_ratio(max(ratios), None, None)))
     why = "no server told its memory" if not slower else f"no engine is as fast as {study.source.baseline}"
-    return _answer(limit, _worst(limit, values), why)
+    return answer_of(limit, worst_first(limit, values), why)
 
 
 def scaling(study: StudyReport, limit: BriefLimit) -> Judged:
@@ -272,54 +204,7 @@ def scaling(study: StudyReport, limit: BriefLimit) -> Judged:
                 place, worst = min(within, key=lambda pair: pair[1].value or 0.0)
                 text = f"{significant(worst.value or 0.0)} at {place.label}"
                 values.append(Value(engine.label, worst, text))
-    return _answer(limit, _worst(limit, values), "no load lies between one user and the knee of an engine")
-
-
-def logits(study: StudyReport, limit: BriefLimit) -> Judged:
-    """In float32, of engine and baseline. A log-probability that differs by d: logits by d / 2 at least, and by d at
-    most, but for what all logits of a position have in common, which no probability depends on."""
-    values = []
-    for each, engine, where in _qualities(study):
-        if each.baseline.dtype == engine.dtype == FLOAT32 and engine.difference is not None:
-            difference = engine.difference
-            number = Estimate(difference, difference / 2, difference)
-            values.append(Value(where, number, f"{difference:.1e}"))
-    if not values:
-        return Judged(UNKNOWN, _not_compared(study, in_float32=True))
-    found = _answer(limit, _worst(limit, values), "")
-    return Judged(found.answer, f"{found.evidence} (of a log-probability: at most twice that of a logit)")
-
-
-def perplexity(study: StudyReport, limit: BriefLimit) -> Judged:
-    values = []
-    for _, engine, where in _qualities(study):
-        if engine.perplexity_over is not None:
-            over = round(engine.perplexity_over, PERPLEXITY_DIGITS)
-            values.append(Value(where, Estimate(over), f"{100 * over:+.3f} %"))
-    return _answer(limit, _worst(limit, values), _not_compared(study))
-
-
-def _qualities(study: StudyReport) -> Iterator[tuple[ModelQuality, QualityAgainst, str]]:
-    """Each engine but the baseline, and its name among all models."""
-    found = qualities_of(study)
-    for each in found:
-        for engine in each.others:
-            yield each, engine, f"{each.model}: {engine.engine}" if len(found) > 1 else engine.engine
-
-
-def _not_compared(study: StudyReport, in_float32: bool = False) -> str:
-    """Why no engine's log-probabilities stand beside the baseline's."""
-    found = qualities_of(study)
-    if not found:
-        return NOT_ASKED
-    baseline = found[0].baseline
-    if baseline.why is not None:
-        return f"{baseline.engine}: {baseline.why}"
-    if in_float32 and baseline.dtype != FLOAT32:
-        return f"{baseline.engine} computed in {baseline.dtype or 'an unknown format'}, not in {FLOAT32}"
-    reasons = distinct(engine.why for each in found for engine in each.others)
-    others = f" ({'; '.join(reasons)})" if reasons else ""
-    return f"no other engine{f' in {FLOAT32}' if in_float32 else ''} gave log-probabilities of the fixed text{others}"
+    return answer_of(limit, worst_first(limit, values), "no load lies between one user and the knee of an engine")
 
 
 def _times(ratio: float) -> str:

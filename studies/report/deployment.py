@@ -16,8 +16,7 @@ from records.telemetry import GAUGES
 from records.view import Estimate
 from studies.report.contents import MeasuredPart, OwnServer, StudyReport
 from studies.report.lengths import peak_of
-from studies.report.section import Section
-from studies.report.titles import of_model, of_part, titled
+from studies.report.section import Section, of_model, of_part, titled
 
 MEMORY = {"engine_memory_bytes": "host", "gpu_memory_bytes": "device"}
 """Gauges of memory, and where it is."""

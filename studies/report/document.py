@@ -20,7 +20,6 @@ from records.metrics import columns
 from settings.schema import UserMistake
 from studies.report.contents import StudyReport, study_report
 from studies.report.criteria import judged
-from studies.report.machine import machine_of
 from studies.report.markdown import markdown
 from studies.report.page import StudyPage, page_of, render, screen_of
 from studies.report.quality import qualities_of
@@ -54,7 +53,7 @@ def _named(study: StudyReport, frame: pl.DataFrame, part: str, model: str) -> pl
 
 def _answer_rows(study: StudyReport) -> Iterator[dict[str, Any]]:
     yield {"metric": "answer", "why": screen_of(study).answer}
-    yield {"metric": "machine", "why": machine_of(study)}
+    yield {"metric": "machine", "why": study.machine}
     if study.head is not None:
         yield {
             "part": study.head.part,

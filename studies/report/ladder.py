@@ -14,9 +14,7 @@ from records.formatting import MISSING, format_interval, format_seconds, in_word
 from records.view import Estimate, StageView
 from studies.report.contents import MeasuredPart, StudyReport
 from studies.report.expected import Expected, ExpectedEngine, brief
-from studies.report.machine import machine_of
-from studies.report.section import Section
-from studies.report.titles import of_model
+from studies.report.section import Section, of_model
 
 SCENARIO = "single"  # whose question it is how fast one request is
 
@@ -133,7 +131,7 @@ def _against(ratio: Estimate, wanted: ExpectedEngine) -> str:
 
 def why_they_differ(found: OneRequest, expected: Expected, study: StudyReport) -> str:
     """What is not as the brief has it: of other conditions its numbers say nothing."""
-    conditions, machine = expected.conditions, machine_of(study)
+    conditions, machine = expected.conditions, study.machine
     formats = list(dict.fromkeys(name for run in found.measured.runs if (name := number_format(run))))
     there = f"{conditions.model} in {conditions.format} on {' or '.join(conditions.hardware)}"
     here = f"{found.measured.model} in {in_words(formats) or 'an unknown format'} on {machine}"

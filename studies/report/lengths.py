@@ -19,8 +19,7 @@ from engines.bench.tables import middle_of, notes_of, sentence_of, tables_of
 from records.formatting import MISSING, column_unit, format_seconds, significant
 from studies.report.contents import MeasuredPart, StudyReport
 from studies.report.expected import ExpectedKernels, ExpectedPrefill, brief
-from studies.report.section import Section
-from studies.report.titles import of_model, titled
+from studies.report.section import Section, of_model, titled
 
 PROMPTS = "prompt tokens"  # what the stages of a part over prompt lengths are named by
 GIGABYTE = 1e9

@@ -19,8 +19,7 @@ from records.metrics import columns
 from records.view import Estimate
 from studies.report.contents import MeasuredPart, StudyReport
 from studies.report.expected import brief
-from studies.report.section import Section
-from studies.report.titles import of_model, titled
+from studies.report.section import Section, of_model, titled
 
 NO_LOADS = "no part of this study has several loads"
 TAIL = "p99"

@@ -1,24 +1,24 @@
-"""The report of a study as one HTML file: the answer and one chart on the first screen, then every section."""
+"""The report of a study as one HTML file: the answer and one chart on the first screen, then all of `SECTIONS`."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from analysis.first_screen import FirstScreen, candidates_of, first_screen
+from analysis.first_screen import FirstScreen
 from analysis.report.figure import Figure
 from analysis.report.page import environment, shell
+from analysis.report.profiles import OUTSIDE, shown_profile
+from analysis.report.sections import screen_of as report_screen
 from analysis.report.trade_off_charts import pareto_figure
 from analysis.summary.remarks import Remark
 from engines.bench.tables import sentence_of
 from records.formatting import counted
-from studies.report.contents import StudyReport
-from studies.report.lengths import length_figures
-from studies.report.machine import distinct, machine_of
-from studies.report.repeating import study_remarks
+from studies.report import criteria, deployment, ladder, lengths, over_loads, quality, repeating
+from studies.report.contents import StudyReport, distinct
 from studies.report.section import Section
-from studies.report.sections import sections_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def split(answer: str) -> tuple[str, str]:
 
 
 def page_of(study: StudyReport) -> StudyPage:
-    found = study_remarks(study)
+    found = repeating.study_remarks(study)
     return StudyPage(
         study=study,
         screen=screen_of(study),
@@ -68,11 +68,7 @@ def screen_of(study: StudyReport) -> FirstScreen:
     """The decision, with a row for each engine; of a study without load what its first bench shows."""
     if study.head is None:
         return FirstScreen(_without_load(study), None, ())
-    report = study.head.report
-    candidates = candidates_of(report.comparison, report.runs, report.decision.replicas, report.decision.costs)
-    screen = first_screen(report.headline, candidates)
-    answers = (("the peak", report.decision.answer),) if report.decision.answer else ()
-    return FirstScreen(screen.answer, screen.table, (*answers, *screen.sentences))
+    return report_screen(study.head.report)
 
 
 def _without_load(study: StudyReport) -> str:
@@ -85,7 +81,9 @@ def picture_of(study: StudyReport) -> Figure | None:
     """Output against each user's speed; of one request at a time TTFT against the prompt's length."""
     if study.head is None:
         return None
-    return pareto_figure(study.head.figures) if study.head.over_loads else next(length_figures(study.head), None)
+    return (
+        pareto_figure(study.head.figures) if study.head.over_loads else next(lengths.length_figures(study.head), None)
+    )
 
 
 def facts_of(study: StudyReport) -> list[str]:
@@ -99,10 +97,48 @@ def facts_of(study: StudyReport) -> list[str]:
         counted(len(study.styles), "engine"),
         *([f"{counted(requests, 'request')} measured in {counted(len(runs), 'run')}"] if runs else []),
         *([_date(started)] if started else []),
-        machine_of(study),
+        study.machine,
     ]
 
 
 def _date(iso: str) -> str:
     day = datetime.fromisoformat(iso)
     return f"{day.day} {day:%B %Y}"
+
+
+def profiles(study: StudyReport) -> Section:
+    """What profilers saw of the engines, after all cells and in no number of the study. Links lead from its folder."""
+    shown = [shown_profile(each, run.folder, run.folder.parents[1]) for run in study.runs for each in run.profiles]
+    return Section(
+        "Profiles",
+        (OUTSIDE, *(f"{one.title}. {one.sentence}" for one in shown)) if shown else (),
+        tables=tuple(one.table for one in shown if one.table is not None),
+        links=tuple(path for one in shown for _, path in one.files),
+    )
+
+
+SECTIONS: tuple[Callable[[StudyReport], Section], ...] = (
+    over_loads.pareto,
+    over_loads.latency,
+    ladder.ladder,
+    over_loads.scaling,
+    deployment.memory,
+    lengths.lengths,
+    lengths.kernels,
+    over_loads.matrix,
+    quality.quality,
+    deployment.own_servers,
+    deployment.cost,
+    deployment.recommendation,
+    criteria.criteria,
+    repeating.comparisons,
+    profiles,
+)
+
+
+def sections_of(study: StudyReport) -> list[Section]:
+    """Those that have something to show, then what was not measured, and how to repeat it."""
+    made = [section(study) for section in SECTIONS]
+    empty = [section for section in made if section.empty and section.why]
+    shown = [section for section in made if not section.empty]
+    return [*shown, repeating.not_measured(study, empty), repeating.repeating(study)]

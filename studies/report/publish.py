@@ -25,7 +25,7 @@ from records.files import write_atomically
 from settings.schema import UserMistake
 from studies.report.contents import StudyReport
 from studies.report.document import write_report
-from studies.report.machine import machine_of
+from studies.report.page import profiles
 from studies.study.folder import BENCH, CELLS, RUNS, SITTINGS, STUDY
 
 MOST_BYTES = 20_000_000
@@ -42,11 +42,15 @@ def publish(folder: Path, results: Path, machine: str = "") -> Path:
 
 def lay_out(study: StudyReport, folder: Path, written: Sequence[Path], results: Path, machine: str = "") -> Path:
     """What was `written` of a study, copied with its records."""
-    place = results / f"{study.source.name}-{machine or slug(machine_of(study))}"
+    place = results / f"{study.source.name}-{machine or slug(study.machine)}"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     for path in [*written, *(folder / name for name in KEPT if (folder / name).exists())]:
         shutil.copyfile(path, place / path.name)
+    for link in profiles(study).links:  # of the report, from its own folder
+        if (folder / link).is_file():
+            (place / link).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(folder / link, place / link)
     files = list(_records(folder))
     packed = _packed(folder, files)
     if len(packed) <= MOST_BYTES:
@@ -98,7 +102,7 @@ def main() -> None:
         place = publish(arguments.folder, arguments.results, arguments.machine)
     except UserMistake as mistake:
         sys.exit(str(mistake))
-    size = sum(path.stat().st_size for path in place.iterdir())
+    size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
     print(f"{place}: {', '.join(sorted(path.name for path in place.iterdir()))} ({size / 1e6:.1f} MB)")
 
 

@@ -1,4 +1,5 @@
-"""What each engine predicts of a fixed text beside the study's baseline, and whether greedy answers are alike."""
+"""What each engine predicts of a fixed text beside the study's baseline, as a section and by the brief's criteria, and
+whether greedy answers are alike."""
 
 from __future__ import annotations
 
@@ -6,16 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from analysis.compare.likeness import number_format
-from analysis.compare.quality import table_of_quality
+from analysis.compare.quality import FLOAT32, table_of_quality
 from analysis.console import TextTable
 from records.formatting import MISSING
 from records.quality import Quality, QualityAgainst, against
-from studies.report.contents import MeasuredPart, StudyReport
-from studies.report.machine import distinct
-from studies.report.section import Section
-from studies.report.titles import of_model
+from records.view import Estimate
+from studies.report.contents import MeasuredPart, StudyReport, distinct
+from studies.report.criterion import UNKNOWN, Judged, Value, answer_of, worst_first
+from studies.report.expected import BriefLimit
+from studies.report.section import Section, of_model
 
 TITLE = "Quality"
+PERPLEXITY_DIGITS = 5  # 0.001 %: another order of summation makes smaller differences
 NOT_ASKED = "no part asked for log-probabilities of a fixed text"
 
 
@@ -127,3 +130,50 @@ def _greedy(measured: MeasuredPart, study: StudyReport) -> TextTable | None:
     headers = ("engine", "number format", f"same answers as {comparison.baseline}")
     caption = f"{measured.title}, at {comparison.stage}: greedy answers to the same prompts, of all repeats."
     return TextTable(f"{of_model(measured, study)}Greedy answers", headers, rows, (0, 1, 2), caption)
+
+
+def logits(study: StudyReport, limit: BriefLimit) -> Judged:
+    """In float32, of engine and baseline. A log-probability that differs by d: logits by d / 2 at least, and by d at
+    most, but for what all logits of a position have in common, which no probability depends on."""
+    values = []
+    for each, engine, where in _qualities(study):
+        if each.baseline.dtype == engine.dtype == FLOAT32 and engine.difference is not None:
+            difference = engine.difference
+            number = Estimate(difference, difference / 2, difference)
+            values.append(Value(where, number, f"{difference:.1e}"))
+    if not values:
+        return Judged(UNKNOWN, _not_compared(study, in_float32=True))
+    found = answer_of(limit, worst_first(limit, values), "")
+    return Judged(found.answer, f"{found.evidence} (of a log-probability: at most twice that of a logit)")
+
+
+def perplexity(study: StudyReport, limit: BriefLimit) -> Judged:
+    values = []
+    for _, engine, where in _qualities(study):
+        if engine.perplexity_over is not None:
+            over = round(engine.perplexity_over, PERPLEXITY_DIGITS)
+            values.append(Value(where, Estimate(over), f"{100 * over:+.3f} %"))
+    return answer_of(limit, worst_first(limit, values), _not_compared(study))
+
+
+def _qualities(study: StudyReport) -> Iterator[tuple[ModelQuality, QualityAgainst, str]]:
+    """Each engine but the baseline, and its name among all models."""
+    found = qualities_of(study)
+    for each in found:
+        for engine in each.others:
+            yield each, engine, f"{each.model}: {engine.engine}" if len(found) > 1 else engine.engine
+
+
+def _not_compared(study: StudyReport, in_float32: bool = False) -> str:
+    """Why no engine's log-probabilities stand beside the baseline's."""
+    found = qualities_of(study)
+    if not found:
+        return NOT_ASKED
+    baseline = found[0].baseline
+    if baseline.why is not None:
+        return f"{baseline.engine}: {baseline.why}"
+    if in_float32 and baseline.dtype != FLOAT32:
+        return f"{baseline.engine} computed in {baseline.dtype or 'an unknown format'}, not in {FLOAT32}"
+    reasons = distinct(engine.why for each in found for engine in each.others)
+    others = f" ({'; '.join(reasons)})" if reasons else ""
+    return f"no other engine{f' in {FLOAT32}' if in_float32 else ''} gave log-probabilities of the fixed text{others}"

@@ -15,10 +15,8 @@ from analysis.report.card import records_hash
 from analysis.summary.remarks import Remark, remarks
 from analysis.summary.run_summary import RunSummary
 from records.formatting import MISSING, counted, format_error, format_seconds, in_words
-from studies.report.contents import StudyReport
-from studies.report.machine import distinct, gpu_facts, machine_of
-from studies.report.section import Section
-from studies.report.titles import of_part
+from studies.report.contents import StudyReport, distinct
+from studies.report.section import Section, of_part
 
 UNKNOWN = "not recorded"
 MISSED, REPEAT = "What was not measured", "To repeat it"
@@ -58,8 +56,8 @@ def repeating(study: StudyReport) -> Section:
     source, runs = study.source, study.runs
     facts = source.facts
     rows = {
-        "machine": machine_of(study),
-        "GPU driver and power limit": gpu_facts(study) or "no GPU",
+        "machine": study.machine,
+        "GPU driver and power limit": _gpus(study) or "no GPU",
         "operating system": in_words(distinct(host.get("os") for host in _hosts(study))) or UNKNOWN,
         "versions": _versions(study),
         "engines": _engines(runs),
@@ -82,6 +80,13 @@ def repeating(study: StudyReport) -> Section:
 def _hosts(study: StudyReport) -> list[Mapping[str, Any]]:
     hosts = [sitting.host for sitting in study.source.sittings] or [run.host for run in study.runs]
     return [*hosts, *(bench.result.host for bench in study.benches)]
+
+
+def _gpus(study: StudyReport) -> str:
+    """Driver and power limit of each GPU."""
+    gpus = [gpu for sitting in study.source.sittings for gpu in sitting.gpus]
+    texts = [", ".join(f"{name.replace('_', ' ')} {value}" for name, value in gpu.items()) for gpu in gpus]
+    return in_words(distinct(texts))
 
 
 def _versions(study: StudyReport) -> str:

@@ -1,11 +1,13 @@
-"""A section of a study's report: page and Markdown set each in their own way, and leave nothing of it out."""
+"""A section of a study's report: page and Markdown set each in their own way, and leave nothing of it out. Its titles
+name the model, and the part, where a study has several."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analysis.console import TextTable
 from analysis.report.figure import Figure
+from studies.report.contents import MeasuredPart, StudyReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +38,19 @@ def numbers_table(figure: Figure) -> TextTable:
     texts = tuple(index for index, header in enumerate(figure.headers) if header in {"engine", "stage"})
     rows = tuple(tuple(cell if isinstance(cell, str) else cell.text for cell in row) for row in figure.rows)
     return TextTable(figure.title, figure.headers, rows, texts, figure.note)
+
+
+def of_model(measured: MeasuredPart, study: StudyReport) -> str:
+    """`llama-3.2-1b: `, or nothing where there is one model."""
+    return f"{measured.model}: " if len({each.model for each in study.measured}) > 1 else ""
+
+
+def of_part(measured: MeasuredPart, study: StudyReport) -> str:
+    """`Sustained, llama-3.2-1b`"""
+    return measured.title + (f", {measured.model}" if of_model(measured, study) else "")
+
+
+def titled(figure: Figure, measured: MeasuredPart, study: StudyReport) -> Figure:
+    """With a key and a title of its own among those of all parts."""
+    title = f"{of_model(measured, study)}{figure.title}"
+    return replace(figure, key=f"{measured.part}-{measured.model}-{figure.key}", title=title)

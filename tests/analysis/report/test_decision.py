@@ -14,6 +14,7 @@ from analysis.data.load import load_run
 from analysis.plan.planned import PlannedReplicas
 from analysis.plan.prices import dollars
 from analysis.plan.settings import PlanSettings
+from analysis.report.card import card
 from analysis.report.contents import report_of
 from analysis.report.costs import Costs, cost_table, saved
 from analysis.report.decision import Decision, decide
@@ -184,6 +185,17 @@ def test_replicas_and_their_cost_stand_in_the_answer(repeats: list[RunSummary]) 
     assert "- **slow, warning**: on a knife edge.\n- **slow, warning**: no slots.\n" in markdown(report)
     assert render(report).count("<dd>on a knife edge.</dd>") == 1
     assert as_json_document(report)["decision"]["replicas"][0]["warnings"] == ["on a knife edge", "no slots"]
+
+
+@pytest.mark.parametrize("reliable", [True, False])
+def test_a_plan_that_is_not_reliable_heads_neither_report_nor_card(reliable: bool, repeats: list[RunSummary]) -> None:
+    sentence = "80 users: slow needs the fewest, 10 replicas."
+    replicas = [PlannedReplicas("slow", "80 users", 10, 9, 12, None, "80 users: 10 replicas.", reliable)]
+    report = report_of(repeats, compare(repeats), decide(repeats, compare(repeats), None, replicas, sentence))
+    screen, title = screen_of(report), " ".join(re.findall(r'weight="650">([^<]*)<', card(report)))
+    assert (screen.answer == sentence) is title.startswith(sentence) is reliable
+    assert reliable or title.startswith(report.headline[:40])
+    assert dict(screen.sentences).get("the peak") == (None if reliable else sentence)
 
 
 def test_what_was_not_asked_for_is_one_line(repeats: list[RunSummary]) -> None:

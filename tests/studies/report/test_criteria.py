@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from studies.report.contents import study_report
-from studies.report.criteria import CRITERIA, Judged, judged
+from studies.report.criteria import CRITERIA, judged
+from studies.report.criterion import Judged
 from studies.report.expected import brief
 from studies.report.source import StudySource
 from tests.support.studies import BASELINE, QUICK, SLOW, over_users, source, users_part, whole

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import re
+import shutil
 import tarfile
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from records.profile import Hot, Profile, write_profiles
 from studies.report import publish as publishing
 from studies.report.contents import StudyReport
 from studies.report.document import CARD, FILES
@@ -43,6 +47,22 @@ def test_records_that_are_too_large_are_named_by_their_hash(
     assert not (place / "records.tar.xz").exists()
     lines = (place / "records.sha256").read_text().splitlines()
     assert any(line.endswith("  runs/users.smollm2-135m.candle.1/requests-0.jsonl") for line in lines)
+
+
+def test_links_to_profiles_lead_somewhere(tmp_path: Path, folder: Path) -> None:
+    study = tmp_path / "study"
+    shutil.copytree(folder, study)
+    run = study / "runs/users.smollm2-135m.candle.1"
+    hot = (Hot("matmul", 0.5),)
+    found = Profile("py-spy", "candle", "engine", "functions, by time", "8 users", 1.0, hot=hot, picture="a.svg")
+    write_profiles(run, [found, replace(found, of="server", picture=None, files=("b.json",))])
+    (run / "profile/a.svg").write_text("<svg/>")
+    (run / "profile/b.json").write_text("{}")
+    place = publishing.publish(study, tmp_path / "results")
+    links = re.findall(r'href="(runs/[^"]+)"', (place / "report.html").read_text())
+    assert [link.rpartition("/")[2] for link in links] == ["a.svg", "b.json"]
+    assert all((place / link).is_file() for link in links)
+    assert all(f"({link})" in (place / "report.md").read_text() for link in links)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,11 @@ import pytest
 from analysis.summary.run_summary import RunSummary
 from records.quality import NO_WEIGHTS, Quality
 from studies.report.contents import study_report
-from studies.report.criteria import Judged, judged
+from studies.report.criteria import judged
+from studies.report.criterion import Judged
 from studies.report.document import numbers
+from studies.report.page import sections_of
 from studies.report.quality import NOT_ASKED, quality
-from studies.report.sections import sections_of
 from studies.report.source import StudySource
 from tests.support.studies import BASELINE, SLOW, over_users, source, users_part
 
