@@ -30,7 +30,7 @@ STAGE_LOAD = "enginebench_load_stage_load"
 STAGE_OUTPUT = "enginebench_load_stage_throughput_tokens_per_second"
 
 FINISHED, FAILED = (f'outcome!~"{"|".join(outcomes)}"' for outcomes in (UNJUDGED, NO_FAILURE))
-CHOSEN_RUN = 'run=~"$run",engine=~"$engine",model=~"$model"'
+CHOSEN_RUN = 'run=~"$shown_runs",engine=~"$engine",model=~"$model"'
 LAST_MONTH = "[30d]"  # runs are offered this long; Prometheus must keep their series as long
 LAST_EDGE = 1000  # seconds; beyond it the exporter counts failed requests, which are infinitely late
 LATE_SECONDS, LATE_SHARE = LATE[0]  # of the load generator: the report warns beyond the larger of both

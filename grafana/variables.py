@@ -13,6 +13,7 @@ Variable = dict[str, Any]
 ANY_INFO = '__name__=~"enginebench_(build|load_run)_info"'  # of servers, and of load tests
 AS_ANSWERED, ASCENDING, NUMERICAL = 0, 1, 3  # Grafana's orders of a variable's values
 WHEN_TIME_RANGE_CHANGES, HIDDEN = 2, 2
+RUN_ID = '/run="([^"]+)"/'
 QUERY_KINDS = {"label_values": 1, "query_result": 3}  # of Grafana's editor
 
 
@@ -30,10 +31,10 @@ def _threshold(name: str, label: str, description: str, histogram: str, at_first
     )
 
 
-def _several(name: str, label: str, description: str, query: str) -> Variable:
+def _several(name: str, label: str, description: str, query: str, **more: Any) -> Variable:
     """A variable with values from Prometheus; several may be chosen, initially all."""
     every = {"selected": True, "text": ["All"], "value": ["$__all"]}
-    return _queried(name, label, description, query, multi=True, includeAll=True, current=every, sort=ASCENDING)
+    return _queried(name, label, description, query, multi=True, includeAll=True, current=every, sort=ASCENDING, **more)
 
 
 def _queried(name: str, label: str, description: str, query: str, **more: Any) -> Variable:
@@ -60,7 +61,7 @@ def _variable(kind: str, name: str, label: str, **more: Any) -> Variable:
 def _run(name: str, label: str, description: str, in_order: str, **more: Any) -> Variable:
     """One of the last month's runs: at first the one with the largest value of `in_order`."""
     query = f"query_result(sort_desc({in_order}))"
-    return _queried(name, label, description, query, regex='/run="([^"]+)"/', sort=AS_ANSWERED, **more)
+    return _queried(name, label, description, query, regex=RUN_ID, sort=AS_ANSWERED, **more)
 
 
 def _shift(side: str) -> Variable:
@@ -73,7 +74,9 @@ def _shift(side: str) -> Variable:
 
 
 STARTED = f"max by (run) (last_over_time({RUN_START}{LAST_MONTH}))"
+LATEST = "latest"  # in place of a run's id
 RUNNING_FIRST = f"1e3 * max by (run) ({RUN_START}) or {STARTED}"
+CHOSEN = f'max by (run) (last_over_time({RUN_START}{{run=~"$run"}}{LAST_MONTH}))'
 NEWEST_LAST = f"{STARTED} unless topk(1, {STARTED}) or 0 * topk(1, {STARTED})"
 
 DATA_SOURCE = _variable("datasource", "datasource", "Data source", query="prometheus")
@@ -91,13 +94,29 @@ GPU_HOST = _several(
     "What exports GPU metrics: servers, or DCGM's exporter.",
     "label_values(enginebench_gpu_info, instance)",
 )
-RUN = _run(
-    "run", "Run", "Runs to show: at first the one that is running, else the last one.", RUNNING_FIRST, multi=True
+# Grafana keeps a choice as long as it is offered. So a page that follows the runs chooses what is always offered, and a
+# second variable, which is asked with every refresh, has the ids that queries select by.
+RUN = (
+    _run(
+        "run",
+        "Run",
+        "Runs to show: the latest one, as long as it runs and until the next one starts, or those that are chosen.",
+        f'label_replace(vector(Inf), "run", "{LATEST}", "", "") or {STARTED}',
+        multi=True,
+    ),
+    _several(
+        "shown_runs",
+        "Shown runs",
+        "Ids of the runs to show.",
+        f"query_result({CHOSEN} or topk(1, {RUNNING_FIRST}) unless on () {CHOSEN})",
+        regex=RUN_ID,
+        hide=HIDDEN,
+    ),
 )
 RUN_A = _run("run_a", "Run A", "The run that B is compared with: at first the last but one.", NEWEST_LAST)
 RUN_B = _run("run_b", "Run B", "The run that is judged: at first the last one.", STARTED)
 SHIFTS = (_shift("a"), _shift("b"))
-SERVED = (DATA_SOURCE, ENGINE, MODEL, SERVER, RUN)
+SERVED = (DATA_SOURCE, ENGINE, MODEL, SERVER, *RUN)
 TTFT_OBJECTIVE = _threshold("slo_ttft", "TTFT within (s)", "Objective for the time to first token.", TTFT, "1.0")
 E2E_OBJECTIVE = _threshold("slo_e2e", "E2E within (s)", "Objective for the whole request.", E2E, "10.0")
 PRICE = _variable(

@@ -20,7 +20,7 @@ def board() -> Board:
         uid="enginebench-gpu",
         title="GPU",
         question="Is the GPU busy, and with what? Did power or heat limit it? What does a token cost in energy?",
-        variables=[variables.DATA_SOURCE, variables.GPU_HOST, variables.ENGINE, variables.MODEL, variables.RUN],
+        variables=[variables.DATA_SOURCE, variables.GPU_HOST, variables.ENGINE, variables.MODEL, *variables.RUN],
         annotations=[RUN_STARTS, STAGES],
         rows={
             "": [_which(), *_glance()],

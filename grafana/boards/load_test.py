@@ -30,7 +30,7 @@ def board() -> Board:
         title="Load test",
         question="Is it good enough now? Latency, attainment and goodput as the clients measure them, and whether the "
         "load generator itself keeps up.",
-        variables=[variables.DATA_SOURCE, variables.RUN, variables.ENGINE, variables.MODEL, variables.SERVER],
+        variables=[variables.DATA_SOURCE, *variables.RUN, variables.ENGINE, variables.MODEL, variables.SERVER],
         annotations=[RUN_STARTS, STAGES, RUN_ENDS],
         rows={
             "": _glance(),

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import sys
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from msgspec import structs
 
 from loadtests.harness.settings.run import RunSettings
 from settings.flags import AsJson, read_settings, with_flags
@@ -24,14 +21,10 @@ from settings.schema import UserMistake
 
 if TYPE_CHECKING:
     from loadtests.harness.command.terminal import Terminal
-    from loadtests.harness.profiling.profilers import Profiler
-    from studies.study.folder import StudyFolder
-    from studies.study.lacking import Lacking
 
 RUNS = RunSettings().runs
 STATUS, REPORT = "status", "report"
 REPORTING = 20.0  # seconds of a budget that are kept for the report and the archive
-IMAGE = "ENGINEBENCH_IMAGE"  # variable with the digest of the container's image
 LEAST_BUDGET = 60.0  # seconds
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
@@ -143,19 +136,20 @@ def _run(
     from studies.study.archive import check_archive, pack
     from studies.study.folder import load_study, set_repeats
     from studies.study.runner import only_here, summary_of
+    from studies.study.sitting import measure, open_study
 
     began = time.monotonic()
     chosen = None if wanted.profile is None else profiler(wanted.profile)
     if archive is not None:
         check_archive(archive)
-    place = _prepared(name, quick, folder, models, terminal)
+    place = open_study(name, quick, folder, models, terminal)
     stopped, profiled = False, True
     with only_here(place), sigterm_is_ctrl_c():
         if repeats is not None:
             set_repeats(place, repeats)
         try:
             deadline = math.inf if budget is None else began + budget - REPORTING
-            profiled = _measure(place, deadline, install, budget, chosen, wanted.profile_seconds, terminal)
+            profiled = measure(place, deadline, install, budget, chosen, wanted.profile_seconds, terminal)
         except KeyboardInterrupt:
             stopped = True
             terminal.say("stopped: what was measured is kept")
@@ -173,121 +167,6 @@ def _run(
     return not stopped and profiled and not after.with_outcome("failed")
 
 
-def _prepared(name: str, quick: bool, folder: Path | None, models: Sequence[str], terminal: Terminal) -> Path:
-    """The study's folder, made where it is new. Raises `UserMistake`."""
-    from studies.study.archive import is_archive, name_in, unpack
-    from studies.study.folder import STUDY, load_study
-    from studies.study.grid import find_grid, read_grid
-
-    if is_archive(name):
-        place = (folder or RUNS / name_in(Path(name))).absolute()
-        place.parent.mkdir(parents=True, exist_ok=True)
-        unpack(Path(name), place)
-        return place
-    if (Path(name) / STUDY).is_file():
-        if folder is not None and folder.absolute() != Path(name).absolute():
-            raise UserMistake(f"{name} is a study that goes on where it is: leave out --folder.")
-        return Path(name).absolute()
-    path = find_grid(name)
-    grid, applied = read_grid(path, _variants(quick), models)
-    if quick and "quick" not in applied:
-        raise UserMistake(f"{path} has no table [quick]: leave out --quick.")
-    place = (folder or RUNS / "-".join([path.stem, *(["quick"] if quick else []), *models])).absolute()
-    if (place / STUDY).is_file():
-        before = load_study(place)
-        if structs.replace(before.grid, repeats=grid.repeats) != grid:
-            raise UserMistake(
-                f"{place} is a study of another grid than {path} is now: `enginebench study {place}` goes on with its "
-                "own; for the new one name another --folder."
-            )
-        return place
-    _write_facts(place, path.stem, grid, applied)
-    if "cpu" in applied:
-        terminal.say("There is no GPU: the grid's smaller form for CPUs is measured ([cpu] in its file).")
-    return place
-
-
-def _variants(quick: bool) -> tuple[str, ...]:
-    from engines.machine.devices import amd_gpus, visible_gpus
-
-    return (*(() if visible_gpus() or amd_gpus() else ("cpu",)), *(("quick",) if quick else ()))
-
-
-def _write_facts(place: Path, name: str, grid: object, applied: tuple[str, ...]) -> None:
-    from loadtests.harness.run.host import commit_here, host_facts
-    from loadtests.harness.run.options import command_of_run
-    from studies.study.folder import StudyFacts, write_facts
-    from studies.study.runner import jobs_of
-
-    facts = StudyFacts(
-        name=name,
-        variants=applied,
-        grid=grid,  # type: ignore[arg-type]
-        command=command_of_run(),
-        commit=commit_here(),
-        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        host=host_facts(),
-    )
-    jobs_of(facts.grid)  # its settings are checked before a folder is made
-    place.mkdir(parents=True, exist_ok=True)
-    write_facts(place, facts)
-
-
-def _measure(
-    place: Path,
-    deadline: float,
-    install: bool,
-    budget: float | None,
-    chosen: Profiler | None,
-    profile_seconds: float,
-    terminal: Terminal,
-) -> bool:
-    """Whether all engines could be profiled that were to be."""
-    from engines.machine.devices import gpu_facts
-    from loadtests.harness.run.host import commit_here, host_facts, versions
-    from loadtests.harness.run.options import command_of_run
-    from studies.study.folder import SITTINGS, Sitting, append_line, load_study
-    from studies.study.lacking import Lacking
-    from studies.study.profiling import check_parts, profile_engines
-    from studies.study.runner import Runner, summary_of
-
-    found = load_study(place)
-    if chosen is not None:
-        check_parts(found.grid)
-    terminal.say(f"{found.grid.title}: {place}")
-    terminal.say(summary_of(found))
-    lacking = Lacking()
-    _install_or_name(found, lacking, install, terminal)
-    sitting = Sitting(
-        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=command_of_run(),
-        commit=commit_here(),
-        host=host_facts(),
-        versions=versions("enginebench", "locust", "torch", "transformers") | lacking.versions(found.grid),
-        gpus=tuple(gpu_facts()),
-        image=os.environ.get(IMAGE),
-        budget=budget,
-    )
-    append_line(place / SITTINGS, sitting)
-    complete = Runner(found, lacking, terminal, deadline).run()
-    if chosen is None or not complete:
-        return True
-    return profile_engines(load_study(place), lacking, chosen, profile_seconds, terminal)
-
-
-def _install_or_name(found: StudyFolder, lacking: Lacking, install: bool, terminal: Terminal) -> None:
-    """What is missing is installed where that was asked for and is possible, else named once."""
-    from studies.study.lacking import INSTALL as COMMAND
-
-    for engine, reason in lacking.engines(found.grid).items():
-        if install and COMMAND in reason:
-            terminal.say(f"installing {engine}")
-            if lacking.install(engine):
-                continue
-        hint = "; --install does that" if COMMAND in reason and not install else ""
-        terminal.say(f"{engine} is skipped: {reason}{hint}", style="yellow")
-
-
 def _report(name: str, terminal: Terminal) -> None:
     """The report's files, made again from the study's folder."""
     if find_spec("polars") is None:  # `make bundle` leaves it out
@@ -303,9 +182,10 @@ def _report(name: str, terminal: Terminal) -> None:
 def _list() -> None:
     from studies.study.cells import cells_of
     from studies.study.grid import find_grid, grid_names, read_grid
+    from studies.study.sitting import variants
 
     for name in grid_names():
-        grid, _ = read_grid(find_grid(name), _variants(False))
+        grid, _ = read_grid(find_grid(name), variants(False))
         print(f"{name:10} {grid.title} ({len(cells_of(grid))} cells here)")
         print(f"{'':10} {grid.question}")
     print("\nenginebench study NAME runs one; --quick makes it short.")

@@ -44,7 +44,7 @@ class Recorded:
     api: httpx.Client
     at: float
     runs: dict[str, RunSummary]
-    running: str  # what *Load test* chose while the first one was on
+    opened: dict[str, str]  # what *Load test* chose while the first one was on
 
     @property
     def ids(self) -> list[str]:
@@ -85,7 +85,7 @@ def choices(api: httpx.Client, variable: dict[str, Any], at: float, chosen: dict
     """In the order in which Grafana offers them."""
     query = re.fullmatch(r"query_result\((.+)\)", variable["query"]["query"])
     assert query is not None
-    assert variable["sort"] == 0 if "sort" in variable else True, "as Prometheus has sorted them"
+    assert variable.get("sort", 0) == 0 or variable["includeAll"], "as Prometheus has sorted them"
     found = asked(api, at, filled_in(query[1], **(chosen | {"__range_s": str(RANGE)})))
     texts = [
         "{" + ",".join(f'{name}="{value}"' for name, value in one["metric"].items()) + f"}} {one['value'][1]} {at}"
@@ -100,14 +100,15 @@ def chosen_at_first(api: httpx.Client, board: dict[str, Any], at: float, **chose
     values = {"__rate_interval": "4s", **chosen}
     for variable in board["templating"]["list"]:
         if "query_result" in str(variable["query"]) and variable["name"] not in values:
-            values[variable["name"]] = choices(api, variable, at, values)[0]
+            offered = choices(api, variable, at, values)
+            values[variable["name"]] = "|".join(offered) if variable["includeAll"] else offered[0]
     return values
 
 
 @pytest.fixture(scope="module")
 def recorded(program: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
     port = free_port()
-    folder, runs, running = tmp_path_factory.mktemp("prometheus") / "here", {}, ""
+    folder, runs, opened = tmp_path_factory.mktemp("prometheus") / "here", {}, {}
     folder.mkdir()
     with ExitStack() as stack:
         api = stack.enter_context(prometheus(program("prometheus"), folder, load=[f"127.0.0.1:{port}"]))
@@ -118,10 +119,10 @@ def recorded(program: Callable[[str], str], tmp_path_factory: pytest.TempPathFac
                 locust.wait_until(lambda locust=locust: locust.stage is not None and locust.stage.index == 1)  # type: ignore[misc]
                 started = f'{RUN_START}{{engine="{label}"}}'
                 until(partial(asked, api, None, started), "the run has been scraped")
-                running = running or chosen_at_first(api, DASHBOARDS["load-test"], time.time())["run"]
+                opened = opened or chosen_at_first(api, DASHBOARDS["load-test"], time.time())
                 assert "Traceback" not in locust.wait()
             runs[label] = summarise(load_run(locust.run))
-        yield Recorded(api, time.time(), runs, running)
+        yield Recorded(api, time.time(), runs, opened)
 
 
 def test_the_page_opens_on_the_last_two_runs(recorded: Recorded) -> None:
@@ -132,10 +133,15 @@ def test_the_page_opens_on_the_last_two_runs(recorded: Recorded) -> None:
             assert set(choices(recorded.api, variable, recorded.at, {})) == set(recorded.ids), "every run is offered"
 
 
-def test_load_test_chooses_the_run_that_is_on(recorded: Recorded) -> None:
-    assert recorded.running == recorded.ids[0]
-    afterwards = chosen_at_first(recorded.api, DASHBOARDS["load-test"], recorded.at)
-    assert afterwards["run"] == recorded.ids[1], "else the last one"
+def test_load_test_follows_the_runs(recorded: Recorded) -> None:
+    """A choice stays as long as it is offered: the page shows the run that is on, then the next one, then the last."""
+    board = DASHBOARDS["load-test"]
+    (run,) = (variable for variable in board["templating"]["list"] if variable["name"] == "run")
+    first, second = recorded.ids
+    assert recorded.opened["shown_runs"] == first
+    assert choices(recorded.api, run, recorded.at, {}) == [recorded.opened["run"], second, first]
+    for chosen, shown in {recorded.opened["run"]: second, first: first, second: second}.items():
+        assert chosen_at_first(recorded.api, board, recorded.at, run=chosen)["shown_runs"] == shown
 
 
 def test_both_runs_begin_at_the_left_edge(recorded: Recorded) -> None:
@@ -192,7 +198,7 @@ def test_a_stage_of_load_test_is_what_its_report_says(recorded: Recorded) -> Non
         panel for panel in DASHBOARDS["load-test"]["panels"] if panel["title"] == "TTFT (user) p99 against load"
     )
     run = recorded.runs["before"]
-    found = recorded.ask(table["targets"][1]["expr"], run=run.run_id)
+    found = recorded.ask(table["targets"][1]["expr"], shown_runs=run.run_id)
     shown = {one["metric"]["stage"]: float(one["value"][1]) for one in found}
     assert shown == {
         view.label: pytest.approx(_value(run, view.label, "ttft_user", "p99"), rel=0.03) for view in run.stages

@@ -76,7 +76,7 @@ class Watched:
     def fill_in(self, expr: str, *, on_gpu: bool = False, **chosen: str) -> str:
         """What Grafana would send while one server, and the runs of all engines, are chosen."""
         engine, instance = (GPU_ENGINE, self.gpu_server) if on_gpu else ("(fake|scripted)", self.server)
-        values = {"engine": engine, "instance": instance.replace(".", r"\\."), "run": RUNS["a"]}
+        values = {"engine": engine, "instance": instance.replace(".", r"\\."), "shown_runs": RUNS["a"]}
         return filled_in(expr, **(values | {"__rate_interval": SCRAPED_IN} | chosen))
 
 
@@ -145,7 +145,7 @@ def test_every_query_of_every_panel_is_answered_with_data(watched: Watched, pane
     for query in panel["targets"]:
         of_users = bool(ONLY_OF_USERS.search(query["expr"]))
         on_gpu = of_users or bool(ONLY_WITH_A_GPU.search(query["expr"]))
-        expr = watched.fill_in(query["expr"], on_gpu=on_gpu, run=RUNS["b" if of_users else "a"])
+        expr = watched.fill_in(query["expr"], on_gpu=on_gpu, shown_runs=RUNS["b" if of_users else "a"])
         series = watched.ask(expr)
         assert series, expr
         assert any(math.isfinite(float(one["value"][1])) for one in series), f"{expr}: {series}"
@@ -184,7 +184,7 @@ def test_nothing_is_red_when_all_is_well(watched: Watched, name: str) -> None:
 
 def test_a_mean_is_that_of_the_requests_that_did_not_fail(watched: Watched) -> None:
     assert watched.value(
-        watched.fill_in(load_promql.mean(load_promql.TTFT_USER, ""), engine=".+", run=RUNS["b"])
+        watched.fill_in(load_promql.mean(load_promql.TTFT_USER, ""), engine=".+", shown_runs=RUNS["b"])
     ) == pytest.approx(0.2)
 
 
@@ -199,7 +199,7 @@ def test_a_run_is_shown_alone(watched: Watched) -> None:
     (one,) = watched.ask(watched.fill_in(attained["targets"][0]["expr"], engine=".+"))
     assert one["metric"]["engine"] == "scripted"
     assert float(one["value"][1]) == 1
-    assert len(watched.ask(watched.fill_in(attained["targets"][0]["expr"], engine=".+", run=".+"))) == 2
+    assert len(watched.ask(watched.fill_in(attained["targets"][0]["expr"], engine=".+", shown_runs=".+"))) == 2
 
 
 @pytest.mark.parametrize(

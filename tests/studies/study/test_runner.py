@@ -21,8 +21,8 @@ from studies.study.archive import pack, unpack
 from studies.study.folder import StudyFacts, StudyFolder, load_study, write_facts
 from studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart
 from studies.study.lacking import Lacking
-from studies.study.profiling import profile_engines
 from studies.study.runner import Runner
+from studies.study.sitting import profile_engines
 
 PATIENCE = 180.0  # seconds that a busy machine may take for anything here
 USERS = StudyPart(

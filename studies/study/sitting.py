@@ -1,0 +1,151 @@
+"""One time that a study is at work: its folder is opened, or made where it is new; what engines lack is installed or
+named; the cells that are left are measured; then engines are profiled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec import structs
+
+from engines.machine.devices import amd_gpus, gpu_facts, visible_gpus
+from loadtests.harness.command.contenders import Contender
+from loadtests.harness.command.profile import profile
+from loadtests.harness.command.terminal import Terminal
+from loadtests.harness.profiling.profilers import Profiler
+from loadtests.harness.run.host import commit_here, host_facts, versions
+from loadtests.harness.run.options import command_of_run
+from loadtests.harness.settings.run import RunSettings
+from records.profile import read_profiles
+from settings.schema import UserMistake
+from studies.study.archive import is_archive, name_in, unpack
+from studies.study.folder import SITTINGS, STUDY, Sitting, StudyFacts, StudyFolder, append_line, load_study, write_facts
+from studies.study.grid import Grid, find_grid, read_grid
+from studies.study.lacking import INSTALL, Lacking
+from studies.study.runner import Runner, jobs_of, summary_of
+
+RUNS = RunSettings().runs
+IMAGE = "ENGINEBENCH_IMAGE"  # variable with the digest of the container's image
+
+
+def open_study(name: str, quick: bool, folder: Path | None, models: Sequence[str], terminal: Terminal) -> Path:
+    """The study's folder, made where it is new. Raises `UserMistake`."""
+    if is_archive(name):
+        place = (folder or RUNS / name_in(Path(name))).absolute()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        unpack(Path(name), place)
+        return place
+    if (Path(name) / STUDY).is_file():
+        if folder is not None and folder.absolute() != Path(name).absolute():
+            raise UserMistake(f"{name} is a study that goes on where it is: leave out --folder.")
+        return Path(name).absolute()
+    path = find_grid(name)
+    grid, applied = read_grid(path, variants(quick), models)
+    if quick and "quick" not in applied:
+        raise UserMistake(f"{path} has no table [quick]: leave out --quick.")
+    place = (folder or RUNS / "-".join([path.stem, *(["quick"] if quick else []), *models])).absolute()
+    if (place / STUDY).is_file():
+        before = load_study(place)
+        if structs.replace(before.grid, repeats=grid.repeats) != grid:
+            raise UserMistake(
+                f"{place} is a study of another grid than {path} is now: `enginebench study {place}` goes on with its "
+                "own; for the new one name another --folder."
+            )
+        return place
+    _write_facts(place, path.stem, grid, applied)
+    if "cpu" in applied:
+        terminal.say("There is no GPU: the grid's smaller form for CPUs is measured ([cpu] in its file).")
+    return place
+
+
+def variants(quick: bool) -> tuple[str, ...]:
+    return (*(() if visible_gpus() or amd_gpus() else ("cpu",)), *(("quick",) if quick else ()))
+
+
+def _write_facts(place: Path, name: str, grid: Grid, applied: tuple[str, ...]) -> None:
+    facts = StudyFacts(
+        name=name,
+        variants=applied,
+        grid=grid,
+        command=command_of_run(),
+        commit=commit_here(),
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        host=host_facts(),
+    )
+    jobs_of(facts.grid)  # its settings are checked before a folder is made
+    place.mkdir(parents=True, exist_ok=True)
+    write_facts(place, facts)
+
+
+def measure(
+    place: Path,
+    deadline: float,
+    install: bool,
+    budget: float | None,
+    chosen: Profiler | None,
+    profile_seconds: float,
+    terminal: Terminal,
+) -> bool:
+    """Whether all engines could be profiled that were to be."""
+    found = load_study(place)
+    if chosen is not None:
+        check_parts(found.grid)
+    terminal.say(f"{found.grid.title}: {place}")
+    terminal.say(summary_of(found))
+    lacking = Lacking()
+    _install_or_name(found, lacking, install, terminal)
+    sitting = Sitting(
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=command_of_run(),
+        commit=commit_here(),
+        host=host_facts(),
+        versions=versions("enginebench", "locust", "torch", "transformers") | lacking.versions(found.grid),
+        gpus=tuple(gpu_facts()),
+        image=os.environ.get(IMAGE),
+        budget=budget,
+    )
+    append_line(place / SITTINGS, sitting)
+    complete = Runner(found, lacking, terminal, deadline).run()
+    if chosen is None or not complete:
+        return True
+    return profile_engines(load_study(place), lacking, chosen, profile_seconds, terminal)
+
+
+def _install_or_name(found: StudyFolder, lacking: Lacking, install: bool, terminal: Terminal) -> None:
+    """What is missing is installed where that was asked for and is possible, else named once."""
+    for engine, reason in lacking.engines(found.grid).items():
+        if install and INSTALL in reason:
+            terminal.say(f"installing {engine}")
+            if lacking.install(engine):
+                continue
+        hint = "; --install does that" if INSTALL in reason and not install else ""
+        terminal.say(f"{engine} is skipped: {reason}{hint}", style="yellow")
+
+
+def check_parts(grid: Grid) -> None:
+    """Raises `UserMistake`."""
+    if all(part.kind == "bench" for part in grid.parts):
+        raise UserMistake("--profile needs a part under load, and this study has none: `enginebench bench --profile`.")
+
+
+def profile_engines(study: StudyFolder, lacking: Lacking, chosen: Profiler, seconds: float, terminal: Terminal) -> bool:
+    """Under the heaviest load of the engine's last run. Whether it could, with each engine that suits the profiler and
+    has no such profile yet."""
+    jobs, complete = jobs_of(study.grid), True
+    for engine in study.grid.engines:
+        cells = [state for state in study.with_outcome("done") if state.cell.engine == engine.label]
+        runs = [(state.cell, study.result(state)) for state in cells if state.cell.part in jobs]
+        cell, folder = runs[-1] if runs else (None, None)
+        if engine.own_server or cell is None or folder is None:
+            continue
+        if any(found.profiler == chosen.name for found in read_profiles(folder)):
+            continue
+        if (unfit := lacking.unfit(engine, chosen)) is not None:
+            terminal.say(f"{engine.label} is not profiled: {unfit}", style="yellow")
+            continue
+        model = study.grid.model(cell.model).name
+        served = Contender(engine.label, engine=engine.engine, model=model, options=engine.option_texts)
+        complete = profile(jobs[cell.part], served, folder, chosen, seconds, terminal) and complete
+    return complete
