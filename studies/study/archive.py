@@ -5,7 +5,6 @@ The folder without what was interrupted. The ending of the file's name says how 
 
 from __future__ import annotations
 
-import os
 import tarfile
 from pathlib import Path
 
@@ -35,7 +34,7 @@ def pack(folder: Path, path: Path) -> None:
         parts = Path(entry.name).parts
         return None if len(parts) > 1 and parts[1] in LEFT_OUT else entry
 
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f"{path.name}.partial")
     level = {"compresslevel": 6} if _mode(path) == "gz" else {}
     try:
         with tarfile.open(partial, f"w:{_mode(path)}", **level) as archive:  # type: ignore[call-overload]
@@ -51,7 +50,8 @@ def unpack(path: Path, folder: Path) -> None:
         raise UserMistake(
             f"{folder} exists: `enginebench study {folder}` goes on there; for the archive name another --folder."
         )
-    into = folder.with_name(f".{folder.name}.{os.getpid()}.unpacking")
+    into = folder.with_name(f".{folder.name}.unpacking")
+    _remove(into)
     try:
         with tarfile.open(path) as archive:
             (top,) = {Path(name).parts[0] for name in archive.getnames()}

@@ -181,7 +181,7 @@ def _report(name: str, terminal: Terminal) -> None:
 
 def _list() -> None:
     from studies.study.cells import cells_of
-    from studies.study.grid import find_grid, grid_names, read_grid
+    from studies.study.grid_file import find_grid, grid_names, read_grid
     from studies.study.sitting import variants
 
     for name in grid_names():

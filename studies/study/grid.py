@@ -1,43 +1,13 @@
-"""The declared grid of a study: models × engines × parts × repeats, with what a report judges them by.
-
-    title = "Which engine for one small replica?"
-    baseline = "transformers"
-    repeats = 3
-
-    [[models]]
-    name = "smollm2-135m"
-
-    [[engines]]
-    label = "transformers"
-
-    [[parts]]
-    name = "users"
-    kind = "load"
-    scenario = "concurrent"
-    settings = { stages = "1,10,30,100" }
-
-    [quick.parts…]      # any key again, in its place with --quick; [cpu] the same, on a machine without a GPU
-
-Grids that come with this package are in `studies/grids`; docs/studies.md has every key.
-"""
+"""The declared grid of a study: models × engines × parts × repeats, with what a report judges them by. `grid_file`
+reads one."""
 
 from __future__ import annotations
 
-import re
-import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import fields as dataclass_fields
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Literal
 
-import msgspec
 from msgspec import Struct, field
 
-from settings.schema import UserMistake
-
-GRIDS = Path(__file__).parent.parent / "grids"
-VARIANTS = ("cpu", "quick")  # tables with other values of a grid's keys, in the order in which they are applied
-LABEL = re.compile(r"\w[\w+.-]*")  # what a cell's folder may be called by
 Value = str | int | float | bool
 Kind = Literal["load", "bench"]
 
@@ -88,9 +58,6 @@ class StudyPart(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def setting_texts(self) -> dict[str, str]:
         return dict(text.split("=", 1) for text in texts_of(self.settings))
-
-
-Row = TypeVar("Row", StudyEngine, StudyPart)
 
 
 class Price(Struct, frozen=True, forbid_unknown_fields=True):
@@ -148,146 +115,3 @@ def texts_of(values: Mapping[str, Value]) -> tuple[str, ...]:
 
 def _text(value: Value) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
-
-
-def grid_names() -> list[str]:
-    return sorted(path.stem for path in GRIDS.glob("*.toml"))
-
-
-def find_grid(name: str) -> Path:
-    """`brief`, or the path of a grid's file. Raises `UserMistake`."""
-    if name.endswith(".toml"):
-        if Path(name).is_file():
-            return Path(name)
-        raise UserMistake(f"the file {name} does not exist.")
-    if name not in grid_names():
-        raise UserMistake(
-            f"no study called `{name}`; choose from {', '.join(grid_names())}, or give a file of your own."
-        )
-    return GRIDS / f"{name}.toml"
-
-
-def read_grid(path: Path, variants: Iterable[str] = (), models: Sequence[str] = ()) -> tuple[Grid, tuple[str, ...]]:
-    """The grid with those `variants` that it has, and their names. `models` are labels: no others are measured; by
-    default all but the optional ones. Raises `UserMistake`."""
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserMistake(f"{path} is not TOML: {error}.") from None
-    tables = {name: document.pop(name) for name in VARIANTS if name in document}
-    for name, table in tables.items():
-        if not isinstance(table, dict):
-            raise UserMistake(f"{path}: `{name}` is a table of other values of the grid's keys.")
-        _known(path, name, Grid, table)
-    _known(path, "", Grid, document)
-    applied = tuple(name for name in VARIANTS if name in tables and name in set(variants))
-    for name in applied:
-        document |= tables[name]
-    return _with_models(path, _checked(path, _converted(path, document)), models), applied
-
-
-def _with_models(path: Path, grid: Grid, wanted: Sequence[str]) -> Grid:
-    """Raises `UserMistake` for one that the grid does not have."""
-    labels = [one.label for one in grid.models]
-    for label in wanted:
-        if label not in labels:
-            raise UserMistake(f"{path} has no model `{label}`; choose from {', '.join(labels)}.")
-    chosen = tuple(one for one in grid.models if (one.label in wanted if wanted else not one.optional))
-    left_out = set(labels) - {one.label for one in chosen}
-    parts = tuple(_without(part, left_out) for part in grid.parts if not part.models or set(part.models) - left_out)
-    engines = tuple(_without(one, left_out) for one in grid.engines if not one.models or set(one.models) - left_out)
-    if grid.baseline not in {one.label for one in engines}:
-        raise UserMistake(f"{path}: the baseline {grid.baseline} is not measured with {', '.join(wanted)}.")
-    return msgspec.structs.replace(grid, models=chosen, parts=parts, engines=engines)
-
-
-def _without(row: Row, left_out: Collection[str]) -> Row:
-    return msgspec.structs.replace(row, models=tuple(label for label in row.models if label not in left_out))
-
-
-def _known(path: Path, where: str, kind: type[Struct], table: Mapping[str, Any]) -> None:
-    """Raises `UserMistake` for a key that nothing reads, with those that there are."""
-    tables: dict[str, type[Struct]] = {
-        "models": StudyModel,
-        "engines": StudyEngine,
-        "parts": StudyPart,
-        "not_measured": NotMeasured,
-    }
-    names = {one.name for one in msgspec.structs.fields(kind)}
-    for key, value in table.items():
-        if key not in names:
-            place = f"{where} has" if where else "there is"
-            more = [*VARIANTS] if kind is Grid and not where else []
-            raise UserMistake(f"{path}: {place} no key `{key}`; choose from {', '.join([*sorted(names), *more])}.")
-        if kind is Grid and key in tables and isinstance(value, list):
-            for row in value:
-                if isinstance(row, dict):
-                    _known(path, f"{f'{where}.' if where else ''}[[{key}]]", tables[key], row)
-    if kind is Grid and isinstance(table.get("price"), dict):
-        _known(path, f"{f'{where}.' if where else ''}[price]", Price, table["price"])
-
-
-def _converted(path: Path, document: Mapping[str, Any]) -> Grid:
-    try:
-        return msgspec.convert(document, Grid)
-    except msgspec.ValidationError as error:
-        raise UserMistake(f"{path}: {str(error)[0].lower()}{str(error)[1:]}.") from None
-
-
-def _checked(path: Path, grid: Grid) -> Grid:
-    """With labels for all. Raises `UserMistake` where names do not fit together."""
-    models = tuple(
-        msgspec.structs.replace(one, label=one.label or re.split(r"[:/]", one.name)[-1]) for one in grid.models
-    )
-    engines = tuple(
-        msgspec.structs.replace(one, engine=one.engine or one.label, options=dict(one.options)) for one in grid.engines
-    )
-    grid = msgspec.structs.replace(grid, models=models, engines=engines)
-    named = {
-        "models": [one.label for one in models],
-        "engines": [one.label for one in engines],
-        "parts": [one.name for one in grid.parts],
-    }
-    for what, labels in named.items():
-        if not labels:
-            raise UserMistake(f"{path}: a study needs [[{what}]].")
-        for label in labels:
-            if LABEL.fullmatch(label) is None:
-                raise UserMistake(f"{path}: `{label}` of [[{what}]] needs a label of letters, digits, + . - and _.")
-            if labels.count(label) > 1:
-                raise UserMistake(f"{path}: there are several [[{what}]] called `{label}`: give each a label.")
-    references: list[tuple[str, tuple[str, ...], str]] = [("baseline", (grid.baseline,), "engines")]
-    references += [(f"engine {one.label}", one.models, "models") for one in engines]
-    for part in grid.parts:
-        references += [(f"part {part.name}", part.models, "models"), (f"part {part.name}", part.engines, "engines")]
-        _check_part(path, part)
-        if grid.repeats_of(part) < 1:
-            raise UserMistake(f"{path}: repeats is 1 or more.")
-    for where, mentioned, what in references:
-        for label in mentioned:
-            if label not in named[what]:
-                raise UserMistake(
-                    f"{path}: {where} names `{label}`, which is none of [[{what}]]: {', '.join(named[what])}."
-                )
-    return grid
-
-
-def _check_part(path: Path, part: StudyPart) -> None:
-    """Raises `UserMistake`. The values of settings are checked by what runs the part."""
-    from engines.bench.settings import BenchSettings
-    from loadtests.harness.scenario import Scenario
-    from settings.schema import settings_of
-
-    if (part.kind == "load") != bool(part.scenario):
-        what = "a scenario" if part.kind == "load" else "no scenario: only parts of kind load have one"
-        raise UserMistake(f"{path}: part {part.name} needs {what}.")
-    declared = [one.name for one in settings_of(Scenario)] if part.kind == "load" else _names(BenchSettings)
-    for name in part.settings:
-        if name not in declared:
-            raise UserMistake(
-                f"{path}: part {part.name}: there is no setting `{name}`; choose from {', '.join(sorted(declared))}."
-            )
-
-
-def _names(declared: type[Any]) -> list[str]:
-    return [one.name for one in dataclass_fields(declared)]

@@ -22,7 +22,8 @@ from records.profile import read_profiles
 from settings.schema import UserMistake
 from studies.study.archive import is_archive, name_in, unpack
 from studies.study.folder import SITTINGS, STUDY, Sitting, StudyFacts, StudyFolder, append_line, load_study, write_facts
-from studies.study.grid import Grid, find_grid, read_grid
+from studies.study.grid import Grid
+from studies.study.grid_file import find_grid, read_grid
 from studies.study.lacking import INSTALL, Lacking
 from studies.study.runner import Runner, jobs_of, summary_of
 

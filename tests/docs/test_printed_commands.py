@@ -28,7 +28,7 @@ from settings.schema import UserMistake
 from studies.study import command as study_command
 from studies.study.archive import pack
 from studies.study.folder import StudyFacts, write_facts
-from studies.study.grid import find_grid, read_grid
+from studies.study.grid_file import find_grid, read_grid
 from tests.support.analysis import other_tools
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.engines.documented_engine import installed

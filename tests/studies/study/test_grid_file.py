@@ -4,7 +4,7 @@ import pytest
 
 from settings.schema import UserMistake
 from studies.study.cells import Cell, cells_of, rotated
-from studies.study.grid import find_grid, grid_names, read_grid
+from studies.study.grid_file import find_grid, grid_names, read_grid
 
 SMALL = """
 title = "Small"
