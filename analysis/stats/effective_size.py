@@ -30,6 +30,7 @@ MOST_POINTS = 20_000  # longer series are averaged in groups first, which keeps 
 PARTS = 16  # of the window: cells of user and part hold what is counted both along time and by user
 CONGESTION = 1.5  # users of one replica slow each other down, so the variance between clusters is too small
 CYCLE = 0.45  # autocorrelation after one cycle from which a series counts as cyclic
+CHANCE = 3.5  # the same in its standard deviations without a cycle, 1/√n (Bartlett 1946): of few values it is large
 MULTIPLE = 0.8  # of the largest autocorrelation: the first so large is that of one cycle
 CYCLE_POINTS = 65_536  # of a long series in which cycles are looked for
 
@@ -180,7 +181,7 @@ def find_cycle(values: Floats) -> Cycle | None:
     """The cycle of a series that repeats itself, as users in lock step make it do; `None` if it does not.
 
     The lag of the first large autocorrelation of the ranks after their first zero crossing, where it exceeds `CYCLE`
-    and the series holds at least three cycles. A series that repeats itself does not show how its pattern would vary
+    and chance, and the series holds at least three cycles. A series that repeats itself does not show how its pattern would vary
     from one run to the next, so no interval can be had from it.
     """
     ranks = ranks_of(values[:CYCLE_POINTS])
@@ -196,7 +197,7 @@ def find_cycle(values: Floats) -> Cycle | None:
     if not len(crossings):
         return None
     later = np.where(np.arange(lags) < crossings[0], -1.0, rho)
-    if later.max() <= CYCLE:
+    if later.max() <= max(CYCLE, CHANCE / math.sqrt(n)):
         return None
     lag = int(np.flatnonzero(later > MULTIPLE * later.max())[0])  # the cycle and not one of its multiples
     while lag + 1 < lags and later[lag + 1] > later[lag]:

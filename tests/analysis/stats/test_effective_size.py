@@ -125,6 +125,15 @@ def test_requests_that_repeat_in_cycles_have_no_interval() -> None:
     assert find_cycle(np.ones(1000)) is None
 
 
+@pytest.mark.parametrize("n", [24, 48])
+def test_a_few_requests_without_a_cycle_seldom_seem_to_have_one(n: int) -> None:
+    """A run has a dozen such series, and a note for any of them."""
+    rng = np.random.default_rng(n)
+    assert sum(find_cycle(rng.standard_normal(n)) is not None for _ in range(400)) <= 4
+    lock_step = np.tile(rng.uniform(1, 2, n // 4), 4) + 0.05 * rng.standard_normal(n)
+    assert find_cycle(lock_step) is not None
+
+
 @pytest.mark.parametrize("n", [1, 2, 59, 60, 241])
 def test_series_are_ranked_and_transformed_as_by_scipy(n: int) -> None:
     values = np.random.default_rng(n).integers(0, 20, n).astype(np.float64)  # with ties
