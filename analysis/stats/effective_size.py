@@ -181,8 +181,8 @@ def find_cycle(values: Floats) -> Cycle | None:
     """The cycle of a series that repeats itself, as users in lock step make it do; `None` if it does not.
 
     The lag of the first large autocorrelation of the ranks after their first zero crossing, where it exceeds `CYCLE`
-    and chance, and the series holds at least three cycles. A series that repeats itself does not show how its pattern would vary
-    from one run to the next, so no interval can be had from it.
+    and chance, and the series holds at least three cycles. A series that repeats itself does not show how its pattern
+    would vary from one run to the next, so no interval can be had from it.
     """
     ranks = ranks_of(values[:CYCLE_POINTS])
     centred = ranks - ranks.mean()
