@@ -61,9 +61,9 @@ def bench_cell(
                 if part.limit is not None and time.monotonic() - began >= part.limit:
                     raise BenchFailed(f"it takes longer than {part.limit:g} s, the limit of this part.")
         finally:
-            guard.close()
             if process.poll() is None:
                 _end(process)
+            guard.close()
     if not document.exists():
         raise BenchFailed(f"{_last_line(log)} (all output: {log})")
     try:

@@ -266,9 +266,9 @@ def scripted_server(tpot: float, tokens: int, truth_file: Path, ttft: float = TT
         server.terminate()
         server.wait(timeout=30)
     finally:
-        guard.close()
         server.kill()
         server.wait()
+        guard.close()
 
 
 def raise_open_file_limit() -> None:

@@ -129,8 +129,8 @@ def _under_load(
                 _wait_for_answers(process, inner, log)
                 record()
             finally:
-                guard.close()
                 end(process)
+                guard.close()
     finally:
         shutil.rmtree(inner, ignore_errors=True)  # these requests belong to no run
 

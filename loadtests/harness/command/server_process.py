@@ -89,15 +89,15 @@ class ServerProcess:
     ) -> None:
         assert self._process is not None
         assert self._guard is not None
-        self._guard.close()
-        if self._process.poll() is not None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_LIMIT if kind is None else STOP_LIMIT / 10)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)  # with its children: it leads a session of its own
-            self._process.wait()
+        with closing(self._guard):
+            if self._process.poll() is not None:
+                return
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_LIMIT if kind is None else STOP_LIMIT / 10)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, signal.SIGKILL)  # with its children: it leads a session of its own
+                self._process.wait()
 
     @property
     def alive(self) -> bool:
