@@ -25,10 +25,10 @@ from typer.testing import CliRunner
 from enginebench import app
 from loadtests.harness.command import rounds
 from settings.schema import UserMistake
-from studies.study import command as study_command
 from studies.study.archive import pack
 from studies.study.folder import StudyFacts, write_facts
 from studies.study.grid_file import find_grid, read_grid
+from studies.study.sitting import variants as variants_here
 from tests.support.analysis import other_tools
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.engines.documented_engine import installed
@@ -112,7 +112,7 @@ def _study(here: Path) -> None:
     """One that has not begun, as a folder and as an archive."""
     for folder, quick in ((here / "runs" / "brief-quick", True), (here / "packed" / "brief", False)):
         folder.mkdir(parents=True)
-        grid, variants = read_grid(find_grid("brief"), study_command._variants(quick))
+        grid, variants = read_grid(find_grid("brief"), variants_here(quick))
         facts: dict[str, Any] = {"command": (), "commit": None, "started_at": "", "host": {}}
         write_facts(folder, StudyFacts(name="brief", variants=variants, grid=grid, **facts))
     pack(here / "packed" / "brief", here / "brief.tar.gz")
@@ -150,7 +150,7 @@ def accepted(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "prepared", reached)  # it asks the servers
     monkeypatch.setattr("loadtests.harness.calibration.calibrate.calibrate", reached)
     monkeypatch.setattr("engines.bench.cli._measure", reached)
-    monkeypatch.setattr(study_command, "_measure", reached)
+    monkeypatch.setattr("studies.study.sitting.measure", reached)
     monkeypatch.setattr("engines.bench.cli._models", lambda *_: {})
     monkeypatch.setattr("engines.process.replicas.load_replicas", reached)
     monkeypatch.setattr("loadtests.harness.profiling.profilers.Profiler.missing", lambda _: None)

@@ -108,7 +108,8 @@ def chosen_at_first(api: httpx.Client, board: dict[str, Any], at: float, **chose
 @pytest.fixture(scope="module")
 def recorded(program: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
     port = free_port()
-    folder, runs, opened = tmp_path_factory.mktemp("prometheus") / "here", {}, {}
+    folder, runs = tmp_path_factory.mktemp("prometheus") / "here", {}
+    opened: dict[str, str] = {}
     folder.mkdir()
     with ExitStack() as stack:
         api = stack.enter_context(prometheus(program("prometheus"), folder, load=[f"127.0.0.1:{port}"]))
