@@ -15,8 +15,8 @@ import typer
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.setting_groups import RESULTS
 from loadtests.harness.settings.run import RunSettings
-from settings.flags import AsJson, EngineSettings, given_texts, read_settings, with_flags
-from settings.profile import ProfileSettings
+from settings.flags import AsJson, EngineSettings, given_texts, with_flags
+from settings.profile import ProfileSettings, read_profile
 from settings.schema import UserMistake
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def run(
         listen([port]).close()
     texts = given_texts(Scenario, given) | given_texts(RunSettings, given)
     job = Job.of(path, texts, processes, context.args)
-    wanted: ProfileSettings = read_settings(ProfileSettings, given)
+    wanted = read_profile(given)
     chosen = profiler_for(wanted, tested)
     tested, sentence = checked(tested, chosen)
     tested = rounds.prepared(job, tested, repeat)

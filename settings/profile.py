@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from settings.schema import setting
+from settings.flags import Given, read_settings
+from settings.schema import UserMistake, from_environment, setting
 
 GROUP = "Profiling"
 
@@ -23,3 +24,12 @@ class ProfileSettings:
     profile_seconds: float = setting(
         10.0, "Seconds that are profiled; torch records 3 at most.", metavar="S", least=1, most=600, group=GROUP
     )
+
+
+def read_profile(given: Given) -> ProfileSettings:
+    """From flags, variables and defaults. Raises `UserMistake`, for a length of no profile too."""
+    settings: ProfileSettings = read_settings(ProfileSettings, given)
+    lengths = (given.get("profile_seconds"), from_environment(ProfileSettings).get("profile_seconds"))
+    if settings.profile is None and any(length is not None for length in lengths):
+        raise UserMistake("--profile-seconds has no effect without --profile: leave it out.")
+    return settings

@@ -13,7 +13,7 @@ import typer
 from analysis.settings import ClaimSettings, GateSettings
 from engines.bench.settings import BenchSettings, FileSettings
 from settings.flags import AsJson, EngineSettings, TrustRemoteCode, read_settings, with_flags
-from settings.profile import ProfileSettings
+from settings.profile import ProfileSettings, read_profile
 from settings.schema import UserMistake
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def bench(
         raise UserMistake("the table needs packages that are not here: give --output FILE, and read it where they are.")
     before = _before(files)
     variants = variants_of(engines, model or [], option or [], sweep or [])
-    wanted: ProfileSettings = read_settings(ProfileSettings, given)
+    wanted = read_profile(given)
     chosen = profiler_for(wanted, variants)
     models = _models(variants, trust_remote_code)
 

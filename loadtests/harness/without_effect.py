@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from loadtests.harness.client.dialects.registry import DIALECTS
@@ -29,6 +29,10 @@ def _searches(scenario: Scenario) -> bool:
 
 def _in_conversations(scenario: Scenario) -> bool:
     return scenario.turns.kind != "fixed" or scenario.turns.a > 1
+
+
+def _in_all_classes(scenario: Scenario, setting: str) -> bool:
+    return bool(scenario.classes) and all(getattr(one, setting) is not None for one in scenario.classes)
 
 
 PLAN = ("stages", "rate", "stage_seconds", "stage_requests", "warm_up", "isolate")
@@ -70,16 +74,28 @@ RULES = (
     WithoutEffect(
         (*PROMPTS, "output_tokens", "dataset"), lambda s: s.trace, "with --trace, which has the lengths of its requests"
     ),
+    WithoutEffect(("for_context",), lambda s: s.trace or s.lengths_from, "on lengths that are read from a file"),
     WithoutEffect(("prompt_tokens", "output_tokens"), lambda s: s.lengths_from, "with --lengths-from"),
+    WithoutEffect(
+        ("prompt_tokens",),
+        lambda s: len(s.prompt_tokens) == 1 and _in_all_classes(s, "prompt_tokens") and not _in_conversations(s),
+        "where every class has a prompt= of its own",
+    ),
+    WithoutEffect(
+        ("output_tokens",),
+        lambda s: len(s.output_tokens) == 1 and _in_all_classes(s, "output_tokens"),
+        "where every class has an output= of its own",
+    ),
     WithoutEffect(("shared_prefix_tokens",), lambda s: s.prompt_kind == "ids", "with --prompt-kind ids"),
 )
 
 
-def check_effects(defaults: Scenario, scenario: Scenario) -> None:
-    """`scenario` is `defaults` with what was given. Raises `UserMistake` for a setting that was given in vain."""
+def check_effects(defaults: Scenario, scenario: Scenario, given: Collection[str]) -> None:
+    """`scenario` is `defaults` with what was given. Raises `UserMistake` for a setting that was given in vain: one of
+    the names in `given`, as typed, or on Locust's page, which sends all of them, one that differs."""
     flags = {one.name: one.flag for one in settings_of(Scenario)}
     for name, words in _in_vain(scenario):
-        if getattr(scenario, name) != getattr(defaults, name):
+        if name in given or getattr(scenario, name) != getattr(defaults, name):
             raise UserMistake(f"{flags[name]} has no effect {words}: leave it out.")
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from loadtests.harness.settings.run import RunSettings
-from settings.flags import AsJson, read_settings, with_flags
-from settings.profile import ProfileSettings
+from settings.flags import AsJson, with_flags
+from settings.profile import ProfileSettings, read_profile
 from settings.schema import UserMistake
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def study(
     if words[0] == REPORT:
         return _report(_one(words[1:]), terminal)
     seconds = read_time(budget) if budget is not None else None
-    wanted: ProfileSettings = read_settings(ProfileSettings, given)
+    wanted = read_profile(given)
     if wanted.profile is not None and seconds is not None:
         raise UserMistake("--profile comes after all cells and takes its own time: leave out --budget.")
     if not _run(_one(words), quick, seconds, archive, folder, model or (), repeats, install, wanted, terminal):

@@ -105,6 +105,17 @@ def test_flags_override_the_scenario_and_the_rest_is_its_own(tmp_path: Path) -> 
     assert (settings.runs, settings.label, settings.model) == (tmp_path, "mine", None)
 
 
+@pytest.mark.parametrize("variable", [False, True], ids=["flag", "variable"])
+def test_a_default_that_is_typed_in_vain_is_refused_as_any_other_value(
+    variable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert read_options(parse(SINGLE), SINGLE)[0].arrivals == "poisson", "what nobody typed is not refused"
+    if variable:
+        monkeypatch.setenv("ENGINEBENCH_ARRIVALS", "poisson")
+    with pytest.raises(ValueError, match="--arrivals has no effect without requests per second"):
+        read_options(parse(SINGLE, *([] if variable else ["--arrivals", "poisson"])), SINGLE)
+
+
 def test_a_wrong_flag_is_refused_with_the_settings_own_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as refused:
         parse(SINGLE, "--stages", "many")

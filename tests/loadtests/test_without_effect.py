@@ -14,7 +14,7 @@ from settings.schema import UserMistake, settings_of
 def checked(given: dict[str, str], defaults: Scenario | None = None) -> Scenario:
     defaults = defaults or Scenario()
     scenario: Scenario = read(defaults, given)
-    check_effects(defaults, scenario)
+    check_effects(defaults, scenario, given)
     return scenario
 
 
@@ -26,6 +26,8 @@ DATASET = str(QUESTIONS)
     [
         pytest.param({"at": "5"}, "--at has no effect without --command", id="when, but not what"),
         pytest.param({"arrivals": "constant"}, "--arrivals has no effect without requests per second", id="users"),
+        pytest.param({"arrivals": "poisson"}, "--arrivals has no effect without requests per second", id="the default"),
+        pytest.param({"by": "stages", "search_seconds": "3600"}, "--search-seconds .* without --by", id="of a search"),
         pytest.param({"by": "users", "arrivals": "constant"}, "--arrivals .* or --by rate", id="a search by users"),
         pytest.param({"max_in_flight": "9"}, "--max-in-flight has no effect without an open loop", id="no open loop"),
         pytest.param({"rate": "4", "think_time": "2"}, "--think-time .* in an open loop", id="nobody thinks"),
@@ -46,6 +48,15 @@ DATASET = str(QUESTIONS)
         pytest.param({"endpoint": "messages", "ignore_eos": "yes"}, "--ignore-eos .* no such option", id="not there"),
         pytest.param({"trace": "t.jsonl", "stages": "4"}, "--stages .* at its own times", id="a trace with stages"),
         pytest.param({"trace": "t.jsonl", "output_tokens": "4"}, "--output-tokens .* with --trace", id="and lengths"),
+        pytest.param({"trace": "t.jsonl", "for_context": "9"}, "--for-context .* read from a file", id="and a context"),
+        pytest.param(
+            {"classes": "a: prompt=9; b: prompt=8", "prompt_tokens": "9"},
+            "--prompt-tokens has no effect where every class has a prompt= of its own",
+            id="classes with lengths",
+        ),
+        pytest.param(
+            {"classes": "a: output=9", "output_tokens": "9"}, "--output-tokens .* has an output= ", id="of answers, too"
+        ),
         pytest.param({"trace": "t.jsonl", "by": "users"}, "--trace has no effect where users ask", id="and users"),
     ],
 )
@@ -67,6 +78,9 @@ def test_what_does_nothing_is_refused(given: dict[str, str], sentence: str) -> N
         {"trace": "t.jsonl", "rate": "4", "stage_seconds": "9", "arrivals": "constant"},
         {"trace": "t.jsonl", "trace_as": "speed=2", "max_in_flight": "9", "warm_up": "5"},
         {"endpoint": "messages", "ignore_eos": "no"},
+        {"classes": "a: prompt=9; b: output=8", "prompt_tokens": "9", "output_tokens": "9"},
+        {"classes": "a: prompt=9", "prompt_tokens": "9,10"},
+        {"classes": "a: prompt=9", "prompt_tokens": "9", "turns": "2"},
     ],
     ids=str,
 )

@@ -41,8 +41,9 @@ def main(path: str, given: str) -> None:
     found = (getattr(value, "scenario", None) for value in runpy.run_path(path).values())
     defaults = next((one for one in found if isinstance(one, Scenario)), Scenario())
     try:
-        scenario = read(defaults, from_environment(Scenario) | json.loads(given))
-        check_effects(defaults, scenario)
+        asked = from_environment(Scenario) | json.loads(given)
+        scenario = read(defaults, asked)
+        check_effects(defaults, scenario, asked)
         planned = Planned(scenario.endpoint, duration_of(scenario))
     except ValueError as error:
         print(error)

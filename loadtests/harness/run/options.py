@@ -21,6 +21,7 @@ COMMAND, ENGINE_PID = "ENGINEBENCH_TYPED_COMMAND", "ENGINEBENCH_ENGINE_PID"
 SERVER_STARTED, SERVER_READY = "ENGINEBENCH_SERVER_STARTED", "ENGINEBENCH_SERVER_READY"
 GROWS_SINCE = "ENGINEBENCH_GROWS_SINCE"  # the instant from which --grow-seconds counts, where it is not the run's start
 LOOPBACK = "127.0.0.1"
+TYPED = "enginebench_typed"  # in an options namespace: the names of the settings that were given as flag or variable
 DEFAULT_STOP_TIMEOUT = 60.0  # seconds that the last requests of a finished run get
 
 
@@ -52,8 +53,18 @@ def _argument(one: Setting, default: Any) -> dict[str, Any]:
         "metavar": one.metavar or one.name.upper(),
         "choices": one.choices or None,
         "default": one.text(default),
-        "action": _Lines if one.repeatable else "store",
+        "action": _Lines if one.repeatable else _Typed,
     }
+
+
+class _Typed(argparse.Action):
+    """Notes that a flag or a variable was given, whatever its value: one with the default's may have no effect, too."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
+        setattr(namespace, self.dest, values)
+        setattr(namespace, TYPED, [*getattr(namespace, TYPED, []), self.dest])
 
 
 class _Lines(argparse.Action):
@@ -81,7 +92,7 @@ def read_options(given: Mapping[str, Any], scenario: Scenario) -> tuple[Scenario
     """The scenario and the run's settings as an options namespace has them. Raises `UserMistake`, for a setting without
     effect too."""
     in_force = read(scenario, given)
-    check_effects(scenario, in_force)
+    check_effects(scenario, in_force, given.get(TYPED, ()))
     return in_force, read(RunSettings(), given)
 
 

@@ -1,12 +1,22 @@
 """The port of a served engine, and that nobody else can take it between the choice and the start."""
 
+import io
 import socket
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from rich.console import Console
 
-from loadtests.harness.command.server_process import ServerProcess, listen
+from loadtests.harness.command import drive
+from loadtests.harness.command.contenders import contenders
+from loadtests.harness.command.drive import MeasuredRun, measure
+from loadtests.harness.command.job import Job, find_scenario
+from loadtests.harness.command.rounds import Repeat, prepared
+from loadtests.harness.command.server_process import PORTS, ServerProcess, listen
+from loadtests.harness.command.terminal import Terminal
+from servers.settings import ServerSettings
 from settings.schema import UserMistake
 
 
@@ -32,3 +42,41 @@ def test_the_server_listens_on_the_port_that_was_bound_for_it(tmp_path: Path) ->
         server.wait_until_ready(lambda _: None)
         assert httpx.get(f"{server.url}/v1/engine", trust_env=False).json()["name"] == "fake"
     listen([port]).close()  # free again at once
+
+
+def test_an_engine_is_served_on_port_8000_which_prometheus_and_the_other_commands_expect() -> None:
+    targets = Path(__file__).parents[3] / "docker/prometheus/targets/servers.yml"
+    assert PORTS[0] == ServerSettings().port == 8000
+    assert all(f":{port}" in targets.read_text() for port in PORTS)
+
+
+def test_the_first_port_is_used_where_it_is_free_and_another_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job.of(find_scenario("concurrent"), {"runs": str(tmp_path)}, 1, [])
+    (fake,) = contenders(["fake"], [])
+    said, urls = io.StringIO(), list[str]()
+
+    def tested(job: Job, one: Any, url: str, folder: Path, *_: Any) -> MeasuredRun:
+        urls.append(url)
+        return MeasuredRun(folder, complete=True)
+
+    with listen([0]) as first, listen([0]) as second:
+        ports = [each.getsockname()[1] for each in (first, second)]
+    monkeypatch.setattr(drive, "run_against", tested)
+    monkeypatch.setattr(drive, "PORTS", ports)
+    terminal = Terminal(Console(file=said, width=200))
+    measure(job, fake, Repeat(0, "a"), None, terminal)
+    assert said.getvalue() == ""
+    with listen(ports[:1]):
+        measure(job, fake, Repeat(0, "a"), None, terminal)
+    assert f"Port {ports[0]} is taken: the engine is served on port {ports[1]}. --port chooses one." in said.getvalue()
+    assert urls == [f"http://127.0.0.1:{port}" for port in ports]
+
+
+def test_a_lone_server_of_ours_is_called_by_the_engine_that_it_names(tmp_path: Path) -> None:
+    job = Job.of(find_scenario("concurrent"), {"runs": str(tmp_path)}, 1, [])
+    with ServerProcess("fake", [], None, tmp_path / "server.log") as server:
+        server.wait_until_ready(lambda _: None)
+        (named,) = prepared(job, contenders([], [server.url]), 1)
+    assert (named.name, named.url) == ("fake", server.url)
