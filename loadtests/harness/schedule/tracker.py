@@ -14,9 +14,9 @@ from loadtests.harness.schedule.search.slices import ProcessSlices
 from records.load import Rate
 from records.request import RequestRecord
 from records.slo import Objective
-from records.stage import Nanoseconds, Stage
+from records.stage import SECOND, Nanoseconds, Stage
 
-RECENT = 10_000  # requests searched for those scheduled between a boundary and its announcement
+RECENT = 10 * SECOND  # within which a boundary is announced: requests scheduled since it are found then
 
 
 class StageTracker:
@@ -33,7 +33,7 @@ class StageTracker:
         self._users: set[int] = set()
         self._served: set[int] = set()
         self._in_flight: dict[int, Nanoseconds] = {}  # request -> when it was scheduled
-        self._recent: deque[Nanoseconds] = deque(maxlen=RECENT)
+        self._recent: deque[Nanoseconds] = deque()
         self._scheduled = 0  # in the window
         self._last = 0
         self._answered = 0
@@ -65,6 +65,8 @@ class StageTracker:
         self._in_flight[request] = at
         self._outstanding += self._in_window(at)
         self._recent.append(at)
+        while self._recent[0] < at - RECENT:
+            self._recent.popleft()
         if self.slices is not None:
             self.slices.scheduled(request, at)
         stage = self.stage

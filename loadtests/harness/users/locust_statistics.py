@@ -28,6 +28,10 @@ class LocustStatistics:
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
+        options = environment.parsed_options
+        if options is not None and options.headless and not (options.html_file or options.csv_prefix):
+            # Nobody sees the percentiles of the last seconds: a copy of all response times, made once a second.
+            environment.stats.use_response_times_cache = environment.stats.total.use_response_times_cache = False
         self._ended: deque[tuple[str, RequestRecord, int]] = deque()
 
     def request_ended(self, path: str, record: RequestRecord, answer_bytes: int) -> None:

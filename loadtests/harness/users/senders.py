@@ -1,7 +1,7 @@
 """A pool of open connections for an open loop, each with a greenlet that sends the requests it is given.
 
 An arrival must not wait for a connection to be opened. So spare ones are opened ahead, in the background, and checked
-while they are idle, because servers close idle connections.
+while they are idle, because servers close idle connections. Those that a stall of the server took are closed after it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from loadtests.harness.client.client import Client
 from loadtests.harness.event_loop import yield_to_io
 
 KEEP = 0.02  # seconds between two checks of how many are spare
-CHECKED = 16  # idle connections that are checked each time
+CHECKED = 16  # idle connections that are checked each time, and closed at most
 Send = Callable[[Client], None]
 
 
@@ -55,7 +55,7 @@ class SenderPool:
         self.in_flight = 0
         self.spare = 1
         self._limit = limit
-        self._senders: list[Sender] = []
+        self._senders: set[Sender] = set()
         self._keeper = gevent.spawn(self._keep)
 
     @property
@@ -71,7 +71,7 @@ class SenderPool:
         if self.idle:
             self.idle.pop().waiter.switch(send)  # the connection used last is the least likely to be closed
         else:
-            self._senders.append(Sender(self, send))  # opens a connection; its record says so
+            self._senders.add(Sender(self, send))  # opens a connection; its record says so
         return True
 
     def close(self) -> None:
@@ -83,8 +83,12 @@ class SenderPool:
         while True:
             total = len(self._senders)
             for _ in range(min(self.spare + self.in_flight, self._limit) - total):
-                self._senders.append(Sender(self))
+                self._senders.add(Sender(self))
                 yield_to_io()
+            for _ in range(min(len(self.idle) - 2 * self.spare - self.in_flight, CHECKED)):
+                unused = self.idle.popleft()
+                self._senders.remove(unused)
+                unused.greenlet.kill(block=False)
             for _ in range(min(CHECKED, len(self.idle))):
                 sender = self.idle.popleft()
                 try:

@@ -86,13 +86,16 @@ def test_requests_of_the_stage_before_count_in_no_later_window() -> None:
     assert (tracker.progress().scheduled, tracker.progress().last_scheduled) == (0, 0)
 
 
-def test_a_boundary_that_comes_late_still_finds_the_requests_since(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert module.RECENT >= 10_000
+def test_a_boundary_that_comes_late_still_finds_the_requests_since() -> None:
     tracker = tracker_in(STAGE)
-    for request in range(module.RECENT):
-        tracker.request_scheduled(request, 100 + request)
+    late, requests = module.RECENT, 50
+    for request in range(requests):
+        tracker.request_scheduled(request, 100 + request * late // requests)
     tracker.enter(WINDOW)
-    assert tracker.progress().scheduled == module.RECENT
+    assert tracker.progress().scheduled == requests
+    for request in range(requests, 1000):
+        tracker.request_scheduled(request, 100 + request * late // requests)
+    assert len(tracker._recent) == requests + 1, "those of before are forgotten"
 
 
 @pytest.mark.parametrize(
