@@ -22,7 +22,7 @@ from gevent import socket as cooperative
 from loadtests.harness.client.address import Address
 from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, Timespec, ask_for_stamps
 
-READ_BYTES = 65536
+READ_BYTES, LARGE_READ_BYTES = 4096, 65536  # for some tokens; a large buffer takes a microsecond more to make and cut
 WRITE_BYTES = 65536  # some 30 µs, or 60 µs under TLS
 
 Read = tuple[int, Timespec, bytes]
@@ -32,9 +32,13 @@ Read = tuple[int, Timespec, bytes]
 class Connection:
     """A connected, non-blocking socket."""
 
+    unhurried = False
+    """Whether the tokens of its last answer came so far apart that they could be read together with others."""
+
     def __init__(self, sock: _socket.socket) -> None:
         self._sock = sock
         self._recvmsg = sock.recvmsg
+        self._read_bytes = READ_BYTES
         self._plain = memoryview(b"")  # of the message, what is not wrapped yet
         self._unsent = memoryview(b"")  # wrapped, and not taken by the kernel yet
         self.fileno = sock.fileno()
@@ -42,9 +46,11 @@ class Connection:
     def receive(self) -> Read | None:
         """What has arrived; `None` when there is nothing yet. Does not block. Raises `OSError`."""
         try:
-            data, ancillary, _, _ = self._recvmsg(READ_BYTES, ANCILLARY_BYTES)
+            data, ancillary, _, _ = self._recvmsg(self._read_bytes, ANCILLARY_BYTES)
         except BlockingIOError:
             return None
+        if len(data) == READ_BYTES:  # more comes at a time than this holds
+            self._read_bytes = LARGE_READ_BYTES
         return monotonic_ns(), ancillary[0][2] if ancillary else b"", data  # nothing else is asked for
 
     def prepare(self, message: bytes) -> None:
@@ -145,7 +151,7 @@ class TlsConnection(Connection):
         """The plain bytes that are complete, and whether the server has closed the TLS stream."""
         pieces = []
         try:
-            while piece := self._tls.read(READ_BYTES):
+            while piece := self._tls.read(LARGE_READ_BYTES):
                 pieces.append(piece)
         except ssl.SSLWantReadError:
             return b"".join(pieces), False

@@ -127,16 +127,14 @@ class Exchange:
         pending = self._pending
         pending.append(read)
         before, self._last_read = self._last_read, read[0]
+        may_defer, begins = self._may_defer, False
+        if self._batcher is None and may_defer and read[1]:
+            begins = self._connection.unhurried
+            if len(pending) > 1 and read[0] - before > UNHURRIED_NS:  # the one before may have been the first token
+                self._batch_reads()
         if (
-            self._batcher is None
-            and self._may_defer
-            and len(pending) > 1  # the one before may have been the first token
-            and read[0] - before > UNHURRIED_NS
-            and read[1]
-        ):
-            self._batch_reads()
-        if (
-            self._may_defer
+            may_defer
+            and not begins
             and len(pending) < READS_PER_PARSE
             and len(data) >= SHORTEST_CHUNK
             and not data.endswith(END_OF_MESSAGE)
@@ -145,6 +143,8 @@ class Exchange:
         ):
             return
         self._parse()
+        if begins and self._answer.chunks and self._ending is None:
+            self._batch_reads()  # as the answer before this one, but from its first token on
 
     def _batch_reads(self) -> None:
         """Read less often from now on: reads are late then, their kernel stamps are not."""
@@ -303,6 +303,7 @@ class Exchange:
             record.t_first, record.t_last = chunks[0] - behind, chunks[-1] - behind
             record.read_first = answer.user[0] - epoch
             record.icl = tuple(map(sub, chunks[1:], chunks))
+            self._connection.unhurried = kernel and chunks[-1] - chunks[0] > UNHURRIED_NS * (len(chunks) - 1)
         elif text and not self._is_stream:
             record.t_last = stamp(self._last)
         if answer.first_out is not None:

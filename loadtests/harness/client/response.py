@@ -56,13 +56,17 @@ class Response:
         Such reads need no parser: it stays where it is, between two chunks."""
         bodies: list[bytes] = []
         if self.framing == "chunked" and self._between_chunks and self._parser is not None:
-            for found in map(CHUNK.fullmatch, reads):
-                if found is None:
+            heads: dict[int, bytes] = {}  # by the length of a read: what one chunk of that length begins with
+            for read in reads:
+                head = heads.get(len(read))
+                if head is None or not read.startswith(head):
+                    found = CHUNK.fullmatch(read)
+                    if found is None or not int(found[1], 16) == len(found[2]) > 0:
+                        break
+                    head = heads[len(read)] = found[1] + b"\r\n"
+                elif not read.endswith(b"\r\n"):
                     break
-                size, body = found.groups()
-                if not body or int(size, 16) != len(body):
-                    break
-                bodies.append(body)
+                bodies.append(read[len(head) : -2])
         return bodies + [b"".join(self.feed(read)) for read in reads[len(bodies) :]]
 
     def end_of_stream(self) -> bool:

@@ -18,6 +18,7 @@ from records.search import SearchRecord
 from records.stage import SECOND, Nanoseconds, Stage, StagePlan
 
 POLL = 0.05  # seconds; interval of reports from processes that make load, while something changes
+IDLE = 0.5  # seconds between two looks where the next boundary is an instant that lies ahead
 STAGE_MESSAGE, PROGRESS_MESSAGE = "enginebench_stage", "enginebench_progress"
 
 
@@ -93,8 +94,8 @@ class Conductor:
             if self.control.update(now, progress):
                 self._tell()
                 continue
-            boundary = self.control.next_boundary()
-            left = POLL if boundary is None or boundary <= now else min(POLL, (boundary - now) / SECOND)
+            boundary, longest = self.control.next_boundary(), POLL if self._prober is not None else IDLE
+            left = POLL if boundary is None or boundary <= now else min(longest, (boundary - now) / SECOND)
             self._wake.wait(left)
             self._wake.clear()
 

@@ -27,7 +27,7 @@ from loadtests.harness.users.dispatcher import Dispatcher
 from loadtests.harness.workload.replay import trace_request
 from loadtests.harness.workload.workload import PlannedRequest
 from records.load import Rate
-from records.request import RequestRecord
+from records.request import Outcome, RequestRecord
 from records.stage import SECOND, Stage, StagePlan
 
 MOST_ARRIVALS = 10**9  # of a stage
@@ -129,10 +129,18 @@ class ModelUser(User):
 
     @task
     def ask(self) -> None:
-        if self._leaving:
-            raise StopUser
+        """Requests one after the other. Between two of them it is Locust's turn only where there is a pause, and where
+        a stage's boundary may depend on the one that has ended: a turn takes an iteration of the event loop."""
         if self._dispatcher is not None:
             self._dispatcher.run(lambda: self._state == LOCUST_STATE_STOPPING)
+            raise StopUser
+        tracker = self._run.tracker
+        assert tracker is not None
+        while self._ask() == "ok" and self._free_at <= monotonic_ns() and not tracker.waits_for_requests:
+            pass
+
+    def _ask(self) -> Outcome:
+        if self._leaving:
             raise StopUser
         # The loop's timers count from its last iteration, so a busy loop ends a sleep early; nothing may be sent early.
         while (early := self._free_at - monotonic_ns()) > 0:
@@ -159,13 +167,14 @@ class ModelUser(User):
         if retry is not None and again is not None:
             self._free_at = self._client.free_at + round(retry * SECOND)
             self._planned = again
-            return
+            return ended.outcome
         self._requests.answered(ended, self._client.answer_text)
         pause = run.scenario.think_time.sample(self._pauses)
         if ended.outcome != "ok":
             pause = max(pause, run.scenario.pause_after_failure)
         self._free_at = max(run.start + ended.t_end, self._client.free_at) + round(pause * SECOND)
         self._prepare()
+        return ended.outcome
 
     def wait_time(self) -> float:
         """Seconds until the next request is due. After the last stage the user stops."""

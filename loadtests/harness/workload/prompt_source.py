@@ -82,9 +82,9 @@ def _drawn(units: Sequence[Unit], costliest: int, tokens: int, rng: Random) -> t
     """Random ones of `units` that leave less than two of the costliest to be filled, and how many tokens are left."""
     pieces: list[str] = []
     while tokens >= 2 * costliest:
-        drawn = rng.choices(units, k=tokens // costliest - 1)
-        pieces += (text for text, _ in drawn)
-        tokens -= sum(cost for _, cost in drawn)
+        texts, costs = zip(*rng.choices(units, k=tokens // costliest - 1), strict=True)
+        pieces += texts
+        tokens -= sum(costs)
     return "".join(pieces), tokens
 
 

@@ -96,8 +96,8 @@ def test_a_reader_that_has_left_is_not_called_even_when_next(batcher: ReadBatche
     assert len(left) == 1
 
 
-def ask(script: list[Step], monkeypatch: pytest.MonkeyPatch) -> tuple[RequestRecord, list[int]]:
-    """What was seen, and after how many reads reads were batched."""
+def ask(script: list[Step], monkeypatch: pytest.MonkeyPatch, requests: int = 1) -> tuple[RequestRecord, list[int]]:
+    """What was seen at last, and after how many reads of each answer reads were batched."""
     after: list[int] = []
     gather = Exchange._batch_reads
 
@@ -108,7 +108,8 @@ def ask(script: list[Step], monkeypatch: pytest.MonkeyPatch) -> tuple[RequestRec
     monkeypatch.setattr(Exchange, "_batch_reads", counting)
     with WireServer(script) as server:
         client = Client(server.url)
-        seen = client.request(CHAT, due(time.monotonic_ns()), lambda _: None)
+        for _ in range(requests):
+            seen = client.request(CHAT, due(time.monotonic_ns()), lambda _: None)
         client.close()
     assert seen.outcome == "ok"
     assert not read_batcher()._callbacks
@@ -123,6 +124,16 @@ def test_an_answer_that_takes_its_time_is_read_in_batches_after_its_first_token(
     assert after == [2]  # with its second chunk
     assert seen.chunks == 8
     assert seen.stamps == "kernel"
+    assert all(SLOW * 0.9e9 < gap < SLOW * 3e9 for gap in seen.icl)
+
+
+def test_after_an_answer_that_takes_its_time_the_next_one_is_batched_from_its_second_token_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script: list[Step] = [HEAD, SLOW, *(step for _ in range(8) for step in (frame(token()), SLOW)), GOOD_END]
+    seen, after = ask(script, monkeypatch, requests=2)
+    assert after == [2, 1]
+    assert (seen.chunks, seen.merged_first, seen.stamps) == (8, False, "kernel")
     assert all(SLOW * 0.9e9 < gap < SLOW * 3e9 for gap in seen.icl)
 
 

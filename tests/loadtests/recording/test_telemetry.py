@@ -1,15 +1,21 @@
-"""What is scraped from the server while a run is measured: it comes back after a failure, and leaves no garbage."""
+"""What is scraped from the server while a run is measured comes back after a failure, and leaves no garbage; what holds
+up the load generator's own event loop is seen."""
 
 from __future__ import annotations
 
 import gc
+import time
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 
+import gevent
 import pytest
 
 from loadtests.harness.client.access import Access
-from loadtests.harness.recording.telemetry import Scraper
+from loadtests.harness.recording.recorder import Recorder
+from loadtests.harness.recording.telemetry import INTERVAL, TICK, Scraper, TelemetrySampler
+from records.files import read_telemetry
 from tests.support.servers.wire_script import Step, WireServer
 
 SERIES = "".join(f'vllm:num_requests_running{{engine="{number}"}} {number}\n' for number in range(50))
@@ -63,3 +69,16 @@ def test_scrapes_leave_no_copy_of_the_page(no_collections: None) -> None:
         scraper.close()
     assert grown < COPIES * len(COMMENTS)
     assert gc.collect() < 20, "no cycles are left for the collector"
+
+
+def test_what_holds_up_the_event_loop_is_seen(tmp_path: Path) -> None:
+    path, held_up = tmp_path / "telemetry.jsonl", 0.2
+    sampler = TelemetrySampler(Recorder(path), time.monotonic_ns(), None, lambda: 1, None)
+    sampler.start()
+    gevent.sleep(2 * TICK)
+    time.sleep(held_up)  # cooperates with nobody
+    gevent.sleep(INTERVAL)
+    sampler.stop()
+    first, *_ = read_telemetry(path)
+    assert first.loop_lag is not None
+    assert first.loop_lag >= held_up - TICK

@@ -180,7 +180,7 @@ class CompletionAnswer(Answer):
             fed += 1
         if not (self.done or self.error):
             assert isinstance(self._events, EventReader)
-            texts = _texts(self._events.whole(bodies[fed:]))
+            texts = _texts(self._events.whole(bodies[fed:-1]))  # the last one may hold several
             self._text += texts
             self._spoken += texts
             self.chunks += len(texts)
