@@ -103,6 +103,7 @@ class MistralRsEngine(BlockingEngine):
         device = self.device_of(self.options)
         floats = automatic_dtype(device)
         dtype = floats if self.options.dtype == "auto" else self.options.dtype
+        self._on_cpu = device == "cpu"
         self._tokenizer = tokenizer_of(folder)
         self._bos = _bos_token(folder)
         # Version 0.9.5 fails when two quantised prompts of one length are prefilled together.
@@ -134,7 +135,7 @@ class MistralRsEngine(BlockingEngine):
                     token_source="none",
                     jinja_explicit=template.name,
                 )
-            except Exception as error:  # of several types
+            except BaseException as error:  # of several types; a panic is no `Exception`
                 raise EngineUnavailable(f"mistral.rs could not load {folder.name}: {first_line(error)}") from error
 
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
@@ -148,6 +149,10 @@ class MistralRsEngine(BlockingEngine):
             top_p=request.top_p if request.top_p < 1 else None,
             ignore_eos=request.ignore_eos,
             stream=True,
+            # For the text of the first token. On a CPU they are computed anyway; on a GPU they would bring all logits
+            # to the host.
+            logprobs=self._on_cpu,
+            top_logprobs=0,
         )
         try:
             with self._starting:
@@ -158,15 +163,19 @@ class MistralRsEngine(BlockingEngine):
             raise EngineError(f"mistral.rs failed: {first_line(error)}") from error
 
     def _chunks(self, answer: Iterator[Any], stops: StopStrings) -> Iterator[Chunk]:
-        counted = 0
+        counted, begun = 0, False
         for piece in answer:
             choice = piece.choices[0]
             text = (choice.delta.reasoning_content or "") + (choice.delta.content or "")
+            if not begun:
+                text = text if text[:1].isspace() else _cut_off(choice) + text
+                begun = text != ""
             given: FinishReason | None = None
             if choice.finish_reason is not None:
                 given = "length" if choice.finish_reason == "length" else "stop"
             ready, finish = stops.step(text, given)
-            tokens = self._tokens_of(text)
+            # With log-probabilities each token is a piece, also where it has no text yet.
+            tokens = self._tokens_of(text) if choice.logprobs is None else 1
             if piece.usage is not None:  # the last piece has the exact total
                 tokens = max(piece.usage.completion_tokens - counted, 0)
             counted += tokens
@@ -190,6 +199,12 @@ class MistralRsEngine(BlockingEngine):
         raise BadRequest(
             "mistralrs takes only text, and the text of these token ids has other ids; send text instead of token ids."
         )
+
+
+def _cut_off(first: Any) -> str:
+    """The white space with which an answer begins: mistral.rs cuts it off the first piece, but not off its token."""
+    token = b"" if first.logprobs is None else bytes(first.logprobs.bytes or ())
+    return token[: len(token) - len(token.lstrip())].decode()
 
 
 def _distribution() -> str:

@@ -114,6 +114,7 @@ class LlamaCppEngine(InstalledEngine):
             self._context_length,
             self.options.concurrency,
             threads=self._threads,
+            ignore_eos="suppresses the end-of-text token",
         )
 
     def _prepared(self) -> tuple[Sequence[str], Path, str]:
@@ -163,7 +164,10 @@ class LlamaCppEngine(InstalledEngine):
             await asyncio.sleep(READY_CHECK)
 
     def body(self, request: GenerateRequest) -> dict[str, Any]:
-        """For `/completion`. Nothing but temperature and nucleus is applied, in the order of the other engines."""
+        """For `/completion`. Nothing but temperature and nucleus is applied, in the order of the other engines.
+
+        With `ignore_eos` llama.cpp never generates an end-of-text token, which other engines generate and pass over.
+        """
         if request.min_tokens and not request.ignore_eos:
             raise BadRequest("llama.cpp has no min_tokens; leave it out.")
         greedy = {"temperature": 0.0, "samplers": ["temperature"]}

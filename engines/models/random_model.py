@@ -101,18 +101,7 @@ def write_model(preset: Preset, folder: Path) -> None:
     if preset.config.get("rope_scaling") == LLAMA_3_ROPE:
         made, template = with_chat_tokens(made), CHAT_TEMPLATE
         special |= {"bos_token_id": BEGIN, "eos_token_id": END_OF_TURN}
-    _fill(folder, preset, special, made, tokenizer.SETTINGS, template)
-
-
-def write_model_like(preset: Preset, like: Path, folder: Path) -> None:
-    """Fill `folder` from the preset's configuration, with the tokenizer of another model's folder, cut or filled."""
-    fitted = fit_vocabulary(
-        json.loads((like / "tokenizer.json").read_text(encoding="utf-8")), int(preset.config["vocab_size"])
-    )
-    tokens = json.loads((like / "config.json").read_text())
-    special = {name: tokens[name] for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    settings = json.loads((like / "tokenizer_config.json").read_text(encoding="utf-8"))
-    _fill(folder, preset, special, fitted, settings, (like / "chat_template.jinja").read_text(encoding="utf-8"))
+    fill(folder, preset, special, made, tokenizer.SETTINGS, template)
 
 
 def write_bytewise_model(preset: Preset, folder: Path) -> None:
@@ -129,12 +118,14 @@ def write_bytewise_model(preset: Preset, folder: Path) -> None:
         "model": {"type": "BPE", "vocab": {token: id for id, token in enumerate(tokens)}, "merges": []},
     }
     fitted = fit_vocabulary(bytewise, int(preset.config["vocab_size"]))
-    _fill(folder, preset, special, fitted, {}, PLAIN_TEMPLATE)
+    fill(folder, preset, special, fitted, {}, PLAIN_TEMPLATE)
 
 
-def _fill(
+def fill(
     folder: Path, preset: Preset, special: dict[str, int], document: Any, settings: Mapping[str, Any], template: str
 ) -> None:
+    """Write what is there of a model besides weights. `document` is its `tokenizer.json`, `special` tokens go into its
+    configuration."""
     settings = {**settings, "model_max_length": preset.context_length}
     (folder / "tokenizer.json").write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2))

@@ -96,7 +96,9 @@ class Worker:
                     info = await info
             else:
                 info = await asyncio.get_running_loop().run_in_executor(None, engine.load)
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # a panic of a library in Rust is no `Exception`
             self._send(protocol.encode(_failed(None, error)))
         else:
             self._engine = engine
@@ -117,7 +119,9 @@ class Worker:
                     if chunk.finish_reason is not None:
                         return protocol.Done(id, chunk.finish_reason, chunk.usage)
             raise EngineError("the engine ended its answer without a finish reason.")
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
             return _failed(id, error)
 
     def _finish(self, id: int, task: asyncio.Task[protocol.Done | protocol.Failed]) -> None:
@@ -160,7 +164,7 @@ class Worker:
             data = data[os.write(self._out, data) :]
 
 
-def _failed(id: int | None, error: Exception) -> protocol.Failed:
+def _failed(id: int | None, error: BaseException) -> protocol.Failed:
     if id is not None and not isinstance(error, FatalError) and is_sticky(error):
         traceback.print_exception(error)
         return protocol.Failed(id, FatalError.kind, f"the GPU failed ({first_line(error).rstrip('.')}).")

@@ -96,6 +96,16 @@ def test_the_answer_ends_like_those_of_other_engines(loaded: Loaded) -> None:
     assert (chunks[-1].text, chunks[-1].tokens, chunks[-1].finish_reason) == ("", 1, "stop")
 
 
+def test_an_answer_begins_with_the_white_space_that_the_model_gives_it(loaded: Loaded) -> None:
+    """mistral.rs itself cuts it off: every completion of plain text would differ from those of other engines."""
+    answers = [
+        "".join(c.text for c in loaded.chunks(prompt, max_tokens=3))
+        for prompt in ("The capital of France is", "def f(n):")
+    ]
+    assert answers[0].startswith(" Paris.")
+    assert answers[1].startswith("\n    ")
+
+
 def test_ignore_eos_goes_on_to_the_end(loaded: Loaded) -> None:
     assert sum(chunk.tokens for chunk in loaded.chunks(max_tokens=12, ignore_eos=True)) == 12
 

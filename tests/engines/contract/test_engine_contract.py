@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from tests.conftest import BackgroundLoop
 from tests.support.engines import documented_engine
 from tests.support.engines.lmrs_model import write_stand_in, write_tiny_llama
 from tests.support.engines.rust_answers import text
-from tests.support.engines.small_model import small_model
+from tests.support.engines.small_model import END, small_model
 from tests.support.engines.ten_questions import answers_of, assert_those_of_transformers, recorded_questions
 from tests.support.servers.served import served
 
@@ -111,7 +112,7 @@ def loaded(
 def test_it_says_what_it_is(loaded: Loaded) -> None:
     info = loaded.info
     assert info.name == loaded.name
-    assert info.language == spec(loaded.name).language
+    assert info.language == engine_class(loaded.name).language
     assert info.batching == spec(loaded.name).batching
     assert info.max_concurrency >= 1
     assert info.context_length >= 1024
@@ -194,7 +195,24 @@ def test_ten_prompts_get_the_tokens_of_transformers(loaded: Loaded) -> None:
         pytest.skip(f"{loaded.name} does not compute with these weights in 32-bit floats")
     questions = recorded_questions()
     answers = loaded.background.run(answers_of(loaded.engine, loaded.info, questions))
+    assert any(END in question.ids for question in questions), "it is ignored: generated as any other token"
     assert_those_of_transformers(answers, loaded.info, questions)
+
+
+def test_the_end_of_text_ends_an_answer_where_it_is_not_ignored(loaded: Loaded) -> None:
+    if loaded.name not in (*EXACT, BASELINE):
+        pytest.skip(f"{loaded.name} does not compute with these weights in 32-bit floats")
+    question = next(one for one in recorded_questions() if END in one.ids)
+
+    async def ask() -> tuple[str, int, str | None]:
+        stream = loaded.engine.generate(replace(question.request, ignore_eos=False))
+        chunks = [chunk async for ready in stream for chunk in ready]
+        return text(chunks), sum(chunk.tokens for chunk in chunks), stream.finish_reason
+
+    answered, tokens, finish = loaded.background.run(ask())
+    assert (tokens, finish) == (question.ids.index(END) + 1, "stop")
+    assert question.answer.startswith(answered)
+    assert answered
 
 
 def test_it_reports_its_memory(loaded: Loaded) -> None:

@@ -12,9 +12,12 @@ from engines.contract.registry import engine_class
 from engines.models.fetch import fetch_model
 from engines.models.random_model import with_weights
 from engines.process.loading import load_engine
+from engines.text.detokenize import tokenizer_of
 from tests.conftest import BackgroundLoop
-from tests.support.engines.small_model import small_model
+from tests.support.engines.reference import Reference
+from tests.support.engines.small_model import END, small_model
 from tests.support.engines.ten_questions import (
+    TOKENS,
     Answers,
     Question,
     answers_of,
@@ -26,6 +29,9 @@ from tests.support.engines.ten_questions import (
 LOADING = 1800  # seconds, for a library that is loaded on a busy machine
 VLLM = {"dtype": "float32", "eager": "yes", "kv_gib": "0.5", "context": "4096"}  # compiling takes a minute
 OWN = pytest.mark.own_environment
+
+
+LLAMA_CPP = {"dtype": "float32"}
 
 
 async def started_and_asked(
@@ -60,7 +66,7 @@ def test_lmrs_gets_the_tokens_of_transformers(background: BackgroundLoop) -> Non
     ("name", "options"),
     [
         pytest.param("openvino", {}, id="openvino, which keeps keys and values in 8 bits", marks=OWN),
-        pytest.param("llamacpp", {"dtype": "float32"}, id="llamacpp, which keeps them in 16", marks=OWN),
+        pytest.param("llamacpp", LLAMA_CPP, id="llamacpp, which keeps them in 16", marks=OWN),
     ],
 )
 def test_an_engine_that_rounds_begins_most_answers_alike(
@@ -75,3 +81,22 @@ def test_an_engine_that_rounds_begins_most_answers_alike(
         alike = sum(text.startswith(beginning) for text, beginning in zip(texts, begun, strict=True))
         print(f"{name}: {alike} of {len(begun)} answers begin alike")
         assert alike > len(begun) / 2, "an error in its cache or weights leaves none"
+
+
+@OWN
+def test_llama_cpp_never_generates_the_end_of_text_that_it_is_to_ignore(background: BackgroundLoop) -> None:
+    """The others generate it as any other token. So its answer is that of Transformers without such tokens."""
+    import torch
+
+    if (reason := engine_class("llamacpp").why_not_here()) is not None:
+        pytest.skip(f"llamacpp cannot run here: {reason}")
+    model = small_model()
+    questions = [one for one in recorded_questions() if END in one.ids]
+    _, answers = background.run(started_and_asked("llamacpp", LLAMA_CPP, questions, model), LOADING)
+    reference, tokenizer = Reference.of(model.folder), tokenizer_of(model.folder)
+    for text, question in zip(answers.alone, questions, strict=True):
+        prompt = torch.tensor([list(question.request.prompt_token_ids)])
+        made = reference.model.generate(prompt, max_new_tokens=TOKENS, do_sample=False, suppress_tokens=[END])
+        before, expected = (tokenizer.decode(ids) for ids in (question.ids, made[0, prompt.shape[1] :].tolist()))
+        assert expected != before
+        assert text.startswith(expected[: len(expected) // 2])

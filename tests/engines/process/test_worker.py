@@ -94,6 +94,31 @@ def test_an_engine_whose_gpu_failed_is_replaced_and_answers_again(tmp_path: Path
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("where", ["load", "generate"])
+def test_a_panic_of_a_library_in_rust_is_reported(where: str, tmp_path: Path) -> None:
+    """PyO3's `PanicException` is a `BaseException`: it must not leave a parent that waits for ever."""
+    (tmp_path / "panicking.py").write_text(
+        "from engines.fake.engine import FakeEngine\n"
+        "class Panic(BaseException):\n"
+        "    pass\n"
+        "class Panicking(FakeEngine):\n"
+        f"    def {where}(self, *request):\n"
+        "        raise Panic('called `Option::unwrap()` on a `None` value')\n"
+    )
+    command = ("env", f"PYTHONPATH={tmp_path}:{ROOT}", sys.executable, "-m", "engines.process.worker")
+
+    async def main() -> None:
+        engine = ChildEngine("fake", None, {}, launch=Launch((*command, "panicking:Panicking")), watch=QUICK)
+        try:
+            with pytest.raises(EngineError, match=r"the engine failed \(Panic\)"):
+                await engine.start()
+                await answer(engine)
+        finally:
+            await engine.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
 def test_what_a_library_prints_does_not_break_the_protocol(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import builtins, os, sys\n"

@@ -10,28 +10,33 @@ from dataclasses import replace
 from pathlib import Path
 
 from engines.contract.base import Model
-from engines.models import random_model
 from engines.models.cache import built_once, cache_folder
 from engines.models.fetch import fetch_model
 from engines.models.presets import LLAMA_3_ROPE, PRESETS
-from engines.models.random_model import with_weights
+from engines.models.random_model import fill, fit_vocabulary, identity_of, with_weights
 
 PRESET = PRESETS["llama-3.2-tiny"]
 # Of 128 256, with which the product with the embeddings is nearly all of a step. This number, and the questions, are
 # such that no answer has special tokens or half characters, or two tokens whose logits are less than 0.004 apart.
 VOCABULARY = 15_360
+END = 5848  # ends an answer: a token in the middle of a recorded one, whose text, too, is that in the vocabulary
 
 
 def small_model() -> Model:
     """With the rotary scaling, grouped heads and tied embeddings of Llama 3.2, and the tokenizer of SmolLM2, cut."""
-    shape = replace(PRESET, config={**PRESET.config, "vocab_size": VOCABULARY, "rope_scaling": None})
+    end = {"eos_token_id": END}
+    shape = replace(PRESET, config={**PRESET.config, **end, "vocab_size": VOCABULARY, "rope_scaling": LLAMA_3_ROPE})
 
     def write(folder: Path) -> None:
-        random_model.write_model_like(shape, fetch_model().folder, folder)
-        path = folder / "config.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "rope_scaling": LLAMA_3_ROPE}))
+        like = fetch_model().folder
+        tokens = json.loads((like / "config.json").read_text())
+        fitted = fit_vocabulary(json.loads((like / "tokenizer.json").read_text(encoding="utf-8")), VOCABULARY)
+        settings = json.loads((like / "tokenizer_config.json").read_text(encoding="utf-8"))
+        special = {name: tokens[name] for name in ("bos_token_id", "pad_token_id")} | end
+        fill(folder, shape, special, fitted, settings, (like / "chat_template.jinja").read_text(encoding="utf-8"))
+        (folder / "generation_config.json").write_text(json.dumps(end))  # where some engines look for it alone
 
-    folder = built_once(cache_folder() / "models" / f"small-{random_model.identity_of(shape)}", write)
+    folder = built_once(cache_folder() / "models" / f"small-{identity_of(shape)}", write)
     return with_weights(Model("small", folder, random_weights=True))
 
 
