@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import pytest
 from tokenizers import Tokenizer
 
+from engines.machine.devices import visible_gpus
 from engines.models.fetch import fetch_model
 from engines.rust import programs as rust_programs
 from tests.support.engines.reference import PROMPTS
@@ -56,7 +57,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     With `--no-loadscope-reorder` groups start in this order: `TORCH`; the places `LONG`, as a long test at the end
     would run alone; the largest ones. Last are those whose name ends with that of a program written in Rust: on a
     fresh machine they wait until it is built, and nothing else stands behind them.
+
+    Tests that need a GPU are skipped where there is none.
     """
+    for_gpus = [item for item in items if item.get_closest_marker("gpu") is not None]
+    if for_gpus and not visible_gpus():
+        for item in for_gpus:
+            item.add_marker(pytest.mark.skip(reason="there is no NVIDIA GPU here, or no driver for it"))
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
             fixtures = {name: made[-1] for name, made in item._fixtureinfo.name2fixturedefs.items() if made}
