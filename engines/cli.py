@@ -150,13 +150,15 @@ def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
     from engines.pytorch.device import OnTorch
 
     specs = {one: spec(one) for one in (names() if name is None else [name])}
+    kinds = {one: engine_class(one) for one in specs}
     return {
         one: asdict(known)
         | {
             "name": one,
-            "version": engine_class(one).version_here(),
-            "why_not_here": engine_class(one).why_not_here(),
-            "on_torch": issubclass(engine_class(one), OnTorch),
+            "language": kinds[one].language,
+            "version": kinds[one].version_here(),
+            "why_not_here": kinds[one].why_not_here(),
+            "on_torch": issubclass(kinds[one], OnTorch),
             "options": [
                 {"name": each.name, "default": each.default, "choices": each.choices, "help": each.help}
                 for each in settings(one)

@@ -10,7 +10,6 @@ step's token ids come out; scheduler, attention and sampling are OpenVINO's, tex
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -22,10 +21,11 @@ from engines.contract.stepping import Generated, SteppingEngine
 from engines.machine.devices import usable_cores
 from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize
+from engines.models.stored import end_ids
 from engines.models.to_gguf import file_for, format_of
 from engines.process.installed import Environment, InstalledEngine, Packages
 from engines.text.answer import StopStrings
-from engines.text.detokenize import Detokenizer
+from engines.text.detokenize import Detokenizer, tokenizer_of
 from settings.schema import setting
 
 GIB = 1024**3
@@ -67,7 +67,6 @@ class OpenVinoEngine(InstalledEngine, SteppingEngine):
         assert self.model is not None
         try:
             import openvino_genai
-            from tokenizers import Tokenizer
         except ImportError as error:
             raise EngineUnavailable(f"OpenVINO GenAI cannot be imported here: {error}.") from error
         file, dtype = file_for(self.model, self.options.dtype)
@@ -78,10 +77,7 @@ class OpenVinoEngine(InstalledEngine, SteppingEngine):
             )
         except RuntimeError as error:
             raise EngineUnavailable(f"OpenVINO could not load {self.model.name}: {first_line(error)}") from error
-        config = json.loads((self.model.folder / "config.json").read_text())
-        ends = config.get("eos_token_id")
-        self._ends = set(ends if isinstance(ends, list) else [ends]) - {None}
-        self._tokenizer = Tokenizer.from_file(str(self.model.folder / "tokenizer.json"))
+        self._end_ids, self._tokenizer = end_ids(self.model.folder), tokenizer_of(self.model.folder)
         self._context_length = context_length(self.model.folder)
         self.batch = PipelineBatch(self._pipeline)
         return self.describe(
@@ -116,7 +112,7 @@ class OpenVinoEngine(InstalledEngine, SteppingEngine):
         config.max_new_tokens = request.most_tokens(self._context_length)
         config.min_new_tokens = request.min_tokens
         config.ignore_eos = request.ignore_eos
-        config.stop_token_ids = set() if request.ignore_eos else self._ends
+        config.stop_token_ids = set() if request.ignore_eos else set(self._end_ids)
         config.do_sample = not request.greedy
         if not request.greedy:
             config.temperature, config.top_p = request.temperature, request.top_p

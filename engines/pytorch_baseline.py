@@ -24,7 +24,7 @@ from engines.contract.errors import EngineError
 from engines.contract.protocol import ChunkReady, Done, Failed, Generate, Load, decode_to_parent, encode
 from engines.models.fetch import context_length, fetch_model
 from engines.models.size import STACK, MemoryNeed, ModelSize
-from engines.pytorch.device import DEVICE, OnTorch, limit_spinning
+from engines.pytorch.device import DEVICE, OnTorch
 from engines.text.detokenize import tokenizer_of
 from engines.text.sampling import SampledAnswer
 from settings.schema import setting
@@ -56,19 +56,15 @@ class PytorchBaselineEngine(OnTorch, BlockingEngine):
         return size.need("float32", cache=0, device=cls.device_of(options))
 
     def load(self) -> EngineInfo:
-        limit_spinning()
         assert self.model is not None
-        self._context_length = context_length(self.model.folder)
         if self.options.cold:
-            self._device = self.options.device
+            self._device, self._context_length = self.options.device, context_length(self.model.folder)
         else:
             self._threads.submit(self._load).result()
         return self.info("float32")
 
     def _load(self) -> None:
-        model = self.open_device()
-        self.network, self._end_ids = _network(model, self._device, self._context_length)
-        self.open_tokenizer()
+        self.network = _network(self.open_model(), self._device, self._context_length)
 
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
         most = request.most_tokens(self._context_length)
@@ -121,20 +117,20 @@ def _chunks(lines: Any) -> Iterator[Chunk]:
     raise EngineError("the request's process ended before its answer.")
 
 
-def _network(model: Model, device: Any, positions: int) -> tuple[Network, frozenset[int]]:
-    """A network without optimisation and the tokens that end an answer."""
+def _network(model: Model, device: Any, positions: int) -> Network:
+    """Without optimisation."""
     import torch
 
-    from engines.pytorch.network import end_ids, read_config, read_network
+    from engines.pytorch.network import read_config, read_network
     from engines.pytorch.unoptimized import UnoptimizedLlama, UnoptimizedStack
     from engines.static.weights import DecoderShape, weights_of
 
     raw = json.loads((model.folder / "config.json").read_text())
     if raw["model_type"] == STACK:
-        return UnoptimizedStack(raw, device), frozenset([raw["eos_token_id"]])
+        return UnoptimizedStack(raw, device)
     shape = DecoderShape.of(read_config(model), NAME)
     net = read_network(model, device, torch.float32)
-    return UnoptimizedLlama(shape, weights_of(net, positions)), end_ids(net)
+    return UnoptimizedLlama(shape, weights_of(net, positions))
 
 
 def main() -> None:

@@ -18,17 +18,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from engines.contract.base import BlockingEngine, Chunk, EngineInfo, GenerateRequest, Model
 from engines.contract.errors import EngineUnavailable
-from engines.models.fetch import context_length, fetch_model
+from engines.models.fetch import fetch_model
 from engines.models.random_model import with_weights
 from engines.models.size import MemoryNeed, ModelSize, is_state_space, kept_values
 from engines.models.stored import config_of
 from engines.pytorch.attention import FLEX, KERNELS, Attention, choose, tried_out
-from engines.pytorch.compiling import keep_compilations, missing_compiler
-from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
+from engines.pytorch.compiling import missing_compiler
+from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, name_of
 from engines.pytorch.network import (
     Quantised,
     bits_of,
-    end_ids,
     loading_settings,
     quantised_after,
     read_network,
@@ -78,11 +77,8 @@ class TransformersEngine(OnTorch, BlockingEngine):
         return size.need(bits_of(options.quantise), cache=need.cache, device=need.device)
 
     def load(self) -> EngineInfo:
-        limit_spinning()
-        if self.options.attention == FLEX:
-            if (reason := missing_compiler()) is not None:
-                raise EngineUnavailable(f"attention={FLEX} is compiled: {reason}.")
-            keep_compilations(self.device_of(self.options))
+        if self.options.attention == FLEX and (reason := missing_compiler()) is not None:
+            raise EngineUnavailable(f"attention={FLEX} is compiled: {reason}.")
         return self._threads.submit(self._load).result()
 
     def _load(self) -> EngineInfo:
@@ -92,7 +88,7 @@ class TransformersEngine(OnTorch, BlockingEngine):
             if self.options.draft is not None:
                 raise EngineUnavailable("`draft` is for the decode loop of ours: leave out `loop` or `draft`.")
             self.features = ("seed", "stop", "ignore_eos", "min_tokens")
-        model = self.open_device()
+        model = self.open_model()
         dtype = chosen_dtype(self.options.dtype, self._device)
         state_space = is_state_space(config := config_of(model.folder))
         if state_space and self.options.attention != "auto":
@@ -102,9 +98,6 @@ class TransformersEngine(OnTorch, BlockingEngine):
         self._draft = self._read_draft(dtype)
         if self.options.draft is not None and state_space:
             raise EngineUnavailable("a state-space model cannot take back wrong guesses: serve it without `draft`.")
-        self.open_tokenizer()
-        self._end_ids = end_ids(self._net)
-        self._context_length = context_length(model.folder)
         takes = inspect.signature(self._net.forward).parameters
         self._kept = "logits_to_keep" if "logits_to_keep" in takes else None
         if implementation is not None:

@@ -18,11 +18,10 @@ from typing import Any, Literal
 
 from engines.contract.base import Chunk, EngineInfo, GenerateRequest
 from engines.contract.errors import BadRequest, EngineUnavailable, FatalError
-from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize
 from engines.pytorch.attention import KERNELS, choose
-from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
-from engines.pytorch.network import end_ids, read_network
+from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, name_of
+from engines.pytorch.network import read_network
 from engines.text.answer import AnswerText
 from settings.schema import setting
 
@@ -78,7 +77,6 @@ class TransformersBatchingEngine(OnTorch):
         return replace(need, cache=allocated.cache, cache_options=("kv_tokens",))
 
     def load(self) -> EngineInfo:
-        limit_spinning()
         self._numbers = itertools.count()
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(self._load).result()
@@ -86,17 +84,15 @@ class TransformersBatchingEngine(OnTorch):
     def _load(self) -> EngineInfo:
         import torch
 
-        model = self.open_device()
+        model = self.open_model()
         dtype = chosen_dtype(self.options.dtype, self._device)
         implementation = choose(self.options.attention, self._device)
         chosen = {} if implementation is None else {"attn_implementation": implementation}
         net = read_network(model, self._device, dtype, **chosen)
-        self.open_tokenizer()
-        self._end_ids = end_ids(net)
         self._manager = self._started(net)
         resolved = self._manager.continuous_batching_config
         kv_tokens = resolved.num_blocks * (getattr(resolved, "page_size", None) or resolved.block_size)
-        self._context_length = min(context_length(model.folder), kv_tokens)
+        self._context_length = min(self._context_length, kv_tokens)
         options = {
             "kv_tokens": kv_tokens,
             "batch_tokens": resolved.max_batch_tokens,

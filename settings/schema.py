@@ -234,6 +234,17 @@ def whole_numbers(text: str) -> list[int]:
     return numbers
 
 
+def read_sizes(text: str) -> tuple[int, ...]:
+    """`"512,32"` → 32, 512: whole numbers from 1, ascending and each once. Raises `UserMistake`."""
+    try:
+        numbers = sorted(set(whole_numbers(text)))
+    except ValueError:
+        numbers = []
+    if not numbers or numbers[0] < 1:
+        raise UserMistake(f"whole numbers from 1 with commas between are expected, as in 1,4,16, not `{text}`.")
+    return tuple(numbers)
+
+
 def table(declared: type[Any], flags: bool = True) -> str:
     """The settings as a Markdown table, for the documentation."""
     rows = ["| setting | default | what it sets |", "|---|---|---|"]

@@ -13,7 +13,7 @@ from engines.bench.measure import Prompts, ShortAnswer, take_turn
 from engines.bench.settings import BenchSettings, Case, Variant
 from engines.contract.base import Launch, Model
 from engines.contract.errors import EngineError, EngineUnavailable
-from engines.contract.registry import engine_class, spec
+from engines.contract.registry import engine_class
 from engines.process.child import ChildEngine, Watch
 from engines.process.loading import load_engine
 from engines.pytorch.device import OnTorch
@@ -33,8 +33,8 @@ def profiler_for(settings: ProfileSettings, variants: Sequence[Variant]) -> Prof
         return None
     found = profiler(settings.profile)
     for one in variants:
-        on_torch = issubclass(engine_class(one.engine), OnTorch)
-        if (unfit := found.unfit(one.engine, spec(one.engine).language, on_torch)) is not None:
+        kind = engine_class(one.engine)
+        if (unfit := found.unfit(one.engine, kind.language, issubclass(kind, OnTorch))) is not None:
             raise UserMistake(unfit)
     return found
 

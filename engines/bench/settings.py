@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from engines.contract.base import EngineInfo
-from settings.schema import UserMistake, options_by_engine, setting, write_list
+from settings.schema import UserMistake, options_by_engine, read_sizes, setting, write_list
 
 measure_setting = partial(setting, group="What is measured")
 effort_setting = partial(setting, group="How often")
@@ -18,14 +18,6 @@ effort_setting = partial(setting, group="How often")
 Sizes = tuple[int, ...]
 Kind = Literal["prefill", "generate", "batch"]
 MOST_ON_CPU, MOST_ON_GPU = 64, 1024  # requests of the largest batch, where no sizes are given
-
-
-def read_sizes(text: str) -> Sizes:
-    """`32,128,512`, ascending and each once. Raises `UserMistake`."""
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UserMistake(f"sizes are whole numbers above 0 with commas between, such as 32,128,512, not `{text}`.")
-    return tuple(sorted({int(part) for part in parts}))
 
 
 sizes_setting = partial(measure_setting, read=read_sizes, write=write_list)

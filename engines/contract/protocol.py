@@ -44,15 +44,12 @@ T = TypeVar("T")
 
 VERSION = 1
 MAX_LINE_BYTES = 64 * 1024 * 1024  # a longer line means a broken child, not a long answer
-PLAIN: Mapping[str, Any] = {
-    "str": str,
-    "bool": bool,
-    "int": int,
-    "float": int | float,
-    "int | None": int | None,
-    "float | None": int | float | None,
-}
+PLAIN: Mapping[str, Any] = {"str": str, "bool": bool, "int": int, "float": int | float}
 """Annotations of fields, and what a line may hold there. Others are not checked."""
+OBJECTS: Mapping[str, type[Any]] = {
+    kind.__name__: kind for kind in (Model, GenerateRequest, Chunk, Usage, EngineInfo, EngineStats)
+}
+"""Annotations of fields that are objects of their own."""
 
 
 class ProtocolError(Exception):
@@ -148,6 +145,27 @@ ToChild = Load | Generate | Cancel | AskStats | Profile
 ToParent = Ready | ChunkReady | Done | Failed | Stats | Profiled
 
 
+TO_CHILD: Mapping[str, type[Any]] = {
+    "load": Load,
+    "generate": Generate,
+    "cancel": Cancel,
+    "stats": AskStats,
+    "profile": Profile,
+}
+TO_PARENT: Mapping[str, type[Any]] = {
+    "ready": Ready,
+    "chunk": ChunkReady,
+    "done": Done,
+    "error": Failed,
+    "stats": Stats,
+    "profiled": Profiled,
+}
+NAMES = {kind: name for names in (TO_CHILD, TO_PARENT) for name, kind in names.items()}
+FLAT = {Generate: "request", ChunkReady: "chunk", Stats: "stats"}
+"""Messages with a field whose own fields stand beside the others."""
+ALWAYS = ("version", "tokens")  # fields that are written at their default too
+
+
 def _dumps(document: dict[str, Any]) -> bytes:
     return _utf8(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
 
@@ -159,169 +177,84 @@ def _utf8(text: str) -> bytes:
 
 def encode(message: ToChild | ToParent, dumps: Callable[[dict[str, Any]], bytes] = _dumps) -> bytes:
     """One line, newline included. `dumps` may be a faster JSON writer: a long prompt has 100 000 token ids."""
-    return dumps(_as_object(message)) + b"\n"
+    fields = _plain(message)
+    inner = fields.pop(FLAT.get(type(message), ""), {})
+    return dumps({"type": NAMES[type(message)], **fields, **inner}) + b"\n"
 
 
 def encode_chunk(id: int, chunk: Chunk) -> bytes:
-    """The line that is written once per token: the same as `encode`, formatted by hand because of its frequency."""
+    """The line that is written once per token: the same as `encode`, formatted by hand because of its frequency. How
+    the answer ends is in the line after it."""
     if chunk.logprobs:
-        return encode(ChunkReady(id, chunk))
+        return encode(ChunkReady(id, dataclasses.replace(chunk, finish_reason=None, usage=None)))
     return b'{"type":"chunk","id":%d,"text":%s,"tokens":%d}\n' % (id, _utf8(quote(chunk.text)), chunk.tokens)
 
 
-def _as_object(message: ToChild | ToParent) -> dict[str, Any]:
-    match message:
-        case Load(engine, model, options, version):
-            return {
-                "type": "load",
-                "version": version,
-                "engine": engine,
-                "model": None if model is None else _plain(model),
-                "options": dict(options),
-            }
-        case Ready(info, version):
-            return {"type": "ready", "version": version, "info": _plain(info)}
-        case Generate(id, request):
-            return {"type": "generate", "id": id, **_plain(request)}
-        case Cancel(id):
-            return {"type": "cancel", "id": id}
-        case ChunkReady(id, chunk):
-            logprobs = {"logprobs": [_plain(one) for one in chunk.logprobs]} if chunk.logprobs else {}
-            return {"type": "chunk", "id": id, "text": chunk.text, "tokens": chunk.tokens, **logprobs}
-        case Done(id, finish_reason, usage):
-            more = {} if usage is None else {"usage": _plain(usage)}
-            return {"type": "done", "id": id, "finish_reason": finish_reason, **more}
-        case Failed(id, kind, message_text, retry_after):
-            later = {} if retry_after is None else {"retry_after": retry_after}
-            return {"type": "error", "id": id, "kind": kind, "message": message_text, **later}
-        case AskStats():
-            return {"type": "stats"}
-        case Profile():
-            return {"type": "profile", **_plain(message)}
-        case Profiled():
-            return {"type": "profiled", **_plain(message)}
-        case Stats(stats):
-            return {"type": "stats", **_plain(stats)}
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    """A dataclass as a JSON object: fields at their default are left out, paths become text."""
+def _plain(value: Any) -> Any:
+    """A dataclass as a JSON object, without the fields at their default; paths and mappings as text and objects."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
+        return [_plain(item) for item in value]
+    if not dataclasses.is_dataclass(value):
+        return value
     plain = {}
     for f in dataclasses.fields(value):
         item = getattr(value, f.name)
         default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
-        if default is not dataclasses.MISSING and item == default:
-            continue
-        if isinstance(item, Path):
-            item = str(item)
-        elif isinstance(item, Mapping):
-            item = dict(item)
-        plain[f.name] = item
+        if f.name in ALWAYS or default is dataclasses.MISSING or item != default:
+            plain[f.name] = _plain(item)
     return plain
 
 
 def decode_to_child(line: bytes) -> ToChild:
     """Raises `ProtocolError`. Unknown fields are ignored, so that a newer parent may send more."""
-    fields = _object(line)
-    try:
-        match fields.pop("type", None):
-            case "load":
-                model = fields.get("model")
-                return Load(
-                    engine=fields["engine"],
-                    model=None if model is None else _model(model),
-                    options=fields.get("options", {}),
-                    version=fields.get("version", 0),
-                )
-            case "generate":
-                id = int(fields.pop("id"))
-                fields["prompt_token_ids"] = tuple(fields["prompt_token_ids"])
-                fields["stop"] = tuple(fields.get("stop", ()))
-                fields["forced_token_ids"] = tuple(fields.get("forced_token_ids", ()))
-                if fields.get("messages") is not None:
-                    fields["messages"] = tuple(fields["messages"])
-                return Generate(id, _known(GenerateRequest, fields))
-            case "cancel":
-                return Cancel(int(fields["id"]))
-            case "stats":
-                return AskStats()
-            case "profile":
-                return _known(Profile, fields | {"path": Path(fields["path"])})
-            case other:
-                raise ProtocolError(f"unknown message type {other!r}")
-    except (KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(f"malformed line ({error!r}): {line[:200]!r}") from error
+    return cast(ToChild, _decoded(line, TO_CHILD))
 
 
 def decode_to_parent(line: bytes) -> ToParent:
     """Raises `ProtocolError`."""
-    fields = _object(line)
+    return cast(ToParent, _decoded(line, TO_PARENT))
+
+
+def _decoded(line: bytes, kinds: Mapping[str, type[Any]]) -> Any:
     try:
-        match fields["type"]:
-            case "chunk":
-                logprobs = _logprobs(fields["logprobs"]) if "logprobs" in fields else ()
-                return ChunkReady(fields["id"], Chunk(fields["text"], fields["tokens"], None, logprobs))
-            case "done":
-                usage = fields.get("usage")
-                return Done(fields["id"], fields["finish_reason"], None if usage is None else _known(Usage, usage))
-            case "error":
-                return _known(Failed, fields)
-            case "stats":
-                return Stats(_known(EngineStats, fields))
-            case "profiled":
-                return _known(Profiled, fields)
-            case "ready":
-                info = fields["info"]
-                info["features"] = tuple(info.get("features", ()))
-                return Ready(_known(EngineInfo, info), fields["version"])
-            case other:
-                raise ProtocolError(f"unknown message type {other!r}")
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        fields = {"version": 0} | json.loads(line)
+        kind = kinds.get(name := fields.pop("type", None))
+        if kind is None:
+            raise ProtocolError(f"unknown message type {name!r}")
+        return _read(kind, fields | {FLAT.get(kind, ""): fields})
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ProtocolError(f"malformed line ({error!r}): {line[:200]!r}") from error
 
 
-def _object(line: bytes) -> dict[str, Any]:
-    try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"not JSON: {line[:200]!r}") from error
-    if not isinstance(fields, dict):
-        raise ProtocolError(f"not an object: {line[:200]!r}")
-    return fields
-
-
-def _known(kind: type[T], fields: Mapping[str, Any]) -> T:
+def _read(kind: type[T], fields: Mapping[str, Any]) -> T:
     """Raises `TypeError` for a field that is missing or of another type, `ValueError` for text that is no Unicode."""
     if not isinstance(fields, Mapping):
         raise TypeError(f"{fields!r} is not an object")
-    known = {}
-    for f in dataclasses.fields(cast(Any, kind)):
-        if f.name not in fields:
-            continue
-        known[f.name] = value = fields[f.name]
-        if not isinstance(value, PLAIN.get(cast(str, f.type), object)):
-            raise TypeError(f"`{f.name}` is {f.type}, not {value!r}")
-        if isinstance(value, str):
-            value.encode()
-    return kind(**known)
+    found = [f for f in dataclasses.fields(cast(Any, kind)) if f.name in fields]
+    return kind(**{f.name: _value(f.name, cast(str, f.type), fields[f.name]) for f in found})
 
 
-def _model(fields: dict[str, Any]) -> Model:
-    gguf = fields.get("gguf")
-    return _known(Model, fields | {"folder": Path(fields["folder"]), "gguf": Path(gguf) if gguf else None})
-
-
-def _bytes(given: Any) -> tuple[int, ...] | None:
-    return None if given is None else tuple(given)
-
-
-def _logprobs(given: Any) -> tuple[TokenLogprob, ...]:
-    return tuple(
-        TokenLogprob(
-            one["token"],
-            one["logprob"],
-            tuple((token, logprob, _bytes(data)) for token, logprob, data in one.get("top", ())),
-            _bytes(one.get("bytes")),
-        )
-        for one in given
-    )
+def _value(name: str, annotation: str, value: Any) -> Any:
+    """As the field's annotation says."""
+    plain = annotation.removesuffix(" | None")
+    if value is None and plain != annotation:
+        return None
+    if plain in OBJECTS:
+        return _read(OBJECTS[plain], value)
+    if plain == "tuple[TokenLogprob, ...]":
+        return tuple(_read(TokenLogprob, one) for one in value)
+    if plain.startswith("tuple[tuple["):
+        return tuple((token, logprob, data and tuple(data)) for token, logprob, data in value)
+    if plain.startswith("tuple["):
+        return tuple(value)
+    if plain == "Path":
+        return Path(value)
+    if not isinstance(value, PLAIN.get(plain, object)):
+        raise TypeError(f"`{name}` is {annotation}, not {value!r}")
+    if isinstance(value, str):
+        value.encode()
+    return value

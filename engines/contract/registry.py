@@ -45,51 +45,44 @@ class EngineSpec:
 
     target: str  # "module:Class", imported when asked for
     title: str  # what it is, in 33 characters: the list of engines has a line for each
-    language: str
     batching: str
     needs_model: bool = True
 
 
 ENGINES: dict[str, EngineSpec] = {
-    "fake": EngineSpec(
-        "engines.fake.engine:FakeEngine", "scripted delays, no model", "python", "continuous", needs_model=False
-    ),
-    "transformers": EngineSpec(
-        "engines.transformers:TransformersEngine", "Transformers, eager; our loop", "python", "none"
-    ),
+    "fake": EngineSpec("engines.fake.engine:FakeEngine", "scripted delays, no model", "continuous", needs_model=False),
+    "transformers": EngineSpec("engines.transformers:TransformersEngine", "Transformers, eager; our loop", "none"),
     "transformers-batching": EngineSpec(
-        "engines.transformers_batching:TransformersBatchingEngine", "Transformers' own batching", "python", "continuous"
+        "engines.transformers_batching:TransformersBatchingEngine", "Transformers' own batching", "continuous"
     ),
-    "deepspeed": EngineSpec("engines.deepspeed:DeepSpeedEngine", "Transformers, DeepSpeed's kernels", "python", "none"),
+    "deepspeed": EngineSpec("engines.deepspeed:DeepSpeedEngine", "Transformers, DeepSpeed's kernels", "none"),
     "pytorch-baseline": EngineSpec(
-        "engines.pytorch_baseline:PytorchBaselineEngine", "unoptimised on purpose: no cache", "python", "none"
+        "engines.pytorch_baseline:PytorchBaselineEngine", "unoptimised on purpose: no cache", "none"
     ),
     "torch-jit": EngineSpec(
-        "engines.static.ways_to_run:TorchJitEngine", "our decoder, TorchScript trace", "python", "continuous"
+        "engines.static.ways_to_run:TorchJitEngine", "our decoder, TorchScript trace", "continuous"
     ),
     "torch-compile": EngineSpec(
-        "engines.static.ways_to_run:TorchCompileEngine", "our decoder, compiled by Inductor", "python", "continuous"
+        "engines.static.ways_to_run:TorchCompileEngine", "our decoder, compiled by Inductor", "continuous"
     ),
-    "cuda-graph": EngineSpec(
-        "engines.static.ways_to_run:CudaGraphEngine", "our decoder as CUDA graphs", "python", "continuous"
-    ),
+    "cuda-graph": EngineSpec("engines.static.ways_to_run:CudaGraphEngine", "our decoder as CUDA graphs", "continuous"),
     "compile-cuda-graph": EngineSpec(
-        "engines.static.ways_to_run:CompileCudaGraphEngine", "our decoder compiled and captured", "python", "continuous"
+        "engines.static.ways_to_run:CompileCudaGraphEngine", "our decoder compiled and captured", "continuous"
     ),
-    "mistralrs": EngineSpec("engines.mistralrs:MistralRsEngine", "mistral.rs, its Python wheel", "rust", "continuous"),
-    "candle": EngineSpec("engines.rust.engines:CandleEngine", "Candle's models, or our decoder", "rust", "none"),
-    "burn": EngineSpec("engines.rust.engines:BurnEngine", "our decoder and scheduler on Burn", "rust", "continuous"),
-    "lmrs": EngineSpec("engines.lmrs.engine:LmrsEngine", "lm.rs, its own program `backend`", "rust", "none"),
-    "llamacpp": EngineSpec("engines.llamacpp.engine:LlamaCppEngine", "llama.cpp, its own server", "c++", "continuous"),
-    "openvino": EngineSpec("engines.openvino:OpenVinoEngine", "OpenVINO GenAI's own batching", "c++", "continuous"),
+    "mistralrs": EngineSpec("engines.mistralrs:MistralRsEngine", "mistral.rs, its Python wheel", "continuous"),
+    "candle": EngineSpec("engines.rust.engines:CandleEngine", "Candle's models, or our decoder", "none"),
+    "burn": EngineSpec("engines.rust.engines:BurnEngine", "our decoder and scheduler on Burn", "continuous"),
+    "lmrs": EngineSpec("engines.lmrs.engine:LmrsEngine", "lm.rs, its own program `backend`", "none"),
+    "llamacpp": EngineSpec("engines.llamacpp.engine:LlamaCppEngine", "llama.cpp, its own server", "continuous"),
+    "openvino": EngineSpec("engines.openvino:OpenVinoEngine", "OpenVINO GenAI's own batching", "continuous"),
     "remote": EngineSpec(
-        "engines.remote:RemoteEngine", "any OpenAI-compatible server", "any", "continuous", needs_model=False
+        "engines.remote:RemoteEngine", "any OpenAI-compatible server", "continuous", needs_model=False
     ),
-    "sglang": EngineSpec("engines.libraries.sglang:SglangEngine", "SGLang's engine in process", "python", "continuous"),
+    "sglang": EngineSpec("engines.libraries.sglang:SglangEngine", "SGLang's engine in process", "continuous"),
     "tensorrt-llm": EngineSpec(
-        "engines.libraries.tensorrt_llm:TensorRtLlmEngine", "TensorRT-LLM, PyTorch back end", "python", "continuous"
+        "engines.libraries.tensorrt_llm:TensorRtLlmEngine", "TensorRT-LLM, PyTorch back end", "continuous"
     ),
-    "vllm": EngineSpec("engines.libraries.vllm:VllmEngine", "vLLM's AsyncLLM in process", "python", "continuous"),
+    "vllm": EngineSpec("engines.libraries.vllm:VllmEngine", "vLLM's AsyncLLM in process", "continuous"),
 }
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from engines.contract.base import EngineInfo, Feature, Launch, Model
 from engines.contract.errors import EngineUnavailable, first_line
@@ -18,8 +19,6 @@ from engines.models.size import MemoryNeed, ModelSize, quantised_before, quantis
 from engines.models.stored import config_of
 from engines.process.installed import InstalledEngine
 from settings.schema import setting
-
-AUTO_DTYPE = "auto: bfloat16 on a GPU (float16 below compute capability 8.0); weights quantised before as they are"
 
 
 def given(**values: Any) -> dict[str, Any]:
@@ -48,9 +47,16 @@ class LibraryOptions:
     concurrency: int = setting(256, "requests that run in one batch", least=1)
     context: int | None = setting(None, "maximum tokens of prompt plus answer (none: the model's limit)", least=1)
     tensor_parallel: int = setting(1, "GPUs for tensor parallelism", least=1)
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
+        "auto",
+        "number format of weights and cache. auto: bfloat16 (float16 on GPUs below compute capability 8.0); weights "
+        "quantised before as they are",
+    )
     prefix_cache: bool = setting(False, "reuse the keys and values of shared prompt prefixes")
     speculative_tokens: int = setting(0, "tokens drafted per step (0: no speculative decoding)", least=0)
-    draft_model: str | None = setting(None, "folder of the draft model (none: n-grams of the text so far)")
+    draft_model: str | None = setting(
+        None, "folder of the draft model (none: n-grams of the text so far)", read=os.path.expanduser
+    )
     eager: bool = setting(False, "no compilation and no CUDA graphs: loads faster, runs slower")
     python: str | None = setting(None, "interpreter that has the library (none: the one of `engines install`)")
 
@@ -93,8 +99,12 @@ class Library(InstalledEngine):
 
     def dtype_of(self, model: Model) -> str:
         """The number format that is asked of the library. Of weights that were quantised before, it knows best."""
-        quantised = getattr(self.options, "quantization", None) or quantised_before(config_of(model.folder))
-        return str(self.options.dtype) if quantised else self.floats(self.options, self.device_of(self.options))
+        known = self.quantised(model) is not None
+        return str(self.options.dtype) if known else self.floats(self.options, self.device_of(self.options))
+
+    def quantised(self, model: Model) -> str | None:
+        """The format of weights that the library quantises while loading, or that were quantised before."""
+        return getattr(self.options, "quantization", None) or quantised_before(config_of(model.folder))
 
     @abstractmethod
     def arguments(self, model: Model) -> dict[str, Any]:
@@ -122,10 +132,9 @@ class Library(InstalledEngine):
 
     def info(self) -> EngineInfo:
         assert self.model is not None
-        quantised = getattr(self.options, "quantization", None) or quantised_before(config_of(self.model.folder))
         return self.describe(
             version(self.package),
-            quantised or self.dtype_of(self.model),
+            self.quantised(self.model) or self.dtype_of(self.model),
             self.device_of(self.options),
             self.context_length,
             self.options.concurrency,

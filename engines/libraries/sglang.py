@@ -12,15 +12,14 @@ are others. A server of SGLang that runs already is reached by the engine `remot
 from __future__ import annotations
 
 import contextlib
-import os
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from engines.contract.base import Chunk, FinishReason, GenerateRequest, Model, Usage
 from engines.contract.errors import BadRequest, EngineError, first_line
-from engines.libraries.library import AUTO_DTYPE, ContextParallelOptions, Library, given, several
+from engines.libraries.library import ContextParallelOptions, Library, given, several
 from engines.models.size import MemoryNeed, ModelSize
 from engines.process.installed import Environment, Packages
 from engines.text.answer import StopStrings
@@ -29,9 +28,6 @@ from settings.schema import setting
 
 @dataclass(frozen=True, slots=True)
 class SglangOptions(ContextParallelOptions):
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
-        "auto", f"number format of weights and cache. {AUTO_DTYPE}"
-    )
     quantization: str | None = setting(None, "quantised weights, as SGLang names them: fp8, awq, gptq …")
     gpu_memory: float = setting(
         0.85, "share of a GPU's memory for weights, keys and values (mem_fraction_static)", least=0.01, most=1
@@ -95,7 +91,7 @@ class SglangEngine(Library):
             return {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": count}
         return {
             "speculative_algorithm": "STANDALONE",
-            "speculative_draft_model_path": os.path.expanduser(self.options.draft_model),
+            "speculative_draft_model_path": self.options.draft_model,
             "speculative_num_steps": count,
             "speculative_eagle_topk": 1,
             "speculative_num_draft_tokens": count + 1,

@@ -13,14 +13,13 @@ already is reached by the engine `remote`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from engines.contract.base import Chunk, EngineInfo, FinishReason, GenerateRequest, Model
 from engines.contract.errors import BadRequest, EngineError, first_line
-from engines.libraries.library import AUTO_DTYPE, Library, LibraryOptions, given
+from engines.libraries.library import Library, LibraryOptions, given
 from engines.models.fetch import context_length
 from engines.process.installed import Environment, Packages
 from engines.text.answer import StopStrings
@@ -32,9 +31,6 @@ FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "cancelle
 
 @dataclass(frozen=True, slots=True)
 class TensorRtLlmOptions(LibraryOptions):
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
-        "auto", f"number format of the weights. {AUTO_DTYPE}"
-    )
     gpu_memory: float = setting(
         0.9, "share of a GPU's memory, once the weights are loaded, for keys and values", least=0.01, most=1
     )
@@ -102,8 +98,7 @@ class TensorRtLlmEngine(Library):
             return None
         if self.options.draft_model is None:
             return NGramDecodingConfig(max_draft_len=count, max_matching_ngram_size=NGRAM)
-        folder = os.path.expanduser(self.options.draft_model)
-        return DraftTargetDecodingConfig(max_draft_len=count, speculative_model_dir=folder)
+        return DraftTargetDecodingConfig(max_draft_len=count, speculative_model_dir=self.options.draft_model)
 
     def sampling(self, request: GenerateRequest) -> Any:
         from tensorrt_llm import SamplingParams

@@ -17,7 +17,7 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from importlib.metadata import distributions
-from typing import Any, Literal
+from typing import Any
 
 from engines.contract.base import (
     Chunk,
@@ -30,7 +30,7 @@ from engines.contract.base import (
     Usage,
 )
 from engines.contract.errors import BadRequest, EngineError, FatalError, first_line
-from engines.libraries.library import AUTO_DTYPE, ContextParallelOptions, Library, given, several
+from engines.libraries.library import ContextParallelOptions, Library, given, several
 from engines.machine.devices import usable_cores
 from engines.models.size import MemoryNeed, ModelSize, quantised_format
 from engines.process.installed import Environment, Packages
@@ -45,9 +45,6 @@ FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "repetiti
 
 @dataclass(frozen=True, slots=True)
 class VllmOptions(ContextParallelOptions):
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
-        "auto", f"number format of weights and cache. {AUTO_DTYPE}, and on a CPU"
-    )
     quantization: str | None = setting(None, "quantised weights, as vLLM names them: fp8, awq, gptq, bitsandbytes …")
     tensor_parallel: int = setting(1, "GPUs, or groups of cores, for tensor parallelism", least=1)
     kv_gib: float | None = setting(
@@ -110,7 +107,6 @@ class VllmEngine(Library):
         found = super().info()
         return replace(
             found,
-            dtype=self.options.quantization or found.dtype,
             device=str(config.device_config.device_type),
             options={**found.options, "attention": _attention(config)},
         )
@@ -157,7 +153,7 @@ class VllmEngine(Library):
             return None
         count = {"num_speculative_tokens": self.options.speculative_tokens}
         if self.options.draft_model is not None:
-            return count | {"method": "draft_model", "model": os.path.expanduser(self.options.draft_model)}
+            return count | {"method": "draft_model", "model": self.options.draft_model}
         return count | {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4}
 
     def _sampling(self, request: GenerateRequest) -> Any:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -160,6 +160,7 @@ def torch_of(kind: type[Engine]) -> Build | None:
     return torch_in(Path(said).parents[1]) if said else None
 
 
+@cache
 def torch_here() -> Build | None:
     """Of this interpreter, wherever it has it from: its own packages, the system's or a user's."""
     found = find_spec("torch")

@@ -48,6 +48,14 @@ def config_of(folder: Path) -> Mapping[str, Any]:
     return config | (config.get("text_config") or {})
 
 
+def end_ids(folder: Path) -> frozenset[int]:
+    """The tokens that end an answer: models have one, several, or none."""
+    generation = folder / "generation_config.json"
+    configs = [json.loads(generation.read_text())] if generation.is_file() else []
+    ids = next((ids for one in (*configs, config_of(folder)) if (ids := one.get("eos_token_id")) is not None), ())
+    return frozenset([ids] if isinstance(ids, int) else ids)
+
+
 def head_size(config: Mapping[str, Any]) -> int:
     """Width of an attention head."""
     return int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])

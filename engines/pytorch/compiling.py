@@ -13,13 +13,9 @@ from engines.machine.devices import compute_capability
 from engines.models.cache import cache_folder
 
 
-def keep_compilations(device: str) -> None:
-    """In the user's cache, for this torch and kind of device. To be called before torch is imported."""
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(compilations_folder(device)))
-
-
 def compilations_folder(device: str) -> Path:
-    """Machine code of a GPU belongs to its architecture and to the CUDA that compiled it."""
+    """In the user's cache, for this torch and kind of device: machine code of a GPU belongs to its architecture and to
+    the CUDA that compiled it."""
     build = torch_here()
     parts = ["torch" if build is None else build.text.replace(" ", "-")]
     if device.startswith("cuda"):

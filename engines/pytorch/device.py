@@ -8,12 +8,15 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from engines.contract.base import Engine, EngineInfo, EngineStats, Feature, Model
+from engines.contract.base import Engine, EngineInfo, EngineStats, Feature, Launch, Model
 from engines.contract.errors import EngineUnavailable, first_line
 from engines.machine.cuda import machine
 from engines.machine.devices import amd_gpus, automatic_dtype, gpu_without_driver, visible_gpus
 from engines.machine.extras import install_command
+from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize
+from engines.models.stored import end_ids
+from engines.pytorch.compiling import compilations_folder
 from engines.text.detokenize import tokenizer_of
 from settings.schema import setting
 
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 
 PACKAGES = ("torch", "transformers", "safetensors", "tokenizers")
 LIBRARIES = ("torch", "transformers", "tokenizers")  # whose versions an engine reports
+# OpenMP's workers spin while they wait for each other, by default for milliseconds. On cores shared with a server and a
+# load generator that makes every token ten times slower; with no spin at all each is a third slower.
+SPINS = "10000"
 NATIVE_BF16 = ("avx512_bf16", "amx_bf16", " bf16 ")  # as Linux names it on x86 and on Arm
 
 
@@ -65,22 +71,33 @@ class OnTorch(Engine):
     def version_here(cls) -> str | None:
         return version(cls.library) if missing_packages() is None else None
 
-    def open_device(self) -> Model:
+    @classmethod
+    def launch(cls, options: Any, model: Model | None) -> Launch:
+        """With what torch and Inductor read when they are imported, unless it is set."""
+        wanted = {
+            "GOMP_SPINCOUNT": SPINS,
+            "TORCHINDUCTOR_CACHE_DIR": str(compilations_folder(cls.device_of(options))),
+        }
+        return Launch(environment={name: os.environ.get(name, value) for name, value in wanted.items()})
+
+    def open_device(self) -> None:
         """Set torch's threads and device. Raises `EngineUnavailable` for a missing device."""
         import torch
 
-        assert self.model is not None
         if self.options.threads is not None:
             torch.set_num_threads(self.options.threads)
         self._device = chosen_device(self.options.device)
         if self._device.type == "cuda":  # for this thread: what names no device, as a stream or a graph, is on this one
             torch.cuda.set_device(self._device)
-        return self.model
 
-    def open_tokenizer(self) -> None:
-        """After the network, which says in a sentence what is wrong with a folder."""
+    def open_model(self) -> Model:
+        """Open the device, and read what the model's files say besides its network."""
         assert self.model is not None
-        self._tokenizer = tokenizer_of(self.model.folder)
+        self.open_device()
+        folder = self.model.folder
+        self._context_length, self._end_ids = context_length(folder), end_ids(folder)
+        self._tokenizer = tokenizer_of(folder)
+        return self.model
 
     def info(self, dtype: str, concurrency: int | None = None, **options: Any) -> EngineInfo:
         """`concurrency`: requests in one batch; none: one after the other. `options` as they came out."""
@@ -110,16 +127,6 @@ def missing_packages() -> str | None:
 def missing_gpu() -> str | None:
     """One sentence where there is no NVIDIA GPU. The driver is asked, because importing torch takes seconds."""
     return None if machine() is not None else "it needs an NVIDIA GPU and its driver, and there is none."
-
-
-def limit_spinning() -> None:
-    """To be called before torch is imported.
-
-    OpenMP's workers spin while they wait for each other, by default for milliseconds. On cores shared with a server and
-    a load generator that makes every token ten times slower; with no spin at all each is a third slower. A short one
-    costs nothing either way.
-    """
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 def chosen_device(wanted: str) -> torch.device:

@@ -1,4 +1,4 @@
-"""A model as Transformers reads it: its network, quantised where that is asked for, and the tokens that end an answer.
+"""A model as Transformers reads it, quantised where that is asked for.
 
 A model that is quantised already (GPTQ, AWQ, …) says so in its configuration, and needs no setting, only its library.
 """
@@ -68,15 +68,6 @@ def read_config(model: Model) -> Any:
         )
     except (OSError, ValueError, KeyError) as error:
         raise EngineUnavailable(f"transformers could not load {model.name}: {first_line(error)}") from error
-
-
-def end_ids(net: Any) -> frozenset[int]:
-    """The tokens that end an answer: models have one, several, or none."""
-    for config in (getattr(net, "generation_config", None), net.config):
-        ids = getattr(config, "eos_token_id", None)
-        if ids is not None:
-            return frozenset([ids] if isinstance(ids, int) else ids)
-    return frozenset()
 
 
 def bits_of(quantised: Quantised) -> str:

@@ -41,6 +41,7 @@ class BatchOptions:
 class RustEngine(Engine):
     """An engine whose program implements the protocol; no Python runs in its process."""
 
+    language = "rust"
     cuda_by = "toolkit"
     program: ClassVar[str]
     crate: ClassVar[str]  # whose version is the engine's

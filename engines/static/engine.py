@@ -15,10 +15,10 @@ from engines.contract.base import EngineInfo, EngineStats, GenerateRequest
 from engines.contract.stepping import SteppingEngine
 from engines.models.size import MemoryNeed, ModelSize
 from engines.pytorch.attention import KERNELS, Kernel, choose, tried_out
-from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
-from engines.pytorch.network import end_ids, read_config, read_network
+from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, name_of
+from engines.pytorch.network import read_config, read_network
 from engines.static.buckets import Buckets
-from settings.schema import UserMistake, setting, write_list
+from settings.schema import read_sizes, setting, write_list
 
 if TYPE_CHECKING:
     import torch
@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     from engines.static.buckets import StepShape
     from engines.static.decoder import Decoder, RunStep
     from engines.static.step import Step
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    """Raises `UserMistake`."""
-    try:
-        numbers = tuple(sorted({int(one) for one in text.split(",")}))
-    except ValueError:
-        numbers = ()
-    if not numbers or numbers[0] < 1:
-        raise UserMistake(f"a list of whole numbers from 1 is expected, as in 1,4,16; not `{text}`.")
-    return numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +56,14 @@ class StaticOptions(TorchOptions):
         None,
         "batch sizes to prepare the decode step for; the largest is the number of requests that run at a time "
         f"{_either('batches')[:-1]}, as far as their caches fit)",
-        read=_numbers,
+        read=read_sizes,
         write=write_list,
     )
     lengths: tuple[int, ...] | None = setting(
         None,
         "context lengths in tokens to prepare the steps for; the largest limits prompt plus answer "
         f"{_either('lengths')}",
-        read=_numbers,
+        read=read_sizes,
         write=write_list,
     )
     chunk: int | None = setting(
@@ -116,22 +105,13 @@ class StaticEngine(OnTorch, SteppingEngine):
         cached = size.need(need.dtype, buckets.cached_tokens)
         return replace(need, cache=cached.cache, cache_options=("batches", "lengths"))
 
-    def load(self) -> EngineInfo:
-        limit_spinning()
-        self.before_torch()
-        return super().load()
-
-    def before_torch(self) -> None:
-        """What has to be set before torch is imported."""
-        return
-
     def open(self) -> EngineInfo:
         import torch
 
         from engines.static.batch import Batch
         from engines.static.weights import NAMES, DecoderShape
 
-        model = self.open_device()
+        model = self.open_model()
         dtype = chosen_dtype(self.options.dtype, self._device)
         self.check_device(self._device)
         choose(self.options.attention, self._device)
@@ -142,8 +122,6 @@ class StaticEngine(OnTorch, SteppingEngine):
             shape.context_length, on_gpu, lambda length: self._left() / (length * shape.cached_values * dtype.itemsize)
         )
         self._context_length = min(shape.context_length, buckets.lengths[-1])
-        self.open_tokenizer()
-        self._end_ids = end_ids(net)
         with tried_out(self.options.attention, name_of(dtype)):
             self.batch = Batch(self._decoder(shape, net, buckets))
         sizes = {**asdict(buckets), "prompts": buckets.prompts[-1]}

@@ -24,7 +24,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from engines.contract.errors import EngineUnavailable
-from engines.pytorch.compiling import keep_compilations, missing_compiler
+from engines.pytorch.compiling import missing_compiler
 from engines.pytorch.device import missing_gpu
 from engines.static.engine import StaticEngine
 
@@ -61,9 +61,6 @@ class TorchCompileEngine(StaticEngine):
     @classmethod
     def why_not_here(cls) -> str | None:
         return StaticEngine.why_not_here() or missing_compiler()
-
-    def before_torch(self) -> None:
-        keep_compilations(self.device_of(self.options))
 
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
         return compiled_step(step, example)
@@ -116,9 +113,6 @@ class CompileCudaGraphEngine(CudaGraphEngine):
     @classmethod
     def why_not_here(cls) -> str | None:
         return TorchCompileEngine.why_not_here() or missing_gpu()
-
-    def before_torch(self) -> None:
-        keep_compilations(self.device_of(self.options))
 
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
         return super().prepare(compiled_step(step, example), shape, example)

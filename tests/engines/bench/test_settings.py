@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from engines.bench.settings import BenchSettings, LeftOut, cases_of, read_sizes, variants_of
+from engines.bench.settings import BenchSettings, LeftOut, cases_of, variants_of
 from engines.contract.base import EngineInfo
+from settings.schema import read_sizes
 
 
 def labels(
@@ -88,5 +89,5 @@ def test_no_more_requests_than_the_engine_runs_together() -> None:
 
 def test_sizes_are_read_in_order_and_refused_in_a_sentence() -> None:
     assert read_sizes("512, 32,32") == (32, 512)
-    with pytest.raises(ValueError, match="whole numbers above 0"):
+    with pytest.raises(ValueError, match="whole numbers from 1"):
         read_sizes("32,zero")

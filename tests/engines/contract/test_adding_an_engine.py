@@ -68,7 +68,7 @@ def test_a_broken_engine_is_left_out_and_the_others_are_listed(
 
 
 def test_our_names_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = registry.EngineSpec("engines.fake.engine:FakeEngine", "ours", "python", "none")
+    ours = registry.EngineSpec("engines.fake.engine:FakeEngine", "ours", "none")
     monkeypatch.setitem(registry.ENGINES, NAME, ours)
     with installed(tmp_path):
         assert registry.spec(NAME) is ours

@@ -70,7 +70,7 @@ def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
     (tmp_path / "foreign_engine.py").write_text(ENGINE)
     monkeypatch.syspath_prepend(tmp_path)
-    spec = EngineSpec("foreign_engine:ForeignEngine", "elsewhere", "python", "none", needs_model=False)
+    spec = EngineSpec("foreign_engine:ForeignEngine", "elsewhere", "none", needs_model=False)
     monkeypatch.setitem(registry.ENGINES, "foreign", spec)
     yield "foreign"
     sys.modules.pop("foreign_engine", None)

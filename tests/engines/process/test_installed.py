@@ -74,7 +74,7 @@ def test_an_engine_runs_in_the_environment_that_was_made_and_ours_is_untouched(
     assert tiny.cpu is not None
     (tmp_path / "tiny_engine.py").write_text(ENGINE.replace("PACKAGES", repr(tiny.cpu.packages)))
     monkeypatch.syspath_prepend(tmp_path)
-    spec = EngineSpec("tiny_engine:TinyEngine", "tiny", "python", "none", needs_model=False)
+    spec = EngineSpec("tiny_engine:TinyEngine", "tiny", "none", needs_model=False)
     monkeypatch.setitem(registry.ENGINES, "tiny", spec)
     before = everything_installed_here()
     with pytest.raises(EngineUnavailable, match="install it with: enginebench engines install tiny"):

@@ -174,6 +174,6 @@ def test_compiled_code_is_kept_by_architecture_and_cuda_version(monkeypatch: pyt
 def test_buckets_are_whole_numbers(text: str) -> None:
     from settings.schema import from_text
 
-    with pytest.raises(ValueError, match="a list of whole numbers from 1 is expected, as in 1,4,16"):
+    with pytest.raises(ValueError, match="whole numbers from 1 with commas between are expected, as in 1,4,16"):
         from_text(StaticOptions, {"batches": text})
     assert from_text(StaticOptions, {"batches": "8,1"}).batches == (1, 8)
