@@ -235,12 +235,12 @@ def whole_numbers(text: str) -> list[int]:
 
 
 def read_sizes(text: str) -> tuple[int, ...]:
-    """`"512,32"` → 32, 512: whole numbers from 1, ascending and each once. Raises `UserMistake`."""
+    """`"512,32"` → 32, 512: whole numbers from 1, ascending and each once; none of no text. Raises `UserMistake`."""
     try:
-        numbers = sorted(set(whole_numbers(text)))
+        numbers = sorted(set(whole_numbers(text))) if text.strip() else []
     except ValueError:
-        numbers = []
-    if not numbers or numbers[0] < 1:
+        numbers = [0]
+    if numbers and numbers[0] < 1:
         raise UserMistake(f"whole numbers from 1 with commas between are expected, as in 1,4,16, not `{text}`.")
     return tuple(numbers)
 

@@ -132,7 +132,7 @@ def test_a_baseline_is_saved_and_a_slower_engine_fails(tmp_path: Path) -> None:
         pytest.param(("wibble",), "no engine called `wibble`; choose from fake", id="engine"),
         pytest.param(("fake", "-o", "wibble=1"), "no option called `wibble`", id="option"),
         pytest.param(("fake", "--sweep", "tpot=fast,slow"), "option `tpot` is a number, not `fast`", id="sweep"),
-        pytest.param(("fake", "--prefill", "x"), "sizes are whole numbers above 0", id="sizes"),
+        pytest.param(("fake", "--prefill", "x"), "whole numbers from 1", id="sizes"),
         pytest.param(("fake", "--save-baseline"), "say where the baseline is saved", id="where to"),
         pytest.param(("fake", "--baseline", "none.json"), "there is no baseline at none.json", id="no baseline"),
     ],

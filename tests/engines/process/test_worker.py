@@ -110,13 +110,13 @@ def test_a_panic_of_a_library_in_rust_is_reported(where: str, tmp_path: Path) ->
     async def main() -> None:
         engine = ChildEngine("fake", None, {}, launch=Launch((*command, "panicking:Panicking")), watch=QUICK)
         try:
-            with pytest.raises(EngineError, match=r"the engine failed \(Panic\)"):
-                await engine.start()
-                await answer(engine)
+            await engine.start()
+            await answer(engine)
         finally:
             await engine.stop()
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    with pytest.raises(EngineError, match=r"the engine failed \(Panic\)"):
+        asyncio.run(asyncio.wait_for(main(), 30))
 
 
 def test_what_a_library_prints_does_not_break_the_protocol(tmp_path: Path) -> None:
