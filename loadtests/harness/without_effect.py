@@ -74,7 +74,11 @@ RULES = (
     WithoutEffect(
         (*PROMPTS, "output_tokens", "dataset"), lambda s: s.trace, "with --trace, which has the lengths of its requests"
     ),
-    WithoutEffect(("for_context",), lambda s: s.trace or s.lengths_from, "on lengths that are read from a file"),
+    WithoutEffect(
+        ("for_context",),
+        lambda s: s.trace or (s.lengths_from and not _in_conversations(s)),
+        "on lengths that are read from a file",
+    ),
     WithoutEffect(("prompt_tokens", "output_tokens"), lambda s: s.lengths_from, "with --lengths-from"),
     WithoutEffect(
         ("prompt_tokens",),
