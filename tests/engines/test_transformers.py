@@ -214,5 +214,6 @@ def test_a_device_that_is_not_there_gets_a_sentence(options: dict[str, str], sen
 
 def test_a_folder_it_cannot_read_gets_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "no such thing"}')
+    (tmp_path / "tokenizer.json").write_bytes((fetch_model().folder / "tokenizer.json").read_bytes())
     with pytest.raises(EngineUnavailable, match="transformers could not load broken: "):
         TransformersEngine(Model("broken", tmp_path), TransformersOptions(device="cpu")).load()
