@@ -29,16 +29,9 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False, markup=False)
 
 
-def ruled_table(left: Sequence[str] = (), right: Sequence[str] = (), last: Sequence[str] = (), gap: int = 1) -> Table:
-    """Columns of text, of numbers, and again of text, each group by its headings; `gap` is between two columns."""
-    table = Table(box=box.HORIZONTALS, padding=(0, gap, 0, 0), pad_edge=False, border_style="dim")
-    for title in left:
-        table.add_column(title)
-    for title in right:
-        table.add_column(title, justify="right")
-    for title in last:
-        table.add_column(title)
-    return table
+def ruled_table(gap: int = 1) -> Table:
+    """Without columns yet; `gap` is between two of them."""
+    return Table(box=box.HORIZONTALS, padding=(0, gap, 0, 0), pad_edge=False, border_style="dim")
 
 
 def warning(text: str) -> Text:

@@ -16,7 +16,6 @@ from analysis.compare.capacity import SloCapacity, load_text
 from analysis.compare.comparison import Comparison
 from analysis.compare.engine_runs import EngineRuns, engine_runs_of
 from analysis.console import TextTable, print_table
-from analysis.plan.planned import PlannedReplicas
 from analysis.plan.prices import dollars
 from analysis.report.costs import Costs
 from analysis.summary.run_summary import RunSummary
@@ -25,6 +24,30 @@ from records.rules import MARGIN
 
 NAMED = 2  # candidates that a sentence names
 MILLION = "per 1M tokens"  # at each one's own capacity, not at the peak
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedReplicas:
+    """How many replicas of an engine the peak needs, and what they cost a month in US dollars (`None` without a
+    price).
+
+    `count` includes `spares`, and is `None` where nothing can be planned. `sentence` is the answer, or why there is
+    none; `trade_off` what one replica fewer would mean; `how_sure` how far predictions were off; `warnings` what speaks
+    against the plan; all but `sentence` without full stops. `reliable` is that of the plan.
+    """
+
+    engine: str
+    peak: str
+    count: int | None
+    low: int | None
+    high: int | None
+    month: float | None
+    sentence: str
+    reliable: bool = True
+    warnings: tuple[str, ...] = ()
+    trade_off: str = ""
+    how_sure: str = ""
+    spares: int = 0
 
 
 @dataclass(frozen=True, slots=True)

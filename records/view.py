@@ -44,6 +44,11 @@ class Estimate:
         return self.why == BEYOND_OBSERVED
 
     @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """Of the interval; neither where it has no width, which would be read as certainty."""
+        return (None, None) if self.low == self.high else (self.low, self.high)
+
+    @property
     def finite(self) -> Estimate:
         """Without what is infinite, as files have it."""
         value, low, high = (

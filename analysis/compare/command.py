@@ -110,11 +110,12 @@ def show(console: Console, comparison: Comparison, summaries: Sequence[RunSummar
 def document(comparison: Comparison, summaries: Sequence[RunSummary]) -> dict[str, Any]:
     """What `--json` prints: the comparison at every load, its sentence and criteria, and all findings."""
     from analysis.compare.headline import headline
-    from analysis.compare.tables import as_document, criteria
-    from analysis.summary.run_summary import SCHEMA_VERSION, without_infinities
+    from analysis.compare.tables import criteria
+    from analysis.documents import as_document
+    from analysis.summary.run_summary import SCHEMA_VERSION
 
     findings = [*comparison.findings, *(finding for run in summaries for finding in run.findings)]
-    whole = {
+    return {
         **as_document(comparison),
         "schema": SCHEMA_VERSION,
         "sentence": headline(comparison, summaries),
@@ -124,5 +125,3 @@ def document(comparison: Comparison, summaries: Sequence[RunSummary]) -> dict[st
             label: [str(run.folder) for run in summaries if run.label == label] for label in comparison.engines
         },
     }
-    plain: dict[str, Any] = without_infinities(whole)
-    return plain

@@ -13,9 +13,8 @@ from rich.text import Text
 
 from analysis.compare.gate import FALSE_ALARMS, Check, Gate, failures_text
 from analysis.compare.metric_comparison import MetricComparison
-from analysis.compare.tables import as_document, interval_of
 from analysis.console import TextTable, escaped, print_table, stdout
-from analysis.summary.run_summary import without_infinities
+from analysis.documents import as_document
 from records.files import write_atomically
 from records.formatting import MISSING, format_p, format_points, format_share, format_value
 from records.view import Estimate
@@ -55,7 +54,7 @@ def change_text(comparison: MetricComparison) -> str:
     estimate = _change(comparison)
     if estimate.value is None:
         return MISSING
-    low, high = interval_of(estimate)
+    low, high = estimate.ends
     if not comparison.column.relative:
         return format_points(estimate.value, low, high)
     interval = "" if low is None or high is None else f" [{_percent(low)}, {_percent(high)}]"
@@ -150,7 +149,7 @@ def show(gate: Gate, as_json: bool) -> None:
     """On standard output: one JSON document, or what is worse, the notes and the sentence."""
     if as_json:
         document = as_document(gate) | {"passed": gate.passed, "unclear": len(gate.unclear), "sentence": gate.sentence}
-        typer.echo(json.dumps(without_infinities(document), allow_nan=False))
+        typer.echo(json.dumps(document, allow_nan=False))
         return
     console = stdout()
     print_table(console, table_of(gate))

@@ -4,8 +4,7 @@ by metric at the headline's load, and the runs that all of it is made of."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterator
 from typing import Any
 
 from analysis.compare.capacity import CapacityComparison
@@ -28,7 +27,6 @@ from records.formatting import (
     in_words,
     significant,
 )
-from records.metrics import Column
 from records.rules import SIGNIFICANCE
 from records.view import Estimate
 
@@ -40,7 +38,6 @@ LEFT_OUT = (
     ANSWERS,
 )
 """Columns that a narrow terminal goes without, in this order: none of a verdict is among them."""
-COLUMN_NAMES = ("name", "statistic", "key", "full_title", "unit", "better")  # of a column, in a document
 
 
 def tables_of(comparison: Comparison) -> list[TextTable]:
@@ -129,7 +126,8 @@ def _loads(comparison: Comparison) -> TextTable:
 
 
 def _load(comparison: Comparison, load: ServedLoad) -> tuple[str, ...]:
-    tokens = " ".join(filter(None, (format_value(load.tokens.value, ""), format_interval(*interval_of(load.tokens)))))
+    interval = format_interval(load.tokens.low, load.tokens.high)
+    tokens = f"{format_value(load.tokens.value, '')} {interval}".rstrip()
     answer = "undecided" if load.answer == "not enough evidence" else load.answer or MISSING
     if load.engine == comparison.baseline:
         return answer, tokens, "1", "", BASELINE
@@ -203,19 +201,14 @@ def ratio_text(ratio: Estimate) -> str:
         return ends[0] if ends else MISSING
     if math.isinf(ratio.value) or ratio.value == 0:
         return "∞" if ratio.value else "0"
-    return format_ratio(ratio.value, *interval_of(ratio))
-
-
-def interval_of(estimate: Estimate) -> tuple[float | None, float | None]:
-    """No interval of width zero: it would be read as certainty."""
-    return (None, None) if estimate.low == estimate.high else (estimate.low, estimate.high)
+    return format_ratio(ratio.value, ratio.low, ratio.high)
 
 
 def _difference(estimate: Estimate, unit: str) -> str:
     """`−12.3 ms [−14.0 ms, −10.6 ms]`; of a share `+2.1 points [+1.2, +3.0]`"""
     if estimate.value is None:
         return MISSING
-    low, high = interval_of(estimate)
+    low, high = estimate.ends
     if unit == "share":
         return format_points(estimate.value, low, high)
     texts = [_signed(value, unit) for value in (estimate.value, low, high) if value is not None]
@@ -264,14 +257,3 @@ def _cells(statistic: str, unit: str | None, estimate: Estimate, why: str) -> di
     known, infinite = estimate.finite, estimate.value is not None and math.isinf(estimate.value)
     ends = {"value": known.value, "low": known.low, "high": known.high, "n": known.n}
     return {"statistic": statistic, "unit": unit, "why": f"infinite, {why}" if infinite else why} | ends
-
-
-def as_document(value: Any) -> Any:
-    """As JSON has it, with a column of the declared metrics as what names it."""
-    if isinstance(value, Column):
-        return {name: getattr(value, name) for name in COLUMN_NAMES}
-    if is_dataclass(value):
-        return {field.name: as_document(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(name): as_document(part) for name, part in value.items()}
-    return [as_document(part) for part in value] if isinstance(value, list | tuple) else value

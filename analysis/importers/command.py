@@ -31,7 +31,7 @@ def import_results(
       enginebench import results/run-1.json results/run-2.json results/run-3.json --label vllm --output runs
     """
     from analysis.importers.formats import read
-    from analysis.importers.write import write_run
+    from analysis.importers.results import write_run
 
     repeats: dict[str, int] = {}
     for file in files:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.importers import guidellm, vllm_bench
-from analysis.importers.source import NotImportable, Results
+from analysis.importers.results import NotImportable, Results
 
 KNOWN = "guidellm's benchmarks.json, and the JSON of vllm bench serve"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from analysis.importers.source import COMMON, ImportedStage, Results, Source, load_of, nanoseconds
+from analysis.importers.results import COMMON, ImportedStage, Results, Source, load_of, nanoseconds
 from records.load import Load, Rate
 from records.request import Outcome, RequestRecord
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from analysis.importers.source import COMMON, ImportedStage, NotImportable, Results, Source, load_of, nanoseconds
+from analysis.importers.results import COMMON, ImportedStage, NotImportable, Results, Source, load_of, nanoseconds
 from records.load import Load, Rate
 from records.request import RequestRecord
 from records.stage import SECOND

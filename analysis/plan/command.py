@@ -122,12 +122,12 @@ def _show_example(html: Path, open_page: bool) -> None:
 
 def _print(alternatives: Alternatives, screen: FirstScreen, as_json: bool) -> None:
     from analysis.console import stdout
-    from analysis.plan.document import alternatives_document, as_document
+    from analysis.plan.document import alternatives_document, plan_document
     from analysis.plan.terminal import print_plan
 
     if as_json:
         several = len(alternatives.all) > 1
-        document = alternatives_document(alternatives) if several else as_document(alternatives.cheapest)
+        document = alternatives_document(alternatives) if several else plan_document(alternatives.cheapest)
         typer.echo(json.dumps(document, allow_nan=False))
     else:
         print_plan(stdout(), alternatives, screen)

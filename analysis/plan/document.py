@@ -6,21 +6,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from analysis.compare.capacity import slo_capacity
 from analysis.compare.engine_runs import EngineRuns
 from analysis.console import TextTable
-from analysis.first_screen import Candidate, FirstScreen, first_screen
+from analysis.documents import as_document
+from analysis.first_screen import Candidate, FirstScreen, PlannedReplicas, first_screen
 from analysis.plan.accuracy import INACCURATE
 from analysis.plan.alternatives import Alternative, Alternatives
 from analysis.plan.fleet import SURE, Attainment
 from analysis.plan.plan import NOT_RELIABLE, Plan
-from analysis.plan.planned import PlannedReplicas
 from analysis.plan.prices import dollars
 from analysis.plan.replicas import SimulatedCapacity
 from analysis.plan.requests import FIGURES, simulated
-from analysis.summary.run_summary import RunSummary, without_infinities
+from analysis.summary.run_summary import RunSummary
 from records.formatting import MISSING, counted, format_seconds, format_share, in_words, significant
 from records.load import Load
 
@@ -188,7 +186,7 @@ def bill_rows(plan: Plan) -> list[tuple[str, str]]:
     return rows
 
 
-def as_document(plan: Plan) -> dict[str, Any]:
+def plan_document(plan: Plan) -> dict[str, Any]:
     """What `--json` prints: seconds, tokens and requests per second, shares."""
     fitted = plan.basis.fitted
     document = {
@@ -198,42 +196,42 @@ def as_document(plan: Plan) -> dict[str, Any]:
         "label": plan.label,
         "runs": plan.runs,
         "stages": [stage.name for stage in plan.basis.stages],
-        "peak": msgspec.to_builtins(plan.load) | {"seconds": plan.fleet.peak.seconds},
+        "peak": as_document(plan.load) | {"seconds": plan.fleet.peak.seconds},
         "objectives": [str(objective) for objective in plan.objectives],
         "capacity": {
-            "measured": None if plan.capacity is None else msgspec.to_builtins(plan.capacity),
-            "simulated": msgspec.to_builtins(plan.replicas.capacity),
+            "measured": plan.capacity,
+            "simulated": plan.replicas.capacity,
         },
         "futures_required": SURE,
-        "replicas": msgspec.to_builtins(plan.replicas),
+        "replicas": plan.replicas,
         "spares": plan.spares,
-        "bill": None if plan.bill is None else msgspec.to_builtins(plan.bill),
+        "bill": plan.bill,
         "price_source": None if plan.price_source is None else str(plan.price_source),
         "energy": {"joules_per_token": plan.joules_per_token, "kilowatts": plan.kilowatts},
         "warnings": warnings_of(plan),
         "next_run": plan.next_run,
         "beyond_measured": plan.supported.beyond,
-        "model": fitted.model.as_document() | {"undisturbed": msgspec.to_builtins(fitted.fit.undisturbed)},
+        "model": fitted.model.as_document() | {"undisturbed": fitted.fit.undisturbed},
         "fit": {
             "steps": fitted.fit.steps,
             "explained": fitted.fit.explained,
-            "ten_seconds": [msgspec.to_builtins(period) for period in fitted.fit.ratios],
-            "draws": [msgspec.to_builtins(draw.cost) | {"delivery": draw.delivery} for draw in fitted.draws],
+            "ten_seconds": fitted.fit.ratios,
+            "draws": [as_document(draw.cost) | {"delivery": draw.delivery} for draw in fitted.draws],
         },
         "held_out": [
             {
                 "stage": held.stage,
                 "measured": held.measured,
-                "predicted": {figure: msgspec.to_builtins(held.predicted[figure]) for figure in FIGURES},
+                "predicted": {figure: held.predicted[figure] for figure in FIGURES},
                 "errors": held.errors,
             }
             for held in plan.held_out
         ],
-        "scalability": None if plan.scalability is None else msgspec.to_builtins(plan.scalability),
-        "contradiction": None if plan.contradiction is None else msgspec.to_builtins(plan.contradiction),
+        "scalability": plan.scalability,
+        "contradiction": plan.contradiction,
     }
-    finite: dict[str, Any] = without_infinities(document)
-    return finite
+    plain: dict[str, Any] = as_document(document)
+    return plain
 
 
 def alternatives_document(alternatives: Alternatives) -> dict[str, Any]:
@@ -246,7 +244,7 @@ def alternatives_document(alternatives: Alternatives) -> dict[str, Any]:
             {
                 "name": alternative.name,
                 "refused": alternative.refused,
-                "plan": None if alternative.plan is None else as_document(alternative.plan),
+                "plan": None if alternative.plan is None else plan_document(alternative.plan),
                 "cost": None if alternative.plan is None else _cost(alternatives, alternative.plan),
                 "dominated_by": None if alternative.plan is None else alternatives.dominated_by(alternative.name),
             }

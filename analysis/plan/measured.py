@@ -16,7 +16,7 @@ import polars as pl
 
 from analysis.compare.capacity import SloCapacity, slo_capacity
 from analysis.data.chunks import chunks_within
-from analysis.data.load import RunData, load_run, with_metrics
+from analysis.data.load import RunData, with_metrics
 from analysis.data.windows import Window, windows_of
 from analysis.plan.requests import Lengths, Requests, figures, latencies_of
 from analysis.plan.scalability import LoadPoint
@@ -181,14 +181,6 @@ def load_points(stages: Iterable[StageView]) -> list[LoadPoint]:
     return [LoadPoint(stage.label, stage.value("concurrency") or 0.0, stage.estimate("throughput")) for stage in stages]
 
 
-def read_runs(summaries: Iterable[RunSummary]) -> list[RunData]:
-    return [load_run(summary.folder) for summary in summaries]
-
-
-def stages_of(summaries: Iterable[RunSummary]) -> list[StageView]:
-    return [stage for summary in summaries for stage in summary.stages]
-
-
 def by_settings(summaries: Sequence[RunSummary]) -> dict[str, list[RunSummary]]:
     """Runs by engine and settings. Where one label has several settings, its name says how they differ."""
     groups: dict[tuple[str, str], list[RunSummary]] = {}
@@ -217,6 +209,8 @@ def measured_capacity(summaries: Sequence[RunSummary], load: Load) -> SloCapacit
 
 def energy_per_token(summaries: Iterable[RunSummary]) -> float | None:
     """Joules, at the stage with the highest throughput."""
-    stages = [(stage.value("throughput") or 0.0, stage.value("energy_per_token")) for stage in stages_of(summaries)]
-    known = [(throughput, joules) for throughput, joules in stages if joules is not None]
+    stages = [stage for summary in summaries for stage in summary.stages]
+    known = [
+        (stage.value("throughput") or 0.0, joules) for stage in stages if (joules := stage.value("energy_per_token"))
+    ]
     return max(known)[1] if known else None

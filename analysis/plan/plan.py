@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.compare.capacity import SloCapacity
-from analysis.data.load import RunData
+from analysis.data.load import RunData, load_run
 from analysis.plan.accuracy import (
     INACCURATE,
     Contradiction,
@@ -28,8 +28,6 @@ from analysis.plan.measured import (
     load_points,
     measured_capacity,
     measured_stages,
-    read_runs,
-    stages_of,
     supported_loads,
 )
 from analysis.plan.model import FittedModel
@@ -177,7 +175,7 @@ def make_plan(label: str, summaries: Sequence[RunSummary], settings: PlanSetting
     assert asked is not None
     objectives, (_, *other_tiers) = of_tier(settings.slo), tiers_of(settings.slo)
     check_objectives(objectives)
-    runs = read_runs(summaries)
+    runs = [load_run(summary.folder) for summary in summaries]
     basis = read_basis(runs, settings.allow_drift)
     load = more_load(asked, settings.headroom)
     fleet = Fleet(basis.fitted, basis.peak(load, settings.peak_seconds), simulated(objectives), settings.balancer)
@@ -192,7 +190,7 @@ def make_plan(label: str, summaries: Sequence[RunSummary], settings: PlanSetting
         basis=basis,
         supported=supported,
         held_out=hold_out(basis.stages, basis.fitted.declared_slots),
-        scalability=scalability(load_points(stages_of(summaries))),
+        scalability=scalability(load_points(stage for summary in summaries for stage in summary.stages)),
         capacity=measured_capacity(summaries, load),
         contradiction=contradiction(basis.fitted.model, basis.stages, objectives),
         asked=asked,

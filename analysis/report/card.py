@@ -17,7 +17,7 @@ from markupsafe import escape
 
 from analysis.report.axis import axis_of
 from analysis.report.contents import Report
-from analysis.report.figures import drawn
+from analysis.report.figures import figures_of
 from analysis.report.palette import styles_of, variables
 from analysis.report.sections import screen_of
 from analysis.summary.run_summary import RunSummary
@@ -73,7 +73,7 @@ def _text(text: str, x: float, y: float, size: int, colour: str, bold: bool = Fa
 
 def _chart(report: Report, top: float) -> list[str]:
     """The first figure of the page, or the p99 of its metric, with its legend."""
-    figures = drawn(report.runs, report.comparison, axis_of(report.runs), report.decision.laws)
+    figures = figures_of(report.runs, report.comparison, axis_of(report.runs), report.decision.laws)
     first = next(figures, None)
     if first is None:
         return []

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from analysis.compare.capacity import SloCapacity, capacities_of, capacity_matrix, objective_lines
 from analysis.compare.comparison import Comparison
-from analysis.compare.context import context_sentences
 from analysis.compare.engine_runs import engine_runs_of
-from analysis.compare.growth import growth_sentences
+from analysis.compare.growth import context_sentences, growth_sentences
 from analysis.compare.headline import headline
 from analysis.compare.tables import criteria
 from analysis.report.decision import Decision, decide

@@ -10,8 +10,8 @@ from typing import Literal
 
 from analysis.compare.comparison import Comparison
 from analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
+from analysis.first_screen import PlannedReplicas
 from analysis.plan.measured import load_points
-from analysis.plan.planned import PlannedReplicas
 from analysis.plan.prices import dollars
 from analysis.plan.scalability import Scalability, scalability
 from analysis.plan.settings import PlanSettings

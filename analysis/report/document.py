@@ -5,23 +5,21 @@ python -m analysis.report.document > docs/report.schema.json
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, reduce
+from dataclasses import replace
 from inspect import cleandoc
-from operator import or_
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 import msgspec
 import polars as pl
 
 from analysis.compare.capacity import SloCapacity
-from analysis.compare.tables import COLUMN_NAMES, as_document, comparison_rows
+from analysis.compare.tables import comparison_rows
+from analysis.documents import as_document, document_type
 from analysis.report.card import card
 from analysis.report.contents import Report
 from analysis.report.costs import Costs
@@ -29,10 +27,8 @@ from analysis.report.decision import Decision
 from analysis.report.markdown import markdown
 from analysis.report.page import render
 from analysis.summary.frame import SCHEMA, frame
-from analysis.summary.run_summary import SCHEMA_VERSION, without_infinities
-from analysis.summary.run_summary import as_document as run_document
+from analysis.summary.run_summary import SCHEMA_VERSION, summary_document
 from records.files import write_atomically
-from records.metrics import Column
 from records.slo import write_objectives
 from records.view import Estimate
 from settings.schema import UserMistake
@@ -40,15 +36,15 @@ from settings.schema import UserMistake
 
 def as_json_document(report: Report) -> dict[str, Any]:
     """What `--json` prints: every run's `summary.json`, the comparison and the conclusions."""
-    runs = [run_document(run) | {"folder": str(run.folder)} for run in report.runs]
-    document: dict[str, Any] = without_infinities(as_document(dataclasses.replace(report, runs=())))
+    runs = [summary_document(run) | {"folder": str(run.folder)} for run in report.runs]
+    document: dict[str, Any] = as_document(replace(report, runs=()))
     return document | {"runs": runs}
 
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of the document."""
     (reference,), parts = msgspec.json.schema_components(
-        [_document_type(Report)], schema_hook=_path_schema, ref_template="#/$defs/{name}"
+        [document_type(Report)], schema_hook=_path_schema, ref_template="#/$defs/{name}"
     )
     for part in parts.values():
         if "description" in part:  # a docstring, which Python 3.13 compiles without its indentation
@@ -59,24 +55,6 @@ def json_schema() -> dict[str, Any]:
         **reference,
         "$defs": parts,
     }
-
-
-@cache
-def _document_type(kind: Any) -> Any:
-    """The type of a value once it is in the document: as `as_document` writes it."""
-    if kind is Column:
-        return msgspec.defstruct("Column", [(name, str | None if name == "better" else str) for name in COLUMN_NAMES])
-    if kind is float:
-        return float | None  # JSON has no infinity
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        name, hints = kind.__name__, get_type_hints(kind)
-        fields = [(field.name, _document_type(hints[field.name])) for field in dataclasses.fields(kind)]
-        return msgspec.defstruct(name, fields, namespace={"__doc__": kind.__doc__})
-    origin, parts = get_origin(kind), get_args(kind)
-    if origin is None or origin is Literal:
-        return kind
-    parts = tuple(part if part is Ellipsis else _document_type(part) for part in parts)
-    return reduce(or_, parts) if origin in {Union, UnionType} else origin[parts]
 
 
 def _path_schema(kind: type[Any]) -> dict[str, Any]:

@@ -27,18 +27,9 @@ REPEATS = "Of several runs of an engine, values are means and intervals come fro
 
 def figures_of(
     summaries: Sequence[RunSummary], comparison: Comparison, axis: Axis, laws: Mapping[str, Scalability]
-) -> list[Figure]:
-    """Those for which there are numbers.
-
-    `laws` are the fitted ones by engine, for those that have one.
-    """
-    return list(drawn(summaries, comparison, axis, laws))
-
-
-def drawn(
-    summaries: Sequence[RunSummary], comparison: Comparison, axis: Axis, laws: Mapping[str, Scalability]
 ) -> Iterator[Figure]:
-    """Each as it is asked for: first what an SLO limits, then throughput against speed, then the others."""
+    """Those for which there are numbers, each as it is asked for: first what an SLO limits, then throughput against
+    speed, then the others. `laws` are the fitted ones by engine, for those that have one."""
     source = FigureSource.of(summaries, comparison, axis)
     shown = columns("chart", since_due(summaries))
     limited = [column for column in shown if source.limits(column)]

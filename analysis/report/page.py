@@ -39,7 +39,7 @@ from records.metrics import ICL, QUANTITIES, REQUEST_METRICS
 def render(report: Report) -> str:
     summaries = report.runs
     styles, results = styles_of(run.label for run in summaries), stage_table(summaries)
-    figures = figures_of(summaries, report.comparison, axis_of(summaries), report.decision.laws)
+    figures = list(figures_of(summaries, report.comparison, axis_of(summaries), report.decision.laws))
     classes, costs = class_table(summaries), report.decision.costs
     return (
         environment()

@@ -11,8 +11,7 @@ from rich.text import Text
 
 from analysis.compare.tables import LEFT_OUT, STYLES, criteria, overview_of
 from analysis.console import PIPE_WIDTH, TextTable, print_table, ruled_table, warning
-from analysis.first_screen import print_first_screen
-from analysis.plan.planned import PlannedReplicas
+from analysis.first_screen import PlannedReplicas, print_first_screen
 from analysis.report.classes import class_sentences, class_table
 from analysis.report.contents import Report
 from analysis.report.costs import cost_table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ import numpy as np
 from analysis.data.flow import Instants
 from analysis.data.load import NotARun, RunData
 from analysis.data.windows import Flows, Window, windows_of
+from analysis.documents import as_document
 from analysis.summary.distributions import distributions
 from analysis.summary.findings import findings_of_run
 from analysis.summary.quantities import StageData
@@ -131,26 +131,14 @@ def _edges(run: RunData) -> tuple[Instants, float]:
     return np.array([round(k * step * SECOND) for k in range(count + 1)], dtype=np.int64), step
 
 
-def as_document(summary: RunSummary) -> dict[str, Any]:
+def summary_document(summary: RunSummary) -> dict[str, Any]:
     """What `summary.json` holds: durations in seconds, rates per second, null for what was not observed.
 
     A percentile that falls among failed requests has no value and the `why` "failed".
     """
-    document = dataclasses.asdict(summary)
+    document: dict[str, Any] = {"schema": SCHEMA_VERSION} | as_document(summary)
     del document["folder"]
-    finite: dict[str, Any] = without_infinities({"schema": SCHEMA_VERSION} | document)
-    return finite
-
-
-def without_infinities(value: Any) -> Any:
-    """JSON has no infinity. Structs become dictionaries."""
-    if isinstance(value, msgspec.Struct):
-        return without_infinities(msgspec.to_builtins(value))
-    if isinstance(value, dict):
-        return {key: without_infinities(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_infinities(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return document
 
 
 def read_summary(folder: Path) -> RunSummary:
@@ -184,5 +172,5 @@ def _with_infinities(value: Any) -> Any:
 
 def write_summary(summary: RunSummary) -> Path:
     path = summary.folder / "summary.json"
-    write_atomically(path, json.dumps(as_document(summary), indent=1, allow_nan=False) + "\n")
+    write_atomically(path, json.dumps(summary_document(summary), indent=1, allow_nan=False) + "\n")
     return path

@@ -1,23 +1,31 @@
-"""The view of one stage, from its records: every declared number over the steady window, with its interval."""
+"""The view of one stage, from its records: every declared number over the steady window, with its interval.
+
+Parts of its requests have views of their own: each class of a mix, which alone shows what the others do to it, and each
+turn of conversations, where a longer history may make the first token come later.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from analysis.data.load import RunData
+from analysis.data.load import RunData, mean_of
 from analysis.data.windows import Window
-from analysis.summary.breakdown import classes_of, turns_of
-from analysis.summary.distributions import chunk_gaps, curves
-from analysis.summary.objectives import judge, judge_grid
+from analysis.summary.distributions import chunk_gaps, curves, distribution_of, distributions
+from analysis.summary.objectives import goodput, judge, judge_grid
 from analysis.summary.quantities import StageData, counts_of, failures_of, quantities_of
 from records.load import Rate
-from records.metrics import ICL
+from records.metrics import BY_NAME, ICL
+from records.rules import is_failure
 from records.slo import Objective, RunObjectives
 from records.stage import SECOND
 from records.telemetry import GAUGES, LOAD_GENERATOR_GAUGES
-from records.view import Level, StageView
+from records.view import ClassView, Level, StageView, TurnView
+
+FEWEST = 6  # requests of a turn: as many as the interval of a median needs
 
 
 def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
@@ -90,3 +98,32 @@ def _means_by_part(values: pl.Series, part: npt.NDArray[np.intp], parts: int) ->
     counts = np.bincount(part[known], minlength=parts)
     sums = np.bincount(part[known], values.drop_nulls().to_numpy(), minlength=parts)
     return tuple(float(total / count) if count else None for total, count in zip(sums, counts, strict=True))
+
+
+def classes_of(
+    scheduled: pl.DataFrame, objectives: Mapping[str, tuple[Objective, ...]], window: Window
+) -> tuple[ClassView, ...]:
+    """Nothing where requests have no class. `objectives` are those of each class.
+
+    Raises `UserMistake` when an objective cannot be judged by what was measured.
+    """
+    classes = []
+    for name in scheduled["request_class"].drop_nulls().unique().sort():
+        requests = scheduled.filter(pl.col("request_class") == name)
+        own = objectives.get(name, ())
+        failed = sum(is_failure(outcome) for outcome in requests["outcome"])
+        good = goodput(requests, RunObjectives(own), (window.start, window.end))
+        classes.append(ClassView(name, len(requests), failed, distributions(requests), good, judge(requests, own)))
+    return tuple(classes)
+
+
+def turns_of(scheduled: pl.DataFrame) -> tuple[TurnView, ...]:
+    """The turns with enough requests; nothing where requests belong to no conversation of several."""
+    if scheduled["turn"].drop_nulls().n_unique() < 2:
+        return ()
+    turns = []
+    for (turn,), requests in scheduled.drop_nulls("turn").group_by("turn", maintain_order=True):
+        if len(requests) >= FEWEST:
+            ttft = distribution_of(requests, BY_NAME["ttft_user"]).percentile("p50")
+            turns.append(TurnView(int(str(turn)) + 1, len(requests), mean_of(requests["prompt_tokens"]), ttft))
+    return tuple(sorted(turns, key=lambda view: view.turn))

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from analysis.compare.context import context_sentences
 from analysis.compare.engine_runs import EngineRuns
+from analysis.compare.growth import context_sentences
 from analysis.compare.tables import ratio_text
 from analysis.console import TextTable
 from analysis.report.axis import Place

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from analysis.compare.context import context_sentences, line_through
+from analysis.compare.growth import context_sentences, line_through
 from analysis.data.load import load_run
 from analysis.summary.run_summary import RunSummary, summarise
 from records.view import Estimate

@@ -11,7 +11,7 @@ import pytest
 
 from analysis.compare.comparison import compare
 from analysis.data.load import load_run
-from analysis.plan.planned import PlannedReplicas
+from analysis.first_screen import PlannedReplicas
 from analysis.plan.prices import dollars
 from analysis.plan.settings import PlanSettings
 from analysis.report.card import card

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from analysis.compare.comparison import compare
 from analysis.data.load import load_run
-from analysis.plan.planned import PlannedReplicas
+from analysis.first_screen import PlannedReplicas
 from analysis.plan.settings import PlanSettings
 from analysis.report.contents import report_of
 from analysis.report.decision import decide

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.summary.run_summary import as_document
+from analysis.summary.run_summary import summary_document
 from records.stage import SECOND
 from records.view import DEPENDS_ON_CUT_OFF, EMPTY
 from tests.support.analysis.one_stage import MS, stage_of, summary_of
@@ -37,7 +37,7 @@ def test_failed_requests_are_infinitely_long(tmp_path: Path) -> None:
     assert (ttft.n, ttft.failed) == (1000, 600)
     assert ttft.mean == pytest.approx(0.1)
     assert stage.value("failure_rate") == pytest.approx(600 / 7)
-    document = as_document(summary_of(tmp_path, records))
+    document = summary_document(summary_of(tmp_path, records))
     median = document["stages"][0]["metrics"]["ttft"]["percentiles"]["p50"]
     assert (median["value"], median["why"]) == (None, "failed")
 

@@ -11,7 +11,7 @@ import pytest
 from analysis.data.load import load_run
 from analysis.summary import findings as table
 from analysis.summary.findings import RunRule, findings_of_stage
-from analysis.summary.run_summary import RunSummary, as_document, read_summary, summarise, write_summary
+from analysis.summary.run_summary import RunSummary, read_summary, summarise, summary_document, write_summary
 from records.findings import table as stage_table
 from records.findings.table import Rule
 from records.search import SearchRecord
@@ -39,7 +39,7 @@ def test_a_rule_that_is_added_to_the_table_is_found(tmp_path: Path, monkeypatch:
     of_stage = Finding("too_slow", "warn", "140 slow answers", "be quick", StageKey(0, "1 user"), "fake")
     assert summary.findings == (of_stage, Finding("no_label", "note", "1 stage", "give it one", None, "fake"))
     assert summary.stages[0].findings == (of_stage,)
-    assert [one["kind"] for one in as_document(summary)["findings"]] == ["too_slow", "no_label"]
+    assert [one["kind"] for one in summary_document(summary)["findings"]] == ["too_slow", "no_label"]
     write_summary(summary)
     assert read_summary(tmp_path).findings == summary.findings
 
