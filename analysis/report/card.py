@@ -19,7 +19,6 @@ from analysis.report.axis import axis_of
 from analysis.report.contents import Report
 from analysis.report.figures import figures_of
 from analysis.report.palette import styles_of, variables
-from analysis.report.sections import screen_of
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_bytes, in_words
 
@@ -31,7 +30,7 @@ DIGITS = 16  # of the hash
 
 
 def card(report: Report) -> str:
-    screen = screen_of(report)
+    screen = report.screen
     colours = variables("light")
     size = next(size for size in (34, 26, 20) if size == 20 or len(_wrapped(screen.answer, size)) <= 3)
     lines = _wrapped(screen.answer, size)[:5]

@@ -160,7 +160,6 @@ def _check_formats(output: Sequence[Path]) -> None:
 def _print(made: Report, files: Sequence[Path], as_json: bool) -> None:
     from analysis.console import stderr, stdout
     from analysis.report.document import as_json_document
-    from analysis.report.sections import screen_of
     from analysis.report.terminal import print_report
 
     if as_json:
@@ -170,7 +169,7 @@ def _print(made: Report, files: Sequence[Path], as_json: bool) -> None:
         print_report(console, made)
         console.print()
         if len(made.comparison.engines) > 1:  # the first lines have left the screen
-            console.print(screen_of(made).answer, style="bold")
+            console.print(made.screen.answer, style="bold")
         if files:
             console.print(f"Report: {', '.join(map(str, files))}", soft_wrap=True)
     if made.report is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis.compare.capacity import SloCapacity, capacities_of, capacity_matrix, objective_lines
@@ -12,6 +12,7 @@ from analysis.compare.engine_runs import engine_runs_of
 from analysis.compare.growth import context_sentences, growth_sentences
 from analysis.compare.headline import headline
 from analysis.compare.tables import criteria
+from analysis.first_screen import Candidate, FirstScreen, candidates_of, first_screen
 from analysis.report.decision import Decision, decide
 from analysis.summary.remarks import Remark, remarks
 from analysis.summary.run_summary import SCHEMA_VERSION, RunSummary
@@ -30,6 +31,7 @@ class Report:
 
     schema: int
     headline: str
+    screen: FirstScreen  # what was asked for: `--slo`, `--peak`, `--price`
     runs: tuple[RunSummary, ...]
     comparison: Comparison
     criteria: str
@@ -65,7 +67,9 @@ class Report:
 def report_of(
     summaries: Sequence[RunSummary], comparison: Comparison, decision: Decision | None = None, page: Path | None = None
 ) -> Report:
-    engines = engine_runs_of(summaries)
+    engines, decision = engine_runs_of(summaries), decision or decide(summaries, comparison)
+    sentence = headline(comparison, summaries)
+    candidates = candidates_of(comparison, summaries, decision.replicas, decision.costs)
     tiers = tiers_of(objective for engine in engines for objective in engine.runs[0].objectives)
     compared = [] if any(finding.kind == "scenarios_differ" for finding in comparison.findings) else engines
     capacities = [capacity for tier in tiers for capacity in capacities_of(summaries, tier)] if compared else []
@@ -73,15 +77,26 @@ def report_of(
     judged += [] if capacities else [answer for engine in engines for answer, _ in objective_lines(engine)]
     return Report(
         schema=SCHEMA_VERSION,
-        headline=headline(comparison, summaries),
+        headline=sentence,
+        screen=_screen(sentence, decision, candidates),
         runs=tuple(summaries),
         comparison=comparison,
         criteria=criteria(comparison) if comparison.others else "",
         capacities=tuple(capacities),
         matrix=tuple(capacity for engine in compared for capacity in capacity_matrix(engine).values()),
         growth=(*growth_sentences(summaries), *context_sentences(summaries)),
-        decision=decision or decide(summaries, comparison),
+        decision=decision,
         invalid=comparison.invalid or any(summary.invalid for summary in summaries),
         objectives=overall(judged) if judged else None,
         report=None if page is None else str(page),
     )
+
+
+def _screen(answer: str, decision: Decision, candidates: Sequence[Candidate]) -> FirstScreen:
+    """It opens with the replicas for a peak, unless a plan among them is not reliable."""
+    screen = first_screen(answer, candidates)
+    if not decision.answer:
+        return screen
+    if all(planned.reliable for planned in decision.replicas):
+        return replace(screen, answer=decision.answer)
+    return replace(screen, sentences=(("the peak", decision.answer), *screen.sentences))

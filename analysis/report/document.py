@@ -20,6 +20,7 @@ import polars as pl
 from analysis.compare.capacity import SloCapacity
 from analysis.compare.tables import comparison_rows
 from analysis.documents import as_document, document_type
+from analysis.first_screen import FirstScreen
 from analysis.report.card import card
 from analysis.report.contents import Report
 from analysis.report.costs import Costs
@@ -68,12 +69,20 @@ def numbers_of(report: Report) -> pl.DataFrame:
     each; a sentence stands in the column `why`."""
     rows = [
         {"metric": "headline", "why": report.headline},
+        *_screen_rows(report.screen),
         *comparison_rows(report.comparison),
         *map(_capacity_row, _capacities(report)),
         *({"metric": "growth", "why": sentence} for sentence in report.growth),
         *_decision_rows(report.decision),
     ]
     return pl.concat([frame(report.runs), pl.DataFrame(rows, schema=SCHEMA)])
+
+
+def _screen_rows(screen: FirstScreen) -> Iterator[dict[str, Any]]:
+    """Its sentences: the numbers of its table have rows of their own."""
+    notes = [("notes", screen.table.caption)] if screen.table is not None else []
+    for heading, sentence in [("answer", screen.answer), *screen.sentences, *notes]:
+        yield {"metric": "first screen", "statistic": heading, "why": sentence}
 
 
 def _decision_rows(decision: Decision) -> Iterator[dict[str, Any]]:

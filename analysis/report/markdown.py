@@ -11,7 +11,7 @@ from analysis.report.classes import class_sentences, class_table
 from analysis.report.contents import Report
 from analysis.report.costs import cost_table
 from analysis.report.profiles import OUTSIDE, profiles_of
-from analysis.report.sections import screen_of, tables_of, trend_lines
+from analysis.report.sections import tables_of, trend_lines
 from analysis.report.table import StageTable, stage_table
 from analysis.summary.remarks import Remark
 from records.formatting import counted, format_count
@@ -21,7 +21,7 @@ def markdown(report: Report) -> str:
     """The answer, the numbers by stage, the caveats, and then everything else."""
     title = " · ".join(dict.fromkeys(run.label for run in report.runs))
     results = stage_table(report.runs)
-    screen = screen_of(report)
+    screen = report.screen
     parts = [f"# {title}: load test", f"**{screen.answer}**", *_findings(report.grave)]
     parts += [] if screen.table is None else [screen.table.markdown, screen.table.caption]
     parts += [_list([f"**{heading}**: {sentence}" for heading, sentence in screen.sentences])]

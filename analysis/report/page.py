@@ -29,7 +29,7 @@ from analysis.report.figures import figures_of, reading_of
 from analysis.report.library import CompiledTemplates, vega_script
 from analysis.report.palette import styles_of, variables
 from analysis.report.profiles import OUTSIDE, profiles_of
-from analysis.report.sections import screen_of, tables_of
+from analysis.report.sections import tables_of
 from analysis.report.table import names_of, stage_table
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, join_labels
@@ -48,7 +48,7 @@ def render(report: Report) -> str:
             **shell(" · ".join(styles), "load test", styles),
             report=report,
             facts=facts_of(summaries),
-            screen=screen_of(report),
+            screen=report.screen,
             first=figures[0] if figures else None,
             figures=figures[1:],
             reading=reading_of(summaries),

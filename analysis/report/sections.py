@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from analysis.compare.capacity import OF_SEARCH, SloCapacity, load_text
 from analysis.compare.engine_runs import DECIDING, engine_runs_of
 from analysis.console import TextTable
-from analysis.first_screen import FirstScreen, candidates_of, first_screen, within
+from analysis.first_screen import within
 from analysis.report.axis import axis_of
 from analysis.report.contents import Report
 from analysis.summary.run_summary import RunSummary
@@ -18,19 +17,6 @@ from records.search import ERROR_RATE
 
 BARS = "▁▂▃▄▅▆▇█"
 ROLES = {"locate": "locate", "refine": "estimate", "below": "certify below it", "above": "certify above it"}
-
-
-def screen_of(report: Report) -> FirstScreen:
-    """What was asked for: `--slo`, `--peak`, `--price`. It opens with the replicas for a peak, unless a plan among them
-    is not reliable."""
-    decision = report.decision
-    candidates = candidates_of(report.comparison, report.runs, decision.replicas, decision.costs)
-    screen = first_screen(report.headline, candidates)
-    if not decision.answer:
-        return screen
-    if all(planned.reliable for planned in decision.replicas):
-        return replace(screen, answer=decision.answer)
-    return replace(screen, sentences=(("the peak", decision.answer), *screen.sentences))
 
 
 def trend_lines(summaries: Sequence[RunSummary]) -> list[str]:

@@ -16,7 +16,7 @@ from analysis.report.classes import class_sentences, class_table
 from analysis.report.contents import Report
 from analysis.report.costs import cost_table
 from analysis.report.profiles import profiles_of
-from analysis.report.sections import matrix_table, screen_of, tables_of, trend_lines
+from analysis.report.sections import matrix_table, tables_of, trend_lines
 from analysis.report.table import Cell, StageTable, stage_table
 from analysis.summary.remarks import caveats_line, print_remarks
 from analysis.summary.run_summary import RunSummary
@@ -36,7 +36,7 @@ Fact = tuple[str, str, list[Lines], Side]  # title, what its second lines are, t
 
 
 def print_report(console: Console, report: Report) -> None:
-    print_first_screen(console, screen_of(report))
+    print_first_screen(console, report.screen)
     print_remarks(console, report.grave)
     stages, compared = stage_table(report.runs), overview_of(report.comparison)  # `enginebench compare` has all
     for line in trend_lines(report.runs):

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from analysis.report.sections import BARS
 from enginebench import app
+from records.formatting import significant
 from tests.support.analysis.synthetic import Engine, simulate
 
 SLO = ("--slo", "ttft_p95=0.3", "--slo", "tpot_p95=0.05")
@@ -42,10 +44,11 @@ def said(*words: str | Path, columns: int = 200) -> str:
 
 @pytest.fixture(scope="module")
 def printed(runs: Path) -> dict[str, str]:
-    """What each command prints at 80 columns; `report` also writes its document and its page."""
+    """What each command prints at 80 columns; `report` also writes its page and all its documents."""
+    files = [runs / f"report.{suffix}" for suffix in ("html", "md", "csv", "json")]
     commands = {
-        "report": ("report", runs, *SLO, *PEAK, "-o", runs / "report.json"),
-        "plan": ("plan", runs, *SLO, *PEAK),
+        "report": ("report", runs, *SLO, *PEAK, *(word for file in files for word in ("-o", file))),
+        "plan": ("plan", runs, *SLO, *PEAK, "--html", runs / "plan.html"),
         "compare": ("compare", runs, *SLO),
     }
     return {name: said(*words, columns=80) for name, words in commands.items()}
@@ -116,6 +119,41 @@ def test_report_and_plan_have_one_answer(printed: dict[str, str]) -> None:
     assert answers[0] == answers[1]
     assert "2 [2, 2]*  $2,920*" in printed["report"]
     assert "2 [2, 2]*  $2,920*" in printed["plan"]
+
+
+def words_of(page: Path) -> str:
+    """As they are read, in one line."""
+    text = page.read_text().partition("</style>")[2] if page.suffix == ".html" else page.read_text()
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).replace("|", " ").split())
+
+
+def test_every_number_of_the_first_screen_stands_in_every_page(runs: Path, printed: dict[str, str]) -> None:
+    """Users, replicas with their interval, dollars, milliseconds, ratios and how many requests, as the terminal writes
+    them."""
+    number = re.compile(r"\$?\d[\d,.]*(?: \[[^]]*\])?\*?(?: ms| s\b| %|×)?")
+    numbers = {found.group().rstrip(".,") for found in number.finditer(first_screen(printed))}
+    assert {"$2,920*", "2 [2, 2]*", "7,340", "300 ms"} <= numbers
+    for file in ("report.html", "report.md", "plan.html"):
+        text = words_of(runs / file)
+        assert [each for each in numbers if each not in text] == [], file
+
+
+def test_every_number_of_the_first_screen_stands_in_every_file(runs: Path, printed: dict[str, str]) -> None:
+    """As a number, or in a sentence; seconds may be written as milliseconds."""
+    wanted = set(re.findall(r"\d[\d,]*(?:\.\d+)?", first_screen(printed)))
+    for file in ("report.csv", "report.json"):
+        text = (runs / file).read_text()
+        known = set(re.findall(r"\d[\d,]*(?:\.\d+)?", text))
+        for number in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.])", text):
+            known |= {significant(float(number)), significant(1e3 * float(number))}
+        assert wanted - known == set(), file
+
+
+def first_screen(printed: dict[str, str]) -> str:
+    """What `report` prints above its picture, in one line."""
+    lines = printed["report"].splitlines()
+    picture = next(index for index, line in enumerate(lines) if set(line) & set(BARS))
+    return " ".join(" ".join(lines[:picture]).split())
 
 
 @pytest.mark.parametrize("command", ["report", "plan", "compare"])

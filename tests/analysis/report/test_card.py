@@ -11,7 +11,6 @@ import pytest
 
 from analysis.data.load import load_run
 from analysis.report.card import HEIGHT, WIDTH, card, records_hash
-from analysis.report.sections import screen_of
 from analysis.summary.run_summary import RunSummary, summarise
 from records.slo import parse_objectives
 from tests.support.analysis.printed import reported
@@ -33,7 +32,7 @@ def test_it_has_the_answer_the_chart_and_the_provenance(runs: list[RunSummary]) 
     root = ElementTree.fromstring(card(report))
     lines = [text.text or "" for text in root.iter(f"{SVG}text")]
     whole = " ".join(lines)
-    answer = screen_of(report).answer
+    answer = report.screen.answer
     assert " ".join(whole.split()).startswith(answer)
     assert sum(1 for _ in root.iter(f"{SVG}path")) > 5, "a chart"
     assert "Test CPU, 2 cores" in whole

@@ -21,7 +21,6 @@ from analysis.report.decision import Decision, decide
 from analysis.report.document import as_json_document
 from analysis.report.markdown import markdown
 from analysis.report.page import render
-from analysis.report.sections import screen_of
 from analysis.summary.run_summary import RunSummary, summarise
 from records.slo import parse_objectives
 from records.view import Estimate
@@ -83,7 +82,7 @@ def test_cost_is_that_at_the_highest_load_within_the_objectives(repeats: list[Ru
     assert quick.throughput.value is not None
     assert quick.against.value == pytest.approx(slow.throughput.value / quick.throughput.value, rel=0.01)
     report = report_of(runs, compare(runs), decide(runs, compare(runs), PlanSettings(price=(("", "3.6"),))))
-    answer = screen_of(report).table
+    answer = report.screen.table
     assert answer is not None
     assert answer.headers == ("engine", "users within the SLO", "per 1M tokens")
     assert [row[:2] for row in answer.rows] == [("quick", "4 (8 missed)"), ("slow", "1 (4 missed)")]
@@ -173,7 +172,7 @@ def test_replicas_and_their_cost_stand_in_the_answer(repeats: list[RunSummary]) 
         PlannedReplicas("quick", "80 users", None, None, None, None, "Not planned: too few."),
     ]
     report = report_of(repeats, compare(repeats), decide(repeats, compare(repeats), None, replicas))
-    answer = screen_of(report).table
+    answer = report.screen.table
     assert answer is not None
     cells = {row[0]: row[2:4] for row in answer.rows}
     assert answer.headers[2:4] == ("replicas for 80 users", "a month")
