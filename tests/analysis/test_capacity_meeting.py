@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -20,6 +21,7 @@ from tests.support.analysis.synthetic import Engine, simulate
 SLO = ("--slo", "ttft_p95=0.3", "--slo", "tpot_p95=0.05")
 PEAK = ("--peak", "12users", "--price", "2")
 LOADS = (2, 4, 8, 12)
+DIGITS = re.compile(r"\d[\d,]*(?:\.\d+)?")
 ENGINES = (
     Engine("quick", slots=4, prefill=0.03, tpot=0.01, tokens=30, noise=0.2),
     Engine("wide", slots=8, prefill=0.05, tpot=0.015, tokens=30, noise=0.2),
@@ -127,26 +129,22 @@ def words_of(page: Path) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).replace("|", " ").split())
 
 
-def test_every_number_of_the_first_screen_stands_in_every_page(runs: Path, printed: dict[str, str]) -> None:
-    """Users, replicas with their interval, dollars, milliseconds, ratios and how many requests, as the terminal writes
-    them."""
+def test_every_number_of_the_first_screen_stands_in_the_other_formats(
+    runs: Path, printed: dict[str, str], report: dict[str, Any]
+) -> None:
+    """Users, replicas with their interval, dollars, milliseconds, ratios and how many requests: as they are printed,
+    and in CSV, outside the runs' own rows, as numbers or in sentences."""
     number = re.compile(r"\$?\d[\d,.]*(?: \[[^]]*\])?\*?(?: ms| s\b| %|×)?")
     numbers = {found.group().rstrip(".,") for found in number.finditer(first_screen(printed))}
     assert {"$2,920*", "2 [2, 2]*", "7,340", "300 ms"} <= numbers
-    for file in ("report.html", "report.md", "plan.html"):
-        text = words_of(runs / file)
+    texts = {file: words_of(runs / file) for file in ("report.html", "report.md", "plan.html")}
+    texts["report.json"] = json.dumps(report["screen"], ensure_ascii=False)
+    for file, text in texts.items():
         assert [each for each in numbers if each not in text] == [], file
-
-
-def test_every_number_of_the_first_screen_stands_in_every_file(runs: Path, printed: dict[str, str]) -> None:
-    """As a number, or in a sentence; seconds may be written as milliseconds."""
-    wanted = set(re.findall(r"\d[\d,]*(?:\.\d+)?", first_screen(printed)))
-    for file in ("report.csv", "report.json"):
-        text = (runs / file).read_text()
-        known = set(re.findall(r"\d[\d,]*(?:\.\d+)?", text))
-        for number in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.])", text):
-            known |= {significant(float(number)), significant(1e3 * float(number))}
-        assert wanted - known == set(), file
+    rows = pl.read_csv(runs / "report.csv", infer_schema_length=None).filter(pl.col("run").is_null())
+    known = {significant(value) for name in ("value", "low", "high") for value in rows[name].drop_nulls()}
+    known |= {digits for sentence in rows["why"].drop_nulls() for digits in DIGITS.findall(sentence)}
+    assert {digits for each in numbers for digits in DIGITS.findall(each)} - known == set()
 
 
 def first_screen(printed: dict[str, str]) -> str:
