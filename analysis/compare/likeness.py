@@ -9,7 +9,7 @@ from analysis.compare.engine_runs import DECIDING, EngineRuns, stages_of
 from analysis.stats.differences import spread
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_seconds, format_share, in_words, join_labels, significant
-from records.view import Finding, StageView
+from records.view import Finding, Severity, StageView
 
 # Settings that may differ: what they do to lengths and stages shows there, at the stage of the comparison.
 SOFT_SETTINGS = {
@@ -46,6 +46,9 @@ class Unlikeness(Enum):
         return next(each for each in Unlikeness if each.kind == finding.kind)
 
 
+Difference = tuple[Unlikeness, Severity, str, str]  # with its evidence and remedy
+
+
 def blocks(finding: Finding) -> bool:
     """Whether nothing may be claimed of runs that differ like that."""
     return Unlikeness.of(finding).hinders
@@ -72,52 +75,50 @@ def unlike(summaries: Sequence[RunSummary], stage: str | None) -> list[Finding]:
     first = summaries[0]
     differences: dict[tuple[str, str | None, str], Finding] = {}
     for other in summaries[1:]:
-        for finding in (*_settings(first, other), *_engines(first, other), *_at(first, other, stage)):
+        for finding in _differences(first, other, stage):
             differences.setdefault((finding.kind, finding.label, finding.remedy), finding)
     return list(differences.values())
 
 
-def _settings(first: RunSummary, other: RunSummary) -> Iterator[Finding]:
+def _differences(first: RunSummary, other: RunSummary, label: str | None) -> Iterator[Finding]:
+    names = f"{first.label} and {other.label}"
+    for what, severity, evidence, remedy in (*_settings(first, other), *_engines(first, other)):
+        yield Finding(what.kind, severity, f"{names} {evidence}", remedy, None, other.label)
+    one, two = (run.at(label) if label is not None else None for run in (first, other))
+    if one is not None and two is not None:
+        for evidence, remedy in _work(first, other, one, two):
+            yield Finding(Unlikeness.WORKLOAD.kind, "warn", f"{names} {evidence}", remedy, one.key, other.label)
+
+
+def _settings(first: RunSummary, other: RunSummary) -> Iterator[Difference]:
     # Runs that are judged by the same objectives are alike in them, whichever they were made with.
     soft = SOFT_SETTINGS | ({"slo"} if first.objectives == other.objectives else set())
     names = sorted((first.workload.keys() | other.workload.keys()) - soft)
-    apart = [
-        f"{name} {first.workload.get(name)} and {other.workload.get(name)}"
-        for name in names
-        if first.workload.get(name) != other.workload.get(name)
-    ]
+    both = {name: (first.workload.get(name), other.workload.get(name)) for name in names}
+    apart = "; ".join(f"{name} {a} and {b}" for name, (a, b) in both.items() if a != b)
     if apart:
-        evidence = f"{first.label} and {other.label} were asked different things: {'; '.join(apart)}"
-        yield Finding(
-            Unlikeness.WORKLOAD.kind, "invalid", evidence, "run both with the same options", None, other.label
-        )
+        yield Unlikeness.WORKLOAD, "invalid", f"were asked different things: {apart}", "run both with the same options"
 
 
-def _engines(first: RunSummary, other: RunSummary) -> Iterator[Finding]:
-    names = f"{first.label} and {other.label}"
+def _engines(first: RunSummary, other: RunSummary) -> Iterator[Difference]:
     if first.model != other.model:
-        evidence = f"{names} served different models: {first.model} and {other.model}"
-        yield Finding(Unlikeness.MODEL.kind, "warn", evidence, "serve the same model with both", None, other.label)
+        models = f"served different models: {first.model} and {other.model}"
+        yield Unlikeness.MODEL, "warn", models, "serve the same model with both"
     ours, theirs = number_format(first), number_format(other)
     if ours and theirs and ours != theirs:
-        evidence = f"{names} computed in different number formats: {ours} and {theirs}"
-        remedy = "serve both in the same format, where both can"
-        yield Finding(Unlikeness.FORMAT.kind, "warn", evidence, remedy, None, other.label)
-    clients = [f"{what} ({of(first)} and {of(other)})" for what, of in CLIENT if of(first) != of(other)]
+        formats = f"computed in different number formats: {ours} and {theirs}"
+        yield Unlikeness.FORMAT, "warn", formats, "serve both in the same format, where both can"
+    clients = "; ".join(f"{what} ({of(first)} and {of(other)})" for what, of in CLIENT if of(first) != of(other))
     if clients:
-        evidence = f"{names} were measured by different clients: {'; '.join(clients)}"
-        remedy = "measure both with the same load generator"
-        yield Finding(Unlikeness.CLIENT.kind, "warn", evidence, remedy, None, other.label)
+        evidence = f"were measured by different clients: {clients}"
+        yield Unlikeness.CLIENT, "warn", evidence, "measure both with the same load generator"
     if _version(first) != _version(other):
-        evidence = f"{names} were measured by different versions of this tool: {_version(first)} and {_version(other)}"
-        yield Finding(
-            Unlikeness.VERSION.kind, "note", evidence, "measure both with the same version", None, other.label
-        )
+        versions = f"were measured by different versions of this tool: {_version(first)} and {_version(other)}"
+        yield Unlikeness.VERSION, "note", versions, "measure both with the same version"
     if _throttled(first) != _throttled(other):
         hot = first if _throttled(first) else other
-        evidence = f"the GPU of {hot.label} was throttled, and that of {(other if hot is first else first).label} not"
-        remedy = "cool it, or raise its power limit, and measure again"
-        yield Finding(Unlikeness.THROTTLING.kind, "invalid", evidence, remedy, None, other.label)
+        evidence = f"were not cooled alike: the GPU of {hot.label} was throttled, and the other one was not"
+        yield Unlikeness.THROTTLING, "invalid", evidence, "cool it, or raise its power limit, and measure again"
 
 
 def _version(run: RunSummary) -> str:
@@ -135,37 +136,31 @@ def number_format(run: RunSummary) -> str | None:
     return str(named) if named else None
 
 
-def _at(first: RunSummary, other: RunSummary, label: str | None) -> Iterator[Finding]:
-    """The same options, and yet another amount of work."""
-    one, two = (run.at(label) if label is not None else None for run in (first, other))
-    if one is None or two is None:
-        return
-    names, apart = f"{first.label} and {other.label}", []
+def _work(first: RunSummary, other: RunSummary, one: StageView, two: StageView) -> Iterator[tuple[str, str]]:
+    """The same options, and yet another amount of work: evidence and remedy."""
+    apart = []
     for what, quantity in (("prompts", "prompt_tokens"), ("answers", "output_tokens")):
         a, b = one.value(quantity), two.value(quantity)
         if a and b and abs(a - b) > LENGTH_TOLERANCE * max(a, b):
             apart.append(f"{what} of {significant(a)} and {significant(b)} tokens on average")
     if apart:
         fixed = all(run.workload.get("ignore_eos") for run in (first, other))
-        remedy = (
+        yield (
+            f"did different work: {'; '.join(apart)}",
             "use the same tokenizer and chat template, and servers that honour ignore_eos"
             if fixed
-            else "fix the length of the answers (--ignore-eos yes) and use the same tokenizer and chat template"
+            else "fix the length of the answers (--ignore-eos yes) and use the same tokenizer and chat template",
         )
-        evidence = f"{names} did different work: {'; '.join(apart)}"
-        yield Finding(Unlikeness.WORKLOAD.kind, "warn", evidence, remedy, one.key, other.label)
     a, b = (stage.value("cached_tokens") or 0.0 for stage in (one, two))
     prompt = max(one.value("prompt_tokens") or 0.0, two.value("prompt_tokens") or 0.0)
     if prompt and abs(a - b) > CACHED_TOLERANCE * prompt:
         shares = f"{format_share(a / prompt)} and {format_share(b / prompt)}"
-        evidence = f"{names} took {shares} of their prompt tokens from a prefix cache"
         remedy = "give every run prompts of its own, or restart the servers between runs"
-        yield Finding(Unlikeness.WORKLOAD.kind, "warn", evidence, remedy, one.key, other.label)
+        yield f"took {shares} of their prompt tokens from a prefix cache", remedy
     of_requests = all(run.workload.get("stage_requests") for run in (first, other))  # their time is a result
     if not of_requests and abs(one.seconds - two.seconds) > LENGTH_TOLERANCE * max(one.seconds, two.seconds):
-        evidence = f"{names} were measured over {format_seconds(one.seconds)} and {format_seconds(two.seconds)}"
-        remedy = "give both stages of the same length"
-        yield Finding(Unlikeness.WORKLOAD.kind, "warn", evidence, remedy, one.key, other.label)
+        lengths = f"{format_seconds(one.seconds)} and {format_seconds(two.seconds)}"
+        yield f"were measured over {lengths}", "give both stages of the same length"
 
 
 def reasons_to_claim_nothing(

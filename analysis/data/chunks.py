@@ -6,7 +6,7 @@ Only those of the answers under way at an instant are looked at one by one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,6 @@ from records.stage import SECOND
 
 SLICE = 10_000  # requests whose chunks are in memory together: arrays of less than 32 MB, whose memory malloc reuses
 MOST_CHUNKS, PIECES = 1_000_000, 10  # of one window
-KEPT = 640 * 1024 * 1024  # bytes of chunks that stay in memory between two passes; a million answers of 100 tokens fit
 Ints = npt.NDArray[np.int64]  # of stamps: nanoseconds since the run's start
 Floats = npt.NDArray[np.float64]
 Gaps = npt.NDArray[np.uint32] | npt.NDArray[np.int64]
@@ -46,39 +45,6 @@ class Chunks:
     offset: Ints
     later: Ints
     gaps: Gaps
-
-    @property
-    def size(self) -> int:
-        """Bytes in memory."""
-        return sum(getattr(self, field.name).nbytes for field in fields(self))
-
-
-class RunChunks:
-    """All chunks of a run, for several passes. Reading them takes longer than counting them, so they stay in memory
-    after the first pass if they have room in `KEPT`."""
-
-    def __init__(self, table: Path) -> None:
-        self._table = table
-        self._requests = int(pl.scan_parquet(table).select(pl.len()).collect().item())
-        self._kept: list[Chunks] | None = None
-
-    def __iter__(self) -> Iterator[Chunks]:
-        if self._kept is not None:
-            yield from self._kept
-            return
-        kept: list[Chunks] = []
-        size = read = 0
-        fit = True
-        for part in chunks_of(self._table):
-            size, read = size + part.size, read + len(part.ok)
-            fit = fit and size * self._requests <= KEPT * read  # if the rest is like what has been read
-            if fit:
-                kept.append(part)
-            else:
-                kept.clear()
-            yield part
-        if fit:
-            self._kept = kept
 
 
 def chunks_of(table: Path) -> Iterator[Chunks]:

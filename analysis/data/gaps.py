@@ -1,14 +1,15 @@
 """Gaps between successive chunks, pooled over a window: exact percentiles without keeping all gaps in memory.
 
-Ten million answers of a hundred tokens have a billion gaps. They are counted twice over: first how many fall into each
-of some hundred thousand equal bins, then, nanosecond by nanosecond, inside the few bins that hold a percentile.
+Ten million answers of a hundred tokens have a billion gaps. They are counted twice: first how many fall into each of
+some hundred thousand equal bins, then, nanosecond by nanosecond, inside the few bins that hold a percentile. The gaps
+near the percentiles of a window's first slice are kept for that. Where these are not all, the chunks are read again.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,8 @@ from analysis.data.chunks import Chunks, Gaps
 from records.rules import nearest_rank
 from records.stage import SECOND
 
+NEAR = 0.05  # standard deviations of a single gap's rank, about each percentile of the first slice, that are kept
+KEPT = 64 * 1024 * 1024  # bytes of kept gaps
 Counts = npt.NDArray[np.int64]
 
 
@@ -63,26 +66,30 @@ class Moments:
 
 @dataclass(slots=True)
 class _Window:
-    """What has been counted of one window: `counts` by bins, then `inside` the bins that hold a percentile."""
+    """What has been counted of one window: `counts` by bins, then `inside` the bins that hold a percentile. `kept` are
+    its gaps that lie in one of the `ranges`."""
 
     start: int
     end: int
     moments: Moments
     counts: Counts
     inside: dict[int, Counts]
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    kept: list[Gaps] = field(default_factory=list)
 
 
 class GapCounter:
     """The gaps of the answers scheduled in each [start, end) that ended well; every gap counts once.
 
-    First `count` all chunks, then `locate` all of them again; `pooled` has the result. `longest` is a duration in
-    nanoseconds that gaps hardly exceed; `quantiles` are taken by nearest rank.
+    `count` all chunks; where they are not `settled` then, `locate` all of them again. `pooled` has the result.
+    `longest` is a duration in nanoseconds that gaps hardly exceed; `quantiles` are taken by nearest rank.
     """
 
     def __init__(self, windows: Sequence[tuple[int, int]], longest: int, quantiles: Sequence[float]) -> None:
         self._windows = [_Window(start, end, Moments(), np.zeros(1, dtype=np.int64), {}) for start, end in windows]
         self._shift = (int(longest).bit_length() + 1) // 2  # as many bins as nanoseconds in one
         self._quantiles = quantiles
+        self._room = KEPT
 
     def count(self, part: Chunks) -> None:
         for window, gaps in self._by_window(part):
@@ -91,15 +98,52 @@ class GapCounter:
             longer, shorter = sorted((window.counts, counts), key=len, reverse=True)
             longer[: len(shorter)] += shorter
             window.counts = longer
+            window.ranges = window.ranges or self._likely(counts)
+            self._keep(window, gaps)
+
+    def settled(self) -> bool:
+        """Whether the gaps that were kept are all that hold a percentile."""
+        windows = [window for window in self._windows if window.moments.n]
+        if self._room < 0 or not all(map(self._covered, windows)):
+            return False
+        for window in windows:
+            self._locate(window, np.concatenate(window.kept))
+        return True
 
     def locate(self, part: Chunks) -> None:
         for window, gaps in self._by_window(part):
-            if not window.inside:
-                bins = {_bin_of(rank, window.counts) for rank in self._ranks(window)}
-                window.inside = {one: np.zeros(1 << self._shift, dtype=np.int64) for one in bins}
-            in_bin = gaps >> self._shift
-            for one, counted in window.inside.items():
-                counted += np.bincount(gaps[in_bin == one] - (one << self._shift), minlength=1 << self._shift)
+            self._locate(window, gaps)
+
+    def _locate(self, window: _Window, gaps: Gaps) -> None:
+        if not window.inside:
+            bins = {_bin_of(rank, window.counts) for rank in self._ranks(window)}
+            window.inside = {one: np.zeros(1 << self._shift, dtype=np.int64) for one in bins}
+        in_bin = gaps >> self._shift
+        for one, counted in window.inside.items():
+            counted += np.bincount(gaps[in_bin == one] - (one << self._shift), minlength=1 << self._shift)
+
+    def _likely(self, counts: Counts) -> list[tuple[int, int]]:
+        """Where the percentiles of all gaps probably are, in whole bins, by those of some."""
+        shares = np.cumsum(counts) / counts.sum()
+        spreads = [(q, NEAR * math.sqrt(q * (1 - q))) for q in self._quantiles]
+        ends = [np.searchsorted(shares, (q - spread, q + spread)) for q, spread in spreads]
+        return [(int(low) << self._shift, (int(high) + 1) << self._shift) for low, high in ends]
+
+    def _keep(self, window: _Window, gaps: Gaps) -> None:
+        if self._room < 0:
+            return
+        near = np.zeros(len(gaps), dtype=np.bool_)
+        for low, high in window.ranges:
+            near |= (gaps >= low) & (gaps < high)
+        window.kept.append(gaps[near])
+        self._room -= window.kept[-1].nbytes
+        if self._room < 0:  # too many are alike
+            for each in self._windows:
+                each.kept.clear()
+
+    def _covered(self, window: _Window) -> bool:
+        starts = [_bin_of(rank, window.counts) << self._shift for rank in self._ranks(window)]
+        return all(any(low <= start < high for low, high in window.ranges) for start in starts)
 
     @property
     def pooled(self) -> list[PooledGaps | None]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from analysis.data.chunks import Floats, RunChunks
+from analysis.data.chunks import Floats, chunks_of
 from analysis.data.flow import Arrivals, InFlight, Instants
 from analysis.data.gaps import GapCounter
 from analysis.data.load import RunData, with_metrics
@@ -115,12 +115,12 @@ class Flows:
         longest = run.requests.select((pl.col("t_end") - pl.col("t_first")).max()).item() or 0
         spans = [(window.start, window.end) for window in windows]
         gaps = GapCounter(spans, longest, tuple(PERCENTILES.values()))
-        chunks = RunChunks(run.table)
-        for part in chunks:
+        for part in chunks_of(run.table):
             self._arrived.add(part)
             gaps.count(part)
-        for part in chunks:
-            gaps.locate(part)
+        if not gaps.settled():
+            for part in chunks_of(run.table):
+                gaps.locate(part)
         self.gaps = {window.key.index: pooled for window, pooled in zip(windows, gaps.pooled, strict=True)}
         sent = run.requests.select("t_send", "t_end").drop_nulls()
         self.in_flight = InFlight(sent["t_send"].to_numpy(), sent["t_end"].to_numpy())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +9,9 @@ import polars as pl
 import pytest
 
 from analysis.data import chunks as slices
+from analysis.data import gaps as gap_module
 from analysis.data import table as writer
-from analysis.data.chunks import Chunks, RunChunks, chunks_of, chunks_within
+from analysis.data.chunks import chunks_of, chunks_within
 from analysis.data.flow import Arrivals
 from analysis.data.gaps import GapCounter, PooledGaps
 from analysis.data.lines import SCHEMA
@@ -38,8 +38,9 @@ def pooled(path: Path, windows: list[tuple[int, int]], longest: int) -> list[Poo
     counter = GapCounter(windows, longest, QUANTILES)
     for part in chunks_of(path):
         counter.count(part)
-    for part in chunks_of(path):
-        counter.locate(part)
+    if not counter.settled():
+        for part in chunks_of(path):
+            counter.locate(part)
     return counter.pooled
 
 
@@ -76,26 +77,32 @@ def test_pooled_percentiles_are_those_of_all_gaps(
 
 
 @pytest.mark.parametrize(
-    ("kept", "readings"),
-    [pytest.param(10_000, 1, id="they fit into memory"), pytest.param(500, 2, id="they do not, though the first do")],
+    ("drift", "kept", "settled"),
+    [
+        pytest.param(0, gap_module.KEPT, True, id="the percentiles stay where the first slice has them"),
+        pytest.param(1_000_000, gap_module.KEPT, False, id="they move away"),
+        pytest.param(0, 100, False, id="the gaps near them are too many to be kept"),
+    ],
 )
-def test_chunks_are_read_once_where_they_fit_into_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, readings: int
+def test_chunks_are_read_again_only_where_too_few_gaps_were_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drift: int, kept: int, settled: bool
 ) -> None:
-    path = table(tmp_path, [[k, 2 * k] for k in range(1, 31)])
-    read: list[Path] = []
-
-    def reading(of: Path) -> Iterator[Chunks]:
-        read.append(of)
-        return chunks_of(of)
-
-    monkeypatch.setattr(slices, "SLICE", 4)
-    monkeypatch.setattr(slices, "KEPT", kept)
-    monkeypatch.setattr(slices, "chunks_of", reading)
-    chunks = RunChunks(path)
-    passes = [sorted(gap for part in chunks for gap in part.gaps.tolist()) for _ in range(2)]
-    assert passes[0] == passes[1] == sorted([*range(1, 31), *range(2, 61, 2)])
-    assert read == [path] * readings
+    monkeypatch.setattr(slices, "SLICE", 50)
+    monkeypatch.setattr(gap_module, "KEPT", kept)
+    rng = np.random.default_rng(11)
+    gaps = [rng.integers(15_000_000, 25_000_000, 60) + drift * (k // 50) for k in range(200)]
+    counter = GapCounter([(0, 10 * SECOND)], SECOND, (0.5, 0.9, 0.99))
+    path = table(tmp_path, [own.tolist() for own in gaps])
+    for part in chunks_of(path):
+        counter.count(part)
+    assert counter.settled() is settled
+    if not settled:
+        for part in chunks_of(path):
+            counter.locate(part)
+    (found,) = counter.pooled
+    assert found is not None
+    expected = np.quantile(np.concatenate(gaps), (0.5, 0.9, 0.99), method="inverted_cdf") / SECOND
+    assert list(found.percentiles) == expected.tolist()
 
 
 def test_chunks_come_in_the_order_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
