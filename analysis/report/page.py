@@ -26,7 +26,7 @@ from analysis.report.contents import Report
 from analysis.report.costs import cost_table
 from analysis.report.details import details_of, setup_of
 from analysis.report.figures import figures_of, reading_of
-from analysis.report.library import CompiledTemplates, vega_script
+from analysis.report.library import vega_script
 from analysis.report.palette import styles_of, variables
 from analysis.report.profiles import OUTSIDE, profiles_of
 from analysis.report.sections import tables_of
@@ -112,7 +112,6 @@ def environment(*packages: str) -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        bytecode_cache=CompiledTemplates(),
     )
     environment.filters |= {"unbroken": _unbroken, "code": _code, "slug": _slug}
     return environment
