@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from records.formula import Above, Below, Both, Either, Field, Formula, Is, Known, Magnitude, Missing, Positive
+from records.formula import Above, Below, Both, Either, Field, Formula, Is, Known, Magnitude, Not, Positive
 from records.metrics import BY_NAME, OUTPUT, PLANNED, PROMPT, SEEN_TOKENS
 
 STREAM_TOKENS = 8  # an answer of fewer tokens may come in one chunk
@@ -27,7 +27,7 @@ OF_ANSWERS: Mapping[str, Formula] = {
     "merged_first": Is("merged_first", True),
     "fewer_tokens_than_chunks": Below(SEEN_TOKENS / Positive(Field("chunks")), 1.0),  # which cannot be
     "counted_by_tokenizer": Is("token_source", "tokenizer"),  # because the server did not count
-    "uncounted": Missing("output_tokens"),
+    "uncounted": Not(Known(OUTPUT)),
     "empty": Either(Is("output_tokens", 0), Both(Is("streamed", True), Is("chunks", 0))),
     "cut_short": Below(OUTPUT / Positive(PLANNED), SHORT),
     "missed_prompts": Above(Magnitude(PROMPT - PLANNED_PROMPT), PROMPT_TOLERANCE),  # not as long as planned …

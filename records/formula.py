@@ -77,17 +77,6 @@ class FirstOf(Formula, frozen=True):
         return f"{self.first}, else {self.second}"
 
 
-class Where(Formula, frozen=True):
-    """`of` where the record's `field` equals `value`, else nothing."""
-
-    field: str
-    value: str
-    of: Formula
-
-    def __str__(self) -> str:
-        return f"{self.of}, where {self.field} = {self.value}"
-
-
 class Constant(Formula, frozen=True):
     value: float
 
@@ -102,25 +91,6 @@ class Longest(Formula, frozen=True):
 
     def __str__(self) -> str:
         return f"max({self.field})"
-
-
-class Missing(Formula, frozen=True):
-    """1 where the record's `field` was not observed, else 0."""
-
-    field: str
-
-    def __str__(self) -> str:
-        return f"{self.field} missing"
-
-
-class Given(Formula, frozen=True):
-    """`of` where `known` was observed too, else nothing."""
-
-    of: Formula
-    known: Formula
-
-    def __str__(self) -> str:
-        return f"{self.of}, where {self.known} is known"
 
 
 class Magnitude(Formula, frozen=True):
@@ -194,33 +164,23 @@ class Either(Formula, frozen=True):
         return f"{_enclosed(self.one)} or {_enclosed(self.other)}"
 
 
-class AtMost(Formula, frozen=True):
-    """1 where `of` is at most `limit`, else 0."""
-
-    of: Formula
-    limit: float
-
-    def __str__(self) -> str:
-        return f"{_enclosed(self.of)} ≤ {self.limit:g}"
-
-
-class ZeroAbove(Formula, frozen=True):
-    """0 where `of` is above `limit`, else nothing."""
-
-    of: Formula
-    limit: float
-
-    def __str__(self) -> str:
-        return f"0 if {_enclosed(self.of)} > {self.limit:g}"
-
-
-class OneUnless(Formula, frozen=True):
-    """1 where `flag` is 0, else nothing."""
+class Not(Formula, frozen=True):
+    """1 where a flag is 0."""
 
     flag: Formula
 
     def __str__(self) -> str:
-        return f"1 unless {_enclosed(self.flag)}"
+        return f"not {_enclosed(self.flag)}"
+
+
+class When(Formula, frozen=True):
+    """`of` where a flag is 1, else nothing."""
+
+    flag: Formula
+    of: Formula
+
+    def __str__(self) -> str:
+        return f"{self.of}, where {self.flag}"
 
 
 class ByOutcome(Formula, frozen=True):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from records.formatting import in_words
-from records.formula import Between, Field, FirstOf, Formula, Given, Longest, Positive, Where
+from records.formula import Between, Field, FirstOf, Formula, Is, Known, Longest, Positive, When
 from records.readers import Reader, reader
 from records.rules import NO_FAILURE
 
@@ -94,6 +94,7 @@ FIRST_TOKENS = FirstOf(Field("first_chunk_tokens"), SEEN_TOKENS / Positive(Field
 T_SCHED, T_CONNECT, T_SEND, T_END = Field("t_sched"), Field("t_connect"), Field("t_send"), Field("t_end")
 T_FIRST, T_FIRST_OUT, T_LAST = Field("t_first"), Field("t_first_out"), Field("t_last")
 DELIVERY = Between(T_SEND, T_FIRST) - Field("server_queue") - Field("server_prefill")
+KNOWN = Known(DELIVERY)  # the means of all parts of TTFT are over the same requests, so that they add up
 PROMPT, OUTPUT, PLANNED = Field("prompt_tokens"), Field("output_tokens"), Field("planned_output_tokens")
 TAILS, TWO = ("p50", "p95", "p99"), ("p50", "p99")
 
@@ -187,7 +188,7 @@ REQUEST_METRICS: tuple[Metric, ...] = (
     Metric(
         "client_lag",
         "client lag",
-        Where("stamps", "kernel", Between(T_FIRST, Field("read_first"))),
+        When(Is("stamps", "kernel"), Between(T_FIRST, Field("read_first"))),
         "sent",
         "how late the load generator read the first token; unknown without kernel stamps",
         shown=Shown(exported=True),
@@ -277,16 +278,16 @@ QUANTITIES: tuple[Quantity, ...] = (
     _mean("prompt_tokens", "prompt", "tokens", PROMPT, "length of the prompts"),
     _mean("cached_tokens", "cached", "tokens", Field("cached_tokens"), "of the prompt, from a prefix cache"),
     _mean("output_tokens", "answer", "tokens", OUTPUT, "length of the answers"),
-    _mean("planned_tokens", "planned", "tokens", Given(PLANNED, OUTPUT), "length that was asked for"),
+    _mean("planned_tokens", "planned", "tokens", When(Known(OUTPUT), PLANNED), "length that was asked for"),
     _mean("reasoning_tokens", "reasoning", "tokens", Field("reasoning_tokens"), "of the answer"),
     Quantity("tokens_per_chunk", "per chunk", "tokens", "tokens ÷ chunks", "of streamed answers"),
-    _mean("ttft_client", "TTFT: client", "s", Given(Between(T_SCHED, T_SEND), DELIVERY), "until the request was sent"),
-    _mean("ttft_queue", "TTFT: queue", "s", Given(Field("server_queue"), DELIVERY), "waiting for admission"),
+    _mean("ttft_client", "TTFT: client", "s", When(KNOWN, Between(T_SCHED, T_SEND)), "until the request was sent"),
+    _mean("ttft_queue", "TTFT: queue", "s", When(KNOWN, Field("server_queue")), "waiting for admission"),
     _mean(
         "ttft_prefill",
         "TTFT: prefill",
         "s",
-        Given(Field("server_prefill"), DELIVERY),
+        When(KNOWN, Field("server_prefill")),
         "from admission to the first token",
     ),
     _mean("ttft_delivery", "TTFT: delivery", "s", DELIVERY, "from the server to the client"),

@@ -8,7 +8,6 @@ from typing import Any
 
 from records.formula import (
     Above,
-    AtMost,
     Below,
     Between,
     Both,
@@ -19,17 +18,14 @@ from records.formula import (
     Field,
     FirstOf,
     Formula,
-    Given,
     Is,
     Known,
     Longest,
     Magnitude,
-    Missing,
-    OneUnless,
+    Not,
     Positive,
     Quotient,
-    Where,
-    ZeroAbove,
+    When,
 )
 from records.stage import SECOND
 
@@ -72,22 +68,16 @@ def _code(formula: Formula, name_of: Callable[[Formula], str]) -> str:
             return f"record.{field}"
         case Constant(value):
             return f"{value!r}"
-        case Missing(field):
-            return f"1.0 if record.{field} is None else 0.0"
         case Longest(field):
             return f"max(record.{field}) / {SECOND} if record.{field} else None"
         case Is(field, wanted):
             return f"1.0 if record.{field} == {wanted!r} else 0.0"
-        case Where(field, wanted, of):
-            return f"{name_of(of)} if record.{field} == {wanted!r} else None"
         case Between(start, end):
             return _of_two(name_of(start), name_of(end), f"({name_of(end)} - {name_of(start)}) / {SECOND}")
         case Difference(left, right):
             return _of_two(name_of(left), name_of(right), f"{name_of(left)} - {name_of(right)}")
         case Quotient(top, bottom):
             return _of_two(name_of(top), name_of(bottom), f"{name_of(top)} / {name_of(bottom)}")
-        case Given(of, known):
-            return _of_two(name_of(of), name_of(known), name_of(of))
         case FirstOf(first, second):
             return f"{name_of(second)} if {name_of(first)} is None else {name_of(first)}"
         case ByOutcome(ok, cut_off, failed):
@@ -108,12 +98,10 @@ def _code(formula: Formula, name_of: Callable[[Formula], str]) -> str:
             return f"{name_of(of)} if {name_of(of)} is not None and {name_of(of)} > 0 else None"
         case Magnitude(of):
             return f"None if {name_of(of)} is None else abs({name_of(of)})"
-        case AtMost(of, limit):
-            return f"None if {name_of(of)} is None else 1.0 if {name_of(of)} <= {limit!r} else 0.0"
-        case ZeroAbove(of, limit):
-            return f"0.0 if {name_of(of)} is not None and {name_of(of)} > {limit!r} else None"
-        case OneUnless(flag):
-            return f"1.0 if {name_of(flag)} == 0 else None"
+        case Not(flag):
+            return f"1.0 if {name_of(flag)} == 0 else 0.0"
+        case When(flag, of):
+            return f"{name_of(of)} if {name_of(flag)} == 1 else None"
     raise AssertionError(f"not a formula: {formula!r}")
 
 

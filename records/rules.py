@@ -17,16 +17,16 @@ from typing import Any, Literal, Protocol
 
 from records.formula import (
     NOTHING,
-    AtMost,
+    Above,
     Between,
     ByOutcome,
     Constant,
     Field,
     FirstOf,
     Formula,
-    Missing,
-    OneUnless,
-    ZeroAbove,
+    Known,
+    Not,
+    When,
 )
 
 MARGIN = 1.05  # practical significance: a smaller ratio is no reason to change engines
@@ -84,7 +84,7 @@ def lower_bound(formula: Formula) -> tuple[Formula, Formula]:
         case Between(start, Field("t_last")):
             return Between(start, Field("t_end")), Constant(1.0)
         case Between(start, Field(end)):
-            return Between(start, FirstOf(Field(end), Field("t_end"))), Missing(end)
+            return Between(start, FirstOf(Field(end), Field("t_end"))), Not(Known(Field(end)))
     return NOTHING, Constant(1.0)
 
 
@@ -109,13 +109,11 @@ def within(formula: Formula | None, limit: float, absent_is_good: str | None = N
     """
     if formula is None:
         return ByOutcome(ok=Constant(1.0), cut_off=NOTHING, failed=Constant(0.0))
-    absent: Formula = Constant(0.0)
-    if absent_is_good is not None:
-        absent = FirstOf(OneUnless(Missing(absent_is_good)), absent)
+    absent = Constant(0.0) if absent_is_good is None else Known(Field(absent_is_good))
     bound, is_bound = lower_bound(formula)
     return ByOutcome(
-        ok=FirstOf(AtMost(formula, limit), absent),
-        cut_off=FirstOf(ZeroAbove(bound, limit), OneUnless(is_bound)),
+        ok=FirstOf(When(Known(formula), Not(Above(formula, limit))), absent),
+        cut_off=FirstOf(When(Above(bound, limit), Constant(0.0)), When(Not(is_bound), Constant(1.0))),
         failed=Constant(0.0),
     )
 

@@ -9,7 +9,6 @@ import polars as pl
 
 from records.formula import (
     Above,
-    AtMost,
     Below,
     Between,
     Both,
@@ -20,17 +19,14 @@ from records.formula import (
     Field,
     FirstOf,
     Formula,
-    Given,
     Is,
     Known,
     Longest,
     Magnitude,
-    Missing,
-    OneUnless,
+    Not,
     Positive,
     Quotient,
-    Where,
-    ZeroAbove,
+    When,
 )
 from records.metrics import REQUEST_METRICS
 from records.stage import SECOND
@@ -52,16 +48,10 @@ def expression(formula: Formula) -> pl.Expr:
             return pl.when(expression(of) > 0).then(expression(of))
         case FirstOf(first, second):
             return pl.coalesce(expression(first), expression(second))
-        case Where(field, value, of):
-            return pl.when(pl.col(field) == value).then(expression(of))
         case Constant(value):
             return pl.lit(value, pl.Float64)
         case Longest(field):
             return pl.col(field).list.max() / SECOND
-        case Missing(field):
-            return pl.col(field).is_null().cast(pl.Float64)
-        case Given(of, other):
-            return pl.when(expression(other).is_not_null()).then(expression(of))
         case Magnitude(of):
             return expression(of).abs()
         case Is(field, wanted):
@@ -76,12 +66,10 @@ def expression(formula: Formula) -> pl.Expr:
             return pl.min_horizontal(expression(one), expression(other))
         case Either(one, other):
             return pl.max_horizontal(expression(one), expression(other))
-        case AtMost(of, limit):
-            return (expression(of) <= limit).cast(pl.Float64)
-        case ZeroAbove(of, limit):
-            return pl.when(expression(of) > limit).then(0.0)
-        case OneUnless(flag):
-            return pl.when(expression(flag) == 0).then(1.0)
+        case Not(flag):
+            return 1.0 - expression(flag)
+        case When(flag, of):
+            return pl.when(expression(flag) == 1).then(expression(of))
         case ByOutcome(ok, cut_off, failed):
             of_cut_off, of_failed = expression(cut_off), expression(failed)
             judged = pl.when(pl.col("outcome") != "unsent").then(of_failed)

@@ -9,19 +9,19 @@ import pytest
 
 from records.formula import (
     NOTHING,
-    AtMost,
+    Above,
     Between,
     ByOutcome,
     Constant,
     Field,
     FirstOf,
     Formula,
+    Is,
+    Known,
     Longest,
-    Missing,
-    OneUnless,
+    Not,
     Positive,
-    Where,
-    ZeroAbove,
+    When,
 )
 from records.metrics import BY_NAME, OBJECTIVES, PERCENTILES, QUANTITIES, REQUEST_METRICS, columns, tables
 from records.readers import reader
@@ -119,20 +119,18 @@ def test_what_was_not_observed_is_none(changes: dict[str, Any], expected: dict[s
         pytest.param(Positive(Field("unseen_tokens")), None, "unseen_tokens", id="zero is not positive"),
         pytest.param(FirstOf(Field("t_connect"), Field("t_send")), 1_000_000, "t_connect, else t_send", id="first of"),
         pytest.param(
-            Where("stamps", "user", Field("status")), None, "status, where stamps = user", id="of another kind"
+            When(Is("stamps", "user"), Field("status")), None, "status, where stamps = user", id="of another kind"
         ),
+        pytest.param(When(Is("stamps", "kernel"), Field("status")), 200, "status, where stamps = kernel", id="of one"),
         pytest.param(Constant(2.0), 2.0, "2", id="a constant"),
         pytest.param(NOTHING, None, "0", id="nothing"),
         pytest.param(Longest("icl"), 0.1, "max(icl)", id="the longest gap"),
-        pytest.param(Missing("t_first"), 0.0, "t_first missing", id="observed"),
-        pytest.param(Missing("t_connect"), 1.0, "t_connect missing", id="missing"),
-        pytest.param(AtMost(Field("status"), 200), 1.0, "status ≤ 200", id="at the limit"),
-        pytest.param(AtMost(Field("status"), 199), 0.0, "status ≤ 199", id="above it"),
-        pytest.param(AtMost(Field("a"), 1), None, "a ≤ 1", id="unknown"),
-        pytest.param(ZeroAbove(Field("status"), 199), 0.0, "0 if status > 199", id="known to be above"),
-        pytest.param(ZeroAbove(Field("status"), 200), None, "0 if status > 200", id="not known to be above"),
-        pytest.param(OneUnless(Missing("t_first")), 1.0, "1 unless (t_first missing)", id="1 unless a flag is set"),
-        pytest.param(OneUnless(Missing("a")), None, "1 unless (a missing)", id="the flag is set"),
+        pytest.param(Known(Field("t_first")), 1.0, "t_first known", id="observed"),
+        pytest.param(Not(Known(Field("t_first"))), 0.0, "not (t_first known)", id="a flag reversed"),
+        pytest.param(Not(Known(Field("t_connect"))), 1.0, "not (t_connect known)", id="missing"),
+        pytest.param(Above(Field("status"), 199), 1.0, "status > 199", id="above the limit"),
+        pytest.param(Above(Field("status"), 200), 0.0, "status > 200", id="at it"),
+        pytest.param(Above(Field("a"), 1), 0.0, "a > 1", id="not known to be above"),
         pytest.param(
             ByOutcome(ok=Field("status"), cut_off=NOTHING, failed=Constant(1.0)),
             200,

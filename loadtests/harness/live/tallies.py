@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
 from records.counts import OF_ANSWERS, OF_REQUESTS
-from records.formula import Field, Formula, Given, Positive
+from records.formula import Field, Formula, Known, Positive, When
 from records.metrics import FIRST_TOKENS, QUANTITIES, SEEN_TOKENS
 from records.readers import readers
 from records.request import RequestRecord
@@ -20,8 +20,8 @@ Sum = tuple[str, float | None]
 tokens_of = readers((SEEN_TOKENS, FIRST_TOKENS))
 MEANS: Mapping[str, Formula] = {
     **{quantity.name: quantity.mean for quantity in QUANTITIES if quantity.mean is not None},
-    "tokens_in_chunks": Given(SEEN_TOKENS, Positive(Field("chunks"))),
-    "chunks": Given(Positive(Field("chunks")), SEEN_TOKENS),
+    "tokens_in_chunks": When(Known(Positive(Field("chunks"))), SEEN_TOKENS),
+    "chunks": When(Known(SEEN_TOKENS), Positive(Field("chunks"))),
 }
 flags_of_request = readers(OF_REQUESTS.values())
 flags_of_answer, means_of_answer = readers(OF_ANSWERS.values()), readers(MEANS.values())
