@@ -60,7 +60,7 @@ def format_share(share: float | None) -> str:
 
 def format_points(value: float, low: float | None, high: float | None) -> str:
     """The difference of two shares: 0.021 → "+2.1 points [+1.2, +3.0]"."""
-    texts = [_signed_points(one) for one in (value, low, high) if one is not None]
+    texts = [_signed_points(share) for share in (value, low, high) if share is not None]
     return f"{texts[0]} points [{texts[1]}, {texts[2]}]" if len(texts) == 3 else f"{texts[0]} points"
 
 

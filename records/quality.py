@@ -66,9 +66,9 @@ def against(engine: str, own: Quality | None, baseline: Quality | None) -> Quali
     return msgspec.structs.replace(alone, perplexity_over=over, difference=largest_difference(own, baseline))
 
 
-def largest_difference(one: Quality, other: Quality) -> float:
+def largest_difference(quality: Quality, other: Quality) -> float:
     """Over the tokens of the text and those of the likeliest that both have."""
-    pairs = list(zip(one.logprobs, other.logprobs, strict=True))
-    for ours, theirs in zip(one.top, other.top, strict=True):
+    pairs = list(zip(quality.logprobs, other.logprobs, strict=True))
+    for ours, theirs in zip(quality.top, other.top, strict=True):
         pairs += [(ours[token], theirs[token]) for token in ours.keys() & theirs.keys()]
     return max((abs(a - b) for a, b in pairs), default=0.0)

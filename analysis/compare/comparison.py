@@ -195,13 +195,13 @@ def _capacity_comparisons(
 
 def _quality(engines: Mapping[str, EngineRuns], base: str) -> tuple[QualityAgainst, ...]:
     """By the first run of each that asked: the text is the same, and so are greedy engines."""
-    found = {
+    quality = {
         label: next((run.quality for run in engine.runs if run.quality is not None), None)
         for label, engine in engines.items()
     }
-    if not any(found.values()):
+    if not any(quality.values()):
         return ()
-    return tuple(against(label, found[label], found[base]) for label in dict.fromkeys([base, *engines]))
+    return tuple(against(label, quality[label], quality[base]) for label in dict.fromkeys([base, *engines]))
 
 
 def _ran(engine: EngineRuns, stage: str) -> bool:

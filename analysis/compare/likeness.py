@@ -84,10 +84,10 @@ def _differences(first: RunSummary, other: RunSummary, label: str | None) -> Ite
     names = f"{first.label} and {other.label}"
     for what, severity, evidence, remedy in (*_settings(first, other), *_engines(first, other)):
         yield Finding(what.kind, severity, f"{names} {evidence}", remedy, None, other.label)
-    one, two = (run.at(label) if label is not None else None for run in (first, other))
-    if one is not None and two is not None:
-        for evidence, remedy in _work(first, other, one, two):
-            yield Finding(Unlikeness.WORKLOAD.kind, "warn", f"{names} {evidence}", remedy, one.key, other.label)
+    ours, theirs = (run.at(label) if label is not None else None for run in (first, other))
+    if ours is not None and theirs is not None:
+        for evidence, remedy in _work(first, other, ours, theirs):
+            yield Finding(Unlikeness.WORKLOAD.kind, "warn", f"{names} {evidence}", remedy, ours.key, other.label)
 
 
 def _settings(first: RunSummary, other: RunSummary) -> Iterator[Difference]:
@@ -136,11 +136,11 @@ def number_format(run: RunSummary) -> str | None:
     return str(named) if named else None
 
 
-def _work(first: RunSummary, other: RunSummary, one: StageView, two: StageView) -> Iterator[tuple[str, str]]:
+def _work(first: RunSummary, other: RunSummary, ours: StageView, theirs: StageView) -> Iterator[tuple[str, str]]:
     """The same options, and yet another amount of work: evidence and remedy."""
     apart = []
     for what, quantity in (("prompts", "prompt_tokens"), ("answers", "output_tokens")):
-        a, b = one.value(quantity), two.value(quantity)
+        a, b = ours.value(quantity), theirs.value(quantity)
         if a and b and abs(a - b) > LENGTH_TOLERANCE * max(a, b):
             apart.append(f"{what} of {significant(a)} and {significant(b)} tokens on average")
     if apart:
@@ -151,15 +151,15 @@ def _work(first: RunSummary, other: RunSummary, one: StageView, two: StageView) 
             if fixed
             else "fix the length of the answers (--ignore-eos yes) and use the same tokenizer and chat template",
         )
-    a, b = (stage.value("cached_tokens") or 0.0 for stage in (one, two))
-    prompt = max(one.value("prompt_tokens") or 0.0, two.value("prompt_tokens") or 0.0)
+    a, b = (stage.value("cached_tokens") or 0.0 for stage in (ours, theirs))
+    prompt = max(ours.value("prompt_tokens") or 0.0, theirs.value("prompt_tokens") or 0.0)
     if prompt and abs(a - b) > CACHED_TOLERANCE * prompt:
         shares = f"{format_share(a / prompt)} and {format_share(b / prompt)}"
         remedy = "give every run prompts of its own, or restart the servers between runs"
         yield f"took {shares} of their prompt tokens from a prefix cache", remedy
     of_requests = all(run.workload.get("stage_requests") for run in (first, other))  # their time is a result
-    if not of_requests and abs(one.seconds - two.seconds) > LENGTH_TOLERANCE * max(one.seconds, two.seconds):
-        lengths = f"{format_seconds(one.seconds)} and {format_seconds(two.seconds)}"
+    if not of_requests and abs(ours.seconds - theirs.seconds) > LENGTH_TOLERANCE * max(ours.seconds, theirs.seconds):
+        lengths = f"{format_seconds(ours.seconds)} and {format_seconds(theirs.seconds)}"
         yield f"were measured over {lengths}", "give both stages of the same length"
 
 

@@ -152,7 +152,12 @@ def same_answers(engine: Sequence[RunSummary], baseline: Sequence[RunSummary], s
 def _texts(runs: Sequence[RunSummary], label: str) -> list[RequestRecord]:
     """The answers of a stage that were kept with their texts."""
     places = [(run, stage.index) for run in runs if (stage := run.at(label)) is not None]
-    return [one for run, index in places for one in kept_answers(Path(run.folder), run.workload) if one.stage == index]
+    return [
+        answer
+        for run, index in places
+        for answer in kept_answers(Path(run.folder), run.workload)
+        if answer.stage == index
+    ]
 
 
 def _digests(runs: Sequence[RunSummary], label: str) -> pl.DataFrame | None:

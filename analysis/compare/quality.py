@@ -18,16 +18,16 @@ def table_of_quality(engines: Sequence[QualityAgainst]) -> TextTable:
     """The baseline first."""
     rows = tuple(
         (
-            one.engine,
-            one.dtype or MISSING,
-            MISSING if one.perplexity is None else f"{one.perplexity:.4f}",
-            MISSING if one.perplexity_over is None else f"{100 * one.perplexity_over:+.3f} %",
-            MISSING if one.difference is None else f"{one.difference:.1e}",
-            one.why or "",
+            each.engine,
+            each.dtype or MISSING,
+            MISSING if each.perplexity is None else f"{each.perplexity:.4f}",
+            MISSING if each.perplexity_over is None else f"{100 * each.perplexity_over:+.3f} %",
+            MISSING if each.difference is None else f"{each.difference:.1e}",
+            each.why or "",
         )
-        for one in engines
+        for each in engines
     )
-    base = next((one for one in engines if one.perplexity is not None), None)
+    base = next((each for each in engines if each.perplexity is not None), None)
     caption = (
         "Every token of the text is given (teacher forcing). The difference is the largest of a log-probability, at "
         f"most twice that of a logit; the project brief allows {MOST_DIFFERENCE:g} in float32."
@@ -36,7 +36,7 @@ def table_of_quality(engines: Sequence[QualityAgainst]) -> TextTable:
         caption += f" The baseline {base.engine} computed in {base.dtype}, not in float32."
     headers = ("engine", "format", "perplexity", "over the baseline", "largest difference", "because")
     table = TextTable(TITLE, headers, rows, (0, 1, 5), caption)
-    return table.without([] if any(one.why for one in engines) else ["because"])
+    return table.without([] if any(each.why for each in engines) else ["because"])
 
 
 def quality_rows(each: QualityAgainst) -> Iterator[dict[str, Any]]:

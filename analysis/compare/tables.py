@@ -131,15 +131,15 @@ def _load(comparison: Comparison, load: ServedLoad) -> tuple[str, ...]:
     answer = "undecided" if load.answer == "not enough evidence" else load.answer or MISSING
     if load.engine == comparison.baseline:
         return answer, tokens, "1", "", BASELINE
-    found = comparison.of(load.stage, load.engine, DECIDING)
-    if found is None:
+    compared = comparison.of(load.stage, load.engine, DECIDING)
+    if compared is None:
         return answer, tokens, MISSING, "", MISSING
-    return answer, tokens, ratio_text(found.ratio), format_p(found.p), verdict_text(comparison, found)
+    return answer, tokens, ratio_text(compared.ratio), format_p(compared.p), verdict_text(comparison, compared)
 
 
-def verdict_text(comparison: Comparison, found: MetricComparison | CapacityComparison) -> str:
-    unlike = {found.engine, found.over} & set(comparison.unlike)
-    return NOT_CLAIMED if unlike else found.verdict
+def verdict_text(comparison: Comparison, compared: MetricComparison | CapacityComparison) -> str:
+    unlike = {compared.engine, compared.over} & set(comparison.unlike)
+    return NOT_CLAIMED if unlike else compared.verdict
 
 
 def _metrics(comparison: Comparison) -> TextTable:
@@ -147,7 +147,7 @@ def _metrics(comparison: Comparison) -> TextTable:
         *("engine", "metric", "baseline", "this engine", "difference", "ratio", "by prompt", "p"),
         *("Welch", "Mann–Whitney", "Cohen's d", "Cliff's δ", "verdict"),
     )
-    found = [each for engine in comparison.others for each in comparison.at(comparison.stage, engine)]
+    comparisons = [each for engine in comparison.others for each in comparison.at(comparison.stage, engine)]
     rows = tuple(
         (
             each.engine,
@@ -161,9 +161,9 @@ def _metrics(comparison: Comparison) -> TextTable:
             *("" if effect is None else f"{effect:.2f}" for effect in (each.cohen_d, each.cliff_delta)),
             verdict_text(comparison, each),
         )
-        for each in found
+        for each in comparisons
     )
-    pairs = any(each.paired for each in found)
+    pairs = any(each.paired for each in comparisons)
     caption = (
         f"Differences are engine − {comparison.baseline}, with 95 % intervals over runs"
         f"{', paired by repeat' if pairs else ''}. Welch and Mann–Whitney: each by itself, on the values. Effect "
@@ -172,7 +172,7 @@ def _metrics(comparison: Comparison) -> TextTable:
     caption += f" Not measured in every run: {', '.join(comparison.missing)}." if comparison.missing else ""
     table = TextTable(f"Metric by metric at {comparison.stage}", headers, rows, (0, 1, 12), caption)
     unused = [*(() if len(comparison.others) > 1 else ("engine",))]
-    unused += [] if any(each.by_prompt for each in found) else ["by prompt"]
+    unused += [] if any(each.by_prompt for each in comparisons) else ["by prompt"]
     return table.without(unused)
 
 

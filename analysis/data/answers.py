@@ -48,27 +48,30 @@ def kept_answers(folder: Path, workload: Mapping[str, Any]) -> list[RequestRecor
     which the table leaves texts out."""
     if not (workload.get("keep_answers") or workload.get("logprobs")):
         return []
-    return [one for one in read_requests(folder) if one.outcome == "ok" and one.text is not None]
+    return [request for request in read_requests(folder) if request.outcome == "ok" and request.text is not None]
 
 
 def difference_of(answers: Iterable[RequestRecord], reference: Iterable[RequestRecord]) -> AnswerDifference | None:
     """Of each different answer from an answer to the same question in `reference`; `None` where there is none."""
-    known = {_question(one): one for one in sorted(reference, key=lambda one: one.answer_digest or "", reverse=True)}
-    different = {(_question(one), one.answer_digest): one for one in answers if _question(one) in known}
+    known = {
+        _question(answer): answer
+        for answer in sorted(reference, key=lambda answer: answer.answer_digest or "", reverse=True)
+    }
+    different = {(_question(answer), answer.answer_digest): answer for answer in answers if _question(answer) in known}
     if not different:
         return None
     characters: list[int] = []
     tokens: list[int] = []
     gaps: list[float] = []
-    for (question, _), one in different.items():
+    for (question, _), answer in different.items():
         other = known[question]
-        text, other_text = one.text or "", other.text or ""
+        text, other_text = answer.text or "", other.text or ""
         same = _alike(text, other_text)
-        whole = min(bisect_right(each.token_ends, same) for each in (one, other))  # tokens within what is the same
+        whole = min(bisect_right(each.token_ends, same) for each in (answer, other))  # tokens within what is the same
         if text != other_text:
             characters.append(same + 1)
-            tokens += [whole + 1] * bool(one.token_ends and other.token_ends)
-        pairs = zip(one.logprobs[:whole], other.logprobs[:whole], strict=True)
+            tokens += [whole + 1] * bool(answer.token_ends and other.token_ends)
+        pairs = zip(answer.logprobs[:whole], other.logprobs[:whole], strict=True)
         gaps += [abs(log - other_log) for log, other_log in pairs]
     in_tokens = len(tokens) == len(characters)
     places = tokens if in_tokens else characters
@@ -82,7 +85,7 @@ def _question(request: RequestRecord) -> tuple[object, ...]:
     return tuple(getattr(request, name) for name in ASKED)
 
 
-def _alike(one: str, other: str) -> int:
+def _alike(text: str, other: str) -> int:
     """How many characters they begin with that are the same."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+    pairs = enumerate(zip(text, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(text), len(other)))

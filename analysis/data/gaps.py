@@ -117,10 +117,10 @@ class GapCounter:
     def _locate(self, window: _Window, gaps: Gaps) -> None:
         if not window.inside:
             bins = {_bin_of(rank, window.counts) for rank in self._ranks(window)}
-            window.inside = {one: np.zeros(1 << self._shift, dtype=np.int64) for one in bins}
+            window.inside = {place: np.zeros(1 << self._shift, dtype=np.int64) for place in bins}
         in_bin = gaps >> self._shift
-        for one, counted in window.inside.items():
-            counted += np.bincount(gaps[in_bin == one] - (one << self._shift), minlength=1 << self._shift)
+        for place, counted in window.inside.items():
+            counted += np.bincount(gaps[in_bin == place] - (place << self._shift), minlength=1 << self._shift)
 
     def _likely(self, counts: Counts) -> list[tuple[int, int]]:
         """Where the percentiles of all gaps probably are, in whole bins, by those of some."""
@@ -168,9 +168,9 @@ class GapCounter:
     def _pooled(self, window: _Window) -> PooledGaps:
         percentiles = []
         for rank in self._ranks(window):
-            one = _bin_of(rank, window.counts)
-            below = int(window.counts[:one].sum())
-            percentiles.append(((one << self._shift) + _bin_of(rank - below, window.inside[one])) / SECOND)
+            place = _bin_of(rank, window.counts)
+            below = int(window.counts[:place].sum())
+            percentiles.append(((place << self._shift) + _bin_of(rank - below, window.inside[place])) / SECOND)
         moments = window.moments
         deviation = None if moments.deviation is None else moments.deviation / SECOND
         extremes = (moments.least / SECOND, moments.largest / SECOND)

@@ -72,8 +72,8 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
     try:
         requests = _in_order(table)
     except pl.exceptions.ComputeError:
-        said = f"{table} is damaged: delete it, if requests*.jsonl are there to make it from, else copy it again."
-        raise NotARun(said) from None
+        damaged = f"{table} is damaged: delete it, if requests*.jsonl are there to make it from, else copy it again."
+        raise NotARun(damaged) from None
     if requests.is_empty():
         if meta.hosts > 1:
             raise NotARun(f"{folder} lacks what its workers recorded: copy it here with `enginebench collect`.")
@@ -101,17 +101,17 @@ def _in_order(table: Path) -> pl.DataFrame:
     requests = pl.scan_parquet(table)
     scheduled = requests.select("t_sched").collect().to_series()
     order = None if scheduled.is_sorted() else scheduled.arg_sort()
-    found = pl.DataFrame(scheduled if order is None else scheduled.gather(order)).with_columns(
+    columns = pl.DataFrame(scheduled if order is None else scheduled.gather(order)).with_columns(
         pl.col("t_sched").set_sorted()
     )
     for name in [*(name for name in SCHEMA if name not in {*IN_FILE_ONLY, "t_sched"}), *STORED]:
         column = pl.col(name).cast(pl.Categorical) if SCHEMA.get(name) == pl.String else pl.col(name)
         values = requests.select(column).collect(engine="streaming").to_series()
         if values.null_count() == len(values):
-            found = found.with_columns(pl.lit(None, values.dtype).alias(values.name))
+            columns = columns.with_columns(pl.lit(None, values.dtype).alias(values.name))
         else:
-            found = found.with_columns(values if order is None else values.gather(order))
-    return found
+            columns = columns.with_columns(values if order is None else values.gather(order))
+    return columns
 
 
 def _killed(requests: pl.DataFrame, telemetry: TelemetrySeries, last: int) -> dict[str, int]:

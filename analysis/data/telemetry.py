@@ -104,8 +104,8 @@ class TelemetrySeries:
     def series(self, quantity: str, start: int = ALWAYS[0], end: int = ALWAYS[1]) -> Series:
         """When a quantity of `GAUGES` or `COUNTERS` was sampled in [start, end), and its values in the unit declared
         there. From the first process that sampled the server; empty where none did."""
-        found = (process.within(quantity, start, end) for process in self.processes.values())
-        return next((series for series in found if len(series[0])), NOTHING)
+        sampled = (process.within(quantity, start, end) for process in self.processes.values())
+        return next((series for series in sampled if len(series[0])), NOTHING)
 
     def level(self, quantity: str, start: int, end: int) -> Level | None:
         return _level(self.series(quantity, start, end))
@@ -170,13 +170,13 @@ class _Columns:
                 self._append(name, sample.t, value)
         if sample.cpu_holder is not None and sample.cpu_holder_cores is not None:
             self.cpu_holders.append((sample.t, sample.cpu_holder, sample.cpu_holder_cores))
-        found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+        values: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for name, published in sample.server.items():
             if name not in self._meanings:
                 self._meanings[name] = list(_meanings_of(name))
             for quantity, place, meaning in self._meanings[name]:
-                found[quantity][place].append(meaning.value(published))
-        for quantity, by_place in found.items():
+                values[quantity][place].append(meaning.value(published))
+        for quantity, by_place in values.items():
             self._append(quantity, sample.t, COMBINE[SOURCES[quantity].combine](by_place[min(by_place)]))
 
     def _append(self, quantity: str, t: int, value: float) -> None:
@@ -184,12 +184,12 @@ class _Columns:
         self._values[quantity].append(value)
 
     def series(self) -> dict[str, Series]:
-        found = {}
+        series = {}
         for quantity, instants in self._instants.items():
             times, values = np.array(instants, np.int64), np.array(self._values[quantity], np.float64)
             order = np.argsort(times, kind="stable")
-            found[quantity] = (times[order], values[order])
-        return found
+            series[quantity] = (times[order], values[order])
+        return series
 
 
 def _meanings_of(name: str) -> Iterator[tuple[str, int, Published]]:

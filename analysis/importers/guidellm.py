@@ -25,11 +25,11 @@ def is_guidellm(document: dict[str, Any]) -> bool:
 def read(document: dict[str, Any]) -> Results:
     """Raises `KeyError` or `TypeError` where a field is missing."""
     benchmarks = document["benchmarks"]
-    zero = min(start for one in benchmarks for start in _starts(one))
+    zero = min(start for benchmark in benchmarks for start in _starts(benchmark))
     stages, lacks = [], list(LACKS)
-    for index, one in enumerate(benchmarks):
-        stages.append(_stage(one, index, zero))
-        kept, total = len(one["requests"]["successful"]), _total(one)
+    for index, benchmark in enumerate(benchmarks):
+        stages.append(_stage(benchmark, index, zero))
+        kept, total = len(benchmark["requests"]["successful"]), _total(benchmark)
         if total is not None and kept < total:
             lacks.append(f"{total - kept} of {total} requests of benchmark {index + 1}, of which it keeps a sample")
     arguments = document.get("args") or document.get("config") or {}
@@ -72,8 +72,8 @@ def _stage(benchmark: dict[str, Any], index: int, zero: float) -> ImportedStage:
     requests = tuple(
         record
         for status, outcome in OUTCOMES.items()
-        for one in benchmark["requests"].get(status) or ()
-        if (record := _record(one, outcome, index, zero)) is not None
+        for request in benchmark["requests"].get(status) or ()
+        if (record := _record(request, outcome, index, zero)) is not None
     )
     start, end = (nanoseconds(benchmark[key], zero) or 0 for key in ("start_time", "end_time"))
     return ImportedStage(_load(benchmark["config"]["strategy"]), start, end, requests)
@@ -83,13 +83,13 @@ def _load(strategy: dict[str, Any]) -> Load | None:
     kind = strategy.get("type_")
     if kind == "synchronous":
         return load_of(1, None)
-    found = load_of(strategy.get("streams") or strategy.get("max_concurrency"), strategy.get("rate"))
-    return Rate(found.per_second, "constant") if isinstance(found, Rate) and kind == "constant" else found
+    load = load_of(strategy.get("streams") or strategy.get("max_concurrency"), strategy.get("rate"))
+    return Rate(load.per_second, "constant") if isinstance(load, Rate) and kind == "constant" else load
 
 
-def _record(one: dict[str, Any], outcome: Outcome, stage: int, zero: float) -> RequestRecord | None:
+def _record(request: dict[str, Any], outcome: Outcome, stage: int, zero: float) -> RequestRecord | None:
     """`None` for a request that was never sent."""
-    info, timings = one["info"], one["info"]["timings"]
+    info, timings = request["info"], request["info"]["timings"]
     sent = nanoseconds(_sent(timings), zero)
     if sent is None:
         return None
@@ -98,9 +98,9 @@ def _record(one: dict[str, Any], outcome: Outcome, stage: int, zero: float) -> R
     first_out = nanoseconds(timings.get("first_output_token_iteration"), zero)
     due = nanoseconds(timings.get("targeted_start"), zero)
     last = nanoseconds(timings.get("last_token_iteration"), zero)
-    output = one.get("output_tokens")
+    output = request.get("output_tokens")
     return RequestRecord(
-        request_id=str(one["request_id"]),
+        request_id=str(request["request_id"]),
         worker=str(info.get("scheduler_process_id", 0)),
         scenario="guidellm",
         stage=stage,
@@ -114,7 +114,7 @@ def _record(one: dict[str, Any], outcome: Outcome, stage: int, zero: float) -> R
         t_end=nanoseconds(ended, zero) or sent,
         chunks=int(timings.get("token_iterations") or 0),
         streamed=first is not None,
-        prompt_tokens=one.get("prompt_tokens"),
+        prompt_tokens=request.get("prompt_tokens"),
         output_tokens=output if outcome == "ok" else None,
         token_source="usage" if output is not None and outcome == "ok" else None,
         session=info.get("conversation_id"),

@@ -51,7 +51,7 @@ def _date(text: object) -> str | None:
 def _stage(document: dict[str, Any]) -> ImportedStage:
     zero = min(document["start_times"])
     requests = tuple(_record(document, index, zero) for index in range(len(document["start_times"])))
-    return ImportedStage(_load(document, len(requests)), 0, max(one.t_end for one in requests) + 1, requests)
+    return ImportedStage(_load(document, len(requests)), 0, max(record.t_end for record in requests) + 1, requests)
 
 
 def _load(document: dict[str, Any], at_once: int) -> Load | None:

@@ -132,8 +132,8 @@ def _mean(same: Sequence[LoadPoint]) -> LoadPoint:
 def throughput(laws: Floats, n: Floats) -> Floats:
     """Tokens per second: a row for each law (λ, σ, κ), a column for each number in flight."""
     rate, sigma, kappa = (laws[:, k, None] for k in range(3))
-    found: Floats = rate * n / (1 + sigma * (n - 1) + kappa * n * (n - 1))
-    return found
+    expected: Floats = rate * n / (1 + sigma * (n - 1) + kappa * n * (n - 1))
+    return expected
 
 
 def fitted(n: Floats, values: Floats) -> Floats:
@@ -150,11 +150,11 @@ def fitted(n: Floats, values: Floats) -> Floats:
     for chosen in (list(some) for count in (1, 2, 3) for some in combinations(range(3), count)):
         part = rows[:, :, chosen]
         turned = part.transpose(0, 2, 1)
-        found = np.linalg.solve(turned @ part, turned.sum(axis=2, keepdims=True))
-        error = ((part @ found)[:, :, 0] - 1) ** 2
-        better = (found[:, :, 0] >= 0).all(axis=1) & (error.sum(axis=1) < least)
+        solution = np.linalg.solve(turned @ part, turned.sum(axis=2, keepdims=True))
+        error = ((part @ solution)[:, :, 0] - 1) ** 2
+        better = (solution[:, :, 0] >= 0).all(axis=1) & (error.sum(axis=1) < least)
         whole = np.zeros_like(best)
-        whole[:, chosen] = found[:, :, 0]
+        whole[:, chosen] = solution[:, :, 0]
         best[better], least[better] = whole[better], error.sum(axis=1)[better]
     own, shared, pairs = (best / scale[:, 0]).T
     alone = np.maximum(own + shared, 1e-12)

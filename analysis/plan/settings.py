@@ -42,8 +42,8 @@ def write_peak(peak: Load | None) -> str:
 
 def named(pairs: Named, label: str) -> str | None:
     """What was given for `label`, with or without the settings that follow in brackets, else for all engines."""
-    found = dict(pairs)
-    return found.get(label, found.get(label.partition(" (")[0], found.get("")))
+    values = dict(pairs)
+    return values.get(label, values.get(label.partition(" (")[0], values.get("")))
 
 
 def parse_named(text: str) -> Named:

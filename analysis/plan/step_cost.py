@@ -105,12 +105,12 @@ class Fit:
     @property
     def drift(self) -> float:
         """Standard deviation of the ratio of measured and fitted time over periods of ten seconds."""
-        ratios = [one.ratio for one in self.ratios]
+        ratios = [period.ratio for period in self.ratios]
         return float(np.std(ratios, ddof=1)) if len(ratios) > 1 else 0.0
 
     @property
     def worst(self) -> TenSeconds | None:
-        return max(self.ratios, key=lambda one: abs(np.log(one.ratio)), default=None)
+        return max(self.ratios, key=lambda period: abs(np.log(period.ratio)), default=None)
 
     @property
     def drifted(self) -> bool:
@@ -141,7 +141,7 @@ def fit_cost(stages: Sequence[tuple[str, Steps]], slots: int | None) -> Fit:
     noise = np.minimum((seconds - fitted) / np.maximum(fitted, 1e-9), MOST_NOISE)
     spread = float(np.sqrt(np.mean(noise**2)))
     ends = [steps.end[kept] for _, steps, kept in parts]
-    ratios = tuple(one for name, steps, kept in parts for one in _ratios(name, steps, kept, cost, slots, knee))
+    ratios = tuple(period for name, steps, kept in parts for period in _ratios(name, steps, kept, cost, slots, knee))
     fit = Fit(
         _step_cost(cost, spread, knee),
         _step_cost(undisturbed, spread, knee),
@@ -247,9 +247,9 @@ def _least_squares(
     root = np.ones(len(values)) if weights is None else np.sqrt(weights)
     # nnls on the triangular factor costs the same whatever the number of steps.
     q, r = np.linalg.qr(used / scale * root[:, None])
-    found, _ = nnls(r, q.T @ (values * root))
+    coefficients, _ = nnls(r, q.T @ (values * root))
     whole = np.zeros(rows.shape[1])
-    whole[chosen] = found / scale
+    whole[chosen] = coefficients / scale
     return whole, float(((rows @ whole - values) ** 2).sum())
 
 
@@ -283,15 +283,15 @@ def _off(ratio: float) -> float:
 def _warnings(fit: Fit, features: Floats) -> list[str]:
     typical = np.median(features[:, RUNNING : PROMPTS + 1], axis=0).tolist()
     mean, usual = (cost.seconds(*typical) for cost in (fit.cost, fit.undisturbed))
-    said = []
+    warnings = []
     if usual > 0 and _off(mean / usual) > DIFFERENT:
-        said.append(
+        warnings.append(
             f"the mean step takes {mean / usual:.2f} times the usual one: some steps are much longer, so p99 latencies "
             "may be underestimated"
         )
     if fit.worst is not None and _off(fit.worst.ratio) > DRIFTING:
-        said.append(
+        warnings.append(
             f"steps took {fit.worst.ratio:.2f} times the fitted cost for 10 s at {fit.worst.stage} "
             f"({fit.worst.start:.0f} s into the run): the machine drifted, or the cost is not linear"
         )
-    return said
+    return warnings

@@ -79,7 +79,7 @@ def _grouped(chunks: WindowChunks) -> Steps | None:
         several = (np.diff(starts, append=len(cluster)) > 1) & np.logical_and.reduceat(known, starts)
         alike = np.minimum.reduceat(length, starts) == np.maximum.reduceat(length, starts)
         tried.append((int((several & alike).sum()), int((several & ~alike).sum()), cluster))
-    alike_groups, others, cluster = max(tried, key=lambda one: one[0] - one[1])
+    alike_groups, others, cluster = max(tried, key=lambda of: of[0] - of[1])
     if alike_groups < LEAST_GROUPS or alike_groups < ALIKE * (alike_groups + others):
         return None
     return _steps(chunks, cluster, grouped=True)

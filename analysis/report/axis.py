@@ -40,9 +40,9 @@ def axis_of(summaries: Sequence[RunSummary]) -> Axis:
         places = tuple(Place(stage.label, stage.load, f"{stage.load:g}") for stage in stages)
         return Axis(stages[0].load_unit, True, places)
     numbered = [re.fullmatch(r"(\d+(?:\.\d+)?) ([^#]+)", label) for label in labels]
-    found = [match for match in numbered if match is not None]
-    numbers, units = [float(match[1]) for match in found], {match[2] for match in found}
-    if len(found) == len(labels) and len(units) == 1 and numbers == sorted(set(numbers)):
+    matches = [match for match in numbered if match is not None]
+    numbers, units = [float(match[1]) for match in matches], {match[2] for match in matches}
+    if len(matches) == len(labels) and len(units) == 1 and numbers == sorted(set(numbers)):
         places = tuple(Place(label, number, f"{number:g}") for label, number in zip(labels, numbers, strict=True))
         return Axis(units.pop(), True, places)
     return Axis("stage", False, tuple(Place(label, index, label) for index, label in enumerate(labels)))

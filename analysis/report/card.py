@@ -90,9 +90,9 @@ def _chart(report: Report, top: float) -> list[str]:
         parts.append(_text(name, left + 16, top + 52, 15, "ink"))
         left += width
     svg = str(figure.chart.svg)
-    found = re.search(r'viewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"', svg)
+    box = re.search(r'viewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"', svg)
     room = HEIGHT - BOTTOM - (top + 66)
-    scale = 1.0 if found is None else min(CHART / float(found[1]), room / float(found[2]))
+    scale = 1.0 if box is None else min(CHART / float(box[1]), room / float(box[2]))
     inner = re.sub(r"^<svg[^>]*>|</svg>\s*$", "", svg.strip())
     return [*parts, f'<g transform="translate({MARGIN} {top + 66:g}) scale({scale:.4f})">{inner}</g>']
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PAGE = "report.html"
 LARGE = 64_000_000  # bytes of a run whose memory and that of the charts' engine had better not add up
 OF_A_PLAN = ("slo", "peak", "headroom", "spares", "price", "gpu", "gpus", "prices")
-NOT_ASKED = {one.name for one in settings_of(PlanSettings)} - {*OF_A_PLAN}
+NOT_ASKED = {declared.name for declared in settings_of(PlanSettings)} - {*OF_A_PLAN}
 """What only `enginebench plan` asks for."""
 
 RUNS = typer.Argument(

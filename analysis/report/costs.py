@@ -67,7 +67,7 @@ def costs_of(engines: Sequence[EngineRuns], comparison: Comparison, settings: Pl
     base = next(engine for engine in engines if engine.label == comparison.baseline)
     costs = [_cost(engine, base, stages, hourly, comparison) for engine in engines]
     return Costs(
-        comparison.baseline, tuple(costs), tuple(dict.fromkeys(str(one) for one in sources if one is not None))
+        comparison.baseline, tuple(costs), tuple(dict.fromkeys(str(source) for source in sources if source is not None))
     )
 
 

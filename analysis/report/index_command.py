@@ -27,13 +27,13 @@ def list_runs(as_json: AsJson = False, **given: Any) -> None:
     from analysis.report.index import runs_in
 
     settings: RunsSettings = read_settings(RunsSettings, given)
-    found = runs_in(settings.runs)
-    if not found:
+    runs = runs_in(settings.runs)
+    if not runs:
         raise UserMistake(f"there is no run in {settings.runs}/ yet: `enginebench run concurrent` makes one.")
     if as_json:
-        typer.echo(json.dumps({"runs": [_document(run) for run in found]}, allow_nan=False))
+        typer.echo(json.dumps({"runs": [_document(run) for run in runs]}, allow_nan=False))
     else:
-        _print(found)
+        _print(runs)
 
 
 def _document(run: IndexedRun) -> dict[str, object]:

@@ -41,8 +41,8 @@ def shown_profile(profile: Profile, run: Path = Path(), beside: Path | None = No
     names = [*([profile.picture] if profile.picture else []), *profile.files]
     place = folder if beside is None else Path(os.path.relpath(folder, beside))
     total = format_value(profile.total, profile.unit)
-    said = f"{profile.profiler}, {profile.seconds:g} s at {profile.load}: {total} in all"
-    sentence = " ".join([f"{said}.", *(fact[:1].upper() + fact[1:] for fact in profile.facts)])
+    scope = f"{profile.profiler}, {profile.seconds:g} s at {profile.load}: {total} in all"
+    sentence = " ".join([f"{scope}.", *(fact[:1].upper() + fact[1:] for fact in profile.facts)])
     svg = _read(folder / profile.picture) if profile.picture else None
     url = None if svg is None else f"data:image/svg+xml;base64,{b64encode(svg).decode()}"
     return ShownProfile(title, sentence, _table(profile), tuple((name, str(place / name)) for name in names), url)

@@ -115,28 +115,28 @@ def compare_runs(
     )
 
 
-def _difference(one: Floats, other: Floats, paired: bool, least_error: float) -> tuple[Estimate, float | None]:
-    if min(len(one), len(other)) == 0:
+def _difference(ours: Floats, theirs: Floats, paired: bool, least_error: float) -> tuple[Estimate, float | None]:
+    if min(len(ours), len(theirs)) == 0:
         return Estimate(None, why="no runs"), None
-    failed = failed_runs(one, other, when_ours=math.inf, when_theirs=-math.inf)
-    return (failed, None) if failed is not None else t_test(one, other, paired, least_error=least_error)
+    failed = failed_runs(ours, theirs, when_ours=math.inf, when_theirs=-math.inf)
+    return (failed, None) if failed is not None else t_test(ours, theirs, paired, least_error=least_error)
 
 
-def _mann_whitney(one: Floats, other: Floats) -> float:
+def _mann_whitney(ours: Floats, theirs: Floats) -> float:
     """Two-sided p (Mann & Whitney 1947): exact for few runs without ties. +∞ is the largest rank."""
     from scipy import stats
 
-    return float(stats.mannwhitneyu(one, other).pvalue)
+    return float(stats.mannwhitneyu(ours, theirs).pvalue)
 
 
-def _cohen_d(one: Floats, other: Floats) -> float | None:
+def _cohen_d(ours: Floats, theirs: Floats) -> float | None:
     """Difference of the means over the pooled standard deviation (Cohen 1988)."""
-    freedom = len(one) + len(other) - 2
-    pooled = math.sqrt(((len(one) - 1) * one.var(ddof=1) + (len(other) - 1) * other.var(ddof=1)) / freedom)
-    spread_is_known = pooled > max(rounding_of(one), rounding_of(other))
-    return float((one.mean() - other.mean()) / pooled) if spread_is_known else None
+    freedom = len(ours) + len(theirs) - 2
+    pooled = math.sqrt(((len(ours) - 1) * ours.var(ddof=1) + (len(theirs) - 1) * theirs.var(ddof=1)) / freedom)
+    spread_is_known = pooled > max(rounding_of(ours), rounding_of(theirs))
+    return float((ours.mean() - theirs.mean()) / pooled) if spread_is_known else None
 
 
-def _cliff_delta(one: Floats, other: Floats) -> float:
-    """P(one > other) − P(one < other), from −1 to 1 (Cliff 1993)."""
-    return float((one[:, None] > other).mean() - (one[:, None] < other).mean())
+def _cliff_delta(ours: Floats, theirs: Floats) -> float:
+    """P(ours > theirs) − P(ours < theirs), from −1 to 1 (Cliff 1993)."""
+    return float((ours[:, None] > theirs).mean() - (ours[:, None] < theirs).mean())

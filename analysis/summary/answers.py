@@ -41,7 +41,7 @@ def answers_under_load(run: RunData, stages: Sequence[StageView]) -> Iterator[Ev
     answered = pl.scan_parquet(run.table).filter(known).select(*ASKED, "stage", "answer_digest").unique().collect()
     reference = answered.filter(stage=alone.index).group_by(ASKED).agg(alone=pl.col("answer_digest").sort())
     kept = kept_answers(run.folder, run.meta.workload)
-    texts = {view.index: [one for one in kept if one.stage == view.index] for view in stages}
+    texts = {view.index: [answer for answer in kept if answer.stage == view.index] for view in stages}
     for view in stages:
         if view.is_open or view.load <= 1:
             continue

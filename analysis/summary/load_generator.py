@@ -29,9 +29,11 @@ def unsent(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
     details = run.requests.filter(pl.col("outcome") == "unsent")["detail"]
     if len(details):
         why = details.drop_nulls().mode().sort()
-        said = f" ({why[0]})" if len(why) else ""
+        reason = f" ({why[0]})" if len(why) else ""
         requests = counted(len(details), "request")
-        yield Evidence("invalid", f"{requests} could not be sent, for want of the load generator's own resources{said}")
+        yield Evidence(
+            "invalid", f"{requests} could not be sent, for want of the load generator's own resources{reason}"
+        )
 
 
 def telemetry_stopped(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:

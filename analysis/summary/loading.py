@@ -34,20 +34,20 @@ def summaries_of(
     """
     names = [name for name in names if len(names) == 1 or not Path(name).is_file()] or names
     groups = {name: _folders(name, runs) for name in names or ("",)}
-    found: dict[Path, RunSummary] = {}
+    summaries: dict[Path, RunSummary] = {}
     for folder in (folder for folders in groups.values() for folder in folders):
-        if folder.resolve() not in found:
+        if folder.resolve() not in summaries:
             reading(folder)
-            found[folder.resolve()] = _summary(_shown(folder.resolve()), objectives, tokenizer, need_requests)
+            summaries[folder.resolve()] = _summary(_shown(folder.resolve()), objectives, tokenizer, need_requests)
     if not tell_apart:
-        return list(found.values())
-    labels = {name: {found[folder.resolve()].label for folder in folders} for name, folders in groups.items()}
+        return list(summaries.values())
+    labels = {name: {summaries[folder.resolve()].label for folder in folders} for name, folders in groups.items()}
     for name, folders in groups.items():
         elsewhere = {label for other, of_it in labels.items() if other != name for label in of_it}
         for folder in (folder.resolve() for folder in folders if not _is_run(Path(name))):
-            if found[folder].label in elsewhere and folder.parent == Path(name).resolve():
-                found[folder] = replace(found[folder], label=f"{found[folder].label} ({Path(name).name})")
-    return list(found.values())
+            if summaries[folder].label in elsewhere and folder.parent == Path(name).resolve():
+                summaries[folder] = replace(summaries[folder], label=f"{summaries[folder].label} ({Path(name).name})")
+    return list(summaries.values())
 
 
 def _folders(name: str, runs: Path) -> tuple[Path, ...]:
@@ -55,7 +55,7 @@ def _folders(name: str, runs: Path) -> tuple[Path, ...]:
         return (find_run(None, runs),)
     path = Path(name)
     if path.is_dir() and not _is_run(path):
-        several = tuple(sorted(one for one in path.iterdir() if _is_run(one)))
+        several = tuple(sorted(folder for folder in path.iterdir() if _is_run(folder)))
         if several:
             return several
     return (path,) if _is_run(path) else (find_run(name, runs),)

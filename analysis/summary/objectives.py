@@ -92,15 +92,15 @@ def goodput(scheduled: pl.DataFrame, objectives: RunObjectives, window: tuple[in
 
 def _together(scheduled: pl.DataFrame, objectives: RunObjectives) -> pl.DataFrame:
     """Each request judged by the objectives of all and by those of its class."""
-    judged = [(expression(one.within), _latency(one)) for one in objectives.of_all]
+    judged = [(expression(objective.within), _latency(objective)) for objective in objectives.of_all]
     for name, own in objectives.of_class.items():
         of_class = pl.col("request_class").eq_missing(name)
         judged += [
             (
-                pl.when(of_class).then(expression(one.within)).otherwise(expression(within(None, 0.0))),
-                pl.when(of_class).then(_latency(one)).otherwise(0.0),
+                pl.when(of_class).then(expression(objective.within)).otherwise(expression(within(None, 0.0))),
+                pl.when(of_class).then(_latency(objective)).otherwise(0.0),
             )
-            for one in own
+            for objective in own
         ]
     good = pl.min_horizontal(met for met, _ in judged)
     unknown = pl.any_horizontal(met.is_null() for met, _ in judged)

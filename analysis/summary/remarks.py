@@ -46,8 +46,8 @@ class Remark:
         """`transformers, 10 and 20 users (4 runs)`; empty for what concerns all engines."""
         if self.others:
             engines: dict[str, list[str]] = {}
-            for one in (self, *self.others):
-                engines.setdefault(one._at, []).append(one.label or "")
+            for remark in (self, *self.others):
+                engines.setdefault(remark._at, []).append(remark.label or "")
             return "; ".join(_of(in_words(names), at) for at, names in engines.items())
         return _of(self.label or "", self._at)
 
@@ -84,32 +84,34 @@ def remarks(findings: Iterable[Finding], labels: Iterable[str] = ()) -> tuple[Re
     groups: dict[tuple[str, str, str | None], list[Finding]] = {}
     for finding in in_order(findings):
         groups.setdefault((finding.severity, finding.kind, finding.label), []).append(finding)
-    said = []
+    merged = []
     for group in groups.values():
         by_stage = sorted(group, key=lambda finding: finding.stage.index if finding.stage else -1)
         stages = tuple(dict.fromkeys(finding.stage.label for finding in by_stage if finding.stage is not None))
         worst = by_stage[-1]
         runs = max(Counter(finding.stage for finding in group).values())
         total = runs if worst.kind == "run_to_run" else max(runs, of_runs[worst.label or ""])  # that one is of all runs
-        said.append(Remark(worst.kind, worst.severity, worst.label, stages, runs, total, worst.evidence, worst.remedy))
-    return _together(said)
+        merged.append(
+            Remark(worst.kind, worst.severity, worst.label, stages, runs, total, worst.evidence, worst.remedy)
+        )
+    return _together(merged)
 
 
-def _together(said: list[Remark]) -> tuple[Remark, ...]:
+def _together(by_engine: list[Remark]) -> tuple[Remark, ...]:
     """One remark for the engines that have the same kind of finding, where they are many."""
     alike: dict[tuple[str, str], list[Remark]] = {}
-    for one in said:
-        if one.label is not None:
-            alike.setdefault((one.severity, one.kind), []).append(one)
+    for remark in by_engine:
+        if remark.label is not None:
+            alike.setdefault((remark.severity, remark.kind), []).append(remark)
     merged: list[Remark] = []
-    for one in said:
-        group = alike.get((one.severity, one.kind), [])
-        if one.label is None or len(group) < MANY:
-            merged.append(one)
-        elif one is group[0]:
-            merged.append(replace(one, others=tuple(group[1:])))
-    severities = list(dict.fromkeys(one.severity for one in merged))
-    return tuple(sorted(merged, key=lambda one: (severities.index(one.severity), one.kind in OF_THE_TEST)))
+    for remark in by_engine:
+        group = alike.get((remark.severity, remark.kind), [])
+        if remark.label is None or len(group) < MANY:
+            merged.append(remark)
+        elif remark is group[0]:
+            merged.append(replace(remark, others=tuple(group[1:])))
+    severities = list(dict.fromkeys(remark.severity for remark in merged))
+    return tuple(sorted(merged, key=lambda remark: (severities.index(remark.severity), remark.kind in OF_THE_TEST)))
 
 
 def caveats_line(caveats: Sequence[Remark], where: str) -> str:

@@ -166,7 +166,7 @@ def _with_infinities(value: Any) -> Any:
         infinite = {"value": math.inf} if "value" in value and value.get("why") == FAILED else {}
         if value.get("low") is not None and value.get("high", 0.0) is None:
             infinite["high"] = math.inf
-        return {key: _with_infinities(one) for key, one in value.items()} | infinite
+        return {key: _with_infinities(part) for key, part in value.items()} | infinite
     return [_with_infinities(part) for part in value] if isinstance(value, list) else value
 
 
