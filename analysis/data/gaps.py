@@ -1,8 +1,9 @@
 """Gaps between successive chunks, pooled over a window: exact percentiles without keeping all gaps in memory.
 
 Ten million answers of a hundred tokens have a billion gaps. They are counted twice: first how many fall into each of
-some hundred thousand equal bins, then, nanosecond by nanosecond, inside the few bins that hold a percentile. The gaps
-near the percentiles of a window's first slice are kept for that. Where these are not all, the chunks are read again.
+some hundred thousand equal bins, then, nanosecond by nanosecond, inside the few bins that hold a percentile. For that
+the first gaps of a window are kept, and of the others those near the percentiles of the first. Where a percentile has
+moved away from there, the chunks are read again.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from analysis.data.chunks import Chunks, Gaps
 from records.rules import nearest_rank
 from records.stage import SECOND
 
-NEAR = 0.05  # standard deviations of a single gap's rank, about each percentile of the first slice, that are kept
-KEPT = 64 * 1024 * 1024  # bytes of kept gaps
+FIRST = 250_000  # gaps of a window that are kept, whatever they are
+NEAR = 0.05  # standard deviations of a gap's rank to either side of their percentiles: what is kept of the others
+KEPT = 64 * 1024 * 1024  # bytes of kept gaps; beyond, none
 Counts = npt.NDArray[np.int64]
 
 
@@ -67,7 +69,7 @@ class Moments:
 @dataclass(slots=True)
 class _Window:
     """What has been counted of one window: `counts` by bins, then `inside` the bins that hold a percentile. `kept` are
-    its gaps that lie in one of the `ranges`."""
+    its gaps in the `ranges`; all of them, where there are no ranges yet."""
 
     start: int
     end: int
@@ -89,7 +91,7 @@ class GapCounter:
         self._windows = [_Window(start, end, Moments(), np.zeros(1, dtype=np.int64), {}) for start, end in windows]
         self._shift = (int(longest).bit_length() + 1) // 2  # as many bins as nanoseconds in one
         self._quantiles = quantiles
-        self._room = KEPT
+        self._full = False
 
     def count(self, part: Chunks) -> None:
         for window, gaps in self._by_window(part):
@@ -98,13 +100,13 @@ class GapCounter:
             longer, shorter = sorted((window.counts, counts), key=len, reverse=True)
             longer[: len(shorter)] += shorter
             window.counts = longer
-            window.ranges = window.ranges or self._likely(counts)
-            self._keep(window, gaps)
+            if not self._full:
+                self._keep(window, gaps)
 
     def settled(self) -> bool:
-        """Whether the gaps that were kept are all that hold a percentile."""
+        """Whether the gaps that were kept are all of those in the bins that hold a percentile."""
         windows = [window for window in self._windows if window.moments.n]
-        if self._room < 0 or not all(map(self._covered, windows)):
+        if self._full or not all(map(self._covered, windows)):
             return False
         for window in windows:
             self._locate(window, np.concatenate(window.kept))
@@ -130,20 +132,18 @@ class GapCounter:
         return [(int(low) << self._shift, (int(high) + 1) << self._shift) for low, high in ends]
 
     def _keep(self, window: _Window, gaps: Gaps) -> None:
-        if self._room < 0:
-            return
-        near = np.zeros(len(gaps), dtype=np.bool_)
-        for low, high in window.ranges:
-            near |= (gaps >= low) & (gaps < high)
-        window.kept.append(gaps[near])
-        self._room -= window.kept[-1].nbytes
-        if self._room < 0:  # too many are alike
+        window.kept.append(_within(gaps, window.ranges) if window.ranges else gaps)
+        if not window.ranges and window.moments.n >= FIRST:
+            window.ranges = self._likely(window.counts)
+            window.kept = [_within(np.concatenate(window.kept), window.ranges)]
+        if sum(kept.nbytes for each in self._windows for kept in each.kept) > KEPT:  # too many are alike
+            self._full = True
             for each in self._windows:
                 each.kept.clear()
 
     def _covered(self, window: _Window) -> bool:
         starts = [_bin_of(rank, window.counts) << self._shift for rank in self._ranks(window)]
-        return all(any(low <= start < high for low, high in window.ranges) for start in starts)
+        return not window.ranges or all(any(low <= start < high for low, high in window.ranges) for start in starts)
 
     @property
     def pooled(self) -> list[PooledGaps | None]:
@@ -175,6 +175,13 @@ class GapCounter:
         deviation = None if moments.deviation is None else moments.deviation / SECOND
         extremes = (moments.least / SECOND, moments.largest / SECOND)
         return PooledGaps(moments.n, moments.mean / SECOND, deviation, *extremes, tuple(percentiles))
+
+
+def _within(gaps: Gaps, ranges: Sequence[tuple[int, int]]) -> Gaps:
+    inside = np.zeros(len(gaps), dtype=np.bool_)
+    for low, high in ranges:
+        inside |= (gaps >= low) & (gaps < high)
+    return gaps[inside]
 
 
 def _bin_of(rank: int, counts: Counts) -> int:

@@ -89,6 +89,7 @@ def plan(
             names or (),
             where.runs,
             settings.slo,
+            where.tokenizer,
             reading=lambda run: status.update(f"Reading {run.name} …"),
             need_requests=True,
         )

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from analysis.plan.template import EXAMPLE_DATA
 from enginebench import app
+from tests.support.analysis.synthetic import Engine, simulate
 from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
 
 SERVER = BatchingServer(jitter=0.02)
@@ -71,6 +72,18 @@ def test_the_document_says_the_same(opened: Path) -> None:
     assert told["replicas"]["chosen"]["met"] >= 0.95
     assert told["replicas"]["fewer"]["met"] < 0.95
     assert {one["stage"] for one in told["held_out"]} == {"3 req/s", "6 req/s", "9 req/s"}
+
+
+def test_answers_without_usage_are_counted_with_the_tokenizer_that_is_named(tmp_path: Path) -> None:
+    run = simulate(tmp_path / "run", Engine(), (2,), 5.0)
+    for path in run.glob("requests*.jsonl"):
+        uncounted = {"output_tokens": None, "token_source": None, "text": "a b c"}
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        changed = [line if line["event"] == "sent" else line | uncounted for line in lines]
+        path.write_text("".join(json.dumps(line) + "\n" for line in changed))
+    code, output = plan(run, "--peak", "4users", "--slo", "ttft_p99=1", "--tokenizer", tmp_path / "nowhere")
+    assert code == 2
+    assert "there is no tokenizer.json at" in output
 
 
 def test_headroom_and_spares_are_added(opened: Path) -> None:
