@@ -66,13 +66,6 @@ class Candidate:
         stage = None if self.capacity is None else self.capacity.stage
         return None if stage is None else self.engine.value(stage, "tpot", "p50")
 
-    @property
-    def cost(self) -> float | None:
-        """Dollars a month, or without a price replicas."""
-        if self.planned is None or self.planned.month is None:
-            return None if self.planned is None else self.planned.count
-        return self.planned.month
-
 
 @dataclass(frozen=True, slots=True)
 class FirstScreen:
@@ -180,10 +173,11 @@ def _trade_off(candidates: Sequence[Candidate]) -> str:
 
 
 def _lead(best: Candidate, other: Candidate) -> str:
-    if best.planned is not None and other.planned is not None and best.cost is not None and other.cost is not None:
-        more = other.cost - best.cost
-        if best.planned.month is None:
-            return f"{best.name} needs {_fewer(round(more))} {other.name}"
+    ours, theirs = best.planned, other.planned
+    if ours is not None and theirs is not None and ours.count is not None and theirs.count is not None:
+        if ours.month is None or theirs.month is None:
+            return f"{best.name} needs {_fewer(theirs.count - ours.count)} {other.name}"
+        more = theirs.month - ours.month
         cost = f"costs {dollars(more)} a month less than" if more > 0 else "costs as much as"
         return f"{best.name} {cost} {other.name}"
     held = [None if each.capacity is None else each.capacity.met for each in (best, other)]

@@ -191,10 +191,29 @@ def test_a_plan_that_is_not_reliable_heads_neither_report_nor_card(reliable: boo
     sentence = "80 users: slow needs the fewest, 10 replicas."
     replicas = [PlannedReplicas("slow", "80 users", 10, 9, 12, None, "80 users: 10 replicas.", reliable)]
     report = report_of(repeats, compare(repeats), decide(repeats, compare(repeats), None, replicas, sentence))
-    screen, title = screen_of(report), " ".join(re.findall(r'weight="650">([^<]*)<', card(report)))
+    screen, title = report.screen, " ".join(re.findall(r'weight="650">([^<]*)<', card(report)))
     assert (screen.answer == sentence) is title.startswith(sentence) is reliable
     assert reliable or title.startswith(report.headline[:40])
     assert dict(screen.sentences).get("the peak") == (None if reliable else sentence)
+
+
+@pytest.mark.parametrize(
+    ("months", "lead"),
+    [
+        pytest.param((1460.0, 2920.0), "quick costs $1,460 a month less than slow", id="both have a price"),
+        pytest.param((1460.0, None), "quick needs 1 replica fewer than slow", id="the best one alone has"),
+        pytest.param((None, 2920.0), "quick needs 1 replica fewer than slow", id="the other one alone has"),
+    ],
+)
+def test_dollars_are_compared_with_dollars(
+    repeats: list[RunSummary], months: tuple[float | None, ...], lead: str
+) -> None:
+    replicas = [
+        PlannedReplicas(engine, "80 users", count, count, count, month, "")
+        for engine, count, month in zip(("quick", "slow"), (1, 2), months, strict=True)
+    ]
+    screen = report_of(repeats, compare(repeats), decide(repeats, compare(repeats), None, replicas)).screen
+    assert dict(screen.sentences)["trade-off"].startswith(lead)
 
 
 def test_what_was_not_asked_for_is_one_line(repeats: list[RunSummary]) -> None:
