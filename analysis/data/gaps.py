@@ -9,32 +9,23 @@ moved away from there, the chunks are read again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from analysis.data.chunks import Chunks, Gaps
+from records.metrics import PERCENTILES
 from records.rules import nearest_rank
 from records.stage import SECOND
+from records.view import EMPTY, Distribution, Estimate
 
 FIRST = 250_000  # gaps of a window that are kept, whatever they are
 NEAR = 0.05  # standard deviations of a gap's rank to either side of their percentiles: what is kept of the others
 KEPT = 64 * 1024 * 1024  # bytes of kept gaps; beyond, none
+CORRELATED = "gaps of one answer are correlated"  # too much alike for an interval that treats them as independent
 Counts = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class PooledGaps:
-    """Seconds. `percentiles` belong to the quantiles that were asked for; `deviation` is `None` of a single gap."""
-
-    n: int
-    mean: float
-    deviation: float | None
-    least: float
-    largest: float
-    percentiles: tuple[float, ...]
 
 
 class Moments:
@@ -84,10 +75,12 @@ class GapCounter:
     """The gaps of the answers scheduled in each [start, end) that ended well; every gap counts once.
 
     `count` all chunks; where they are not `settled` then, `locate` all of them again. `pooled` has the result.
-    `longest` is a duration in nanoseconds that gaps hardly exceed; `quantiles` are taken by nearest rank.
+    `longest` is a duration in nanoseconds that gaps hardly exceed.
     """
 
-    def __init__(self, windows: Sequence[tuple[int, int]], longest: int, quantiles: Sequence[float]) -> None:
+    def __init__(
+        self, windows: Sequence[tuple[int, int]], longest: int, quantiles: Mapping[str, float] = PERCENTILES
+    ) -> None:
         self._windows = [_Window(start, end, Moments(), np.zeros(1, dtype=np.int64), {}) for start, end in windows]
         self._shift = (int(longest).bit_length() + 1) // 2  # as many bins as nanoseconds in one
         self._quantiles = quantiles
@@ -127,7 +120,7 @@ class GapCounter:
     def _likely(self, counts: Counts) -> list[tuple[int, int]]:
         """Where the percentiles of all gaps probably are, in whole bins, by those of some."""
         shares = np.cumsum(counts) / counts.sum()
-        spreads = [(q, NEAR * math.sqrt(q * (1 - q))) for q in self._quantiles]
+        spreads = [(q, NEAR * math.sqrt(q * (1 - q))) for q in self._quantiles.values()]
         ends = [np.searchsorted(shares, (q - spread, q + spread)) for q, spread in spreads]
         return [(int(low) << self._shift, (int(high) + 1) << self._shift) for low, high in ends]
 
@@ -146,9 +139,9 @@ class GapCounter:
         return not window.ranges or all(any(low <= start < high for low, high in window.ranges) for start in starts)
 
     @property
-    def pooled(self) -> list[PooledGaps | None]:
-        """By window; `None` where there are no gaps."""
-        return [self._pooled(window) if window.moments.n else None for window in self._windows]
+    def pooled(self) -> list[Distribution]:
+        """By window, in seconds: every gap counts once, so that long answers weigh more."""
+        return [self._pooled(window) if window.moments.n else EMPTY for window in self._windows]
 
     def _by_window(self, part: Chunks) -> Iterator[tuple[_Window, Gaps]]:
         for window in self._windows:
@@ -163,18 +156,18 @@ class GapCounter:
                 yield window, gaps
 
     def _ranks(self, window: _Window) -> list[int]:
-        return [nearest_rank(window.moments.n, q) for q in self._quantiles]
+        return [nearest_rank(window.moments.n, q) for q in self._quantiles.values()]
 
-    def _pooled(self, window: _Window) -> PooledGaps:
-        percentiles = []
-        for rank in self._ranks(window):
+    def _pooled(self, window: _Window) -> Distribution:
+        moments, percentiles = window.moments, {}
+        for name, rank in zip(self._quantiles, self._ranks(window), strict=True):
             place = _bin_of(rank, window.counts)
             below = int(window.counts[:place].sum())
-            percentiles.append(((place << self._shift) + _bin_of(rank - below, window.inside[place])) / SECOND)
-        moments = window.moments
+            value = ((place << self._shift) + _bin_of(rank - below, window.inside[place])) / SECOND
+            percentiles[name] = Estimate(value, n=moments.n, why=CORRELATED)
         deviation = None if moments.deviation is None else moments.deviation / SECOND
         extremes = (moments.least / SECOND, moments.largest / SECOND)
-        return PooledGaps(moments.n, moments.mean / SECOND, deviation, *extremes, tuple(percentiles))
+        return Distribution(moments.n, 0, moments.mean / SECOND, deviation, *extremes, percentiles)
 
 
 def _within(gaps: Gaps, ranges: Sequence[tuple[int, int]]) -> Gaps:

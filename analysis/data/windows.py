@@ -18,7 +18,6 @@ from analysis.data.load import RunData, with_metrics
 from analysis.data.telemetry import Increase
 from analysis.stats.intervals import BINS
 from records.load import Load
-from records.metrics import PERCENTILES
 from records.stage import SECOND, Stage
 from records.view import StageKey, keys_of
 
@@ -114,7 +113,7 @@ class Flows:
         self._arrived = Arrivals(self._instants)
         longest = run.requests.select((pl.col("t_end") - pl.col("t_first")).max()).item() or 0
         spans = [(window.start, window.end) for window in windows]
-        gaps = GapCounter(spans, longest, tuple(PERCENTILES.values()))
+        gaps = GapCounter(spans, longest)
         for part in chunks_of(run.table):
             self._arrived.add(part)
             gaps.count(part)

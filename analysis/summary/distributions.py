@@ -14,7 +14,6 @@ import numpy as np
 import polars as pl
 
 from analysis.data.formulas import expression
-from analysis.data.gaps import PooledGaps
 from analysis.data.load import users_of
 from analysis.stats.estimate import Floats
 from analysis.stats.intervals import percentile_intervals
@@ -79,16 +78,6 @@ def _moments(ascending: Floats) -> tuple[float | None, float | None, float | Non
         return None, None, None, None
     deviation = float(ascending.std(ddof=1)) if len(ascending) > 1 else None
     return float(ascending.mean()), deviation, float(ascending[0]), float(ascending[-1])
-
-
-def chunk_gaps(gaps: PooledGaps | None) -> Distribution:
-    """Inter-chunk latency, token-weighted: every gap of every answer that ended well counts once."""
-    if gaps is None:
-        return EMPTY
-    # The gaps of one answer are too much alike for an interval that would treat them as independent.
-    why = "gaps of one answer are correlated"
-    estimates = [Estimate(value, n=gaps.n, why=why) for value in gaps.percentiles]
-    return Distribution(gaps.n, 0, gaps.mean, gaps.deviation, gaps.least, gaps.largest, _named(estimates))
 
 
 def curves(ok: pl.DataFrame) -> dict[str, tuple[float, ...]]:

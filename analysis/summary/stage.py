@@ -14,7 +14,7 @@ import polars as pl
 
 from analysis.data.load import RunData, mean_of
 from analysis.data.windows import Window
-from analysis.summary.distributions import chunk_gaps, curves, distribution_of, distributions
+from analysis.summary.distributions import curves, distribution_of, distributions
 from analysis.summary.objectives import goodput, judge, judge_grid
 from analysis.summary.quantities import StageData, counts_of, failures_of, quantities_of
 from records.load import Rate
@@ -48,7 +48,7 @@ def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
         outcomes=dict(sorted(scheduled["outcome"].value_counts().iter_rows())),
         failures=failures_of(stage),
         counts=counts_of(stage),
-        metrics={**stage.metrics, ICL.name: chunk_gaps(stage.flows.gaps[window.key.index])},
+        metrics={**stage.metrics, ICL.name: stage.flows.gaps[window.key.index]},
         quantities=quantities_of(stage),
         gauges=_gauges(run, window),
         cpu_holder=run.telemetry.cpu_holder(window.start, window.end),

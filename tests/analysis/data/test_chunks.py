@@ -13,13 +13,14 @@ from analysis.data import gaps as gap_module
 from analysis.data import table as writer
 from analysis.data.chunks import chunks_of, chunks_within
 from analysis.data.flow import Arrivals
-from analysis.data.gaps import GapCounter, PooledGaps
+from analysis.data.gaps import GapCounter
 from analysis.data.lines import SCHEMA
 from analysis.data.table import TABLE, sink
 from records.stage import SECOND
+from records.view import EMPTY, Distribution
 from tests.support.analysis.synthetic import record
 
-QUANTILES = (0.5, 0.9, 0.95, 0.99, 1.0)
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "largest": 1.0}
 
 
 def table(tmp_path: Path, gaps: list[list[int]]) -> Path:
@@ -34,7 +35,7 @@ def table(tmp_path: Path, gaps: list[list[int]]) -> Path:
     return tmp_path / TABLE
 
 
-def pooled(path: Path, windows: list[tuple[int, int]], longest: int) -> list[PooledGaps | None]:
+def pooled(path: Path, windows: list[tuple[int, int]], longest: int) -> list[Distribution]:
     counter = GapCounter(windows, longest, QUANTILES)
     for part in chunks_of(path):
         counter.count(part)
@@ -66,14 +67,13 @@ def test_pooled_percentiles_are_those_of_all_gaps(
     found = pooled(path, bounds, longest)
     for one, members in zip(found[:2], (gaps[:25], gaps[25:]), strict=True):
         values = np.array([gap for own in members for gap in own])
-        assert one is not None
         assert one.n == len(values)
-        expected = np.quantile(values, QUANTILES, method="inverted_cdf") / SECOND
-        assert list(one.percentiles) == expected.tolist(), "exact to the nanosecond"
+        expected = np.quantile(values, list(QUANTILES.values()), method="inverted_cdf") / SECOND
+        assert [each.value for each in one.percentiles.values()] == expected.tolist(), "exact to the nanosecond"
         assert one.mean == pytest.approx(values.mean() / SECOND, rel=1e-12)
         assert one.deviation == pytest.approx(values.std(ddof=1) / SECOND, rel=1e-9, abs=1e-15)
         assert (one.least, one.largest) == (values.min() / SECOND, values.max() / SECOND)
-    assert found[2] is None
+    assert found[2] == EMPTY
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_chunks_are_read_again_only_where_too_few_gaps_were_kept(
     monkeypatch.setattr(gap_module, "FIRST", 5_000)
     rng = np.random.default_rng(11)
     gaps = [rng.integers(15_000_000, 25_000_000, 60) + drift * (k // 50) for k in range(200)]
-    counter = GapCounter([(0, 10 * SECOND)], SECOND, (0.5, 0.9, 0.99))
+    counter = GapCounter([(0, 10 * SECOND)], SECOND, {"p50": 0.5, "p90": 0.9, "p99": 0.99})
     path = table(tmp_path, [own.tolist() for own in gaps])
     for part in chunks_of(path):
         counter.count(part)
@@ -101,9 +101,8 @@ def test_chunks_are_read_again_only_where_too_few_gaps_were_kept(
         for part in chunks_of(path):
             counter.locate(part)
     (found,) = counter.pooled
-    assert found is not None
     expected = np.quantile(np.concatenate(gaps), (0.5, 0.9, 0.99), method="inverted_cdf") / SECOND
-    assert list(found.percentiles) == expected.tolist()
+    assert [each.value for each in found.percentiles.values()] == expected.tolist()
 
 
 def test_chunks_come_in_the_order_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +117,6 @@ def test_chunks_come_in_the_order_of_the_table(tmp_path: Path, monkeypatch: pyte
 
 def test_a_gap_that_goes_backwards_counts_as_none(tmp_path: Path) -> None:
     (found,) = pooled(table(tmp_path, [[5, -3, 7]]), [(0, SECOND)], 10)
-    assert found is not None
     assert (found.least, found.largest) == (0, 7 / SECOND)
 
 
