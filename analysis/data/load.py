@@ -159,7 +159,8 @@ def find_run(name: str | None, runs: Path) -> Path:
         if not folders:
             raise NotARun(f"there is no run in {runs}/ yet: `enginebench run concurrent` makes one.")
         return folders[-1]
-    matches = [folder for folder in folders if folder.name.startswith(name)]
+    exact = [folder for folder in folders if folder.name == name]
+    matches = exact or [folder for folder in folders if folder.name.startswith(name)]
     if len(matches) == 1:
         return matches[0]
     if matches:

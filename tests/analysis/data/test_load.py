@@ -49,9 +49,12 @@ def test_runs_are_found_by_folder_by_the_start_of_their_id_and_by_age(tmp_path: 
     for name, at in ((new, "2026-11-21T11:00:00+00:00"), (old, "2026-11-21T10:00:00+00:00")):
         write_run(tmp_path / name, meta_of(META.stages, run_id=name, started_at=at), [record(0, 0)])
     assert find_run(None, tmp_path).name == new
-    assert find_run("20261121-10", tmp_path).name == old
+    assert find_run("20261121-100", tmp_path).name == old
     assert find_run(str(tmp_path / old), Path("nowhere")).name == old
-    for name, sentence in (("2026", "2 runs begin with `2026`"), ("x", "there is no run `x`")):
+    again = meta_of(META.stages, run_id=f"{old}-again", started_at="2026-11-21T09:00:00+00:00")
+    write_run(tmp_path / again.run_id, again, [record(0, 0)])
+    assert find_run(old, tmp_path).name == old, "and not one of two runs that begin with it"
+    for name, sentence in (("2026", "3 runs begin with `2026`"), ("x", "there is no run `x`")):
         with pytest.raises(NotARun, match=sentence):
             find_run(name, tmp_path)
     (tmp_path / "empty").mkdir()
