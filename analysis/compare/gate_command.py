@@ -58,7 +58,7 @@ def gate(
                 json.dumps({"saved": saved}) if as_json else f"{counted(len(saved), 'run')} saved in {baseline}."
             )
             return
-        if not baseline.is_dir():
+        if not baseline.is_dir() or not any(baseline.iterdir()):
             raise GateRefused(f"there is no baseline at {baseline}: make one with --save-baseline.")
         before = summaries_of([str(baseline)], baseline, reading.slo, reading.tokenizer)
         answer = judge(
