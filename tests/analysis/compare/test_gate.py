@@ -465,7 +465,8 @@ def places(baseline: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     """Folders of runs: five of the baseline's engine, two of it, of another engine."""
     folder = tmp_path_factory.mktemp("places")
     found = {"baseline": baseline, "runs": runs_of(folder / "runs")}
-    found |= {"two": runs_of(folder / "two", seeds=range(2)), "other": folder / "other"}
+    found |= {"two": runs_of(folder / "two", seeds=range(2)), "other": folder / "other", "empty": folder / "empty"}
+    found["empty"].mkdir()
     for k in range(3):
         simulate(found["other"] / str(k), Engine("other"), (2, 4), 10.0, seed=k, repeat=k)
     return found
@@ -475,6 +476,7 @@ def places(baseline: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     ("arguments", "message"),
     [
         pytest.param(["--baseline", "none", "{runs}"], "there is no baseline at none", id="no baseline"),
+        pytest.param(["--baseline", "{empty}", "{runs}"], "make one with --save-baseline", id="an empty folder"),
         pytest.param(["--baseline", "{baseline}", "{other}"], "has no runs of other; it has vllm", id="another engine"),
         pytest.param(
             ["--baseline", "{baseline}", "{runs}", "--slo", "ttft_p99=1"],
