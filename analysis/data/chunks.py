@@ -13,37 +13,36 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from analysis.arrays import Flags, Floats, Integers
 from analysis.data.formulas import expression
 from records.metrics import FIRST_TOKENS, SEEN_TOKENS
 from records.stage import SECOND
 
 SLICE = 10_000  # requests whose chunks are in memory together: arrays of less than 32 MB, whose memory malloc reuses
 MOST_CHUNKS, PIECES = 1_000_000, 10  # of one window
-Ints = npt.NDArray[np.int64]  # of stamps: nanoseconds since the run's start
-Floats = npt.NDArray[np.float64]
 Gaps = npt.NDArray[np.uint32] | npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Of a slice of requests, an entry for each; and the gaps of all of them end to end.
+    """Of a slice of requests, an entry for each; and the gaps of all of them end to end. Instants are nanoseconds since
+    the run's start.
 
     A request's gaps begin at `offset`, and there are `later` of them, one for each chunk after the first. `start` and
     `last` are 0, and the tokens 0, where they are not known.
     """
 
-    sched: Ints
-    ok: Mask
-    streamed: Mask  # its first chunk was seen
-    answered: Mask  # something came of its answer
-    counted: Mask  # its tokens are known
-    start: Ints
-    last: Ints
+    sched: Integers
+    ok: Flags
+    streamed: Flags  # its first chunk was seen
+    answered: Flags  # something came of its answer
+    counted: Flags  # its tokens are known
+    start: Integers
+    last: Integers
     tokens: Floats  # that came in chunks
     first_tokens: Floats  # of them in the first one
-    offset: Ints
-    later: Ints
+    offset: Integers
+    later: Integers
     gaps: Gaps
 
 
@@ -68,7 +67,7 @@ def chunks_of(table: Path) -> Iterator[Chunks]:
         yield Chunks(sched=part["t_sched"].to_numpy(), offset=offset, later=later, gaps=gaps, **columns)
 
 
-def _gaps_of(requests: pl.DataFrame) -> tuple[Ints, Ints, Gaps]:
+def _gaps_of(requests: pl.DataFrame) -> tuple[Integers, Integers, Gaps]:
     """How many chunks each request had after its first, where their gaps begin, and all gaps end to end."""
     gaps = requests["icl"].explode(empty_as_null=False).to_numpy()
     if gaps.dtype != np.uint32 and len(gaps) and gaps.min() < 0:
@@ -88,8 +87,8 @@ class WindowChunks:
     start: float
     end: float
     stamp: Floats
-    request: Ints
-    position: Ints  # in its answer, from 0
+    request: Integers
+    position: Integers  # in its answer, from 0
     due: Floats
     first: Floats
     last: Floats

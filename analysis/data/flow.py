@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from analysis.data.chunks import Chunks, Floats, Ints, Mask
+from analysis.arrays import Flags, Floats, Integers
+from analysis.data.chunks import Chunks
 
-Instants = Ints
+Instants = Integers
 
 
 class Arrivals:
@@ -46,7 +47,7 @@ class Arrivals:
         sums = np.bincount(after, weights, minlength=len(self.instants) + 1)[:-1]
         return np.asarray(np.cumsum(sums), dtype=np.float64)
 
-    def _streams(self, part: Chunks, elapsed: Ints, rows: Mask) -> tuple[Floats, Floats]:
+    def _streams(self, part: Chunks, elapsed: Integers, rows: Flags) -> tuple[Floats, Floats]:
         """Tokens and chunks that the streamed answers in `rows` had brought before each instant.
 
         `elapsed` is the sum of all gaps before each one, over all answers end to end.
@@ -63,7 +64,7 @@ class Arrivals:
         tokens = self._by(end, total) + np.bincount(instant, first[request] + share[request] * (came - 1), n)
         return tokens, self._by(end, 1.0 + later) + np.bincount(instant, came, n)
 
-    def _under_way(self, start: Instants, end: Instants) -> tuple[Ints, Ints]:
+    def _under_way(self, start: Instants, end: Instants) -> tuple[Integers, Integers]:
         """All pairs of an answer and an instant after its first chunk and not after its last one."""
         begun, done = (np.searchsorted(self.instants, stamps, side="right") for stamps in (start, end))
         pairs = np.maximum(done - begun, 0)

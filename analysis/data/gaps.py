@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from analysis.arrays import Integers
 from analysis.data.chunks import Chunks, Gaps
 from records.metrics import PERCENTILES
 from records.rules import nearest_rank
@@ -25,7 +25,6 @@ FIRST = 250_000  # gaps of a window that are kept, whatever they are
 NEAR = 0.05  # standard deviations of a gap's rank to either side of their percentiles: what is kept of the others
 KEPT = 64 * 1024 * 1024  # bytes of kept gaps; beyond, none
 CORRELATED = "gaps of one answer are correlated"  # too much alike for an interval that treats them as independent
-Counts = npt.NDArray[np.int64]
 
 
 class Moments:
@@ -65,8 +64,8 @@ class _Window:
     start: int
     end: int
     moments: Moments
-    counts: Counts
-    inside: dict[int, Counts]
+    counts: Integers
+    inside: dict[int, Integers]
     ranges: list[tuple[int, int]] = field(default_factory=list)
     kept: list[Gaps] = field(default_factory=list)
 
@@ -117,7 +116,7 @@ class GapCounter:
         for place, counted in window.inside.items():
             counted += np.bincount(gaps[in_bin == place] - (place << self._shift), minlength=1 << self._shift)
 
-    def _likely(self, counts: Counts) -> list[tuple[int, int]]:
+    def _likely(self, counts: Integers) -> list[tuple[int, int]]:
         """Where the percentiles of all gaps probably are, in whole bins, by those of some."""
         shares = np.cumsum(counts) / counts.sum()
         spreads = [(q, NEAR * math.sqrt(q * (1 - q))) for q in self._quantiles.values()]
@@ -177,6 +176,6 @@ def _within(gaps: Gaps, ranges: Sequence[tuple[int, int]]) -> Gaps:
     return gaps[inside]
 
 
-def _bin_of(rank: int, counts: Counts) -> int:
+def _bin_of(rank: int, counts: Integers) -> int:
     """Where the value of this rank, from 1, was counted."""
     return int(np.searchsorted(np.cumsum(counts), rank))

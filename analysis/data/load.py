@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from analysis.arrays import Integers
 from analysis.data.formulas import metric_columns, reads_lists
 from analysis.data.lines import LISTS, SCHEMA
 from analysis.data.table import counted_with, write_table
@@ -136,7 +135,7 @@ def rows_where(requests: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
     return requests if met.all(ignore_nulls=False) else requests.filter(met)
 
 
-def users_of(requests: pl.DataFrame) -> npt.NDArray[np.int64] | None:
+def users_of(requests: pl.DataFrame) -> Integers | None:
     """The user of each request, where all are known."""
     return requests["user"].to_numpy() if requests["user"].null_count() == 0 else None
 

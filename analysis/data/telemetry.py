@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import fmean
 
 import numpy as np
-import numpy.typing as npt
 
+from analysis.arrays import Floats, Integers
 from records import files
 from records.stage import SECOND
 from records.telemetry import COUNTERS, GAUGES, Published, Source, TelemetrySample
@@ -26,9 +26,7 @@ PLANNER = ""  # name of the process that plans the run; of a run with one proces
 OWN = ("client_cpu", "loop_lag", "run_delay", "users")  # what a process of the load generator says of itself
 SOURCES: Mapping[str, Source] = {**GAUGES, **COUNTERS}
 COMBINE: Mapping[str, Callable[[list[float]], float]] = {"sum": sum, "mean": fmean, "max": max, "count": len}
-Instants = npt.NDArray[np.int64]
-Values = npt.NDArray[np.float64]
-Series = tuple[Instants, Values]
+Series = tuple[Integers, Floats]
 NOTHING: Series = (np.zeros(0, np.int64), np.zeros(0))
 ALWAYS = (-(2**63), 2**63 - 1)
 

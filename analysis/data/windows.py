@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from analysis.data.chunks import Floats, chunks_of
+from analysis.arrays import Floats
+from analysis.data.chunks import chunks_of
 from analysis.data.flow import Arrivals, InFlight, Instants
 from analysis.data.gaps import GapCounter
 from analysis.data.load import RunData, with_metrics

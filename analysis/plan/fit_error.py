@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 
-from analysis.plan.steps import Floats, Integers
+from analysis.arrays import Floats, Integers
 
 DRAWS = 64
 BLOCK_SECONDS = 10.0

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from analysis.arrays import Flags, Floats
 from analysis.plan.model import FittedModel, Future
 from analysis.plan.requests import Band, Lengths, Requests, band, not_above
 from analysis.plan.settings import Balancer
 from analysis.plan.simulation import serve_fleet, serve_users
-from analysis.plan.steps import Flags, Floats
 from records.load import Load, Rate
 from records.rules import weighted_percentile
 from records.slo import Objective

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from analysis.arrays import Floats
 from analysis.compare.capacity import SloCapacity, slo_capacity
 from analysis.data.chunks import chunks_within
 from analysis.data.load import RunData, with_metrics
@@ -21,7 +22,7 @@ from analysis.data.windows import Window, windows_of
 from analysis.plan.requests import Lengths, Requests, figures, latencies_of
 from analysis.plan.scalability import LoadPoint
 from analysis.plan.settings import CannotPlan
-from analysis.plan.steps import Floats, Steps, find_steps
+from analysis.plan.steps import Steps, find_steps
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_share
 from records.load import Load, Users

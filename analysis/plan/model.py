@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from analysis.arrays import Floats
 from analysis.plan.step_cost import Fit, StepCost, fit_cost
-from analysis.plan.steps import Floats, Generator, Steps
+from analysis.plan.steps import Generator, Steps
 
 LEAST_SEEN = 10  # steps from which a limit is read
 SEEN = 0.01  # share of a stage's steps in which more requests than the engine reports must have run to refute it

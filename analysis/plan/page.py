@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.arrays import Floats
 from analysis.console import TextTable
 from analysis.first_screen import FirstScreen
 from analysis.plan.accuracy import ERRORS
@@ -25,7 +26,6 @@ from analysis.plan.plan import Plan
 from analysis.plan.prices import HOURS_A_MONTH
 from analysis.plan.replicas import NEARLY_ALL, more_load
 from analysis.plan.requests import band
-from analysis.plan.steps import Floats
 from records.load import Load
 from records.slo import Objective
 

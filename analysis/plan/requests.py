@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from analysis.arrays import Flags, Floats, Integers
 from analysis.data.formulas import columns_of, expression
 from analysis.plan.settings import CannotPlan
-from analysis.plan.steps import Flags, Floats, Generator, Integers
+from analysis.plan.steps import Generator
 from records.formatting import in_words
 from records.metrics import OBJECTIVES
 from records.rules import percentile

@@ -20,7 +20,8 @@ from statistics import fmean
 
 import numpy as np
 
-from analysis.plan.steps import Floats, Generator
+from analysis.arrays import Floats
+from analysis.plan.steps import Generator
 from records.formatting import format_interval, format_share, significant
 from records.rules import nearest_rank
 from records.view import Estimate

@@ -9,11 +9,12 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from analysis.arrays import Floats
 from analysis.plan.model import EngineModel
 from analysis.plan.requests import Lengths, Requests, joined
 from analysis.plan.settings import Balancer, CannotPlan
 from analysis.plan.simulated_engine import NOISES, Work, engine_of
-from analysis.plan.steps import Floats, Generator
+from analysis.plan.steps import Generator
 
 SPARE = 6.0  # standard deviations of the number of arrivals, drawn beyond its mean
 MOST_SIMULATED = 1_000_000  # requests of one closed loop

@@ -26,9 +26,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import nnls
 
+from analysis.arrays import Flags, Floats
 from analysis.plan.fit_error import fit_draws
 from analysis.plan.settings import CannotPlan
-from analysis.plan.steps import Flags, Floats, Steps
+from analysis.plan.steps import Steps
 
 COLLINEAR = 0.9  # correlation of prompts and prompt tokens from which one of them is dropped
 BETTER = 0.01  # share of the squared error that a coefficient more must save

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from analysis.arrays import Flags, Floats, Integers
 from analysis.data.chunks import WindowChunks
 
 GAPS = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 12e-3)  # seconds between chunks that may separate two steps
@@ -21,9 +21,6 @@ LEAST_GROUPS = 20  # steps of several requests from which it is told that all of
 ALIKE = 0.8  # share of such steps
 ONE_TOKEN = 0.05  # a step whose tokens differ from one by less than this share yields one: some tokens show no text
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 Generator = np.random.Generator
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from analysis.stats.estimate import Floats
+from analysis.arrays import Floats
 from analysis.stats.repeats import REPEATS, failed_runs, ratio_test, rounding_of, t_test
 from records.view import Estimate
 

@@ -18,7 +18,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from analysis.stats.estimate import Floats, t_quantile
+from analysis.arrays import Flags, Floats
+from analysis.stats.estimate import t_quantile
 
 Codes = npt.NDArray[np.intp]
 
@@ -70,7 +71,7 @@ class EffectiveSampleSize:
         return max(0.0, 1 - 2 * self.along_time / self.n)
 
 
-def effective_size(hits: npt.NDArray[np.bool_], codes: Codes | None = None) -> EffectiveSampleSize:
+def effective_size(hits: Flags, codes: Codes | None = None) -> EffectiveSampleSize:
     """Of the share of true values in time order, at least `LEAST_POINTS` of them; `codes` from `user_codes`."""
     n, share = len(hits), float(hits.mean())
     if share in (0.0, 1.0):

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-import numpy.typing as npt
 from scipy import special
-
-Floats = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
 TAIL = (1 - CONFIDENCE) / 2

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from analysis.arrays import Flags, Floats
 from analysis.stats.effective_size import (
     LEAST_POINTS,
     PARTS,
@@ -30,7 +31,7 @@ from analysis.stats.effective_size import (
     mean_error,
     user_codes,
 )
-from analysis.stats.estimate import TAIL, Floats, least_samples, t_quantile
+from analysis.stats.estimate import TAIL, least_samples, t_quantile
 from records.rules import nearest_rank
 from records.view import BEYOND_OBSERVED, DEPENDS_ON_CUT_OFF, IN_CYCLES, Estimate
 
@@ -189,7 +190,7 @@ def share_intervals(
     return [_share_interval(np.asarray(hits, dtype=bool), codes, requests) for hits in hits_in_time_order]
 
 
-def _share_interval(hits: npt.NDArray[np.bool_], codes: Codes | None, requests: _Requests | None) -> Estimate:
+def _share_interval(hits: Flags, codes: Codes | None, requests: _Requests | None) -> Estimate:
     n, share = len(hits), float(hits.mean()) if len(hits) else 0.0
     if n == 0:
         return Estimate(None, why="no samples")

@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import special
 
-from analysis.stats.estimate import TAIL, Floats
+from analysis.arrays import Floats
+from analysis.stats.estimate import TAIL
 from analysis.stats.repeats import ROUNDING
 
 LEAST_TESTS = 8  # from which anything can be said of what variances have in common

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.stats.estimate import CONFIDENCE, Floats, t_p_value, t_quantile
+from analysis.arrays import Floats
+from analysis.stats.estimate import CONFIDENCE, t_p_value, t_quantile
 from records.view import Estimate
 
 REPEATS = 3  # runs of each engine below which no winner is named

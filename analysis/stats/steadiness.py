@@ -7,8 +7,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from analysis.arrays import Floats
 from analysis.stats.effective_size import first_cosines, ranks_of
-from analysis.stats.estimate import Floats, t_p_value
+from analysis.stats.estimate import t_p_value
 
 LEAST = 20  # points below which nothing is said
 LEAST_EFFECTIVE = 12  # independent points; with fewer, a drifting series cannot be told from a steady one

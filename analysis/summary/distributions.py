@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from analysis.arrays import Floats
 from analysis.data.formulas import expression
 from analysis.data.load import users_of
-from analysis.stats.estimate import Floats
 from analysis.stats.intervals import percentile_intervals
 from records.metrics import PERCENTILES, REQUEST_METRICS, Metric
 from records.rules import attempted, censored, percentile

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from analysis.arrays import Floats
 from analysis.data.formulas import expression
 from analysis.data.load import RunData
 from analysis.data.windows import Window, windows_of
-from analysis.stats.estimate import Floats
 from records.formatting import counted, format_seconds
 from records.formula import Field
 from records.load import Rate

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
+from analysis.arrays import Floats
 from analysis.plan.scalability import LoadPoint, Scalability, draws, fit_law, fitted, scalability, throughput
-from analysis.plan.steps import Floats
 from records.view import Estimate
 
 LAW = np.array([[30.0, 0.05, 0.0004]])  # λ, σ, κ

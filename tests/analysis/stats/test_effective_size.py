@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 import scipy
 
+from analysis.arrays import Floats
 from analysis.stats.effective_size import (
     PARTS,
     EffectiveSampleSize,
@@ -20,7 +21,6 @@ from analysis.stats.effective_size import (
     ranks_of,
     user_codes,
 )
-from analysis.stats.estimate import Floats
 from analysis.stats.intervals import share_interval
 from records.view import IN_CYCLES
 from tests.support.analysis.draws import percentile_interval, queueing

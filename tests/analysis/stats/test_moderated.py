@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.stats.estimate import Floats
+from analysis.arrays import Floats
 from analysis.stats.moderated import CAUTION, moderated_tests
 
 LEVEL = 0.02 / 36  # of one check among 36

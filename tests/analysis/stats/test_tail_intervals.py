@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from analysis.stats.estimate import Floats
+from analysis.arrays import Floats
 from analysis.stats.intervals import clopper_pearson, share_interval, widest_bounds
 from records.view import IN_CYCLES
 from tests.support.analysis.draws import percentile_interval

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from analysis.stats.estimate import Floats
+from analysis.arrays import Floats
 from analysis.stats.intervals import percentile_intervals
 from records.view import Estimate
 
