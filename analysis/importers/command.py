@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from analysis.importers.results import Results
+
+KNOWN = "guidellm's benchmarks.json, and the JSON of vllm bench serve"
 
 
 def import_results(
@@ -30,7 +36,6 @@ def import_results(
 
       enginebench import results/run-1.json results/run-2.json results/run-3.json --label vllm --output runs
     """
-    from analysis.importers.formats import read
     from analysis.importers.results import write_run
 
     repeats: dict[str, int] = {}
@@ -43,3 +48,32 @@ def import_results(
         requests = sum(len(stage.requests) for stage in results.stages)
         typer.echo(f"{folder}: {requests} requests of {results.source.tool}")
         typer.echo(f"missing in this file: {'; '.join(results.source.lacks)}", err=True)
+
+
+def read(path: Path) -> Results:
+    """Raises `NotImportable`, and `OSError` where the file cannot be read."""
+    from analysis.importers import guidellm, vllm_bench
+    from analysis.importers.results import NotImportable
+
+    document = _document(path)
+    for fits, reader in ((guidellm.is_guidellm, guidellm.read), (vllm_bench.is_vllm, vllm_bench.read)):
+        try:
+            if fits(document):
+                return reader(document)
+        except NotImportable as error:
+            raise NotImportable(f"{path} {error}") from None
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise NotImportable(f"{path} looks like a known format but cannot be read ({error!r}).") from None
+    raise NotImportable(f"{path} has an unknown format; known are {KNOWN}.")
+
+
+def _document(path: Path) -> dict[str, Any]:
+    from analysis.importers.results import NotImportable
+
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:  # its repr() would be the whole file
+        raise NotImportable(f"{path} is not text in UTF-8: convert it first.") from None
+    except ValueError as error:
+        raise NotImportable(f"{path} is not JSON ({error}); known are {KNOWN}.") from None
+    return document if isinstance(document, dict) else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +11,17 @@ import typer
 
 from analysis.plan.settings import CannotPlan, PlanSettings
 from analysis.settings import RunsSettings
+from records.files import write_atomically
 from settings.flags import AsJson, read_settings, with_flags
 from settings.schema import UserMistake
 
 if TYPE_CHECKING:
     from analysis.first_screen import FirstScreen
     from analysis.plan.alternatives import Alternatives
+
+TEMPLATE = Path(__file__).with_name("plan.html")
+EXAMPLE_DATA = Path(__file__).with_name("example.json")
+"""Of the plan in docs/capacity-planning.md; `python -m docs.pictures plan` writes it."""
 
 RUNS = typer.Argument(
     help="Runs (folders or ids), or folders of runs, of one engine or of several to compare. Default: the newest run.",
@@ -66,7 +72,6 @@ def plan(
     from analysis.plan.measured import by_settings
     from analysis.plan.page import page_data
     from analysis.plan.requests import check_objectives
-    from analysis.plan.template import write_page
     from analysis.summary.loading import summaries_of
     from records.load import Users
     from records.slo import of_tier
@@ -106,10 +111,16 @@ def plan(
         typer.launch(str(settings.html))
 
 
+def write_page(data: Mapping[str, Any], path: Path) -> Path:
+    """`data` is that of `page_data`. Raises `OSError`."""
+    text = json.dumps(data, allow_nan=False).replace("</", "<\\/")
+    write_atomically(path, TEMPLATE.read_text(encoding="utf-8").replace("__DATA__", text))
+    return path
+
+
 def _show_example(html: Path, open_page: bool) -> None:
     """Write the page from its data, which `python -m docs.pictures plan` computes."""
     from analysis.console import stdout
-    from analysis.plan.template import EXAMPLE_DATA, write_page
 
     data = json.loads(EXAMPLE_DATA.read_text(encoding="utf-8"))
     path = write_page(data, html)

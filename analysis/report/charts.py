@@ -3,19 +3,29 @@
 A chart is a function from tidy rows to a Vega-Lite specification, in which scales, labels and legends are Vega-Lite's
 to place. vl-convert draws each one for paper and for readers that run no script; a browser draws it again, so that it
 answers to the pointer. Colours are CSS variables of the page: one drawing serves light and dark screens.
+
+The Vega libraries, which vl-convert carries, take long to load and to write as a script: they are loaded beside other
+work, and the script is kept for the next report, or made anew where it cannot be kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from threading import Thread
 from typing import Any
 
 import vl_convert
 from markupsafe import Markup
+from platformdirs import user_cache_path
 
 from analysis.report.palette import Style
+from records.files import write_atomically
 
+CACHE = user_cache_path("enginebench")
 Spec = dict[str, Any]
 """A part of a chart in Vega-Lite: https://vega.github.io/vega-lite/docs."""
 Row = dict[str, Any]
@@ -63,6 +73,25 @@ class Chart:
 
     svg: Markup
     spec: Mapping[str, Any]
+
+
+@cache
+def start_engine() -> None:
+    """Have vl-convert load its libraries beside other work, once: it does not hold the interpreter's lock meanwhile."""
+    nothing = {"data": {"values": []}, "mark": "point"}
+    Thread(target=vl_convert.vegalite_to_svg, args=(nothing,), name="vl-convert").start()
+
+
+def vega_script() -> Markup:
+    """Vega, Vega-Lite and Vega-Embed."""
+    kept = CACHE / f"vega-{version('vl-convert-python')}.js"
+    with suppress(OSError):
+        return Markup(kept.read_text(encoding="utf-8"))
+    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    with suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(kept, script)
+    return Markup(script)
 
 
 def draw(spec: Spec) -> Chart:

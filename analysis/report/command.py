@@ -74,7 +74,7 @@ def report(
       enginebench report runs --price 2.20 --peak 80users --slo ttft_p99=1
     """
     from analysis.console import stderr
-    from analysis.report.library import start_engine
+    from analysis.report.charts import start_engine
     from analysis.summary.loading import summaries_of
 
     log = stderr()

@@ -20,13 +20,12 @@ from analysis.compare.tables import overview_of
 from analysis.compare.tables import tables_of as comparison_tables
 from analysis.console import TextTable
 from analysis.report.axis import axis_of
-from analysis.report.charts import Styles
+from analysis.report.charts import Styles, vega_script
 from analysis.report.classes import class_sentences, class_table
 from analysis.report.contents import Report
 from analysis.report.costs import cost_table
 from analysis.report.details import details_of, setup_of
 from analysis.report.figures import figures_of, reading_of
-from analysis.report.library import vega_script
 from analysis.report.palette import styles_of, variables
 from analysis.report.profiles import OUTSIDE, profiles_of
 from analysis.report.sections import tables_of

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from urllib.request import urlopen
 
-from analysis.plan.template import EXAMPLE_DATA
+from analysis.plan.command import EXAMPLE_DATA
 from docs.pictures.browser import height_of, take
 from loadtests.harness.command.server_process import PYTHON, ServerProcess
 from loadtests.harness.run.host import free_port

@@ -131,8 +131,8 @@ def _tell(folder: Path, contender: Contender, peak: int) -> None:
 
     from analysis.data.load import NotARun
     from analysis.plan.settings import PlanSettings
+    from analysis.report.charts import start_engine
     from analysis.report.command import made_of
-    from analysis.report.library import start_engine
     from analysis.settings import ClaimSettings
     from analysis.summary.loading import summaries_of
     from loadtests.harness.command.chart import chart_of

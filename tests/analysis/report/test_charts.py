@@ -21,10 +21,9 @@ from analysis.compare.comparison import Comparison, compare
 from analysis.data.load import load_run
 from analysis.plan.scalability import CurvePoint, Scalability
 from analysis.report.axis import axis_of
-from analysis.report.charts import WIDTH, Row, value_scale
+from analysis.report.charts import WIDTH, Row, value_scale, vega_script
 from analysis.report.figure import Figure, Number
 from analysis.report.figures import figures_of
-from analysis.report.library import vega_script
 from analysis.report.load_charts import capacity_title
 from analysis.summary.run_summary import RunSummary, summarise
 from records.formatting import significant

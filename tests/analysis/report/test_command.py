@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from analysis.report.library import start_engine
+from analysis.report.charts import start_engine
 from enginebench import app
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 from tests.support.servers.served import ROOT
