@@ -26,7 +26,7 @@ def import_results(
 
     benchmarks.json (guidellm), the JSON of `vllm bench serve --save-result --save-detailed`.
 
-    Numbers that a file lacks stay n/a; a finding of the run names them.
+    Numbers that a file lacks are dashes; a finding of the run names them.
 
     Exit code: 0 good, 2 a file that cannot be imported.
 

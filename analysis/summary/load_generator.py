@@ -18,7 +18,7 @@ SILENT = 10 * SECOND  # without a sample of the server at the end of a window
 
 
 def imported(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
-    """What the file of another tool does not have; these numbers are n/a and never guessed."""
+    """What the file of another tool does not have; these numbers are missing and never guessed."""
     if (origin := run.meta.imported) is not None:
         lacks = in_words(origin.lacks)
         yield Evidence("note", f"the run was made by {origin.tool} and imported from {origin.file}; it has no {lacks}")

@@ -50,7 +50,7 @@ def censored(view: StageView) -> Evidence | None:
     return Evidence(
         "warn" if share > CENSORED_SHARE else "note",
         f"{format_share(share)} of the requests were cut off before their answer was complete; a percentile that "
-        "depends on how long they would have taken is n/a",
+        "depends on how long they would have taken has no value",
     )
 
 
