@@ -113,6 +113,14 @@ def format_interval(low: float | None, high: float | None) -> str:
     return "" if ends is None else f"[{ends[0]}, {ends[1]}]"
 
 
+def format_estimate(value: float | None, low: float | None, high: float | None, before: str = "") -> str:
+    """`$1.84 [$1.80, $1.88]`; without an interval the number alone."""
+    if value is None:
+        return MISSING
+    ends = interval_ends(low, high)
+    return f"{before}{significant(value)}" + (f" [{before}{ends[0]}, {before}{ends[1]}]" if ends is not None else "")
+
+
 def interval_ends(low: float | None, high: float | None) -> tuple[str, str] | None:
     """Both with as many digits as tell them apart; `None` where there are none, or they are the same."""
     if low is None or high is None or low == high:

@@ -14,7 +14,7 @@ from analysis.compare.metric_comparison import MetricComparison
 from analysis.compare.tables import ratio_text
 from analysis.stats.repeats import REPEATS
 from analysis.summary.run_summary import RunSummary
-from records.formatting import format_interval, format_ratio, format_seconds, format_share, in_words, significant
+from records.formatting import format_estimate, format_ratio, format_seconds, format_share, in_words, significant
 from records.rules import FAILURES_BORNE
 
 NAMED = 3  # engines behind the best one that a headline names; the table has all
@@ -77,8 +77,7 @@ def _served(engine: EngineRuns, stage: str) -> str:
     if rate.value is None:
         served = f"{engine.label} answered {significant(view.value('achieved_rate') or 0.0)} requests/s at {stage}"
     else:
-        tokens = " ".join(filter(None, (significant(rate.value), format_interval(rate.low, rate.high))))
-        served = f"{engine.label} served {tokens} output tokens/s at {stage}"
+        served = f"{engine.label} served {format_estimate(rate.value, rate.low, rate.high)} output tokens/s at {stage}"
     share = view.value("failure_share")
     if share is None or share > FAILURES_BORNE:
         return f"{served}, and {format_share(share)} of the requests failed."

@@ -18,7 +18,7 @@ from analysis.stats.repeats import REPEATS
 from analysis.summary.frame import finding_row
 from records.formatting import (
     MISSING,
-    format_interval,
+    format_estimate,
     format_p,
     format_points,
     format_ratio,
@@ -126,8 +126,7 @@ def _loads(comparison: Comparison) -> TextTable:
 
 
 def _load(comparison: Comparison, load: ServedLoad) -> tuple[str, ...]:
-    interval = format_interval(load.tokens.low, load.tokens.high)
-    tokens = f"{format_value(load.tokens.value, '')} {interval}".rstrip()
+    tokens = format_estimate(load.tokens.value, load.tokens.low, load.tokens.high)
     answer = "undecided" if load.answer == "not enough evidence" else load.answer or MISSING
     if load.engine == comparison.baseline:
         return answer, tokens, "1", "", BASELINE

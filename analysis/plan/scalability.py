@@ -22,7 +22,7 @@ import numpy as np
 
 from analysis.arrays import Floats
 from analysis.plan.steps import Generator
-from records.formatting import format_interval, format_share, significant
+from records.formatting import format_estimate, format_share, significant
 from records.rules import nearest_rank
 from records.view import Estimate
 
@@ -87,8 +87,7 @@ class Scalability:
 
 
 def _written(estimate: Estimate) -> str:
-    high = estimate.high if estimate.high is None or math.isfinite(estimate.high) else None
-    return f"{significant(estimate.value or 0.0)} {format_interval(estimate.low, high)}".strip()
+    return format_estimate(estimate.value or 0.0, estimate.finite.low, estimate.finite.high)
 
 
 def scalability(points: Sequence[LoadPoint]) -> Scalability | None:

@@ -5,7 +5,6 @@ With objectives the load is each engine's highest within them, else the one at w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +14,7 @@ from analysis.console import TextTable
 from analysis.plan.prices import HOUR, cost_per_million, dollars, gpu_hours, price_source, read_prices
 from analysis.plan.settings import PlanSettings
 from analysis.stats.differences import compare_runs
-from records.formatting import MISSING, format_interval, format_ratio, format_share, in_words, significant
+from records.formatting import MISSING, format_estimate, format_ratio, format_share, in_words, significant
 from records.rules import FAILURES_BORNE
 from records.view import Estimate
 
@@ -217,8 +216,5 @@ def _ratio(ratio: Estimate) -> str:
 
 
 def _text(estimate: Estimate, before: str = "") -> str:
-    """`$1.84 [$1.80, $1.88]`"""
-    if estimate.value is None or math.isinf(estimate.value):
-        return MISSING
-    interval = format_interval(estimate.low, estimate.high).replace("[", f"[{before}").replace(", ", f", {before}")
-    return f"{before}{significant(estimate.value)} {interval}".strip()
+    known = estimate.finite
+    return format_estimate(known.value, known.low, known.high, before)

@@ -12,12 +12,11 @@ from analysis.compare.comparison import Comparison
 from analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
 from analysis.first_screen import PlannedReplicas
 from analysis.plan.measured import load_points
-from analysis.plan.prices import dollars
 from analysis.plan.scalability import Scalability, scalability
 from analysis.plan.settings import PlanSettings
 from analysis.report.costs import NO_DIFFERENCE, Costs, costs_of, saved, stage_of
 from analysis.summary.run_summary import RunSummary
-from records.formatting import format_interval, format_share, in_words
+from records.formatting import format_estimate, format_share, in_words
 
 Topic = Literal["engine", "answers", "load", "limit", "replicas", "warning", "GPU", "cost"]
 
@@ -136,8 +135,7 @@ def _gpu(engine: EngineRuns, comparison: Comparison) -> list[Advice]:
 def _cost(engine: str, costs: Costs) -> list[Advice]:
     cost, parts = costs.of(engine), []
     if cost.cost.value is not None:
-        interval = format_interval(cost.cost.low, cost.cost.high)
-        price = f"{dollars(cost.cost.value)} {interval}".rstrip()
+        price = format_estimate(cost.cost.value, cost.cost.low, cost.cost.high, "$")
         parts.append(f"a million output tokens cost {price} at {cost.stage}")
     if cost.against.low is not None:
         at = "" if parts else f" at {cost.stage}"

@@ -9,6 +9,7 @@ from records.formatting import (
     POINT_SPACE,
     align,
     format_bytes,
+    format_estimate,
     format_points,
     format_ratio,
     format_seconds,
@@ -90,3 +91,19 @@ def test_bytes_have_binary_prefixes() -> None:
 def test_decimal_points_of_a_column_stand_in_line() -> None:
     column = align(["13.8", "0.119", "483", "–"])
     assert column == ["13.8" + 2 * FIGURE_SPACE, "0.119", "483" + POINT_SPACE + 3 * FIGURE_SPACE, "–"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "before", "text"),
+    [
+        pytest.param((1.84, 1.8, 1.88), "$", "$1.84 [$1.80, $1.88]", id="dollars"),
+        pytest.param((379.0, 371.0, 387.0), "", "379 [371, 387]", id="a number"),
+        pytest.param((379.0, 379.0, 379.0), "", "379", id="an interval without width is none"),
+        pytest.param((379.0, None, None), "", "379", id="without an interval"),
+        pytest.param((None, None, None), "$", "–", id="missing"),
+    ],
+)
+def test_an_estimate_stands_before_its_interval(
+    numbers: tuple[float | None, float | None, float | None], before: str, text: str
+) -> None:
+    assert format_estimate(*numbers, before) == text
