@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from analysis.compare.engine_runs import EngineRuns, engine_runs_of, over_runs, since_due
 from analysis.console import TextTable
-from analysis.report.table import interval_of
+from analysis.report.table import estimate_text
 from analysis.summary.run_summary import RunSummary
 from records.formatting import (
     MISSING,
-    column_unit,
     format_ratio,
     format_seconds,
     format_share,
@@ -74,6 +73,7 @@ def class_of(stage: StageView, name: str) -> ClassView | None:
 
 def _row(name: str, label: str, engine: EngineRuns, shown: Sequence[Column], spreads: bool) -> tuple[str, ...]:
     views = [view for stage in engine.at(label) if (view := class_of(stage, name)) is not None]
+    text = estimate_text if spreads else _number
     goodput = over_runs([view.goodput or Estimate(None) for view in views])
     shares = []
     for judgements in zip(*(view.judgements for view in views), strict=True):
@@ -87,20 +87,15 @@ def _row(name: str, label: str, engine: EngineRuns, shown: Sequence[Column], spr
         engine.label,
         f"{sum(view.requests for view in views):,}",
         f"{sum(view.failed for view in views):,}",
-        *(_text(_percentile(engine, label, name, column), column.unit, spreads) for column in shown),
-        _text(goodput, "req/s", spreads),
+        *(text(_percentile(engine, label, name, column), column.unit) for column in shown),
+        text(goodput, "req/s"),
         overall(answers) if answers else MISSING,
         ", ".join(shares),
     )
 
 
-def _text(estimate: Estimate, unit: str, spreads: bool) -> str:
-    """`300 ms`, and `[290, 310]` in the unit of the number."""
-    if not spreads or estimate.value is None:
-        return format_value(estimate.value, unit)
-    in_unit = column_unit(unit, [estimate.value])
-    ends = interval_of(estimate, in_unit)
-    return format_value(estimate.value, unit) + (f" [{ends[0]}, {ends[1]}]" if ends[0] is not None else "")
+def _number(estimate: Estimate, unit: str) -> str:
+    return format_value(estimate.value, unit)
 
 
 def _percentile(engine: EngineRuns, label: str, name: str, column: Column) -> Estimate:

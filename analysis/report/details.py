@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from analysis.console import TextTable
-from analysis.report.table import interval_of, names_of
+from analysis.report.table import estimate_text, names_of
 from analysis.summary.frame import rows_of
 from analysis.summary.run_summary import RunSummary
-from records.formatting import MISSING, column_unit, format_bytes, format_value
+from records.formatting import MISSING, format_bytes, format_value
 from records.metrics import ICL, PERCENTILES, QUANTITIES, REQUEST_METRICS
 from records.telemetry import GAUGES
 from records.view import Estimate
@@ -48,11 +48,9 @@ def _title(metric: str, statistic: str) -> str:
 
 
 def _text(estimate: Estimate, unit: str) -> str:
-    """`12.3 ms [11.0 ms, 14.0 ms]`"""
-    text = format_value(estimate.value, unit)
-    text += f" {unit}" if unit not in {"", "s", "B", "share"} and estimate.value is not None else ""
-    low, high = interval_of(estimate, column_unit(unit, [estimate.value]))
-    return text if low is None else f"{text} [{low}, {high}]"
+    """`12.3 ms [11.0, 14.0]`, `379 [371, 387] tokens/s`"""
+    text = estimate_text(estimate, unit)
+    return text if unit in {"", "s", "B", "share"} or estimate.value is None else f"{text} {unit}"
 
 
 Section = tuple[str, list[tuple[str, list[str], bool]]]

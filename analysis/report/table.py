@@ -20,6 +20,7 @@ from records.formatting import (
     format_count,
     format_error,
     format_share,
+    format_value,
     in_words,
     interval_ends,
     significant,
@@ -208,6 +209,12 @@ def _cells(estimates: Sequence[Estimate], answered: Sequence[float | None], unit
         )
         for estimate, text, survivors in zip(estimates, texts, answered, strict=True)
     ]
+
+
+def estimate_text(estimate: Estimate, unit: str) -> str:
+    """`300 ms [290, 310]`: the interval in the unit of the number."""
+    low, high = interval_of(estimate, column_unit(unit, [estimate.value]))
+    return format_value(estimate.value, unit) + (f" [{low}, {high}]" if low is not None else "")
 
 
 def interval_of(estimate: Estimate, unit: ShownUnit) -> tuple[str | None, str | None]:
