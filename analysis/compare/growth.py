@@ -17,6 +17,7 @@ from records.formatting import format_ratio, format_seconds, format_share, in_wo
 from records.view import StageView
 
 MANY = 4  # engines, from which on a sentence is about several
+NEARLY = 0.995  # share of the growth that is called nearly all of it
 FLAT = 0.1  # share: less than this from one load to the next is no growth
 LEAST_STAGES = 3
 APART = 1.5  # the longest context is at least so many times the shortest, or its cost cannot be known
@@ -68,7 +69,8 @@ class TtftGrowth:
         if self.part is None:
             return f"{whole}."
         share = self.more / (self.after - self.before)
-        of_growth = f"{format_share(share)} of the growth" if share <= 1 else "all of the growth"
+        of_growth = f"{format_share(share)} of the growth" if share < NEARLY else "nearly all of the growth"
+        of_growth = "all of the growth" if share > 1 else of_growth
         return f"{whole}; {of_growth} is {self.part} (+{format_seconds(self.more)})."
 
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from analysis.arrays import Integers
 from analysis.data.chunks import Chunks, Gaps
@@ -67,7 +69,7 @@ class _Window:
     counts: Integers
     inside: dict[int, Integers]
     ranges: list[tuple[int, int]] = field(default_factory=list)
-    kept: list[Gaps] = field(default_factory=list)
+    kept: list[npt.NDArray[Any]] = field(default_factory=list)
 
 
 class GapCounter:

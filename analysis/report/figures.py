@@ -32,11 +32,12 @@ def figures_of(
     speed, then the others. `laws` are the fitted ones by engine, for those that have one."""
     source = FigureSource.of(summaries, comparison, axis)
     shown = columns("chart", since_due(summaries))
-    limited = [column for column in shown if source.limits(column)]
+    # Of one engine without objectives there is nothing to trade: its first latency stands first.
+    first = [column for column in shown if source.limits(column)] or list(shown[: len(source.engines) == 1])
     draw: list[Callable[[], Figure | None]] = [
-        *(partial(column_figure, source, column) for column in limited),
+        *(partial(column_figure, source, column) for column in first),
         partial(pareto_figure, source),
-        *(partial(column_figure, source, column) for column in shown if column not in limited),
+        *(partial(column_figure, source, column) for column in shown if column not in first),
         partial(scalability_figure, source, laws),
         partial(turns_figure, source),
         partial(parts_figure, source),

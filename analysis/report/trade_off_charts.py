@@ -61,9 +61,8 @@ def _dominates(other: Row, row: Row) -> bool:
 
 def pareto(rows: Sequence[Row], styles: Styles, per: str) -> Chart:
     """Rows have `speed`, `output`, `load` as a text, `slo`, and whether the point is on its engine's `frontier`."""
-    x = quantitative(
-        "speed", title="output tokens/s per user", scale={"zero": True}, axis={"grid": False, "tickCount": 6}
-    )
+    scale = charts.value_scale([row["speed"] for row in rows], logarithmic=False)
+    x = quantitative("speed", title="output tokens/s per user", scale=scale, axis={"grid": False, "tickCount": 6})
     y = quantitative("output", title=None, axis=charts.value_axis())
     at = {"x": x, "y": y, "color": charts.by_colour(styles)}
     told = [nominal("engine"), nominal("stage", title="at"), number("output", f"tokens/s per {per}")]
@@ -73,7 +72,7 @@ def pareto(rows: Sequence[Row], styles: Styles, per: str) -> Chart:
     layers = [
         layer(step, at, {"filter": "datum.frontier"}, params=[charts.zoom("xy")]),
         layer(charts.POINT | {"filled": True}, at | {"shape": charts.by_shape(styles), "tooltip": told}),
-        layer(name, at | {"text": nominal("load")}),
+        layer(name, at | {"text": nominal("load")}, {"filter": "datum.frontier"}),
     ]
     return charts.draw({**data(rows), "layer": layers, "width": charts.WIDTH, "height": charts.HEIGHT})
 
