@@ -11,7 +11,6 @@ from analysis.first_screen import FirstScreen
 from analysis.report.figure import Figure
 from analysis.report.page import environment, shell
 from analysis.report.profiles import OUTSIDE, shown_profile
-from analysis.report.sections import screen_of as report_screen
 from analysis.report.trade_off_charts import pareto_figure
 from analysis.summary.remarks import Remark
 from engines.bench.tables import sentence_of
@@ -68,7 +67,7 @@ def screen_of(study: StudyReport) -> FirstScreen:
     """The decision, with a row for each engine; of a study without load what its first bench shows."""
     if study.head is None:
         return FirstScreen(_without_load(study), None, ())
-    return report_screen(study.head.report)
+    return study.head.report.screen
 
 
 def _without_load(study: StudyReport) -> str:
