@@ -61,6 +61,7 @@ seconds = 5
 """
 BUDGET_GRID = GRID.replace("repeats = 2", "repeats = 30")
 ARCHIVE = "small.tar.xz"
+DERIVED = ("requests.parquet", "summary.json")  # by the report, of the records
 PATIENCE = 180.0  # seconds for a phase to begin, or for processes to end
 CLOSE = 20.0  # seconds within which a budget is to be obeyed
 POLL = 0.002  # seconds: an archive is written in some hundredths
@@ -125,7 +126,7 @@ def cells(study: Path) -> dict[str, str]:
         if cell["outcome"] == "done":
             place = study / cell["path"]
             files = [place] if place.is_file() else sorted(file for file in place.rglob("*") if file.is_file())
-            kept = [file for file in files if file.name not in {"requests.parquet", "summary.json"}]  # derived
+            kept = [file for file in files if not file.name.startswith(DERIVED)]
             found[cell["cell"]] = hashlib.sha256(b"".join(file.read_bytes() for file in kept)).hexdigest()
     return found
 
