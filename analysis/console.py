@@ -16,6 +16,7 @@ from records.formatting import FIGURE_SPACE, POINT_SPACE, in_words
 
 PIPE_WIDTH = 120  # of what is neither a terminal nor told by COLUMNS
 NO_STYLES: Mapping[str, str] = {}
+GOOD, CAUTION = "green4", "dark_orange3"  # ANSI's green and yellow cannot be read on white
 
 
 def stdout() -> Console:

@@ -29,6 +29,7 @@ def doctor(as_json: AsJson = False) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from analysis.console import CAUTION, GOOD
     from engines.machine.cuda import by_outcome
     from engines.machine.doctor import examine
     from studies.quick.discovery import find_server
@@ -44,8 +45,8 @@ def doctor(as_json: AsJson = False) -> None:
         table.add_column("")
         table.add_column("found", overflow="fold")
         for check in by_outcome(checks):
-            missing = f"[{'bold red' if check.required else 'yellow'}]missing[/]"
-            mark = missing if not check.ok else "[green]ok[/]" if check.needed else "[dim]not needed[/]"
+            missing = f"[{'bold red' if check.required else CAUTION}]missing[/]"
+            mark = missing if not check.ok else f"[{GOOD}]ok[/]" if check.needed else "[dim]not needed[/]"
             remedy = "" if check.ok else f"\n[dim]{escape(check.remedy)}[/]"
             table.add_row(check.name, mark, escape(check.found) + remedy)
         console = Console(highlight=False)

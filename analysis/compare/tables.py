@@ -12,7 +12,7 @@ from analysis.compare.comparison import Comparison, ServedLoad
 from analysis.compare.engine_runs import DECIDING
 from analysis.compare.metric_comparison import MetricComparison
 from analysis.compare.quality import quality_rows, table_of_quality
-from analysis.console import TextTable
+from analysis.console import CAUTION, GOOD, TextTable
 from analysis.stats.differences import Spread
 from analysis.stats.repeats import REPEATS
 from analysis.summary.frame import finding_row
@@ -31,7 +31,7 @@ from records.rules import SIGNIFICANCE
 from records.view import Estimate
 
 BASELINE, NOT_CLAIMED, ANSWERS = "baseline", "not claimed", "same answers"
-STYLES = {"better": "green", "worse": "bold red", NOT_CLAIMED: "yellow", "met": "green", "missed": "bold red"}
+STYLES = {"better": GOOD, "worse": "bold red", NOT_CLAIMED: CAUTION, "met": GOOD, "missed": "bold red"}
 LEFT_OUT = (
     "limited by",
     *("Welch", "by prompt", "Mann–Whitney", "Cohen's d", "Cliff's δ", "MAD", "median", "mean", "difference"),

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from analysis.console import CAUTION
 from records.formatting import counted, in_words, join_labels
 from records.view import Finding, Severity, in_order
 
@@ -21,7 +22,7 @@ OF_THE_TEST = {"prompts_missed", "too_few_samples", "tokens_per_chunk"}
 MANY = 3  # engines with the same kind of finding, from which on they share one remark
 
 
-STYLES: Mapping[Severity, str] = {"invalid": "bold red", "warn": "yellow", "note": "dim"}
+STYLES: Mapping[Severity, str] = {"invalid": "bold red", "warn": CAUTION, "note": "dim"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from studies.study.folder import BENCH, CELLS, RUNS, SITTINGS, STUDY
 MOST_BYTES = 20_000_000
 RECORDS, HASHES = "records.tar.xz", "records.sha256"
 KEPT = (STUDY, SITTINGS, CELLS)
-LEFT_OUT = {"requests.parquet", "requests.parquet.json", "summary.json", "report.html", "locust.log"}  # derived, or logs
+LEFT_OUT = {"requests.parquet", "requests.parquet.json", "summary.json", "report.html", "locust.log"}  # derived or logs
 
 
 def publish(folder: Path, results: Path, machine: str = "") -> Path:

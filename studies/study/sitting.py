@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from analysis.console import CAUTION
 from engines.machine.devices import amd_gpus, gpu_facts, visible_gpus
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.profile import profile
@@ -122,7 +123,7 @@ def _install_or_name(found: StudyFolder, lacking: Lacking, install: bool, termin
             if lacking.install(engine):
                 continue
         hint = "; --install does that" if INSTALL in reason and not install else ""
-        terminal.say(f"{engine} is skipped: {reason}{hint}", style="yellow")
+        terminal.say(f"{engine} is skipped: {reason}{hint}", style=CAUTION)
 
 
 def check_parts(grid: Grid) -> None:
@@ -144,7 +145,7 @@ def profile_engines(study: StudyFolder, lacking: Lacking, chosen: Profiler, seco
         if any(found.profiler == chosen.name for found in read_profiles(folder)):
             continue
         if (unfit := lacking.unfit(engine, chosen)) is not None:
-            terminal.say(f"{engine.label} is not profiled: {unfit}", style="yellow")
+            terminal.say(f"{engine.label} is not profiled: {unfit}", style=CAUTION)
             continue
         model = study.grid.model(cell.model).name
         served = Contender(engine.label, engine=engine.engine, model=model, options=engine.option_texts)
