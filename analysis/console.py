@@ -36,7 +36,7 @@ def ruled_table(gap: int = 1) -> Table:
 
 
 def warning(text: str) -> Text:
-    return Text.assemble(("warn ", "yellow"), text)
+    return Text.assemble(("warn ", CAUTION), text)
 
 
 @dataclass(frozen=True, slots=True)

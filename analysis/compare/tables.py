@@ -36,6 +36,7 @@ LEFT_OUT = (
     "limited by",
     *("Welch", "by prompt", "Mann–Whitney", "Cohen's d", "Cliff's δ", "MAD", "median", "mean", "difference"),
     ANSWERS,
+    "output tokens/s",  # of every load: the ratio has what they say
 )
 """Columns that a narrow terminal goes without, in this order: none of a verdict is among them."""
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.compare.tables import LEFT_OUT, STYLES, criteria, overview_of
-from analysis.console import PIPE_WIDTH, TextTable, print_table, ruled_table, warning
+from analysis.console import CAUTION, GOOD, PIPE_WIDTH, TextTable, print_table, ruled_table, warning
 from analysis.first_screen import PlannedReplicas, print_first_screen
 from analysis.report.classes import class_sentences, class_table
 from analysis.report.contents import Report
@@ -23,13 +23,12 @@ from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_count
 from records.rules import SloAnswer
 
-ANSWERS: dict[SloAnswer, str] = {"met": "green", "not enough evidence": "yellow", "missed": "bold red"}
+ANSWERS: dict[SloAnswer, str] = {"met": GOOD, "not enough evidence": CAUTION, "missed": "bold red"}
 COSTS_LEFT_OUT = (
     *("replica hours per 1M tokens", "requests per GPU-hour", "requests per replica-hour", "saving", "tokens/s"),
     *("price of an hour", "differs in"),
 )
 TABLE_ROWS = 12  # of the stages and of a capacity matrix, up to which a terminal shows them
-TOKENS = "output tokens/s"  # of every load: a narrow terminal has those of the picture
 Lines = tuple[str, str]  # a number, and under it its spread
 Side = Literal["left", "right"]
 Fact = tuple[str, str, list[Lines], Side]  # title, what its second lines are, the cells
@@ -43,7 +42,7 @@ def print_report(console: Console, report: Report) -> None:
         console.print(Text(line), no_wrap=True, overflow="ellipsis")
     if compared and len(stages.rows) > TABLE_ROWS:
         console.print()
-        print_table(console, compared[-1], (*LEFT_OUT, TOKENS), STYLES)
+        print_table(console, compared[-1], LEFT_OUT, STYLES)
         _print_caveats(console, report)
     else:
         _print_numbers(console, report, stages, compared)

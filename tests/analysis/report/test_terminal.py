@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import io
 import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from analysis.compare.tables import LEFT_OUT
+from analysis.console import TextTable, print_table
 from analysis.data.load import load_run
 from analysis.report.document import numbers_of
 from analysis.report.markdown import markdown
@@ -164,3 +168,23 @@ def test_how_much_longer_a_run_would_take_to_decide(summaries: list[RunSummary])
     assert re.search(r"4 users \(97 % within, ≈ \d[\d.]* (s|min) more would decide\)", text)
     for surface in (printed(report, 120), markdown(report), html.unescape(render(report))):
         assert text in re.sub(r"\s+", " ", surface)
+
+
+def test_eighty_columns_hold_every_load_with_its_verdict() -> None:
+    headers = ("load", "engine", "SLO", "output tokens/s", "ratio", "p", "verdict", "same answers")
+    row = (
+        "1 user",
+        "transformers",
+        "undecided",
+        "17.2 [13.8, 20.6]",
+        "1.36× [1.03, 1.79]",
+        "0.175",
+        "not shown",
+        "9 of 9",
+    )
+    file = io.StringIO()
+    table = TextTable("Every load", headers, (row,), (0, 1, 2, 6), "")
+    print_table(Console(file=file, width=80, highlight=False), table, LEFT_OUT)
+    assert max(map(len, file.getvalue().splitlines())) <= 80
+    assert all(cell in file.getvalue() for cell in ("1.36× [1.03, 1.79]", "0.175", "not shown"))
+    assert "A wider terminal and --json also have same answers and output tokens/s." in file.getvalue()
