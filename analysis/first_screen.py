@@ -180,11 +180,14 @@ def _lead(best: Candidate, other: Candidate) -> str:
         more = theirs.month - ours.month
         cost = f"costs {dollars(more)} a month less than" if more > 0 else "costs as much as"
         return f"{best.name} {cost} {other.name}"
-    held = [None if each.capacity is None else each.capacity.met for each in (best, other)]
-    if best.capacity is None or held[0] is None or held[1] is None:
+    if best.capacity is None or other.capacity is None or best.capacity.met is None or other.capacity.met is None:
         return ""
-    more_held = f"more {best.capacity.unit} than" if held[0] > held[1] else f"as many {best.capacity.unit} as"
-    return f"{best.name} holds {more_held} {other.name}"
+    unit, met, missed = best.capacity.unit, other.capacity.met, other.capacity.missed
+    if met == best.capacity.met:
+        return f"{best.name} holds as many {unit} as {other.name}"
+    if missed is not None and missed <= best.capacity.met:
+        return f"{best.name} holds more {unit} than {other.name}"
+    return f"{best.name} is shown to hold {load_text(best.capacity.met)} {unit}, {other.name} {load_text(met)}"
 
 
 def _fewer(replicas: int) -> str:

@@ -27,13 +27,14 @@ CHART = 600  # pixels of its width
 BOTTOM = 76  # pixels of the lines that name command, commit and records
 FONT = "Helvetica Neue, Helvetica, Arial, sans-serif"
 DIGITS = 16  # of the hash
+MOST_LINES = 5  # of the answer
 
 
 def card(report: Report) -> str:
     screen = report.screen
     colours = variables("light")
     size = next(size for size in (34, 26, 20) if size == 20 or len(_wrapped(screen.answer, size)) <= 3)
-    lines = _wrapped(screen.answer, size)[:5]
+    lines = _wrapped(_whole_sentences(screen.answer, size), size)
     parts = [_text(line, MARGIN, 76 + index * size * 1.25, size, "ink", bold=True) for index, line in enumerate(lines)]
     top = 76 + len(lines) * size * 1.25
     parts += _chart(report, top)
@@ -55,6 +56,14 @@ def card(report: Report) -> str:
     )
     # Not every program that shows an SVG knows variables of CSS.
     return re.sub(r"var\(--([\w-]+)\)", lambda match: colours[match[1]], drawing)
+
+
+def _whole_sentences(answer: str, size: int) -> str:
+    """As many as fit."""
+    sentences = answer.split(". ")
+    fitting = [". ".join(sentences[:count]) for count in range(len(sentences), 0, -1)]
+    shown = next((text for text in fitting if len(_wrapped(text, size)) <= MOST_LINES), fitting[-1])
+    return shown if shown == answer else f"{shown}."
 
 
 def _wrapped(answer: str, size: int) -> list[str]:

@@ -153,7 +153,7 @@ def value_scale(values: Iterable[float], logarithmic: bool | None = None) -> Spe
     if logarithmic is None:
         logarithmic = largest / min(positive) > LOGARITHMIC
     if logarithmic:
-        return {"type": "log", "domain": [min(positive) / 1.25, max(positive) * 1.25], "nice": False}
+        return {"type": "log", "domain": [min(positive) / 1.25, max(positive) * 1.25], "nice": False, "clamp": True}
     return {"type": "linear", "domain": [0.0, largest * 1.08], "nice": False}
 
 

@@ -302,6 +302,25 @@ def test_with_objectives_the_headline_is_who_holds_how_many_users_within_them() 
     assert answers["20 users", "small"] == answers["40 users", "large"] == "missed"
 
 
+def test_more_users_are_said_to_be_held_only_where_that_is_shown() -> None:
+    """At 20 users the share of `small` leaves open whether it meets the objective."""
+    runs = [
+        run(label, [_stage(load, share, 300, tpot) for load, share in stages], k, objectives=(SLO,))
+        for label, tpot, stages in (
+            ("small", 0.032, [(14, 0.999), (20, 0.95)]),
+            ("large", 0.047, [(14, 0.999), (20, 0.999)]),
+        )
+        for k in range(3)
+    ]
+    comparison = compare(runs)
+    assert {each.engine: (each.met, each.missed) for each in comparison.capacities} == {
+        "small": (14, None),
+        "large": (20, None),
+    }
+    trade_off = dict(first_screen("", candidates_of(comparison, runs)).sentences)["trade-off"]
+    assert trade_off.startswith("large is shown to hold 20 users, small 14, but at capacity")
+
+
 def _stage(load: float, share: float, tokens: float, tpot: float) -> StageView:
     return judged_view(load, SLO, share, throughput=tokens, tpot_p50=tpot)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -39,6 +40,16 @@ def test_it_has_the_answer_the_chart_and_the_provenance(runs: list[RunSummary]) 
     assert "smollm2-135m" in whole
     assert any(line.startswith("enginebench run concurrent") for line in lines)
     assert f"records sha256 {records_hash([run.folder for run in runs])[:16]}" in whole
+
+
+def test_a_long_answer_ends_with_a_sentence(runs: list[RunSummary]) -> None:
+    report = reported(runs)
+    first = "slow holds 1 user within TTFT p95 ≤ 300 ms, the fewest that were measured"
+    answer = f"{first}. " + " ".join(["It goes on"] * 60) + "."
+    long = replace(report, screen=replace(report.screen, answer=answer))
+    lines = [text.text or "" for text in ElementTree.fromstring(card(long)).iter(f"{SVG}text")]
+    assert " ".join(lines).startswith(f"{first}.")
+    assert "It goes on" not in " ".join(lines)
 
 
 def test_it_needs_no_other_file_and_no_style_sheet(runs: list[RunSummary]) -> None:

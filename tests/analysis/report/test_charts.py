@@ -346,6 +346,7 @@ def test_many_names_of_stages_are_thinned_out_until_they_are_legible(runs: list[
 def test_an_axis_of_values_far_apart_is_logarithmic() -> None:
     assert value_scale([1.0, 5.0])["type"] == "linear"
     assert value_scale([0.01, 5.0])["type"] == "log"
+    assert value_scale([0.0, 0.01, 5.0])["clamp"], "an interval that begins at zero reaches the end of the axis"
 
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
