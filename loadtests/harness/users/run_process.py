@@ -46,26 +46,12 @@ from records.request import RequestRecord, SentRecord
 from records.run import JournalLine, RunEvent
 from records.slo import RunObjectives
 from records.stage import SECOND, Nanoseconds, Stage, StagePlan, changed
-from records.telemetry import TelemetrySample
 
 logger = logging.getLogger(__name__)
 
 RECENT_ANSWERS = 200
 COUNTED = 0.25  # seconds between two times at which requests are counted
 LEAST_SPREAD, MOST_SPREAD = 1.0, 60.0  # seconds
-
-
-class SampleRecorder(Recorder):
-    """Telemetry of this process, which is counted as it is written."""
-
-    def __init__(self, path: Path, counts: LiveCounts) -> None:
-        super().__init__(path)
-        self._counts = counts
-
-    def write(self, line: RequestRecord | SentRecord | TelemetrySample | JournalLine) -> None:
-        super().write(line)
-        if isinstance(line, TelemetrySample):
-            self._counts.sampled(line)
 
 
 class RunProcess:
@@ -110,9 +96,8 @@ class RunProcess:
         self._recorder = Recorder(self.folder / f"requests-{self._worker}.jsonl") if makes_load else None
         self._journal = Recorder(self.folder / JOURNAL) if plans else None
         self._telemetry = TelemetrySampler(
-            SampleRecorder(
-                self.folder / ("telemetry.jsonl" if plans else f"telemetry-{self._worker}.jsonl"), self._counts
-            ),
+            Recorder(self.folder / ("telemetry.jsonl" if plans else f"telemetry-{self._worker}.jsonl")),
+            self._counts.sampled,
             self.start,
             Scraper(plan.meta.url, self.access) if plans else None,
             (lambda: int(runner.user_count)) if makes_load else None,

@@ -16,6 +16,7 @@ from loadtests.harness.client.access import Access
 from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.recording.telemetry import INTERVAL, TICK, Scraper, TelemetrySampler
 from records.files import read_telemetry
+from records.telemetry import TelemetrySample
 from tests.support.servers.wire_script import Step, WireServer
 
 SERIES = "".join(f'vllm:num_requests_running{{engine="{number}"}} {number}\n' for number in range(50))
@@ -73,12 +74,15 @@ def test_scrapes_leave_no_copy_of_the_page(no_collections: None) -> None:
 
 def test_what_holds_up_the_event_loop_is_seen(tmp_path: Path) -> None:
     path, held_up = tmp_path / "telemetry.jsonl", 0.2
-    sampler = TelemetrySampler(Recorder(path), time.monotonic_ns(), None, lambda: 1, None)
+    counted: list[TelemetrySample] = []
+    sampler = TelemetrySampler(Recorder(path), counted.append, time.monotonic_ns(), None, lambda: 1, None)
     sampler.start()
     gevent.sleep(2 * TICK)
     time.sleep(held_up)  # cooperates with nobody
     gevent.sleep(INTERVAL)
     sampler.stop()
-    first, *_ = read_telemetry(path)
+    samples = list(read_telemetry(path))
+    assert samples == counted
+    first, *_ = samples
     assert first.loop_lag is not None
     assert first.loop_lag >= held_up - TICK
