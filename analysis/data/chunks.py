@@ -18,7 +18,7 @@ from analysis.data.formulas import expression
 from records.metrics import FIRST_TOKENS, SEEN_TOKENS
 from records.stage import SECOND
 
-SLICE = 5_000  # requests whose chunks are in memory together: arrays of a few megabytes, whose memory malloc reuses
+SLICE = 10_000  # requests whose chunks are in memory together: arrays of a few megabytes, whose memory malloc reuses
 MOST_CHUNKS, PIECES = 1_000_000, 10  # of one window
 Gaps = npt.NDArray[np.uint32] | npt.NDArray[np.int64]
 

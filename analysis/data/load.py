@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -24,7 +21,6 @@ from records.run import RunMeta
 from settings.schema import UserMistake
 
 STORED = tuple(metric.name for metric in REQUEST_METRICS if reads_lists(metric.formula))  # read, not computed again
-M_ARENA_MAX = -8  # of mallopt(3)
 IN_FILE_ONLY = {*LISTS, "text", "request_id", "session", "prompt_id", "answer_digest"}  # chunks; differs in each row
 
 
@@ -57,7 +53,6 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
 
     A run that was killed loads like any other. A tokenizer that was named once is used again. Raises `NotARun`.
     """
-    _share_one_heap()
     tokenizer = tokenizer or counted_with(folder)
     try:
         meta = read_meta(folder)
@@ -82,14 +77,6 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
     assert isinstance(ended, int)
     last = max(ended, telemetry.last)
     return RunData(folder, meta, table, requests, telemetry, last, _killed(requests, telemetry, last), malformed)
-
-
-@cache
-def _share_one_heap() -> None:
-    """glibc gives each thread a heap of its own, and what is free in one of them is of no use to the other threads: a
-    fifth of the memory of a report."""
-    with suppress(AttributeError, OSError, TypeError):  # another system's C library
-        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 def _in_order(table: Path) -> pl.DataFrame:
