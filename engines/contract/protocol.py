@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from json.encoder import encode_basestring as quote
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -62,7 +62,7 @@ class Load:
 
     engine: str
     model: Model | None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str]
     version: int = VERSION
 
 

@@ -98,7 +98,9 @@ def test_timing_tells_where_the_time_went(slow: Served) -> None:
         assert set(timing) == {"queue", "prefill", "decode"}
         assert timing["queue"] >= 0
         assert timing["prefill"] >= 0.2
-        assert timing["decode"] >= 0.08  # five gaps of 20 ms, the first of which a late first token shortens
+        # Five gaps of 20 ms: each token is due from the start, so that a late first one shortens what follows.
+        assert timing["decode"] > 0
+        assert timing["prefill"] + timing["decode"] >= 0.299
         assert sum(timing.values()) <= response.elapsed.total_seconds()
         header = dict(part.split(";dur=") for part in response.headers["server-timing"].split(", "))
         assert float(header["prefill"]) == pytest.approx(1e3 * timing["prefill"], abs=0.01)  # milliseconds, by W3C
