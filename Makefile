@@ -135,7 +135,7 @@ searches: $(STAMP) ## coverage and cost of the search for capacity (some minutes
 # A number of requests, not of seconds: both engines then do the same work in every repeat, however fast they are.
 demo: $(STAMP) ## two engines at 8 users, three interleaved repeats, a winner and a report (about three minutes)
 	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs --repeat 3 \
-		--stages 8 --stage-requests 14 --prompt-tokens uniform:36-40 --output-tokens uniform:6-8
+		--stages 8 --stage-requests 12 --prompt-tokens uniform:36-40 --output-tokens uniform:6-8
 
 pictures: $(STAMP) ## regenerate the pictures of the documentation from real runs (about half an hour)
 	$(BIN)/python -m docs.pictures
