@@ -34,7 +34,7 @@ def card(report: Report) -> str:
     screen = report.screen
     colours = variables("light")
     size = next(size for size in (34, 26, 20) if size == 20 or len(_wrapped(screen.answer, size)) <= 3)
-    lines = _wrapped(_whole_sentences(screen.answer, size), size)
+    lines = _wrapped(_whole_sentences(screen.answer, size), size)[:MOST_LINES]
     parts = [_text(line, MARGIN, 76 + index * size * 1.25, size, "ink", bold=True) for index, line in enumerate(lines)]
     top = 76 + len(lines) * size * 1.25
     parts += _chart(report, top)
@@ -59,7 +59,7 @@ def card(report: Report) -> str:
 
 
 def _whole_sentences(answer: str, size: int) -> str:
-    """As many as fit."""
+    """As many as fit, but the first in any case."""
     sentences = answer.split(". ")
     fitting = [". ".join(sentences[:count]) for count in range(len(sentences), 0, -1)]
     shown = next((text for text in fitting if len(_wrapped(text, size)) <= MOST_LINES), fitting[-1])
