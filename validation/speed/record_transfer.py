@@ -64,7 +64,6 @@ def master(port: int, workers: int, folder: Path) -> None:
     from loadtests.harness.users import worker_records
 
     runner = Environment().create_master_runner("127.0.0.1", port)
-    worker_records.register_master(runner)
     give_up = time.monotonic() + START
     while len(runner.clients.ready) < workers:
         if time.monotonic() > give_up:

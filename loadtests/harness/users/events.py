@@ -103,7 +103,6 @@ def _register_messages(environment: Environment, **_: Any) -> None:
     if isinstance(runner, MasterRunner):
         runner.register_message(PROGRESS_MESSAGE, _take_report)
         runner.register_message(COUNTS_MESSAGE, _take_counts)
-        worker_records.register_master(runner)
     elif isinstance(runner, WorkerRunner):
         runner.register_message(STAGE_MESSAGE, _enter_stage)
         worker_records.register_worker(runner, lambda: _finished_files(runner))
