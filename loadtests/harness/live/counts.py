@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import repeat
 from math import inf
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
+
+import msgspec
 
 from loadtests.harness.live.scales import Scales
 from loadtests.harness.live.sketch import Sketch
@@ -20,7 +22,7 @@ from loadtests.harness.live.stage_counts import OUTCOMES, StageCounts
 from loadtests.harness.live.tallies import of_flow, of_request
 from loadtests.harness.live.windows import SETTLED, Windows
 from records.metrics import BY_NAME, ICL
-from records.request import RequestRecord
+from records.request import Outcome, RequestRecord
 from records.rules import is_failure
 from records.stage import SECOND, Nanoseconds, Stage
 from records.telemetry import LOAD_GENERATOR_GAUGES, TelemetrySample
@@ -30,8 +32,15 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 """A request was scheduled in its stage's steady window, or in warm-up or hold."""
 AT_A_TIME = 8  # requests that are counted before the event loop has its turn: about half a millisecond
 
-
 Key = tuple[int, Phase]
+
+
+class CountsMessage(msgspec.Struct, array_like=True):
+    """From a process to Locust's master."""
+
+    scheduled: int
+    ended: dict[Outcome, int]
+    stages: list[tuple[int, Phase, StageCounts]]
 
 
 class LiveCounts:
@@ -99,7 +108,8 @@ class LiveCounts:
         stage.prompt_tokens += record.prompt_tokens or 0
         stage.tally(of_request(record))
         if is_failure(record.outcome):
-            stage.failures[f"{record.outcome}: {record.detail}" if record.detail else record.outcome] += 1
+            failure = f"{record.outcome}: {record.detail}" if record.detail else record.outcome
+            stage.failures[failure] = stage.failures.get(failure, 0) + 1
         if (good := self._scales.objectives.met_by(record)) is not None:
             stage.judged += 1
             stage.good += good
@@ -146,14 +156,15 @@ class LiveCounts:
         changed, self._changed = self._changed, set()
         return changed
 
-    def message(self) -> dict[str, Any]:
+    def message(self) -> bytes:
         """For the master: what has changed since the last call, each from its beginning."""
-        stages = [[*key, self.stages[key].message()] for key in sorted(self.changes())]
-        return {"scheduled": self.scheduled, "ended": list(self.ended.values()), "stages": stages}
+        stages = [(*key, self.stages[key]) for key in sorted(self.changes())]
+        return msgspec.msgpack.encode(CountsMessage(self.scheduled, self.ended, stages))
 
-    def take(self, message: Mapping[str, Any]) -> set[Key]:
+    def take(self, message: bytes) -> set[Key]:
         """The other side of `message`; gives what has changed."""
-        self.scheduled, self.ended = message["scheduled"], dict(zip(OUTCOMES, message["ended"], strict=True))
-        for index, phase, counts in message["stages"]:
-            self.stages[index, phase] = StageCounts.taken(counts)
-        return {(index, phase) for index, phase, _ in message["stages"]}
+        taken = msgspec.msgpack.decode(message, type=CountsMessage)
+        self.scheduled, self.ended = taken.scheduled, taken.ended
+        changed = {(index, phase): counts for index, phase, counts in taken.stages}
+        self.stages |= changed
+        return set(changed)

@@ -16,78 +16,40 @@ import gevent
 from gevent.pywsgi import WSGIServer
 
 from loadtests.harness.event_loop import yield_to_io
-from loadtests.harness.live.counts import PHASES
 from loadtests.harness.live.live_run import LiveRun
-from loadtests.harness.live.prometheus import CONTENT_TYPE, Now, RunLabels, StagePhase, families
-from loadtests.harness.live.stage_counts import StageCounts
-from records.slo import RunObjectives
-from records.view import keys_of
-from settings.schema import Address
+from loadtests.harness.live.prometheus import CONTENT_TYPE, families
+from loadtests.harness.settings.run import EXPORTER_PORTS, RunSettings
+from settings.schema import Address, UserMistake, write_address
 
 logger = logging.getLogger(__name__)
 
 MISSED_SCRAPES = 2  # intervals without one, after which Prometheus is taken to be gone
 SLOW_SCRAPE = 2.0  # seconds that the interval may be exceeded by on a busy machine
-MOST_STAGES = 50  # labels; a search may have more stages, which then share one label
-OTHER_STAGES = "other"
 
 
-class Exporter:
-    """Of one run. `started` is when it began, in seconds since 1970."""
+def serve(address: Address, live: LiveRun, started: float) -> MetricsServer | None:
+    """`started` is when the run began, in seconds since 1970.
 
-    def __init__(self, live: LiveRun, started: float) -> None:
-        self._live, self._started = live, started
-        self._server: MetricsServer | None = None
-
-    def serve(self, address: Address) -> None:
-        """Raises `OSError` where the address cannot be listened on."""
-        self._server = MetricsServer(*address, self._families)
-        logger.info("This load test's metrics are at %s", self._server.address)
-
-    def wait_for_scrape(self, most: float) -> None:
-        """Where a Prometheus has been scraping, it sees how the run ended; this takes `most` seconds at most."""
-        if self._server is not None:
-            self._server.wait_for_scrape(most)
-
-    def close(self) -> None:
-        """Another run takes its place."""
-        if self._server is not None:
-            self._server.close()
-
-    def _families(self) -> Iterator[str]:
-        live, meta = self._live, self._live.meta
-        begun = meta.stages
-        keys = keys_of(meta.plan)
-        labels = {
-            stage.index: keys[stage.index].label if stage.index < MOST_STAGES else OTHER_STAGES for stage in begun
-        }
-        # A stage counts from 0 on: of a series that begins with more, Prometheus would not see the first requests.
-        counts = {StagePhase(label, phase): StageCounts() for label in labels.values() for phase in PHASES}
-        for index, phase in sorted(live.keys):
-            place = StagePhase(labels.get(index, OTHER_STAGES), phase)
-            counts.setdefault(place, StageCounts()).add(live.counts((index, phase)))
-        now = Now(
-            labels[begun[-1].index] if begun else "",
-            {
-                "stage_index": begun[-1].index if begun else 0,
-                "users": None if live.is_open else live.users,
-                "in_flight": live.in_flight,
-                "recent_offered_rate": live.recent_offered_rate if live.is_open else None,
-            },
-        )
-        facts = RunLabels(
-            server=meta.url,
-            common={
-                "run": meta.run_id,
-                "scenario": meta.scenario,
-                "engine": meta.label,
-                "model": meta.model or "unknown",
-            },
-            started=self._started,
-            objectives=RunObjectives.of(meta.workload),
-        )
-        views = {view.label: view for view in live.document.stages}  # a longer one in the place of a brief one
-        return families(facts, now, counts, live.scales, list(views.values())[:MOST_STAGES])
+    The default address may be in use: then one of the next ports is taken, and `None` is returned where all are. Raises
+    `UserMistake` where another address cannot be listened on.
+    """
+    host, port = address
+    ports = range(port, port + (EXPORTER_PORTS if address == RunSettings().exporter else 1))
+    for each in ports:
+        try:
+            server = MetricsServer(host, each, lambda: families(live, started))
+        except OSError as error:
+            reason = error.strerror
+            continue
+        logger.info("This load test's metrics are at %s", server.address)
+        if each != port:
+            logger.warning("Port %d is taken: this load test's metrics are on port %d.", port, each)
+        return server
+    if len(ports) == 1:
+        said = f"the load test's metrics cannot be served on {write_address(address)} ({reason})"
+        raise UserMistake(f"{said}: give another address with --exporter, or none.")
+    logger.warning("Ports %d to %d are taken: this load test serves no metrics; see --exporter.", port, ports[-1])
+    return None
 
 
 class MetricsServer:

@@ -1,47 +1,25 @@
-"""The counts in Prometheus' text format (version 0.0.4), a family at a time."""
+"""A run as it goes on in Prometheus' text format (version 0.0.4), a family at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
-from loadtests.harness.live.counts import Phase
+from loadtests.harness.live.counts import PHASES, Phase
+from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.scales import METRICS, Scales
 from loadtests.harness.live.stage_counts import StageCounts
 from records.metrics import MOMENTARY, PERCENTILES, QUANTITIES, TOTALS, Metric, Quantity
 from records.slo import RunObjectives
-from records.view import StageView
+from records.view import StageView, keys_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "enginebench_load_"
 UNITS = {"s": "_seconds", "tokens/s": "_tokens_per_second"}
+MOST_STAGES = 50  # labels; a search may have more stages, which then share one label
+OTHER_STAGES = "other"
 Labels = Mapping[str, str]
-
-
-class StagePhase(NamedTuple):
-    """Where a request was counted. `window`: it was scheduled in the steady window, as the requests of a report."""
-
-    stage: str
-    phase: Phase
-
-
-@dataclass(frozen=True, slots=True)
-class RunLabels:
-    """What does not change in a run. `common` labels stand on every series: the run's id is one of them."""
-
-    server: str
-    common: Labels
-    started: float  # seconds since 1970
-    objectives: RunObjectives
-
-
-@dataclass(frozen=True, slots=True)
-class Now:
-    """Of all processes together, at one moment: a value for each of `MOMENTARY`, `None` where it does not apply."""
-
-    stage: str
-    values: Mapping[str, float | None]
+Counted = Mapping[tuple[str, Phase], StageCounts]
+"""By the label of a stage and the phase: a request was scheduled in the steady window, as those of a report, or not."""
 
 
 def exported() -> tuple[Metric, ...]:
@@ -54,37 +32,66 @@ def name_of(declared: Metric | Quantity) -> str:
     return f"{declared.name}{'_total' if declared in TOTALS else UNITS.get(declared.unit, '')}"
 
 
-def families(
-    facts: RunLabels, now: Now, counts: Mapping[StagePhase, StageCounts], scales: Scales, views: Sequence[StageView]
-) -> Iterator[str]:
-    yield from _gauges(facts, now)
-    yield from _of_views(facts, views)
-    yield from _counters(facts, counts)
-    for metric in exported():
-        yield from _histogram(facts.common, metric, counts, scales)
-
-
-def _gauges(facts: RunLabels, now: Now) -> Iterator[str]:
-    info = {**facts.common, "server": facts.server}
+def families(live: LiveRun, started: float) -> Iterator[str]:
+    """`started` is when the run began, in seconds since 1970. The run's id stands on every series."""
+    meta = live.meta
+    objectives = RunObjectives.of(meta.workload)
+    common = {"run": meta.run_id, "scenario": meta.scenario, "engine": meta.label, "model": meta.model or "unknown"}
+    info = {**common, "server": meta.url}
     yield _family("run_info", "gauge", "The run that is on, or was on last.", [(info, 1)])
-    began = [(facts.common, facts.started)]
-    yield _family("run_start_seconds", "gauge", "When the run began, in seconds since 1970.", began)
-    limits = [({**facts.common, "objective": one.name}, one.limit) for one in facts.objectives.of_all if one.limit]
+    yield _family("run_start_seconds", "gauge", "When the run began, in seconds since 1970.", [(common, started)])
+    limits = [({**common, "objective": one.name}, one.limit) for one in objectives.of_all if one.limit]
     yield _family("objective_seconds", "gauge", "The limits of the objectives.", limits)
-    here = {**facts.common, "stage": now.stage}
+    yield from _momentary(common, live)
+    views = {view.label: view for view in live.document.stages}  # a longer one in the place of a brief one
+    yield from _of_views(common, list(views.values())[:MOST_STAGES])
+    counts = _counts(live)
+    yield from _counters(common, counts, bool(objectives))
+    for metric in exported():
+        yield from _histogram(common, metric, counts, live.scales)
+
+
+def _stage_labels(live: LiveRun) -> dict[int, str]:
+    """Of the stages that have begun."""
+    keys = keys_of(live.meta.plan)
+    return {
+        stage.index: keys[stage.index].label if stage.index < MOST_STAGES else OTHER_STAGES for stage in live.stages
+    }
+
+
+def _momentary(common: Labels, live: LiveRun) -> Iterator[str]:
+    """Of all processes together, at this moment: a value for each of `MOMENTARY`, `None` where it does not apply."""
+    labels = _stage_labels(live)
+    index = max(labels, default=0)
+    values = {
+        "stage_index": index,
+        "users": None if live.is_open else live.users,
+        "in_flight": live.in_flight,
+        "recent_offered_rate": live.recent_offered_rate if live.is_open else None,
+    }
+    here = {**common, "stage": labels.get(index, "")}
     for quantity in MOMENTARY:
-        value = now.values[quantity.name]
+        value = values[quantity.name]
         yield _family(name_of(quantity), "gauge", _about(quantity), [] if value is None else [(here, value)])
 
 
-def _of_views(facts: RunLabels, views: Sequence[StageView]) -> Iterator[str]:
+def _counts(live: LiveRun) -> Counted:
+    """A stage counts from 0 on: of a series that begins with more, Prometheus would not see the first requests."""
+    labels = _stage_labels(live)
+    counts = {(label, phase): StageCounts() for label in labels.values() for phase in PHASES}
+    for index, phase in sorted(live.keys):
+        counts.setdefault((labels.get(index, OTHER_STAGES), phase), StageCounts()).add(live.counts((index, phase)))
+    return counts
+
+
+def _of_views(common: Labels, views: Sequence[StageView]) -> Iterator[str]:
     found = [
-        ({**facts.common, "stage": view.label, "kind": finding.kind, "severity": finding.severity}, 1.0)
+        ({**common, "stage": view.label, "kind": finding.kind, "severity": finding.severity}, 1.0)
         for view in views
         for finding in view.findings
     ]
     yield _family("finding", "gauge", "What speaks against the numbers of a stage.", found)
-    stages = [({**facts.common, "stage": view.label}, view) for view in views]
+    stages = [({**common, "stage": view.label}, view) for view in views]
     loads = [(labels, view.load) for labels, view in stages]
     yield _family("stage_load", "gauge", "The load of a stage: users, or requests per second.", loads)
     for quantity in QUANTITIES:
@@ -104,12 +111,12 @@ def _of_views(facts: RunLabels, views: Sequence[StageView]) -> Iterator[str]:
         yield _family(f"stage_{name_of(metric)}", "gauge", about, percentiles)
 
 
-def _counters(facts: RunLabels, counts: Mapping[StagePhase, StageCounts]) -> Iterator[str]:
+def _counters(common: Labels, counts: Counted, has_objectives: bool) -> Iterator[str]:
     for quantity in TOTALS:
         samples = [
-            ({**facts.common, **place._asdict(), **labels}, float(value))
-            for place, stage in counts.items()
-            for labels, value in _totals(stage, quantity.name, bool(facts.objectives))
+            ({**common, "stage": label, "phase": phase, **labels}, float(value))
+            for (label, phase), stage in counts.items()
+            for labels, value in _totals(stage, quantity.name, has_objectives)
         ]
         yield _family(name_of(quantity), "counter", _about(quantity), samples)
 
@@ -132,17 +139,15 @@ def _family(name: str, kind: str, about: str, samples: Sequence[tuple[Labels, fl
     return "".join(lines) if samples else ""
 
 
-def _histogram(
-    common: Labels, metric: Metric, counts: Mapping[StagePhase, StageCounts], scales: Scales
-) -> Iterator[str]:
+def _histogram(common: Labels, metric: Metric, counts: Counted, scales: Scales) -> Iterator[str]:
     """A stage at a time, so that nothing else waits for long."""
     name, key = name_of(metric), metric.name
     beyond = " Failed requests count as infinite." if metric.population == "attempted" else ""
     yield _head(name, "histogram", f"{metric.title}: {metric.meaning}.{beyond}")
     edges, shown = scales.edges[key], scales.exported[key]
     ends = [f'le="{edge!r}"' for edge in shown]
-    for place, stage in counts.items():
-        sketch, labels = stage.sketches[key], _written({**common, **place._asdict()})
+    for (label, phase), stage in counts.items():
+        sketch, labels = stage.sketches[key], _written({**common, "stage": label, "phase": phase})
         start = f"{PREFIX}{name}_bucket{{{labels},"
         lines = [f"{start}{end}}} {count}\n" for end, count in zip(ends, sketch.up_to(edges, shown), strict=True)]
         known = sum(sketch.known.values()) + sketch.failed

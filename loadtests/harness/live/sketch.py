@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+
+import msgspec
 
 from records.metrics import PERCENTILES
 from records.rules import nearest_rank
@@ -14,13 +14,12 @@ from records.view import DEPENDS_ON_CUT_OFF, EMPTY, FAILED, Distribution, Estima
 Buckets = dict[int, int]
 
 
-@dataclass(slots=True)
-class Sketch:
+class Sketch(msgspec.Struct):
     """`known` counts values by bucket, `bounds` the lower bounds of requests that were cut off, `failed` those that
     count as +∞. `answered` values are of requests that ended well; `total` sums the known ones."""
 
-    known: Buckets = field(default_factory=dict)
-    bounds: Buckets = field(default_factory=dict)
+    known: Buckets = {}
+    bounds: Buckets = {}
     failed: int = 0
     answered: int = 0
     total: float = 0.0
@@ -36,15 +35,6 @@ class Sketch:
         self.failed += other.failed
         self.answered += other.answered
         self.total += other.total
-
-    def message(self) -> list[Any]:
-        """`Sketch.taken` is the other side."""
-        return [list(self.known.items()), list(self.bounds.items()), self.failed, self.answered, self.total]
-
-    @classmethod
-    def taken(cls, message: Sequence[Any]) -> Sketch:
-        known, bounds, *rest = message
-        return cls(dict(map(tuple, known)), dict(map(tuple, bounds)), *rest)
 
     def distribution(self, edges: Sequence[float], ok: int) -> Distribution:
         """`ok` requests of the stage ended well; where none of them has the metric, nothing is said."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, get_args
+from collections.abc import Iterable
+from typing import get_args
+
+import msgspec
 
 from loadtests.harness.live.scales import METRICS
 from loadtests.harness.live.sketch import Sketch
@@ -15,19 +15,18 @@ from records.request import Outcome
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 
-@dataclass(slots=True)
-class StageCounts:
+class StageCounts(msgspec.Struct):
     """Requests of one stage and phase that have ended. `sums` holds how many values of a name there were, and their sum
     (`tallies.py`); `failures` how often what failed; `gauges` how many samples of one process, their sum and peak.
 
     `good` ones met every objective, `judged` ones can be said to have met them or not.
     """
 
-    sketches: dict[str, Sketch] = field(default_factory=lambda: {metric.name: Sketch() for metric in METRICS})
-    outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
-    sums: dict[str, list[float]] = field(default_factory=dict)
-    failures: Counter[str] = field(default_factory=Counter)
-    gauges: dict[str, tuple[int, float, float]] = field(default_factory=dict)
+    sketches: dict[str, Sketch] = msgspec.field(default_factory=lambda: {metric.name: Sketch() for metric in METRICS})
+    outcomes: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
+    sums: dict[str, list[float]] = {}
+    failures: dict[str, int] = {}
+    gauges: dict[str, tuple[int, float, float]] = {}
     good: int = 0
     judged: int = 0
     output_tokens: int = 0
@@ -49,7 +48,7 @@ class StageCounts:
             if value is not None:
                 known = self.sums.get(name)
                 if known is None:
-                    self.sums[name] = [1, value]
+                    self.sums[name] = [1, float(value)]
                 else:
                     known[0] += 1
                     known[1] += value
@@ -65,7 +64,8 @@ class StageCounts:
             self.outcomes[outcome] += count
         for name, sums in other.sums.items():
             self.sums[name] = [a + b for a, b in zip(self.sums.get(name, (0, 0.0)), sums, strict=True)]
-        self.failures.update(other.failures)
+        for failure, count in other.failures.items():
+            self.failures[failure] = self.failures.get(failure, 0) + count
         for name, gauge in other.gauges.items():  # that of the process with the largest mean
             known = self.gauges.get(name)
             if known is None or gauge[1] / gauge[0] > known[1] / known[0]:
@@ -74,26 +74,3 @@ class StageCounts:
         self.judged += other.judged
         self.output_tokens += other.output_tokens
         self.prompt_tokens += other.prompt_tokens
-
-    def message(self) -> list[Any]:
-        """`StageCounts.taken` is the other side."""
-        return [
-            [sketch.message() for sketch in self.sketches.values()],
-            list(self.outcomes.values()),
-            self.sums,
-            dict(self.failures),
-            self.gauges,
-            [self.good, self.judged, self.output_tokens, self.prompt_tokens],
-        ]
-
-    @classmethod
-    def taken(cls, message: Sequence[Any]) -> StageCounts:
-        sketches, outcomes, sums, failures, gauges, rest = message
-        return cls(
-            {metric.name: Sketch.taken(one) for metric, one in zip(METRICS, sketches, strict=True)},
-            dict(zip(OUTCOMES, outcomes, strict=True)),
-            {name: list(both) for name, both in sums.items()},
-            Counter(failures),
-            {name: (n, total, peak) for name, (n, total, peak) in gauges.items()},
-            *rest,
-        )

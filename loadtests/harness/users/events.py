@@ -27,7 +27,7 @@ from locust.env import Environment
 from locust.exception import StopTest
 from locust.runners import STATE_INIT, MasterRunner, Runner, WorkerRunner
 
-from loadtests.harness.live.exporter import Exporter
+from loadtests.harness.live.exporter import MetricsServer, serve
 from loadtests.harness.live.live_run import MESSAGE as COUNTS_MESSAGE
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.run import plan as plans
@@ -37,7 +37,7 @@ from loadtests.harness.run.own_limits import check_users_fit, raise_priority
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.prepare import prepare
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.settings.run import EXPORTER_PORTS, RunSettings
+from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.standard_names import restore_standard_names
 from loadtests.harness.users import worker_records
 from loadtests.harness.users.conductor import PROGRESS_MESSAGE, STAGE_MESSAGE
@@ -45,8 +45,7 @@ from loadtests.harness.users.failures import describe, end_run, forget, refusal
 from loadtests.harness.users.run_process import RunProcess
 from loadtests.harness.users.timed_command import complete
 from records.load import Rate, Users
-from records.stage import Extent, Stage, StagePlan
-from settings.schema import UserMistake, write_address
+from records.stage import SECOND, Extent, Stage, StagePlan
 
 logger = logging.getLogger(__name__)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per scrape
@@ -75,7 +74,7 @@ def take_scenario(given: Scenario | None) -> None:
 
 _current: RunProcess | None = None
 _live: LiveRun | None = None
-_exporter: Exporter | None = None
+_exporter: MetricsServer | None = None
 """Of the current run, or the last one."""
 
 _files: tuple[Path, ...] = ()
@@ -191,29 +190,13 @@ def _in_thread(read: Callable[[], Read]) -> Read:
 
 
 def _export(run: RunProcess) -> None:
-    """Raises `UserMistake` where a chosen address cannot be listened on. The default one may be in use: then the next
-    port is taken."""
+    """Raises `UserMistake` where the chosen address cannot be listened on."""
     global _live, _exporter
     if _exporter is not None:
         _exporter.close()
-    _live, _exporter, address = run.live, run.exporter, run.settings.exporter
-    if _exporter is None or address is None:
-        return
-    host, port = address
-    ports = range(port, port + (EXPORTER_PORTS if address == RunSettings().exporter else 1))
-    for each in ports:
-        try:
-            _exporter.serve((host, each))
-        except OSError as error:
-            reason = error.strerror
-            continue
-        if each != port:
-            logger.warning("Port %d is taken: this load test's metrics are on port %d.", port, each)
-        return
-    if len(ports) == 1:
-        said = f"the load test's metrics cannot be served on {write_address(address)} ({reason})"
-        raise UserMistake(f"{said}: give another address with --exporter, or none.")
-    logger.warning("Ports %d to %d are taken: this load test serves no metrics; see --exporter.", port, ports[-1])
+    _live, _exporter = run.live, None
+    if run.live is not None and run.settings.exporter is not None:
+        _exporter = serve(run.settings.exporter, run.live, run.plan.start_wall / SECOND)
 
 
 def _collect_rarely() -> None:
@@ -270,10 +253,10 @@ def _end(environment: Environment | None = None, **_: Any) -> None:
         _files = run.files
         if environment is not None and isinstance(environment.runner, MasterRunner):
             worker_records.gather(environment.runner, run.folder)
-        if run.exporter is not None:  # a page that stays open must not keep the next load test from its port
-            gevent.spawn_later(LAST_SCRAPE, run.exporter.close)
+        if _exporter is not None:  # a page that stays open must not keep the next load test from its port
+            gevent.spawn_later(LAST_SCRAPE, _exporter.close)
             if environment is not None and environment.web_ui is None:
-                run.exporter.wait_for_scrape(LAST_SCRAPE)
+                _exporter.wait_for_scrape(LAST_SCRAPE)
         search = run.conductor.search if run.conductor is not None else None
         if search is not None and environment is not None:
             print(search.sentence)

@@ -21,7 +21,6 @@ from loadtests.harness.client.access import access_to
 from loadtests.harness.client.call import Call
 from loadtests.harness.event_loop import yield_to_io
 from loadtests.harness.live.counts import LiveCounts
-from loadtests.harness.live.exporter import Exporter
 from loadtests.harness.live.live_run import INTERVAL, MESSAGE, LiveRun
 from loadtests.harness.live.scales import Scales
 from loadtests.harness.recording.recorder import Recorder
@@ -104,13 +103,11 @@ class RunProcess:
             self._recorder,
         )
         self.live: LiveRun | None = None
-        self.exporter: Exporter | None = None
         if plans:
             own = self._counts if makes_load else None
             self.live = LiveRun(
                 self.folder, self.start, scales, own, lambda: self._meta, lambda: int(runner.user_count)
             )
-            self.exporter = Exporter(self.live, plan.start_wall / SECOND)
         self.conductor: Conductor | None = None
         self.ahead = BuildAhead()
         loops = (self._count_ended, self.ahead.run) if makes_load else ()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -16,21 +18,21 @@ from prometheus_client.parser import text_string_to_metric_families
 from loadtests.harness.live.counts import LiveCounts
 from loadtests.harness.live.document import read_live
 from loadtests.harness.live.live_run import LiveRun
-from loadtests.harness.live.prometheus import Now, RunLabels, StagePhase, exported, families, name_of
+from loadtests.harness.live.prometheus import exported, families, name_of
 from loadtests.harness.live.scales import Scales, edges_around
-from loadtests.harness.live.view import view_of
 from loadtests.harness.live.windows import SETTLED
-from records.load import Users
+from records.load import Load, Rate, Users
 from records.metrics import ICL, MOMENTARY, QUANTITIES, TOTALS
 from records.request import RequestRecord
 from records.slo import RunObjectives, parse_objectives
 from records.stage import SECOND, Extent, Stage, StagePlan
-from records.view import DEPENDS_ON_CUT_OFF, EMPTY, StageKey
+from records.view import DEPENDS_ON_CUT_OFF, EMPTY
 from settings.schema import read_address, write_address
 from tests.support.records import META
 
 MS = 1_000_000
-OBJECTIVES = RunObjectives(parse_objectives(["ttft_p95=0.137,tpot_p50=0.02,failures=0.01"]))
+SLO = "ttft_p95=0.137,tpot_p50=0.02,failures=0.01"
+OBJECTIVES = RunObjectives(parse_objectives([SLO]))
 ANSWERED = RequestRecord(
     request_id="0-1",
     worker="0",
@@ -166,7 +168,7 @@ def test_processes_are_added_up_from_their_messages(tmp_path: Path) -> None:
     outside = at(100, stage=1)
     for worker, sender in enumerate((counted(ANSWERED), counted(ANSWERED, outside))):
         for _ in range(2):  # the second message has nothing new
-            run.take(f"{worker}", msgspec.msgpack.decode(msgspec.msgpack.encode(sender.message())))
+            run.take(f"{worker}", sender.message())
     total = {key: run.counts(key) for key in run.keys}
     assert total[0, "window"].outcomes["ok"] == 2
     assert total[1, "outside"].outcomes["ok"] == 1
@@ -179,29 +181,24 @@ def test_processes_are_added_up_from_their_messages(tmp_path: Path) -> None:
 COMMON = {"run", "engine", "scenario", "model", "phase"}
 
 
-def page(counts: LiveCounts, objectives: RunObjectives = OBJECTIVES, **changes: Any) -> dict[tuple[str, ...], float]:
+def page(counts: LiveCounts, objectives: str = SLO, load: Load = PLAN.load) -> dict[tuple[str, ...], float]:
     """Samples by name and the values of their labels."""
-    facts = RunLabels("http://x", {"run": "r1", "scenario": "s", "engine": 'a"b\\', "model": "m"}, 1e9, objectives)
-    values: dict[str, float | None] = {"users": 5, "in_flight": counts.in_flight, "recent_offered_rate": None}
-    now = Now("5 users", {"stage_index": 0} | values | changes)
-    stages = {StagePhase("5 users", "window"): counts.stages[0, "window"]}
-    view = view_of(
-        STAGE,
-        StageKey(0, "5 users"),
-        stages[StagePhase("5 users", "window")],
-        Scales(objectives),
-        META,
-        SECOND + SETTLED,
-    )
-    text = "".join(families(facts, now, stages, Scales(objectives), [view]))
+    plan = replace(PLAN, load=load)
+    meta = replace(META, run_id="r1", scenario="s", label='a"b\\', model="m", url="http://x", plan=(plan,))
+    meta = replace(meta, stages=(replace(STAGE, plan=plan),), workload={"slo": objectives})
+    with TemporaryDirectory() as folder:
+        start = time.monotonic_ns() - SECOND - SETTLED
+        live = LiveRun(Path(folder), start, Scales(RunObjectives.of(meta.workload)), counts, lambda: meta, lambda: 5)
+        live.finish()
     return {
         (
             sample.name.removeprefix("enginebench_load_"),
             *(value for name, value in sorted(sample.labels.items()) if name not in COMMON),
         ): sample.value
-        for family in text_string_to_metric_families(text)
+        for family in text_string_to_metric_families("".join(families(live, 1e9)))
         for sample in family.samples
         if (sample.labels["run"], sample.labels["engine"]) == ("r1", 'a"b\\')
+        and sample.labels.get("phase", "window") == "window"
     }
 
 
@@ -223,12 +220,12 @@ def test_the_page_is_prometheus_text() -> None:
 
 
 def test_what_does_not_apply_is_absent() -> None:
-    found = page(counted(ANSWERED, objectives=RunObjectives()), RunObjectives())
+    found = page(counted(ANSWERED, objectives=RunObjectives()), "")
     assert ("good_requests_total", "5 users") not in found, "without objectives nothing is good or bad"
     assert ("recent_offered_rate", "5 users") not in found, "a closed loop offers what it is answered"
-    found = page(counted(ANSWERED), users=None, recent_offered_rate=2.5)
-    assert found["recent_offered_rate", "5 users"] == 2.5
-    assert ("users", "5 users") not in found, "an open loop has arrivals and no users"
+    found = page(counted(ANSWERED), load=Rate(2.5))
+    assert ("recent_offered_rate", "2.5 req/s") in found
+    assert ("users", "2.5 req/s") not in found, "an open loop has arrivals and no users"
 
 
 def test_a_histogram_has_the_name_of_its_clock() -> None:
@@ -249,7 +246,7 @@ def test_everything_exported_is_declared() -> None:
     declared |= {f"stage_{name_of(one)}" for one in exported()}
     declared |= {f"stage_{name_of(one)}" for one in QUANTITIES if one.shown.exported}
     declared |= {f"{name_of(one)}_{part}" for one in exported() for part in ("bucket", "sum", "count")}
-    found = {key[0] for key in page(counted(ANSWERED), recent_offered_rate=1.0)}
+    found = {key[0] for load in (Users(5), Rate(1.0)) for key in page(counted(ANSWERED), load=load)}
     assert found == (own | declared) - {"stage_client_lag_seconds"}, "all but what is unknown without kernel stamps"
 
 
