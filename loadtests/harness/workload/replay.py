@@ -34,8 +34,6 @@ def _prompt(workload: Workload, request: TraceRequest, rng: Random) -> Prompt:
     tokens = request.prompt_tokens
     assert tokens is not None, "a request has texts or a length"
     source = workload.source
-    if source.kind == "ids":
-        return source.token_ids(tokens, rng)
     if not request.blocks:
         return source.prompt(tokens, rng)
     blocks = [f"{workload.set_name}/{request.scope}/{name}" for name in request.blocks]
