@@ -169,6 +169,12 @@ class Answer:
         self._text += filter(None, (thought, answered))
         self._spoken += filter(None, (answered,))
 
+    def _count(self, **counts: int | None) -> None:
+        """Counts are cumulative, and a later one may leave out what an earlier one had: the last known ones count."""
+        for name, count in counts.items():
+            if count is not None:
+                setattr(self, name, count)
+
     def _finish(self, reason: str | None) -> None:
         if reason:
             self.finish_reason = writable(self.finish_reasons.get(reason, reason))

@@ -33,7 +33,8 @@ def outcome_of(ended: ExchangeEnd, response: Response, answer: Answer) -> tuple[
     """The outcome, and the sentence that goes with it."""
     if response.status is not None and response.status != 200:
         refused = response.status in {429, 503}
-        return "rejected" if refused else "http_error", message_of(ended.body) or None
+        moved = f"redirected to {response.location}" if response.location else None
+        return "rejected" if refused else "http_error", message_of(ended.body) or moved
     if response.has_head and response.content_encoding != "identity":
         return "bad_stream", f"the server compressed its answer ({response.content_encoding}) though asked not to"
     if ended.ending == "complete" and ended.is_stream != ended.streamed:

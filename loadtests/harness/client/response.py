@@ -23,6 +23,7 @@ class Response:
         self.content_encoding = "identity"
         self.framing: Framing = "until_close"
         self.retry_after: float | None = None  # seconds
+        self.location = ""
         self.has_head = False
         self.ended = False
         self.malformed: str | None = None  # a sentence, once bytes have come that are no HTTP/1.1
@@ -92,6 +93,8 @@ class Response:
         elif name == b"retry-after":
             with suppress(ValueError):  # a date: clocks may differ
                 self.retry_after = float(value)
+        elif name == b"location":
+            self.location = value.decode("latin-1")
         elif name == b"transfer-encoding":
             self.framing = "chunked"
         elif name == b"content-length" and self.framing != "chunked":

@@ -86,6 +86,7 @@ class Target:
         answer = self._ask("GET", "/v1/models")
         if wanted is not None:
             return wanted
+        self._refuse_redirect(answer)
         if answer.is_success and answer.text.lstrip()[:1] == "<":
             raise UnreachableServer(
                 f"{self.url}/v1/models is a web page: is there an OpenAI-compatible server at this address? If its API "
@@ -149,6 +150,7 @@ class Target:
                 return Trial(request)
             if answer.status_code in {401, 403}:
                 raise self._no_entry(dialect)
+            self._refuse_redirect(answer)
             if answer.status_code == 404:
                 raise UnreachableServer(
                     f"{self.url}{dialect.path(request)} answers 404 ({message_of(answer.content)}): choose another "
@@ -174,6 +176,12 @@ class Target:
             return self._http.post(self.url + path, content=body, headers=headers)
         except httpx.HTTPError:
             return None
+
+    def _refuse_redirect(self, answer: httpx.Response) -> None:
+        """A request that is measured is never sent twice, so no redirect is followed. Raises `UnreachableServer`."""
+        if answer.has_redirect_location:
+            said = f"{answer.request.url} redirects to {answer.headers['Location']}: give the address that it leads to."
+            raise UnreachableServer(said)
 
     def _no_entry(self, dialect: Dialect) -> UnreachableServer:
         if self._access.withheld is not None:

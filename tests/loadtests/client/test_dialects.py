@@ -314,3 +314,10 @@ def test_log_probabilities_are_asked_for_and_read(endpoint: Endpoint, asked: obj
 def test_apis_without_log_probabilities_are_not_asked_for_them(endpoint: Endpoint) -> None:
     body = DIALECTS[endpoint].body(replace(REQUEST, sampling=Sampling(logprobs=True)))
     assert "logprobs" not in json.dumps(body)
+
+
+def test_a_token_that_reads_error_is_no_error_of_anthropics_api() -> None:
+    answer = DIALECTS["messages"].answer()
+    delta = {"delta": {"text": "error"}, "type": "content_block_delta", "index": 0}
+    answer.feed(f"data: {json.dumps(delta)}\n\n".encode(), (None, 1))
+    assert (answer.error, answer.text) == (None, "error")

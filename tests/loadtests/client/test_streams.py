@@ -118,6 +118,11 @@ GOOD: list[Any] = [
         id="usage in each chunk",
     ),
     pytest.param(
+        says(token("a"), finish(usage=usage(2)), event({"choices": [], "usage": {}}), DONE),
+        *(1, 2),
+        id="usage without counts after the one with them",
+    ),
+    pytest.param(
         says(
             token("a"),
             choice(delta={"content": "b"}, finish_reason="length"),
@@ -304,7 +309,9 @@ EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nContent-Type: text/css\r\nContent-En
             id="502 in HTML",
         ),
         pytest.param(
-            [b"HTTP/1.1 307 Moved\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n"], "http_error", 0, "", id="a redirect"
+            [b"HTTP/1.1 307 Moved\r\nLocation: https://x/\r\nContent-Length: 0\r\n\r\n"],
+            *("http_error", 0, "redirected to https://x/"),
+            id="a redirect",
         ),
     ],
 )

@@ -117,6 +117,19 @@ def test_https_to_a_server_without_it_is_told_so() -> None:
         served.result(5)
 
 
+@pytest.mark.parametrize("listed", [True, False])
+def test_where_a_server_redirects_to_is_said(listed: bool) -> None:
+    answer = b"HTTP/1.1 308 Moved\r\nLocation: https://x/v1\r\nContent-Length: 0\r\n\r\n"
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        served = pool.submit(answer_once, server, answer)
+        with (
+            target(f"http://127.0.0.1:{server.getsockname()[1]}") as asked,
+            pytest.raises(UnreachableServer, match="redirects to https://x/v1: give the address that it leads to"),
+        ):
+            asked.model(None, CHAT) if listed else asked.try_out(ASKED, CHAT)
+        served.result(5)
+
+
 @pytest.mark.parametrize("url", ["http://x:1", "http://x:1/", "http://x:1/v1", "http://x:1/v1/"])
 def test_a_base_url_as_openais_clients_take_it_is_fine_too(url: str) -> None:
     assert origin_of(url) == "http://x:1"

@@ -109,7 +109,7 @@ class ConverseAnswer(Answer):
             self._generated(thought, part.answered, moment)
         self._finish(event.stop_reason)
         if kind == b"metadata":
-            self._count(event.usage)
+            self._usage(event.usage)
             self.done = moment
 
     def document(self, body: bytes, moment: Moment) -> None:
@@ -118,18 +118,18 @@ class ConverseAnswer(Answer):
             self._fail("the answer has no `output.message`", moment)
             return
         self._finish(whole.stop_reason)
-        self._count(whole.usage)
+        self._usage(whole.usage)
         for block in whole.output.message.content:
             self._contained(block.thought, block.answered)
 
-    def _count(self, usage: Usage | None) -> None:
+    def _usage(self, usage: Usage | None) -> None:
         if usage is None:
             return
-        self.output_tokens = token_count(usage.output_tokens)
-        self.cached_tokens = token_count(usage.cache_read_input_tokens)
-        written = token_count(usage.cache_write_input_tokens)
+        cached = token_count(usage.cache_read_input_tokens)
+        self._count(output_tokens=token_count(usage.output_tokens), cached_tokens=cached)
         if (uncached := token_count(usage.input_tokens)) is not None:
-            self.prompt_tokens = uncached + (self.cached_tokens or 0) + (written or 0)
+            written = token_count(usage.cache_write_input_tokens)
+            self._count(prompt_tokens=uncached + (cached or 0) + (written or 0))
 
 
 class Converse(Dialect):

@@ -67,19 +67,18 @@ class MessageAnswer(Answer):
     last_event = b"message_stop"
 
     def event(self, data: bytes, kind: bytes, moment: Moment) -> None:
-        if kind == b"error" or b'"error"' in data[:40]:
-            self._fail(message_of(data), moment)
-            return
         event = EVENT.decode(data)
-        match event.type:
+        match event.type or kind.decode("ascii", "replace"):
+            case "error":
+                self._fail(message_of(data), moment)
             case "content_block_delta" | "content_block_start":
                 part = event.delta or event.content_block
                 if part is not None and (part.thinking or part.text or part.partial_json or part.name):
                     self._generated(part.thinking, part.text or part.partial_json or part.name, moment)
             case "message_start" if event.message is not None:
-                self._count(event.message.usage)
+                self._usage(event.message.usage)
             case "message_delta":
-                self._count(event.usage)
+                self._usage(event.usage)
                 self._finish(event.delta.stop_reason if event.delta is not None else None)
             case "message_stop":
                 self.done = moment
@@ -88,22 +87,20 @@ class MessageAnswer(Answer):
         message = WHOLE.decode(body)
         if message.content is None:
             self._fail("the answer has no `content`", moment)
-        self._count(message.usage)
+        self._usage(message.usage)
         self._finish(message.stop_reason)
         for part in message.content or ():
             arguments = msgspec.json.encode(part.input).decode() if part.input else ""
             self._contained(part.thinking, part.text or (part.name or "") + arguments or None)
 
-    def _count(self, usage: Usage | None) -> None:
-        """Counts are cumulative: the last ones are those of the whole answer."""
+    def _usage(self, usage: Usage | None) -> None:
         if usage is None:
             return
+        cached = token_count(usage.cache_read_input_tokens)
+        self._count(output_tokens=token_count(usage.output_tokens))
         if (uncached := token_count(usage.input_tokens)) is not None:
-            self.cached_tokens = token_count(usage.cache_read_input_tokens)
             written = token_count(usage.cache_creation_input_tokens)
-            self.prompt_tokens = uncached + (self.cached_tokens or 0) + (written or 0)
-        if usage.output_tokens is not None:
-            self.output_tokens = token_count(usage.output_tokens)
+            self._count(cached_tokens=cached, prompt_tokens=uncached + (cached or 0) + (written or 0))
 
 
 class Messages(Dialect):

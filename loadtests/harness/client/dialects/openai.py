@@ -219,10 +219,12 @@ class CompletionAnswer(Answer):
         if document.is_error:
             self._fail(document.sentence, moment)
         if (usage := document.usage) is not None:
-            self.prompt_tokens = token_count(usage.prompt_tokens)
-            self.output_tokens = token_count(usage.completion_tokens)
-            self.cached_tokens = _count(usage.prompt_tokens_details, "cached_tokens")
-            self.reasoning_tokens = _count(usage.completion_tokens_details, "reasoning_tokens")
+            self._count(
+                prompt_tokens=token_count(usage.prompt_tokens),
+                output_tokens=token_count(usage.completion_tokens),
+                cached_tokens=_detail(usage.prompt_tokens_details, "cached_tokens"),
+                reasoning_tokens=_detail(usage.completion_tokens_details, "reasoning_tokens"),
+            )
         if isinstance(document.timing, dict):
             self.queue = _seconds(document.timing.get("queue"))
             self.prefill = _seconds(document.timing.get("prefill"))
@@ -273,5 +275,5 @@ def _seconds(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and 0 <= value < 1e9 else None
 
 
-def _count(details: Any, name: str) -> int | None:
+def _detail(details: Any, name: str) -> int | None:
     return token_count(details.get(name)) if isinstance(details, dict) else None
