@@ -108,8 +108,7 @@ class LiveCounts:
         stage.prompt_tokens += record.prompt_tokens or 0
         stage.tally(of_request(record))
         if is_failure(record.outcome):
-            failure = f"{record.outcome}: {record.detail}" if record.detail else record.outcome
-            stage.failures[failure] = stage.failures.get(failure, 0) + 1
+            stage.failed(record.outcome, record.detail)
         if (good := self._scales.objectives.met_by(record)) is not None:
             stage.judged += 1
             stage.good += good

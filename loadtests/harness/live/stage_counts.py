@@ -13,6 +13,7 @@ from loadtests.harness.live.tallies import Sum
 from records.request import Outcome
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+MOST_WAYS = 50  # to fail that are told apart: some servers name the request in each error
 
 
 class StageCounts(msgspec.Struct):
@@ -56,6 +57,11 @@ class StageCounts(msgspec.Struct):
     def sampled(self, name: str, value: float) -> None:
         n, total, peak = self.gauges.get(name, (0, 0.0, 0.0))
         self.gauges[name] = (n + 1, total + value, max(peak, value))
+
+    def failed(self, outcome: Outcome, detail: str | None) -> None:
+        way = f"{outcome}: {detail}" if detail else outcome
+        way = way if way in self.failures or len(self.failures) < MOST_WAYS else outcome
+        self.failures[way] = self.failures.get(way, 0) + 1
 
     def add(self, other: StageCounts) -> None:
         for name, sketch in other.sketches.items():

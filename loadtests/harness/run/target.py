@@ -204,8 +204,8 @@ class Target:
             return self._http.request(method, self.url + path)
         except httpx.HTTPError as error:
             reason = ERRNO.sub("", str(error)) or type(error).__name__
-            if PLAIN_ANSWER.search(reason):
-                plain = self.url.replace("https:", "http:", 1)
+            plain = self.url.replace("https:", "http:", 1)
+            if PLAIN_ANSWER.search(reason) or ("EOF occurred" in reason and _answers(plain)):
                 raise UnreachableServer(f"{self.url} speaks plain http, not https: give {plain}.") from error
             raise UnreachableServer(
                 f"cannot reach {self.url} ({reason}): start a server there (`enginebench serve`) or give another URL."
@@ -229,6 +229,16 @@ def _without_what_is_refused(request: ModelRequest, answer: httpx.Response) -> M
             logger.warning("The model accepts no %s (%s): its own default applies.", name, reason)
             return replace(request, sampling=request.sampling.without(name))
     return None
+
+
+def _answers(url: str) -> bool:
+    """Whether an HTTP server is there; asked without a key, which others could read on its way."""
+    try:
+        return (
+            httpx.get(url, timeout=OPTIONAL_TIMEOUT, trust_env=False).status_code != 400
+        )  # a TLS server's to plain http
+    except httpx.HTTPError:
+        return False
 
 
 def _json(answer: httpx.Response) -> dict[str, Any]:

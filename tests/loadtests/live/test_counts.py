@@ -20,6 +20,7 @@ from loadtests.harness.live.document import read_live
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.prometheus import exported, families, name_of
 from loadtests.harness.live.scales import Scales, edges_around
+from loadtests.harness.live.stage_counts import MOST_WAYS
 from loadtests.harness.live.windows import SETTLED
 from records.load import Load, Rate, Users
 from records.metrics import ICL, MOMENTARY, QUANTITIES, TOTALS
@@ -269,3 +270,12 @@ def test_addresses() -> None:
     for wrong in ("9646", "localhost", "a:b", "a:", ":9646", "a:70000"):
         with pytest.raises(ValueError, match="HOST:PORT"):
             read_address(wrong)
+
+
+def test_errors_that_name_their_request_take_no_more_room_as_they_go_on() -> None:
+    failed = [
+        msgspec.structs.replace(ANSWERED, outcome="http_error", detail=f"try again (request {k})") for k in range(1000)
+    ]
+    known = counted(*failed).stages[WINDOW].failures
+    assert len(known) <= MOST_WAYS + 1
+    assert sum(known.values()) == 1000

@@ -105,16 +105,24 @@ def test_a_web_page_is_told_from_a_server_without_models() -> None:
         served.result(5)
 
 
-def test_https_to_a_server_without_it_is_told_so() -> None:
+@pytest.mark.parametrize(
+    "answers",
+    [
+        pytest.param([b"HTTP/1.1 400 Bad Request\r\n\r\n"], id="it answers in plain http"),
+        pytest.param([b"", b"HTTP/1.1 404 Not Found\r\n\r\n"], id="it closes, and answers to plain http"),
+    ],
+)
+def test_https_to_a_server_without_it_is_told_so(answers: list[bytes]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
-        served = pool.submit(answer_once, server, b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        served = [pool.submit(answer_once, server, answer) for answer in answers]
         port = server.getsockname()[1]
         with (
             target(f"https://127.0.0.1:{port}") as asked,
             pytest.raises(UnreachableServer, match=f"speaks plain http, not https: give http://127.0.0.1:{port}"),
         ):
             asked.model(None, CHAT)
-        served.result(5)
+        for each in served:
+            each.result(5)
 
 
 @pytest.mark.parametrize("listed", [True, False])
