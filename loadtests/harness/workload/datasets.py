@@ -54,27 +54,28 @@ def length_pairs(path: str) -> tuple[tuple[int, int], ...]:
 
 
 class DatasetRows:
-    """The rows that one of several processes sends: the file is shuffled by `seed` and dealt to the processes in turn.
+    """The rows that one of several processes sends, whichever of its users asks for one and in whichever stage.
 
-    Process p of P has the rows at p, p + P, p + 2P, … of the shuffled file, whichever of its users asks for one and in
-    whichever stage. Once through, the file begins again in the same order. So every row is sent once before any is sent
-    twice: exactly with one process, and with several up to the difference in the number of requests between them.
+    The file is shuffled by `seed` and dealt in parts to pairs of processes. The two of a pair begin at the ends of
+    their part and go through it towards each other and on, so that together they have sent every row of it once before
+    they send any twice, also where one of them sends more than the other. So it is exact with one or two processes, and
+    with more up to the difference in the number of requests between pairs.
     """
 
     def __init__(self, path: str, seed: str, process: int, processes: int) -> None:
-        self._rows = dataset(path)
-        self._order = list(range(len(self._rows)))
-        Random(f"rows {seed}").shuffle(self._order)
-        self._process, self._processes = process, processes
+        rows, first = list(dataset(path)), process - process % 2
+        Random(f"rows {seed}").shuffle(rows)
+        begin, end = (len(rows) * border // processes for border in (first, min(first + 2, processes)))
+        part = rows[begin:end] or rows
+        self._rows = part[::-1] if process % 2 else part
         self._taken = 0
         self._returned: list[DatasetRow] = []
 
     def take(self) -> DatasetRow:
         if self._returned:
             return self._returned.pop()
-        position = self._process + self._processes * self._taken
         self._taken += 1
-        return self._rows[self._order[position % len(self._order)]]
+        return self._rows[(self._taken - 1) % len(self._rows)]
 
     def give_back(self, row: DatasetRow) -> None:
         """It was taken and not sent."""
