@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import repeat
 from math import inf
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -155,14 +155,14 @@ class LiveCounts:
         changed, self._changed = self._changed, set()
         return changed
 
-    def message(self) -> bytes:
+    def message(self) -> dict[str, Any]:
         """For the master: what has changed since the last call, each from its beginning."""
         stages = [(*key, self.stages[key]) for key in sorted(self.changes())]
-        return msgspec.msgpack.encode(CountsMessage(self.scheduled, self.ended, stages))
+        return {"counts": msgspec.msgpack.encode(CountsMessage(self.scheduled, self.ended, stages))}
 
-    def take(self, message: bytes) -> set[Key]:
+    def take(self, message: Mapping[str, Any]) -> set[Key]:
         """The other side of `message`; gives what has changed."""
-        taken = msgspec.msgpack.decode(message, type=CountsMessage)
+        taken = msgspec.msgpack.decode(message["counts"], type=CountsMessage)
         self.scheduled, self.ended = taken.scheduled, taken.ended
         changed = {(index, phase): counts for index, phase, counts in taken.stages}
         self.stages |= changed

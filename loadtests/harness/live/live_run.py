@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import gevent
 
@@ -69,7 +70,7 @@ class LiveRun:
         self._over = False
         self._greenlet = gevent.spawn(self._run)
 
-    def take(self, worker: str, message: bytes) -> None:
+    def take(self, worker: str, message: Mapping[str, Any]) -> None:
         """What a worker has counted."""
         changed = self._workers.setdefault(worker, LiveCounts(self.scales)).take(message)
         for key in changed:

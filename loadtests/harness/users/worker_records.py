@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ PIECE_BYTES = 1 << 20  # before compression: what a process holds in memory of a
 PATIENCE = 30.0  # seconds without an answer after which a worker is given up
 LEVEL = 1  # of zlib: records shrink to a fifth of their size at about 100 MB/s
 
-Message = Mapping[str, Any]
+Message = dict[str, Any]
 """A question is the name of a file and a position in it, or no name: for the names. An answer has `names`, a piece of
 the file as `data`, or the `error` that kept the worker from reading it."""
 
