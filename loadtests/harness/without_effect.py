@@ -36,7 +36,7 @@ def _in_all_classes(scenario: Scenario, setting: str) -> bool:
 
 
 PLAN = ("stages", "rate", "stage_seconds", "stage_requests", "warm_up", "isolate")
-PROMPTS = ("prompt_tokens", "lengths_from", "shared_prefix_tokens", "classes", "turns", "turn_tokens")
+PROMPTS = ("prompt_tokens", "shared_prefix_tokens", "classes", "turns", "turn_tokens")
 RULES = (
     WithoutEffect(("at",), lambda s: s.command is None, "without --command"),
     WithoutEffect(("trace_as",), lambda s: not s.trace, "without --trace"),
@@ -74,12 +74,7 @@ RULES = (
     WithoutEffect(
         (*PROMPTS, "output_tokens", "dataset"), lambda s: s.trace, "with --trace, which has the lengths of its requests"
     ),
-    WithoutEffect(
-        ("for_context",),
-        lambda s: s.trace or (s.lengths_from and not _in_conversations(s)),
-        "on lengths that are read from a file",
-    ),
-    WithoutEffect(("prompt_tokens", "output_tokens"), lambda s: s.lengths_from, "with --lengths-from"),
+    WithoutEffect(("for_context",), lambda s: s.trace, "on lengths that are read from a file"),
     WithoutEffect(
         ("prompt_tokens",),
         lambda s: len(s.prompt_tokens) == 1 and _in_all_classes(s, "prompt_tokens") and not _in_conversations(s),

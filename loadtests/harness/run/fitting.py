@@ -100,7 +100,6 @@ def workload_for(scenario: Scenario, server: ServerFacts, prompt_set: str) -> Wo
         shared_prefix_tokens=scenario.shared_prefix_tokens[0],
         sampling=server.sampling,
         max_tokens_field=server.max_tokens_field,
-        length_pairs=scenario.lengths_from,
         dataset=scenario.dataset,
         classes=scenario.classes,
         turns=scenario.turns,

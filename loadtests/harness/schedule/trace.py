@@ -20,14 +20,14 @@ COPIES_WITHIN = 1.0  # seconds around an arrival in which its copies come
 class TraceRequest:
     """`blocks` name the blocks of the prompt, each of `block_tokens`: prompts that begin with the same names, of the
     same `scope`, begin with the same text. `messages` are (role, text) of a conversation so far, where the trace has
-    texts; their tokens are not known exactly.
+    texts; their tokens are not known exactly. `output_tokens` are `None` where nothing says how long the answer was.
 
     `after` are the earlier requests of its arrival, by index, of which the last to end precedes it by `pause` seconds;
     where there are none, the pause counts from the arrival.
     """
 
     prompt_tokens: int | None
-    output_tokens: int
+    output_tokens: int | None
     blocks: tuple[int, ...] = ()
     block_tokens: int = 0
     scope: str = ""
@@ -128,7 +128,7 @@ def _within(requests: Sequence[TraceRequest], longest: int) -> tuple[TraceReques
     new_index: dict[int, int] = {}
     kept: list[TraceRequest] = []
     for index, request in enumerate(requests):
-        fits = (request.prompt_tokens or 0) + request.output_tokens <= longest
+        fits = (request.prompt_tokens or 0) + (request.output_tokens or 0) <= longest
         if fits and all(earlier in new_index for earlier in request.after) and (kept or index == 0):
             new_index[index] = len(kept)
             kept.append(replace(request, after=tuple(new_index[earlier] for earlier in request.after)))

@@ -10,7 +10,7 @@ from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.setting_groups import api_setting, most_used, prompt_setting
 from loadtests.harness.workload.classes import GRAMMAR as CLASSES_GRAMMAR
 from loadtests.harness.workload.classes import RequestClass, parse_classes, write_classes
-from loadtests.harness.workload.datasets import checked_dataset, checked_pairs
+from loadtests.harness.workload.datasets import checked_dataset
 from loadtests.harness.workload.lengths import GRAMMAR, Lengths, parse_lengths, parse_several
 from settings.schema import UserMistake, whole_numbers, write_list
 
@@ -46,16 +46,11 @@ class RequestSettings(Sampling):
     output_tokens: tuple[Lengths, ...] = lengths_setting(
         parse_several("uniform:32-96"), "Maximum length of an answer in tokens; same syntax as --prompt-tokens."
     )
-    lengths_from: str = prompt_setting(
-        "",
-        "JSONL or Parquet file with prompt_tokens and output_tokens, to draw both lengths together.",
-        metavar="FILE",
-        read=checked_pairs,
-    )
     dataset: str = prompt_setting(
         "",
-        "JSONL or Parquet file of requests: prompt or messages, and optionally output_tokens.",
-        metavar="FILE",
+        "JSONL or Parquet file of requests: prompt, messages or prompt_tokens, and optionally output_tokens; or what "
+        "--trace reads, such as ShareGPT's conversations or the folder of a run, without its times.",
+        metavar="PATH",
         read=checked_dataset,
     )
     classes: tuple[RequestClass, ...] = prompt_setting(

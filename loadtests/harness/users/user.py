@@ -24,7 +24,6 @@ from loadtests.harness.users import (
     shape,  # noqa: F401  gives Locust the scenario's stages
 )
 from loadtests.harness.users.dispatcher import Dispatcher
-from loadtests.harness.workload.replay import trace_request
 from loadtests.harness.workload.workload import PlannedRequest
 from records.load import Rate
 from records.request import Outcome, RequestRecord
@@ -94,7 +93,7 @@ class ModelUser(User):
         """What an open loop's arrival asks; `number` is its index among all arrivals of `stage`, `index` the request's
         where a recorded session has arrived."""
         if self._run.trace is not None:
-            return trace_request(self.workload, self._run.trace, stage.index, number, index)
+            return self.workload.arrival_request(self._run.trace, stage.index, number, index)
         self._requests = self.workload.requests_of(stage.index * MOST_ARRIVALS + number, self._run.rows)
         return self.next_request(stage)
 

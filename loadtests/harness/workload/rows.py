@@ -16,7 +16,7 @@ GZIP, PARQUET = b"\x1f\x8b", b"PAR1"  # first bytes
 Row = Mapping[str, Any]
 
 
-def rows(path: Path, with_csv: bool = True) -> Iterator[tuple[int, Row]]:
+def rows(path: Path) -> Iterator[tuple[int, Row]]:
     """Of a file of any name, each with the number of its line. Raises `OSError` and `UserMistake`."""
     with path.open("rb") as file:
         if file.read(len(PARQUET)) == PARQUET:
@@ -25,7 +25,7 @@ def rows(path: Path, with_csv: bool = True) -> Iterator[tuple[int, Row]]:
     with opened(path) as text:
         first = text.readline()
         lines = chain([first], text)
-        if with_csv and first[:1] not in {"{", "["}:
+        if first[:1] not in {"{", "["}:
             table = csv.DictReader(lines)
             yield from ((table.line_num, row) for row in table)
             return

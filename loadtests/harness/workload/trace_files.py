@@ -3,6 +3,8 @@
 mooncake, azure, burstgpt, columns   tables (`trace_tables.py`)
 weka, otel                           sessions of agents (`trace_agents.py`)
 sharegpt                             JSON: a list of conversations, each a list of {from: human|gpt, value}; no times
+requests                             JSONL or Parquet: `prompt`, `messages` (of `role` and `content`) or `prompt_tokens`;
+                                     optionally `output_tokens`; no times
 run                                  the folder of a run: its requests again, when they were due
 
 Files of text may be compressed with gzip. Readers yield `None` for a row that is left out: a request that failed.
@@ -16,13 +18,17 @@ import zlib
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from loadtests.harness.schedule.trace import Trace, TraceArrival, TraceRequest, in_order
-from loadtests.harness.workload.rows import PARQUET, opened
+from loadtests.harness.workload.rows import PARQUET, Row, opened, rows
 from loadtests.harness.workload.trace_agents import CHARACTERS_A_TOKEN, agent_format, documents, read_otel, read_weka
 from loadtests.harness.workload.trace_tables import FORMATS, GRAMMAR, columns_of, format_of, read_table
 from records.files import read_requests
 from settings.schema import UserMistake
+
+PROMPTS = ("prompt", "messages", "prompt_tokens")
+ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user"}
 
 
 @cache
@@ -33,9 +39,9 @@ def read_trace(path: str, form: str = "auto", columns: str = "") -> Trace:
         reader = partial(read_table, columns=columns_of(columns)) if form == "columns" else READERS[form]
         arrivals = list(reader(Path(path)))
     except (OSError, EOFError, zlib.error) as error:  # the last two where what is compressed is cut short or damaged
-        raise UserMistake(f"cannot read the trace {path}: {getattr(error, 'strerror', None) or error}.") from None
+        raise UserMistake(f"cannot read {path}: {getattr(error, 'strerror', None) or error}.") from None
     except UnicodeDecodeError:
-        raise UserMistake(f"the trace {path} is not text in UTF-8: unpack or convert it first.") from None
+        raise UserMistake(f"{path} is not text in UTF-8: unpack or convert it first.") from None
     except UserMistake:
         raise
     except (LookupError, TypeError, AttributeError, ValueError, csv.Error) as error:
@@ -44,7 +50,7 @@ def read_trace(path: str, form: str = "auto", columns: str = "") -> Trace:
         ) from None
     kept = in_order(arrival for arrival in arrivals if arrival is not None)
     if not kept:
-        raise UserMistake(f"the trace {path} has no request with a prompt and an answer.")
+        raise UserMistake(f"{path} has no request with a prompt and an answer.")
     return Trace(kept, len(arrivals) - len(kept))
 
 
@@ -59,17 +65,30 @@ def _guessed(path: Path, columns: str) -> str:
     if not is_parquet:
         with opened(path, errors="replace") as file:
             begin = file.read(4096)
+        if not begin.strip():
+            raise UserMistake(f"{path} is empty.")
         if '"conversations"' in begin:
             return "sharegpt"
         if begin.lstrip()[:1] not in {"{", "["}:
             form = format_of(path)
         else:
-            form = "mooncake" if '"input_length"' in begin else _agents(path)
+            form = "mooncake" if '"input_length"' in begin else _requests(path) or _agents(path)
     else:
-        form = format_of(path) or _agents(path)
+        form = format_of(path) or _requests(path) or _agents(path)
     if form is None:
-        raise UserMistake(f"{path} has an unknown format: name its columns with --trace-as {GRAMMAR}.")
+        raise UserMistake(
+            f"{path} has an unknown format: its rows have no {' or '.join(PROMPTS)}; of a trace, name the columns with "
+            f"--trace-as {GRAMMAR}."
+        )
     return form
+
+
+def _requests(path: Path) -> str | None:
+    try:
+        _, first = next(rows(path), (0, {}))
+    except UserMistake:  # a document of several lines
+        return None
+    return None if first.keys().isdisjoint(PROMPTS) else "requests"
 
 
 def _agents(path: Path) -> str | None:
@@ -89,12 +108,44 @@ def _sharegpt(path: Path) -> Iterator[TraceArrival]:
         for turn in conversation["conversations"]:
             if not isinstance(turn["value"], str):
                 raise UserMistake(f"conversation {number + 1} of the trace {path} has a turn without text.")
-            role = {"human": "user", "user": "user", "system": "system"}.get(turn["from"], "assistant")
+            role = ROLES.get(turn["from"], "assistant")
             if role == "assistant" and said and said[-1][0] == "user":
                 tokens = max(1, len(turn["value"]) // CHARACTERS_A_TOKEN)
                 session = str(conversation.get("id", number))
                 yield TraceArrival(None, (TraceRequest(None, tokens, messages=tuple(said), session=session),))
             said.append((role, turn["value"]))
+
+
+def _prompts(path: Path) -> Iterator[TraceArrival]:
+    for number, row in rows(path):
+        yield TraceArrival(None, (_request(f"row {number} of {path}", row),))
+
+
+def _request(where: str, row: Row) -> TraceRequest:
+    prompt, messages = row.get("prompt"), row.get("messages")
+    tokens, limit = _tokens(where, row, "prompt_tokens"), _tokens(where, row, "output_tokens")
+    if isinstance(messages, list) and messages:
+        return TraceRequest(None, limit, messages=tuple(_message(where, message) for message in messages))
+    if isinstance(prompt, str) and prompt:
+        return TraceRequest(None, limit, messages=(("user", prompt),))
+    if tokens is None:
+        raise UserMistake(f"{where} has neither `prompt` (text) nor `messages` (a list) nor `prompt_tokens`.")
+    return TraceRequest(tokens, limit)
+
+
+def _tokens(where: str, row: Row, name: str) -> int | None:
+    """Columns in which numbers are missing are written as floats by some programs."""
+    value = row.get(name)
+    if value is None or (isinstance(value, int | float) and value > 0 and value % 1 == 0):
+        return None if value is None else int(value)
+    raise UserMistake(f"`{name}` in {where} is not a whole number above 0, or null: {value!r}.")
+
+
+def _message(where: str, message: Any) -> tuple[str, str]:
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        raise UserMistake(f"{where} has a message without `role` and `content`.")
+    content = message.get("content") or ""
+    return ROLES.get(message["role"], "assistant"), content if isinstance(content, str) else json.dumps(content)
 
 
 def _run(path: Path) -> Iterator[TraceArrival | None]:
@@ -113,5 +164,6 @@ READERS: dict[str, Callable[[Path], Iterator[TraceArrival | None]]] = {
     "weka": read_weka,
     "otel": read_otel,
     "sharegpt": _sharegpt,
+    "requests": _prompts,
     "run": _run,
 }

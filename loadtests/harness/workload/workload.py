@@ -19,8 +19,9 @@ from loadtests.harness.client.call import Call
 from loadtests.harness.client.dialects.dialect import GREEDY, Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.client.sampling import Sampling
+from loadtests.harness.schedule.trace import Trace, TraceRequest
 from loadtests.harness.workload.classes import RequestClass, class_of
-from loadtests.harness.workload.datasets import DatasetRow, DatasetRows, length_pairs
+from loadtests.harness.workload.datasets import DatasetRows
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
 from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.session import Session
@@ -52,8 +53,8 @@ class PlannedRequest(NamedTuple):
 class Workload:
     """Everything that decides what is asked.
 
-    Lengths come from `seed`; the words of the prompts from `seed` and `prompt_set` together. `dataset` and
-    `length_pairs` are paths. `context` is the maximum of prompt and answer tokens together, where the server gives it.
+    Lengths come from `seed`; the words of the prompts from `seed` and `prompt_set` together. `dataset` is a path.
+    `context` is the maximum of prompt and answer tokens together, where the server gives it.
     """
 
     model: str
@@ -67,7 +68,6 @@ class Workload:
     shared_prefix_tokens: int = 0
     sampling: Sampling = GREEDY
     max_tokens_field: str = "max_tokens"
-    length_pairs: str = ""
     dataset: str = ""
     classes: tuple[RequestClass, ...] = ()
     turns: Lengths = ONE_TURN
@@ -86,6 +86,31 @@ class Workload:
     @property
     def set_name(self) -> str:
         return f"{self.seed}/{self.prompt_set}"
+
+    def recorded_prompt(self, request: TraceRequest, rng: Random) -> Prompt:
+        """The texts of a recorded request, or words of its length with the prefixes that it shared."""
+        if request.messages:
+            return tuple(Message(role, text) for role, text in request.messages)  # type: ignore[arg-type]
+        assert request.prompt_tokens is not None, "a request has texts or a length"
+        if not request.blocks:
+            return self.source.prompt(request.prompt_tokens, rng)
+        blocks = [f"{self.set_name}/{request.scope}/{name}" for name in request.blocks]
+        return self.source.of_blocks(request.prompt_tokens, blocks, request.block_tokens, rng)
+
+    def arrival_request(self, trace: Trace, stage: int, number: int, index: int) -> PlannedRequest:
+        """Request `index` of arrival `number`; a trace that is asked for more than it has begins again with other
+        words."""
+        arrival = trace.arrivals[number % len(trace.arrivals)]
+        request = arrival.requests[index]
+        rng = Random(f"trace {self.set_name}/{stage}/{number}/{index}")
+        return self.request(
+            self.recorded_prompt(request, rng),
+            request.output_tokens or self.output_tokens.draw(rng),
+            rng.getrandbits(31),
+            prompt_tokens=request.prompt_tokens,
+            session=request.session,
+            turn=index if len(arrival.requests) > 1 else None,
+        )
 
     def request(
         self, prompt: Prompt, output_tokens: int, seed: int, *, prompt_tokens: int | None = None, **known: Any
@@ -119,7 +144,7 @@ class UserRequests:
 
     def __init__(self, workload: Workload, user: int, rows: DatasetRows | None) -> None:
         self._workload, self._user, self._rows = workload, user, rows
-        self._row: DatasetRow | None = None
+        self._row: TraceRequest | None = None
         self._set = workload.set_name
         self._lengths = Random(f"lengths {workload.seed}/{user}")
         self._words = Random(f"words {self._set}/{user}")
@@ -164,8 +189,6 @@ class UserRequests:
             alone = [one for one in workload.classes if one.name == asks.get("request_class")]
             of_class = class_of(self._user, alone or workload.classes)
             prompt, output, name = of_class.prompt_tokens or prompt, of_class.output_tokens or output, of_class.name
-        if workload.length_pairs:
-            return name, *self._lengths.choice(length_pairs(workload.length_pairs))
         return name, self._length(asks.get("prompt_tokens"), prompt), self._length(asks.get("output_tokens"), output)
 
     def _length(self, here: str | None, otherwise: Lengths) -> int:
@@ -179,7 +202,8 @@ class UserRequests:
     def _from_dataset(self, rows: DatasetRows) -> PlannedRequest:
         row = self._row = self._row or rows.take()  # asked again for another stage, it is the same row
         output_tokens = row.output_tokens or self._workload.output_tokens.draw(self._lengths)
-        return self._planned(row.messages, None, output_tokens)
+        prompt = self._workload.recorded_prompt(row, self._words)
+        return self._planned(prompt, row.prompt_tokens, output_tokens, session=row.session)
 
     def _of_session(self, asks: Mapping[str, str]) -> PlannedRequest:
         workload = self._workload

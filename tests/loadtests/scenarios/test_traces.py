@@ -86,8 +86,8 @@ def test_sharegpt_has_texts_and_no_times() -> None:
 @pytest.mark.parametrize(
     ("name", "form", "columns", "sentence"),
     [
-        pytest.param("none.csv", "auto", "", "cannot read the trace .*none.csv: No such file", id="no file"),
-        pytest.param("gateway.csv", "auto", "", "name its columns with --trace-as time=COLUMN", id="unknown columns"),
+        pytest.param("none.csv", "auto", "", "cannot read .*none.csv: No such file", id="no file"),
+        pytest.param("gateway.csv", "auto", "", "name the columns with --trace-as time=COLUMN", id="unknown columns"),
         pytest.param("gateway.csv", "azure", "", "line 2 .* has no ContextTokens, only when_ms", id="another format"),
         pytest.param("gateway.csv", "auto", "time=when_ms", "the columns of a trace are given as", id="too few"),
         pytest.param(
@@ -140,7 +140,7 @@ def test_files_as_they_are_found(tmp_path: Path, data: bytes, columns: str, expe
         pytest.param(b"PAR1\x15\x80t\n0\n", OWN, "cannot read .* it is not Parquet", id="Parquet that is none"),
         pytest.param(b"t,i,o\n0,\x80,5\n", OWN, "not text in UTF-8: unpack or convert", id="another encoding"),
         pytest.param(gzip.compress(b"t,i,o\n0,9,5\n")[:-9], OWN, "cannot read .* ended before", id="cut gzip"),
-        pytest.param(b"\x1f\x8b\x08\x00t", OWN, "cannot read the trace .* ended before", id="gzip's head alone"),
+        pytest.param(b"\x1f\x8b\x08\x00t", OWN, "cannot read .* ended before", id="gzip's head alone"),
         pytest.param(b"t,i,o,s\n0,9,5,x\n", f"{OWN},session=user", "no line .* has a user", id="no such session"),
         pytest.param(
             b'{"timestamp": 61.1, "input_length": 40, "output_length": 2, "hash_ids": [1, 2, 3]}\n', "",
@@ -174,7 +174,7 @@ def test_parquet_says_the_same(tmp_path: Path) -> None:
     moments = [datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in (0, 2, 3)]
     pl.DataFrame({"t": moments, "i": [9, 8, 7], "o": [5, 4, None]}).write_parquet(own)
     assert rows(str(own), columns=OWN) == [(0, 9, 5, None), (2, 8, 4, None)]
-    with pytest.raises(ValueError, match="unknown format: name its columns"):
+    with pytest.raises(ValueError, match=r"unknown format: .* name the columns"):
         read_trace(str(own))
 
 

@@ -11,20 +11,31 @@ from random import Random
 import polars as pl
 import pytest
 
-from loadtests.harness.client.dialects.dialect import Message
 from loadtests.harness.scenario import Scenario, read
-from loadtests.harness.workload.datasets import DatasetRow, checked_dataset, checked_pairs, dataset, length_pairs
+from loadtests.harness.schedule.trace import TraceRequest
+from loadtests.harness.workload.datasets import checked_dataset, dataset
 from loadtests.harness.workload.lengths import parse_lengths
 from loadtests.harness.workload.workload import PlannedRequest, Workload
 from tests.loadtests.workload.test_workload import PLAIN, asks, bodies
+from tests.support.analysis.synthetic import meta_of, stages_of, write_run
+from tests.support.analysis.synthetic import record as synthetic
+from tests.support.loadtests.agent_traces import weka
+from tests.support.loadtests.locust_process import ROOT
 from tests.support.records import record
 
 ENDED = record()
+TRACES = ROOT / "tests/data/traces"
 ROWS: list[dict[str, object]] = [
     {"prompt": "Who?", "output_tokens": 7},
     {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What?"}]},
     {"prompt": "Where?", "other": 1},
 ]
+
+
+def said(*texts: str, limit: int | None = None) -> TraceRequest:
+    """The last text is the user's, one before it the system's."""
+    roles = ("system", "user")[-len(texts) :]
+    return TraceRequest(None, limit, messages=tuple(zip(roles, texts, strict=True)))
 
 
 def jsonl(folder: Path, rows: list[dict[str, object]]) -> str:
@@ -35,35 +46,31 @@ def jsonl(folder: Path, rows: list[dict[str, object]]) -> str:
 
 def test_rows_are_prompts_or_conversations(tmp_path: Path) -> None:
     assert dataset(jsonl(tmp_path, ROWS)) == (
-        DatasetRow((Message("user", "Who?"),), 7),
-        DatasetRow((Message("system", "Be brief."), Message("user", "What?"))),
-        DatasetRow((Message("user", "Where?"),)),
+        said("Who?", limit=7),
+        said("Be brief.", "What?"),
+        said("Where?"),
     )
 
 
 def test_parquet_says_the_same(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     pl.DataFrame({"prompt": ["Who?", "Where?"], "output_tokens": [7, None]}).write_parquet(path)
-    assert dataset(str(path)) == (DatasetRow((Message("user", "Who?"),), 7), DatasetRow((Message("user", "Where?"),)))
+    assert dataset(str(path)) == (said("Who?", limit=7), said("Where?"))
 
 
 def test_missing_numbers_make_a_column_of_floats_and_contents_may_be_null(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
-    pl.DataFrame(
-        {"prompt": ["Who?", "Where?"], "prompt_tokens": [3.0, 4.0], "output_tokens": [7.0, None]}
-    ).write_parquet(path)
+    pl.DataFrame({"prompt": ["Who?", "Where?"], "output_tokens": [7.0, None]}).write_parquet(path)
     assert [row.output_tokens for row in dataset(str(path))] == [7, None]
-    assert length_pairs(str(path)) == ((3, 7),)
     called = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None}]
     (row,) = dataset(jsonl(tmp_path, [{"messages": called}]))
-    assert [message.text for message in row.messages] == ["Hi", ""]
+    assert row.messages == (("user", "Hi"), ("assistant", ""))
 
 
 def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    path.write_bytes(b'\xef\xbb\xbf{"prompt": "Who?", "prompt_tokens": 3, "output_tokens": 7}\r\n')
-    assert dataset(str(path)) == (DatasetRow((Message("user", "Who?"),), 7),)
-    assert length_pairs(str(path)) == ((3, 7),)
+    path.write_bytes(b'\xef\xbb\xbf{"prompt": "Who?", "output_tokens": 7}\r\n')
+    assert dataset(str(path)) == (said("Who?", limit=7),)
     path.write_bytes(b"\xef\xbb\xbf64\r\n")
     assert parse_lengths(f"file:{path}").sample(Random(0)) == 64
 
@@ -157,14 +164,23 @@ def test_a_rows_own_limit_counts_before_the_scenarios(tmp_path: Path) -> None:
     assert {body["max_tokens"] for body in bodies(workload)} == {7}
 
 
-def test_lengths_are_drawn_together(tmp_path: Path) -> None:
+def test_rows_of_lengths_are_words_of_those_lengths(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [{"prompt_tokens": 100 * n, "output_tokens": n} for n in range(1, 6)]
-    path = jsonl(tmp_path, [*rows, {"prompt_tokens": 9, "output_tokens": None}])
-    assert length_pairs(path) == tuple((100 * n, n) for n in range(1, 6))
-    drawn = asks(dataclasses.replace(PLAIN, length_pairs=path), count=300)
-    pairs = Counter((one.record.planned_prompt_tokens, one.record.planned_output_tokens) for one in drawn)
-    assert set(pairs) == {(100 * n, n) for n in range(1, 6)}
-    assert min(pairs.values()) > 30
+    asked = asks(dataclasses.replace(PLAIN, dataset=jsonl(tmp_path, [*rows, {"prompt_tokens": 90}])), count=60)
+    pairs = Counter((one.record.planned_prompt_tokens, one.record.planned_output_tokens) for one in asked)
+    assert pairs == dict.fromkeys([*((100 * n, n) for n in range(1, 6)), (90, 16)], 10)
+    assert len({question(one) for one in asked}) == 60, "other words each time"
+    assert {len(question(one).split()) for one in asked if one.record.planned_prompt_tokens == 300} == {1 + 280 + 8}
+
+
+def test_what_a_trace_has_is_a_dataset_too(tmp_path: Path) -> None:
+    """ShareGPT's conversations, the folder of a run, an agent's calls: without their times."""
+    texts, *_ = dataset(str(TRACES / "sharegpt.json"))
+    assert texts.messages == (("user", "What is a queue?"),)
+    run = write_run(tmp_path / "run", meta_of(stages_of((2,), 3.0)), [synthetic(0, 0, prompt_tokens=30)], [])
+    assert [row.prompt_tokens for row in dataset(str(run))] == [30]
+    (tmp_path / "agent.json").write_text(json.dumps(weka("s0")))
+    assert len(dataset(str(tmp_path / "agent.json"))) == 6
 
 
 def test_lengths_from_a_file_are_its_numbers(tmp_path: Path) -> None:
@@ -177,36 +193,27 @@ def test_lengths_from_a_file_are_its_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "text", "sentence"),
+    ("text", "sentence"),
     [
-        pytest.param(checked_dataset, '{"question": 1}\n', "row 1 of .* neither `prompt`", id="no prompt"),
-        pytest.param(checked_dataset, "", "is empty", id="nothing"),
-        pytest.param(checked_dataset, "no json\n", "line 1 of .* is not JSON ", id="no JSON"),
-        pytest.param(checked_dataset, "[1]\n", "line 1 of .* is not a JSON object", id="no object"),
+        pytest.param('{"question": 1}\n', "unknown format: its rows have no prompt or messages", id="no prompt"),
+        pytest.param('{"prompt": "a"}\n{"question": 1}\n', "row 2 of .* neither `prompt`", id="no prompt later on"),
+        pytest.param("", "is empty", id="nothing"),
+        pytest.param("no json\n", "unknown format", id="no JSON"),
+        pytest.param("[1]\n", "unknown format", id="no object"),
         pytest.param(
-            checked_dataset,
-            '{"prompt": "a"}\n{"pro',
-            r"line 2 of .* is not JSON \(Unterminated string",
-            id="a line cut short",
+            '{"prompt": "a"}\n{"pro', r"line 2 of .* is not JSON \(Unterminated string", id="a line cut short"
         ),
-        pytest.param(
-            checked_dataset, '{"prompt": "a", "output_tokens": "7"}', "`output_tokens` in row 1 .* '7'", id="text"
-        ),
-        pytest.param(
-            checked_dataset, '{"messages": [{"from": "human", "value": "a"}]}', "row 1 .* without `role`", id="no role"
-        ),
-        pytest.param(checked_pairs, '{"prompt_tokens": 4}\n', "both prompt_tokens and output_tokens", id="no pair"),
+        pytest.param('{"prompt": "a", "output_tokens": "7"}', "`output_tokens` in row 1 .* '7'", id="text"),
+        pytest.param('{"messages": [{"from": "human", "value": "a"}]}', "row 1 .* without `role`", id="no role"),
     ],
 )
-def test_a_file_that_is_none_gets_a_sentence(tmp_path: Path, check: object, text: str, sentence: str) -> None:
+def test_a_file_that_is_none_gets_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(text)
-    assert callable(check)
     with pytest.raises(ValueError, match=sentence):
-        check(str(path))
+        checked_dataset(str(path))
 
 
-@pytest.mark.parametrize("name", ["dataset", "lengths_from"])
-def test_a_file_that_is_not_there_gets_a_sentence(name: str) -> None:
+def test_a_file_that_is_not_there_gets_a_sentence() -> None:
     with pytest.raises(ValueError, match=r"cannot read .*/nowhere\.jsonl"):
-        read(Scenario(), {name: "/nowhere.jsonl"})
+        read(Scenario(), {"dataset": "/nowhere.jsonl"})
