@@ -7,7 +7,7 @@ from random import Random
 from loadtests.harness.workload.random_number import RandomNumber
 from settings.schema import UserMistake, whole_numbers
 
-GRAMMAR = "64, uniform:16-128, normal:64,10, lognormal:64,0.5 (median, sigma), or file:PATH with one number per line"
+GRAMMAR = "64, uniform:16-128, normal:64,10 or lognormal:64,0.5 (median, sigma)"
 
 
 class Lengths(RandomNumber):
@@ -26,10 +26,10 @@ def parse_lengths(text: str) -> Lengths:
     try:
         lengths = Lengths.parse(text)
         decimal = lengths.kind in {"fixed", "uniform"} and not (lengths.a.is_integer() and lengths.b.is_integer())
-        if lengths.kind != "file" and (lengths.a < 1 or decimal):
+        if lengths.a < 1 or decimal:
             raise ValueError
-    except ValueError as error:
-        raise UserMistake(str(error) or f"a length in tokens is {GRAMMAR}, not `{text}`.") from None
+    except ValueError:
+        raise UserMistake(f"a length in tokens is {GRAMMAR}, not `{text}`.") from None
     return lengths
 
 

@@ -1,12 +1,10 @@
-"""Numbers that vary: fixed, uniform, normal, lognormal, or drawn from a file."""
+"""Numbers that vary: fixed, uniform, normal, exponential, lognormal."""
 
 from __future__ import annotations
 
 import math
 import re
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
 from random import Random
 from typing import Literal, Self
 
@@ -27,23 +25,18 @@ TIMES_THE_MIDDLE = 10  # at most, without a limit of its own: one draw in a mill
 class RandomNumber:
     """`fixed`: always `a`. `uniform`: from `a` to `b`. `normal`: mean `a`, standard deviation `b`. `exponential`: mean
     `a`. `lognormal`: median `a`, standard deviation `b` of the logarithm. The last three are cut at `most`, by default
-    ten times `a`. `file`: one of the numbers in the file at `path`, each as often as it stands there.
+    ten times `a`.
     """
 
-    kind: Literal["fixed", "uniform", "normal", "exponential", "lognormal", "file"]
+    kind: Literal["fixed", "uniform", "normal", "exponential", "lognormal"]
     a: float = 0.0
     b: float = 0.0
     most: float | None = None
-    path: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises `UserMistake` without a sentence where the text is no distribution, with one for a file."""
+        """Raises `ValueError` where the text is no distribution."""
         given = text.replace(" ", "")
-        if given.startswith("file:"):
-            path = text.strip().removeprefix("file:").strip()
-            numbers_in(path)
-            return cls("file", path=path)
         for kind, form in FORMS.items():
             if match := form.fullmatch(given):
                 numbers = [None if group is None else float(group) for group in match.groups()]
@@ -64,13 +57,11 @@ class RandomNumber:
                 return f"uniform:{self.a:g}-{self.b:g}"
             case "exponential":
                 return f"exponential:{self.a:g}{most}"
-            case "file":
-                return f"file:{self.path}"
             case _:
                 return f"{self.kind}:{self.a:g},{self.b:g}{most}"
 
     def scaled(self, factor: float) -> Self:
-        """The same distribution of numbers `factor` times as large; one from a file stays as it is."""
+        """The same distribution of numbers `factor` times as large."""
         b = self.b if self.kind == "lognormal" else self.b * factor
         return replace(self, a=self.a * factor, b=b, most=None if self.most is None else self.most * factor)
 
@@ -80,8 +71,6 @@ class RandomNumber:
                 return self.a
             case "uniform":
                 return rng.uniform(self.a, self.b)
-            case "file":
-                return rng.choice(numbers_in(self.path))
             case "normal":
                 value = rng.normalvariate(self.a, self.b)
             case "exponential":
@@ -97,20 +86,6 @@ class Pause(RandomNumber):
     __slots__ = ()
 
 
-@cache
-def numbers_in(path: str) -> tuple[float, ...]:
-    """A file with one number a line. Raises `UserMistake`."""
-    try:
-        numbers = tuple(float(line) for line in Path(path).read_text(encoding="utf-8-sig").split())
-    except OSError as error:
-        raise UserMistake(f"cannot read the numbers in {path}: {error.strerror}.") from None
-    except ValueError as error:
-        raise UserMistake(f"{path} must have one number per line ({error}).") from None
-    if not numbers or not all(0 <= number < math.inf for number in numbers):
-        raise UserMistake(f"{path} must have one number per line, none below 0.")
-    return numbers
-
-
 PAUSE_GRAMMAR = "2, uniform:1-3, exponential:2 (mean) or lognormal:2,0.5 (median, sigma)"
 
 
@@ -120,6 +95,6 @@ def parse_pause(text: str) -> Pause:
         pause = Pause.parse(text)
         if pause.kind in {"exponential", "lognormal"} and pause.a <= 0:
             raise ValueError
-    except ValueError as error:
-        raise UserMistake(str(error) or f"a pause in seconds is {PAUSE_GRAMMAR}, not `{text}`.") from None
+    except ValueError:
+        raise UserMistake(f"a pause in seconds is {PAUSE_GRAMMAR}, not `{text}`.") from None
     return pause

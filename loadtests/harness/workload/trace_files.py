@@ -3,7 +3,7 @@
 mooncake, azure, burstgpt, columns   tables (`trace_tables.py`)
 weka, otel                           sessions of agents (`trace_agents.py`)
 sharegpt                             JSON: a list of conversations, each a list of {from: human|gpt, value}; no times
-requests                             JSONL or Parquet: `prompt`, `messages` (of `role` and `content`) or `prompt_tokens`;
+requests                             JSONL or Parquet: `prompt`, `messages` (of `role` and `content`), `prompt_tokens`;
                                      optionally `output_tokens`; no times
 run                                  the folder of a run: its requests again, when they were due
 

@@ -14,7 +14,6 @@ import pytest
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.schedule.trace import TraceRequest
 from loadtests.harness.workload.datasets import checked_dataset, dataset
-from loadtests.harness.workload.lengths import parse_lengths
 from loadtests.harness.workload.workload import PlannedRequest, Workload
 from tests.loadtests.workload.test_workload import PLAIN, asks, bodies
 from tests.support.analysis.synthetic import meta_of, stages_of, write_run
@@ -71,8 +70,6 @@ def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"prompt": "Who?", "output_tokens": 7}\r\n')
     assert dataset(str(path)) == (said("Who?", limit=7),)
-    path.write_bytes(b"\xef\xbb\xbf64\r\n")
-    assert parse_lengths(f"file:{path}").sample(Random(0)) == 64
 
 
 def test_a_file_that_is_no_parquet_gets_a_sentence(tmp_path: Path) -> None:
@@ -80,14 +77,6 @@ def test_a_file_that_is_no_parquet_gets_a_sentence(tmp_path: Path) -> None:
     path.write_bytes(b"PAR1, cut")
     with pytest.raises(ValueError, match=r"cannot read .*rows\.parquet: it is not Parquet"):
         checked_dataset(str(path))
-
-
-@pytest.mark.parametrize("text", ["nan", "inf", "-1", ""])
-def test_lengths_of_a_file_are_finite(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "lengths.txt"
-    path.write_text(text)
-    with pytest.raises(ValueError, match="one number per line, none below 0"):
-        parse_lengths(f"file:{path}")
 
 
 def questions(tmp_path: Path, count: int) -> Workload:
@@ -181,15 +170,6 @@ def test_what_a_trace_has_is_a_dataset_too(tmp_path: Path) -> None:
     assert [row.prompt_tokens for row in dataset(str(run))] == [30]
     (tmp_path / "agent.json").write_text(json.dumps(weka("s0")))
     assert len(dataset(str(tmp_path / "agent.json"))) == 6
-
-
-def test_lengths_from_a_file_are_its_numbers(tmp_path: Path) -> None:
-    path = tmp_path / "lengths.txt"
-    path.write_text("10\n10\n30\n")
-    workload = dataclasses.replace(PLAIN, output_tokens=parse_lengths(f"file:{path}"))
-    drawn = Counter(body["max_tokens"] for body in bodies(workload, count=300))
-    assert set(drawn) == {10, 30}
-    assert drawn[10] / 300 == pytest.approx(2 / 3, abs=0.1)
 
 
 @pytest.mark.parametrize(
