@@ -1,9 +1,9 @@
 """Collect the parts of one run that workers on other hosts could not send.
 
 A worker that shares no disk with Locust's master writes a folder of the run's name on its own host, and sends it when
-the load has ended (`users/worker_records.py`). What one that died left there is copied here by any means, and this adds
-its records to the master's. Every file belongs to one worker, so nothing is mixed: stamps of
-different hosts stay in different files, and no duration is ever computed across them.
+the load has ended (transfer.py). What one that died left there is copied here by any means, and this adds its records
+to the master's. Every file belongs to one worker, so nothing is mixed: stamps of different hosts stay in different
+files, and no duration is ever computed across them.
 """
 
 from __future__ import annotations

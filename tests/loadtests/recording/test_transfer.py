@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from gevent.queue import Empty
 
-from loadtests.harness.users.worker_records import PIECE_BYTES, Message, answer, fetch
+from loadtests.harness.recording.transfer import PIECE_BYTES, Message, answer, fetch
 
 
 @pytest.fixture
