@@ -138,7 +138,7 @@ class Target:
             return Quality(dtype=dtype, why="the server gives no log-probabilities of a prompt's tokens")
 
     def try_out(self, request: ModelRequest, dialect: Dialect) -> Trial:
-        """Send one request before the run, and change it where the server says in a 400 what it does not take.
+        """Send one request before the run, and change it where the server says what it does not take.
 
         That is a sampling option, and `max_tokens` where it requires `max_completion_tokens`. Raises
         `UnreachableServer` when the server does not let this client in or has no such API; other failures are left to
@@ -217,9 +217,9 @@ class Target:
 
 
 def _without_what_is_refused(request: ModelRequest, answer: httpx.Response) -> ModelRequest | None:
-    """The request changed as the server's 400 requires; `None` where it names no field."""
+    """The request changed as the server requires; `None` where it names no field."""
     reason = message_of(answer.content)
-    if answer.status_code != 400:
+    if answer.status_code not in {400, 422}:  # Pydantic's servers say 422
         return None
     if "max_completion_tokens" in reason and request.max_tokens_field == "max_tokens":
         logger.info("The model accepts max_completion_tokens instead of max_tokens.")

@@ -184,6 +184,12 @@ def test_what_stands_in_the_way_of_every_request_is_said_before_the_run(
         asked.try_out(ASKED, DIALECTS[endpoint])
 
 
+def test_pydantics_servers_refuse_with_another_status() -> None:
+    script = Script(refusal=422, refuses={"temperature": "body.temperature: Extra inputs are not permitted"})
+    with ScriptedServer(script) as server, target(server.url) as asked:
+        assert asked.try_out(ASKED, CHAT).request.sampling.temperature is None
+
+
 def test_a_server_that_is_busy_is_left_to_the_run() -> None:
     with ScriptedServer(Script(statuses=[503])) as server, target(server.url) as asked:
         assert asked.try_out(replace(ASKED, sampling=Sampling(extra_body='{"top_k": 1}')), CHAT).prompt_tokens is None

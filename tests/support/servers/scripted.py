@@ -20,7 +20,8 @@ class Script:
     tokens: int = 4
     statuses: list[int] = field(default_factory=list)
     retry_after: str | None = None
-    refuses: dict[str, str] = field(default_factory=dict)  # fields of a body that get a 400 with that sentence
+    refuses: dict[str, str] = field(default_factory=dict)  # fields of a body that are refused with that sentence
+    refusal: int = 400
     models: tuple[str, ...] = ("scripted-model",)
     owner: str = "scripted"
     engine: dict[str, Any] | None = field(default_factory=lambda: {"name": "scripted", "features": ["ignore_eos"]})
@@ -94,7 +95,7 @@ class ScriptedServer:
             self.headers.append(headers)
             refused = next((why for name, why in script.refuses.items() if name in body), None)
             if refused is not None:
-                await _send(writer, 400, json.dumps({"error": {"message": refused, "type": "scripted"}}))
+                await _send(writer, script.refusal, json.dumps({"error": {"message": refused, "type": "scripted"}}))
                 return
             status = script.statuses.pop(0) if script.statuses else 200
             if status != 200:
