@@ -82,11 +82,13 @@ def _served(engine: EngineRuns, stage: str) -> str:
     if share is None or share > FAILURES_BORNE:
         return f"{served}, and {format_share(share)} of the requests failed."
     ttft = "ttft_user" if since_due(engine.runs) else "ttft"
-    if view.metrics[ttft].n == 0:
-        half = format_seconds(engine.value(stage, "e2e_user", "p50"))
-        return f"{served}; half of the answers were complete within {half}."
-    median, tail = (format_seconds(engine.value(stage, ttft, p)) for p in ("p50", "p95"))
-    return f"{served}; half of the first tokens came within {median}, 95 % within {tail}."
+    whole = view.metrics[ttft].n == 0
+    metric, came = ("e2e_user", "answers were complete") if whole else (ttft, "first tokens came")
+    median, tail = (engine.value(stage, metric, p) for p in ("p50", "p95"))
+    if median is None:
+        return f"{served}."
+    rest = "" if whole or tail is None else f", 95 % within {format_seconds(tail)}"
+    return f"{served}; half of the {came} within {format_seconds(median)}{rest}."
 
 
 def _answers(comparison: Comparison) -> list[str]:

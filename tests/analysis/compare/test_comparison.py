@@ -176,6 +176,19 @@ def test_one_engine_has_no_winner() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        pytest.param({"ttft_p50": (0.1,)}, "; half of the first tokens came within 100 ms", id="a tail cut off"),
+        pytest.param({}, "", id="nothing known"),
+    ],
+)
+def test_a_percentile_that_is_not_known_is_left_out_of_the_sentence(known: dict[str, Any], words: str) -> None:
+    unknown = {name: (Estimate(None, n=33, why="depends on cut-off requests"),) for name in ("ttft_p50", "ttft_p95")}
+    (summary,) = runs_of("quick", throughput=(100.0,), **unknown | known)
+    assert headline(compare([summary]), [summary]) == f"quick served 100 output tokens/s at 8 users{words}."
+
+
 def test_the_heaviest_common_load_is_that_of_the_headline() -> None:
     quick = run("quick", [view(load, {"throughput": 100.0}) for load in (4, 8)])
     other = run("other", [view(load, {"throughput": 100.0}) for load in (2, 4)])
