@@ -72,7 +72,11 @@ def measure(job: Job, one: Contender, repeat: Repeat, port: int | None, terminal
             with progress(terminal.console, one.name) as show:
                 server.wait_until_ready(lambda seconds: show(None, f"loading, {seconds:.0f} s"))
             served = replace(one, model=None)
-            return run_against(job, served, server.url, folder, repeat, terminal, server.variables)
+            measured = run_against(job, served, server.url, folder, repeat, terminal, server.variables)
+            if server.alive:
+                return measured
+            terminal.say(f"{one.name}: its server ended during the run; its output: {server.log}", style="red")
+            return replace(measured, complete=False)
 
 
 def _new_folder(job: Job, label: str) -> Path:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 from rich.console import Console
 
@@ -72,6 +73,24 @@ def test_the_first_port_is_used_where_it_is_free_and_another_is_said(
         measure(job, fake, Repeat(0, "a"), None, terminal)
     assert f"Port {ports[0]} is taken: the engine is served on port {ports[1]}. --port chooses one." in said.getvalue()
     assert urls == [f"http://127.0.0.1:{port}" for port in ports]
+
+
+def test_a_server_that_ended_during_the_run_is_said_and_the_run_is_not_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job.of(find_scenario("concurrent"), {"runs": str(tmp_path)}, 1, [])
+    (fake,) = contenders(["fake"], [])
+
+    def tested(*_: Any) -> MeasuredRun:
+        (server,) = (child for child in psutil.Process().children() if "serve" in child.cmdline())
+        server.kill()
+        psutil.wait_procs([server])
+        return MeasuredRun(tmp_path, complete=True)
+
+    monkeypatch.setattr(drive, "run_against", tested)
+    said = io.StringIO()
+    assert not measure(job, fake, Repeat(0, "a"), 0, Terminal(Console(file=said, width=200))).complete
+    assert "fake: its server ended during the run; its output: " in said.getvalue()
 
 
 def test_a_lone_server_of_ours_is_called_by_the_engine_that_it_names(tmp_path: Path) -> None:
