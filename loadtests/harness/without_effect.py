@@ -70,7 +70,7 @@ RULES = (
         "in an open loop, whose requests do not wait for one another",
     ),
     WithoutEffect(("turn_tokens",), lambda s: not _in_conversations(s), "without conversations: --turns"),
-    WithoutEffect(PROMPTS, lambda s: s.dataset, "with --dataset, which has the prompts"),
+    WithoutEffect((*PROMPTS, "prompt_kind"), lambda s: s.dataset, "with --dataset, which has the prompts"),
     WithoutEffect(
         (*PROMPTS, "output_tokens", "dataset"), lambda s: s.trace, "with --trace, which has the lengths of its requests"
     ),
@@ -85,6 +85,7 @@ RULES = (
         lambda s: len(s.output_tokens) == 1 and _in_all_classes(s, "output_tokens"),
         "where every class has an output= of its own",
     ),
+    WithoutEffect(("shared_prefix_tokens",), lambda s: s.prompt_kind == "ids", "with --prompt-kind ids"),
 )
 
 

@@ -42,6 +42,9 @@ DATASET = str(QUESTIONS)
         pytest.param({"stages": "2x5", "stage_seconds": "9"}, "--stage-seconds .* of its own", id="lengths twice"),
         pytest.param({"dataset": DATASET, "prompt_tokens": "9"}, "--prompt-tokens .* has the prompts", id="a dataset"),
         pytest.param({"dataset": DATASET, "turns": "2"}, "--turns has no effect with --dataset", id="its rows"),
+        pytest.param(
+            {"prompt_kind": "ids", "shared_prefix_tokens": "9"}, "--shared-prefix-tokens .* ids", id="no words"
+        ),
         pytest.param({"endpoint": "messages", "ignore_eos": "yes"}, "--ignore-eos .* no such option", id="not there"),
         pytest.param({"trace": "t.jsonl", "stages": "4"}, "--stages .* at its own times", id="a trace with stages"),
         pytest.param({"trace": "t.jsonl", "output_tokens": "4"}, "--output-tokens .* with --trace", id="and lengths"),

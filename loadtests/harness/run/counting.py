@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,30 +10,35 @@ from loadtests.harness.client.dialects.registry import Endpoint
 from loadtests.harness.run.target import Target
 from loadtests.harness.workload.measuring import measured
 from loadtests.harness.workload.prompt_source import PromptSource, assumed, with_template
-from loadtests.harness.workload.words import START
+from loadtests.harness.workload.words import START, WORDS, Kind
 from settings.schema import UserMistake
 
 
 def prompt_source_for(
-    target: Target, model: str, endpoint: Endpoint, file: Path | None, tried: Callable[[str], int | None]
+    target: Target, model: str, endpoint: Endpoint, kind: Kind, file: Path | None, tried: Callable[[str], int | None]
 ) -> PromptSource:
     """What prompts are made of. `tried` sends a prompt and gives its tokens by the server's `usage`, where it has one.
 
-    Raises `UserMistake` for a tokenizer that is none.
+    Raises `UserMistake` for token ids without a way to get some, and for a tokenizer that is none.
     """
+    if kind == "ids" and endpoint != "completions":
+        raise UserMistake("token ids as prompts need --endpoint completions.")
     if file is not None:
         tokenizer = _load(file)
+        ids = sorted({one for word in WORDS for one in tokenizer.encode(word, add_special_tokens=False).ids})
         special = endpoint == "completions"
-        source = measured(lambda text: len(tokenizer.encode(text, add_special_tokens=special).ids))
+        source = measured(lambda text: len(tokenizer.encode(text, add_special_tokens=special).ids), kind, ids)
         if source is not None and not special:
             start = tried(START)
             # Without the server's count nothing is known of its chat template.
             return with_template(source, start, known=start is not None)
     else:
-        source = measured(lambda text: _count(target, model, endpoint, text))
+        source = measured(lambda text: _count(target, model, endpoint, text), kind, _ids(target, model, kind))
     if source is None:
+        if kind == "ids":
+            raise UserMistake(f"{target.url} has no /tokenize to get token ids from: give --tokenizer.")
         start = tried(START)
-        return with_template(assumed(endpoint != "completions"), start, known=False)
+        return with_template(assumed(kind, endpoint != "completions"), start, known=False)
     return source
 
 
@@ -45,6 +50,13 @@ def _count(target: Target, model: str, endpoint: Endpoint, text: str) -> int | N
         if isinstance(count, int):
             return count
     return None
+
+
+def _ids(target: Target, model: str, kind: Kind) -> Sequence[int]:
+    if kind != "ids":
+        return ()
+    tokens = target.tokenized({"model": model, "prompt": "".join(WORDS), "add_special_tokens": False}).get("tokens")
+    return sorted({token for token in tokens if isinstance(token, int)}) if isinstance(tokens, list) else ()
 
 
 def _load(file: Path) -> Any:

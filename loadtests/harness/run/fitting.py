@@ -64,13 +64,13 @@ def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> Server
     def tried(text: str) -> int | None:
         """Every text is the same: what a prompt of our kind starts with."""
         if not trials:
-            request = replace(wanted, messages=(Message("user", text),))
+            request = replace(wanted, prompt=(Message("user", text),))
             trials.append(target.try_out(request, dialect))
         return trials[0].prompt_tokens
 
     if engine is None:  # not one of our servers, all of which take the same fields
         tried(START)
-    source = prompt_source_for(target, model, scenario.endpoint, settings.tokenizer, tried)
+    source = prompt_source_for(target, model, scenario.endpoint, scenario.prompt_kind, settings.tokenizer, tried)
     accepted = trials[0].request if trials else wanted
     sampling = accepted.sampling
     if scenario.ignore_eos == "auto" and trials and trials[0].is_short:

@@ -12,6 +12,7 @@ from loadtests.harness.workload.classes import GRAMMAR as CLASSES_GRAMMAR
 from loadtests.harness.workload.classes import RequestClass, parse_classes, write_classes
 from loadtests.harness.workload.datasets import checked_dataset
 from loadtests.harness.workload.lengths import GRAMMAR, Lengths, parse_lengths, parse_several
+from loadtests.harness.workload.words import Kind
 from settings.schema import UserMistake, whole_numbers, write_list
 
 lengths_setting = partial(most_used, metavar="N", read=parse_several, write=write_list)
@@ -35,6 +36,9 @@ class RequestSettings(Sampling):
     prompt_tokens: tuple[Lengths, ...] = lengths_setting(
         parse_several("uniform:64-192"),
         f"Prompt length in tokens: {GRAMMAR}; several, such as 10,50,100, make one stage each.",
+    )
+    prompt_kind: Kind = prompt_setting(
+        "words", "What prompts are made of: words, or token ids (--endpoint completions)."
     )
     shared_prefix_tokens: tuple[int, ...] = prompt_setting(
         (0,),

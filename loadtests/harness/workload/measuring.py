@@ -11,7 +11,7 @@ from dataclasses import replace
 from random import Random
 
 from loadtests.harness.workload.prompt_source import PromptSource, assumed
-from loadtests.harness.workload.words import INSTRUCTION, START, WORDS, Unit
+from loadtests.harness.workload.words import INSTRUCTION, START, WORDS, Kind, Unit
 
 Count = Callable[[str], int | None]
 """How many tokens a prompt of this text has, chat template included; `None` where that is not known."""
@@ -21,8 +21,8 @@ ENOUGH_WORDS = 40
 CHECKED_LENGTHS = (24, 60, 250, 700)
 
 
-def measured(count: Count) -> PromptSource | None:
-    """`None` where nothing can be counted."""
+def measured(count: Count, kind: Kind, ids: Sequence[int]) -> PromptSource | None:
+    """`None` where nothing can be counted. `ids` are token ids that the tokenizer has given to words."""
     template = count(START)
     if template is None:
         return None
@@ -32,9 +32,9 @@ def measured(count: Count) -> PromptSource | None:
 
     words = _costs(cost)
     if len(words) < ENOUGH_WORDS:
-        return replace(assumed(chat=False), template=template)
+        return replace(assumed(kind, chat=False), template=template)
     instruction = cost([WORDS[0], INSTRUCTION]) - cost([WORDS[0]])
-    source = PromptSource(template, instruction, tuple(words))
+    source = PromptSource(kind, template, instruction, tuple(words), tuple(ids))
     rng = Random("check")
     lengths = [length * source.costliest + template for length in CHECKED_LENGTHS]
     return replace(source, exact=all(count(source.prompt(tokens, rng)) == tokens for tokens in lengths))

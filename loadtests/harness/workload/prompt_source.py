@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import chain
 from random import Random
 
 from loadtests.harness.workload.words import (
@@ -19,6 +20,7 @@ from loadtests.harness.workload.words import (
     INSTRUCTION,
     START,
     WORDS,
+    Kind,
     Unit,
 )
 
@@ -88,14 +90,16 @@ def _drawn(units: Sequence[Unit], costliest: int, tokens: int, rng: Random) -> t
 
 @dataclass(frozen=True)
 class PromptSource:
-    """`template` are the tokens of a prompt that has only its start, chat template included.
+    """`template` are the tokens of a prompt that has only its start, chat template included; `ids` those to draw from.
 
     `exact` says that prompts made of it were checked against the tokenizer, so that they have the tokens wanted.
     """
 
+    kind: Kind
     template: int
     instruction: int
     words: tuple[Unit, ...]
+    ids: tuple[int, ...] = ()
     exact: bool = False
 
     def prompt(self, tokens: int, rng: Random, shared_tokens: int = 0, shared_seed: str = "") -> str:
@@ -132,6 +136,13 @@ class PromptSource:
             return self._text(tokens - self.instruction, rng).lstrip() + INSTRUCTION
         return self._text(max(least, tokens), rng).lstrip()
 
+    def token_ids(self, tokens: int, rng: Random) -> tuple[int, ...]:
+        if tokens < LONG:
+            return tuple(rng.choices(self.ids, k=tokens))
+        runs = rng.choices(self._id_runs, k=(tokens - UNIQUE) // RUN)
+        own = rng.choices(self.ids, k=tokens - RUN * len(runs))
+        return tuple(chain(own, *runs))
+
     @property
     def costliest(self) -> int:
         """Tokens of the word that has most."""
@@ -153,6 +164,11 @@ class PromptSource:
         return self._made[tokens, seed]
 
     @cached_property
+    def _id_runs(self) -> list[list[int]]:
+        rng = Random("runs")
+        return [rng.choices(self.ids, k=RUN) for _ in range(RUNS)]
+
+    @cached_property
     def _words(self) -> Pieces:
         return Pieces(self.words)
 
@@ -161,9 +177,10 @@ class PromptSource:
         return {}
 
 
-def assumed(chat: bool) -> PromptSource:
+def assumed(kind: Kind, chat: bool) -> PromptSource:
     """Where there is no tokenizer: a token a word."""
     return PromptSource(
+        kind,
         template=1 + (ASSUMED_TEMPLATE if chat else 0),
         instruction=ASSUMED_INSTRUCTION,
         words=tuple((word, 1) for word in WORDS),

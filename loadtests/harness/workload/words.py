@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+Kind = Literal["words", "ids"]
 Unit = tuple[str, int]
 """A piece of text that follows other text, white space first, and how many tokens it adds."""
 

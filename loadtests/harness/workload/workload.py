@@ -7,6 +7,7 @@ so the same seed gives the same requests with one process as with eight.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -29,13 +30,18 @@ from records.request import RequestRecord
 
 ID_BYTES = 8
 ONE_TURN = Lengths("fixed", 1)
-Prompt = str | tuple[Message, ...]
+Prompt = str | tuple[Message, ...] | tuple[int, ...]
 
 
 def prompt_id(prompt: Prompt) -> str:
     """Equal for equal prompts."""
-    text = prompt if isinstance(prompt, str) else "\0".join(message.text for message in prompt)
-    return blake2b(text.encode("utf-8", "replace"), digest_size=ID_BYTES).hexdigest()
+    if isinstance(prompt, str):
+        data = prompt.encode("utf-8", "replace")
+    elif prompt and isinstance(prompt[0], int):
+        data = array("q", prompt).tobytes()
+    else:
+        data = "\0".join(part.text for part in prompt if isinstance(part, Message)).encode("utf-8", "replace")
+    return blake2b(data, digest_size=ID_BYTES).hexdigest()
 
 
 class PlannedRequest(NamedTuple):
@@ -92,6 +98,8 @@ class Workload:
         if request.messages:
             return tuple(Message(role, text) for role, text in request.messages)  # type: ignore[arg-type]
         assert request.prompt_tokens is not None, "a request has texts or a length"
+        if self.source.kind == "ids":
+            return self.source.token_ids(request.prompt_tokens, rng)
         if not request.blocks:
             return self.source.prompt(request.prompt_tokens, rng)
         blocks = [f"{self.set_name}/{request.scope}/{name}" for name in request.blocks]
@@ -116,11 +124,11 @@ class Workload:
         self, prompt: Prompt, output_tokens: int, seed: int, *, prompt_tokens: int | None = None, **known: Any
     ) -> PlannedRequest:
         """One that asks for so many tokens at most. `prompt_tokens` is the planned length of the prompt, `known` what
-        else the record says of it."""
+        else the record says of it. Raises `UserMistake` where the API does not take such a prompt."""
         dialect = DIALECTS[self.endpoint]
         request = ModelRequest(
             model=self.model,
-            messages=(Message("user", prompt),) if isinstance(prompt, str) else prompt,
+            prompt=(Message("user", prompt),) if isinstance(prompt, str) else prompt,
             max_tokens=output_tokens,
             streamed=self.streamed,
             sampling=self.sampling,
@@ -194,8 +202,10 @@ class UserRequests:
     def _length(self, here: str | None, otherwise: Lengths) -> int:
         return (otherwise if here is None else parse_lengths(here)).draw(self._lengths)
 
-    def _prompt(self, tokens: int, asks: Mapping[str, str]) -> str:
+    def _prompt(self, tokens: int, asks: Mapping[str, str]) -> str | tuple[int, ...]:
         workload = self._workload
+        if workload.source.kind == "ids":
+            return workload.source.token_ids(tokens, self._words)
         shared = int(asks.get("shared_prefix_tokens", workload.shared_prefix_tokens))
         return workload.source.prompt(tokens, self._words, shared, self._set)
 
@@ -220,7 +230,7 @@ class UserRequests:
         if self._session is None:
             prompt, tokens = self._prompt(prompt_tokens, asks), prompt_tokens
             self._session = Session(f"{self._user}-{self._sessions}", workload.turns.draw(self._lengths))
-            self._session.ask(prompt)
+            self._session.ask(str(prompt))
             self._sessions += 1
         session = self._session
         known = {"session": session.name, "turn": session.turn, "request_class": of_class}

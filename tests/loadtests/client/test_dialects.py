@@ -209,6 +209,15 @@ def test_models_that_want_max_completion_tokens_get_it_in_the_chat_api() -> None
     assert (body["max_completion_tokens"], "max_tokens" in body) == (64, False)
 
 
+def test_token_ids_go_to_text_completions_and_nowhere_else() -> None:
+    ids = replace(REQUEST, prompt=(1, 2, 3))
+    assert DIALECTS["completions"].body(ids)["prompt"] == [1, 2, 3]
+    for endpoint, dialect in DIALECTS.items():
+        if endpoint != "completions":
+            with pytest.raises(ValueError, match="--endpoint completions"):
+                dialect.body(ids)
+
+
 @pytest.mark.parametrize(
     ("endpoint", "environment", "headers"),
     [

@@ -17,6 +17,7 @@ from loadtests.harness.run.counting import prompt_source_for
 from loadtests.harness.run.target import Target
 from loadtests.harness.workload.lengths import Lengths
 from loadtests.harness.workload.prompt_source import PromptSource
+from loadtests.harness.workload.words import Kind
 from loadtests.harness.workload.workload import Workload
 from tests.support.servers.scripted import Script, ScriptedServer
 from tests.support.servers.served import Served, served
@@ -37,9 +38,9 @@ def tokenizer() -> Path:
     return fetch_model().folder
 
 
-def source(url: str, model: str, endpoint: Endpoint, file: Path | None = None) -> PromptSource:
+def source(url: str, model: str, endpoint: Endpoint, kind: Kind, file: Path | None = None) -> PromptSource:
     with Target(url, Access()) as target:
-        return prompt_source_for(target, model, endpoint, file, lambda text: None)
+        return prompt_source_for(target, model, endpoint, kind, file, lambda text: None)
 
 
 def workload(made_of: PromptSource, model: str, endpoint: Endpoint) -> Workload:
@@ -49,9 +50,16 @@ def workload(made_of: PromptSource, model: str, endpoint: Endpoint) -> Workload:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("endpoint", ["chat", "completions"])
-def test_all_requests_have_the_tokens_that_were_planned(bytes_server: Served, endpoint: Endpoint) -> None:
-    made_of = source(bytes_server.url, "fake", endpoint)
+@pytest.mark.parametrize(
+    ("endpoint", "kind"),
+    [
+        pytest.param("chat", "words", id="words in a chat"),
+        pytest.param("completions", "words", id="words as text"),
+        pytest.param("completions", "ids", id="token ids"),
+    ],
+)
+def test_all_requests_have_the_tokens_that_were_planned(bytes_server: Served, endpoint: Endpoint, kind: Kind) -> None:
+    made_of = source(bytes_server.url, "fake", endpoint, kind)
     assert made_of.exact
     for user in range(3):
         asks = workload(made_of, "fake", endpoint).requests_of(user)
@@ -67,7 +75,7 @@ def test_a_byte_pair_tokenizer_is_met_exactly(tokenizer: Path) -> None:
 
     count = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
     with ScriptedServer(Script(tokenizes=False)) as server:
-        made_of = source(server.url, "scripted-model", "completions", tokenizer)
+        made_of = source(server.url, "scripted-model", "completions", "words", tokenizer)
     assert made_of.exact
     assert len(made_of.words) > 200
     assert {cost for _, cost in made_of.words} == {1}
@@ -82,30 +90,34 @@ def test_a_byte_pair_tokenizer_is_met_exactly(tokenizer: Path) -> None:
 def test_the_chat_template_is_known_from_the_servers_own_count(tokenizer: Path, tmp_path: Path) -> None:
     shutil.copy(tokenizer / "tokenizer.json", tmp_path)
     with ScriptedServer(Script(tokenizes=False)) as server, Target(server.url, Access()) as target:
-        made_of = prompt_source_for(target, "m", "chat", tmp_path, lambda text: 31)
+        made_of = prompt_source_for(target, "m", "chat", "words", tmp_path, lambda text: 31)
         assert (made_of.template, made_of.exact) == (31, True)
-        unknown = prompt_source_for(target, "m", "chat", tmp_path, lambda text: None)
+        unknown = prompt_source_for(target, "m", "chat", "words", tmp_path, lambda text: None)
         assert (unknown.template, unknown.exact) == (1, False)
 
 
 @pytest.mark.parametrize(
-    ("file", "sentence"),
+    ("endpoint", "kind", "file", "sentence"),
     [
-        pytest.param(Path("/nowhere"), "no tokenizer.json", id="no such file"),
-        pytest.param(Path(__file__), "is not a tokenizer", id="another file"),
+        pytest.param("chat", "ids", None, "--endpoint completions", id="ids in a chat"),
+        pytest.param("completions", "ids", None, "give --tokenizer", id="ids of an unknown tokenizer"),
+        pytest.param("chat", "words", Path("/nowhere"), "no tokenizer.json", id="no such file"),
+        pytest.param("chat", "words", Path(__file__), "is not a tokenizer", id="another file"),
     ],
 )
-def test_what_cannot_be_counted_gets_a_sentence(file: Path, sentence: str) -> None:
+def test_what_cannot_be_counted_gets_a_sentence(
+    endpoint: Endpoint, kind: Kind, file: Path | None, sentence: str
+) -> None:
     with (
         ScriptedServer(Script(tokenizes=False)) as server,
         pytest.raises(ValueError, match=sentence),
     ):
-        source(server.url, "scripted-model", "chat", file)
+        source(server.url, "scripted-model", endpoint, kind, file)
 
 
 def test_a_tokenizer_whose_pieces_do_not_add_up_is_noticed() -> None:
     from loadtests.harness.workload.measuring import measured
 
-    made_of = measured(lambda text: 7 + len(text.split()) + len(text) // 500)
+    made_of = measured(lambda text: 7 + len(text.split()) + len(text) // 500, "words", ())
     assert made_of is not None
     assert not made_of.exact

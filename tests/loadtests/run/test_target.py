@@ -33,7 +33,7 @@ def not_tried(text: str) -> int | None:
 def test_the_servers_own_tokenizer_says_how_many_words_make_a_prompt() -> None:
     with ScriptedServer() as server, target(server.url) as asked:
         # The scripted tokenizer counts words and adds seven for a template; the instruction has eight words.
-        source = prompt_source_for(asked, "scripted-model", "chat", None, not_tried)
+        source = prompt_source_for(asked, "scripted-model", "chat", "words", None, not_tried)
         assert (source.template, source.instruction, source.exact) == (8, 8, True)
         assert {cost for _, cost in source.words} == {1}
         assert asked.model(None, CHAT) == "scripted-model"
@@ -44,7 +44,7 @@ def test_the_servers_own_tokenizer_says_how_many_words_make_a_prompt() -> None:
 @pytest.mark.parametrize(("endpoint", "template"), [("chat", 11), ("completions", 1)])
 def test_a_server_without_the_extra_pages_will_do(endpoint: Endpoint, template: int) -> None:
     with ScriptedServer(Script(tokenizes=False, engine=None)) as server, target(server.url) as asked:
-        source = prompt_source_for(asked, "scripted-model", endpoint, None, lambda text: None)
+        source = prompt_source_for(asked, "scripted-model", endpoint, "words", None, lambda text: None)
         assert (source.template, source.exact) == (template, False)
         assert asked.engine() is None
 

@@ -58,7 +58,7 @@ def planned(user: int) -> Asked:
     lengths = Lengths("uniform", 30, 60), Lengths("uniform", 8, 64)
     workload = Workload(
         model="scripted-model", endpoint="chat", streamed=True, prompt_tokens=lengths[0], output_tokens=lengths[1],
-        seed=7, prompt_set="a-set", source=PromptSource(8, 8, tuple((word, 1) for word in WORDS)),
+        seed=7, prompt_set="a-set", source=PromptSource("words", 8, 8, tuple((word, 1) for word in WORDS)),
     )  # fmt: skip
     asks = workload.requests_of(user)
     bodies = [json.loads(asks.next({}).call.body) for _ in range(200)]

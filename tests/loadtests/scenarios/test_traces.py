@@ -255,7 +255,7 @@ def test_wrong_options_get_a_sentence(text: str, sentence: str) -> None:
 
 def test_blocks_that_are_shared_are_the_same_text() -> None:
     """Of this prompt source a word is a token, and so is the start of a prompt; the chat template has ten more."""
-    source = assumed(chat=True)
+    source = assumed("words", chat=True)
 
     def prompt(tokens: int, names: list[int]) -> list[str]:
         return source.of_blocks(tokens, list(map(str, names)), 100, Random(tokens)).split()

@@ -16,12 +16,14 @@ import pytest
 from loadtests.harness.client.connection import WRITE_BYTES, Connection
 from loadtests.harness.workload.prompt_source import LONG, PromptSource
 from loadtests.harness.workload.words import INSTRUCTION, START, WORDS
+from loadtests.harness.workload.workload import prompt_id
 from records.stage import SECOND
 from tests.loadtests.workload.test_workload import A_TOKEN_A_WORD, PLAIN, asks
 from tests.support.loadtests.locust_process import ROOT, start
 from tests.support.servers.scripted import ScriptedServer
 
-COSTLY = PromptSource(4, 6, tuple((word, len(word)) for word in WORDS))
+COSTLY = PromptSource("words", 4, 6, tuple((word, len(word)) for word in WORDS))
+IDS = PromptSource("ids", 4, 6, A_TOKEN_A_WORD.words, ids=tuple(range(100, 1100)))
 TOKENS = 128_000
 
 
@@ -61,12 +63,15 @@ def cpu_seconds(source: PromptSource) -> float:
     rng, found = Random(5), []
     for _ in range(5):
         began = thread_time()
-        source.prompt(TOKENS, rng)
+        if source.kind == "ids":
+            source.token_ids(TOKENS, rng)
+        else:
+            source.prompt(TOKENS, rng)
         found.append(thread_time() - began)
     return min(found)
 
 
-@pytest.mark.parametrize("source", [A_TOKEN_A_WORD, COSTLY], ids=["words", "costly words"])
+@pytest.mark.parametrize("source", [A_TOKEN_A_WORD, COSTLY, IDS], ids=["words", "costly words", "ids"])
 def test_a_long_prompt_takes_a_fraction_of_what_drawing_it_word_by_word_takes(source: PromptSource) -> None:
     began = thread_time()
     Random(5).choices(WORDS, k=TOKENS)
@@ -78,6 +83,7 @@ def test_a_long_prompt_has_exactly_its_tokens(tokens: int) -> None:
     rng = Random(tokens)
     words = A_TOKEN_A_WORD.prompt(tokens, rng).split()
     assert len(words) - 1 - 8 == tokens - 12 - 8, "the instruction has eight words too, the template twelve tokens"
+    assert len(IDS.token_ids(tokens, rng)) == tokens
     text = COSTLY.prompt(tokens, rng).removeprefix(START).removesuffix(INSTRUCTION)
     assert 4 + 6 + len(text) == tokens, "a token a character; the template has four, the instruction six"
 
@@ -86,6 +92,13 @@ def test_long_prompts_differ_from_their_beginning_on() -> None:
     long = dataclasses.replace(PLAIN, prompt_tokens=dataclasses.replace(PLAIN.prompt_tokens, a=6000))
     asked = [json.loads(one.call.body)["messages"][0]["content"].split() for one in asks(long, count=20)]
     assert len({tuple(words[:8]) for words in asked}) == 20
+    rng = Random(1)
+    assert len({IDS.token_ids(6000, rng)[:8] for _ in range(20)}) == 20
+
+
+def test_a_prompt_of_token_ids_has_an_id_of_its_own() -> None:
+    assert prompt_id((1, 2, 3)) == prompt_id((1, 2, 3))
+    assert len({prompt_id(ids) for ids in ((1, 2, 3), (1, 2, 4), (12, 3), (1, 23))}) == 4
 
 
 @pytest.mark.alone

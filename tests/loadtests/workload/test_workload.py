@@ -16,7 +16,7 @@ from records.request import RequestRecord
 from settings.schema import write_list
 from tests.support.records import record
 
-A_TOKEN_A_WORD = PromptSource(template=12, instruction=8, words=tuple((word, 1) for word in WORDS), exact=True)
+A_TOKEN_A_WORD = PromptSource("words", template=12, instruction=8, words=tuple((word, 1) for word in WORDS), exact=True)
 PLAIN = Workload(
     model="some-model",
     endpoint="chat",
@@ -138,7 +138,7 @@ def test_a_stage_may_ask_for_lengths_of_its_own() -> None:
 
 def test_a_prompt_has_the_words_that_make_its_tokens() -> None:
     assert {len(words(body)) for body in bodies(PLAIN)} == {20}  # 40 tokens, less 12 and 8
-    bytes_of_words = PromptSource(4, 6, tuple((word, len(word)) for word in WORDS))
+    bytes_of_words = PromptSource("words", 4, 6, tuple((word, len(word)) for word in WORDS))
     longer = dataclasses.replace(PLAIN, source=bytes_of_words, prompt_tokens=Lengths("fixed", 200))
     assert {sum(len(word) + 1 for word in words(body)) for body in bodies(longer)} == {190}
 

@@ -14,6 +14,7 @@ import msgspec
 
 from loadtests.harness.client.answer import Answer
 from loadtests.harness.client.sampling import Sampling
+from settings.schema import UserMistake
 
 Role = Literal["system", "user", "assistant"]
 Signer = Callable[[str, str, bytes], Mapping[str, str]]
@@ -33,13 +34,13 @@ GREEDY = Sampling()
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """What is asked, in no API's words.
+    """What is asked, in no API's words. `prompt` is a conversation, or token ids where the API takes them.
 
     `seed` is the request's own; it is sent only where something is sampled.
     """
 
     model: str
-    messages: tuple[Message, ...]
+    prompt: tuple[Message, ...] | tuple[int, ...]
     max_tokens: int
     streamed: bool = True
     sampling: Sampling = GREEDY
@@ -50,6 +51,14 @@ class ModelRequest:
     def options(self) -> dict[str, Any]:
         """By our names: what is asked of the sampling, and the seed where it is not greedy."""
         return self.sampling.options | given(seed=self.seed if self.sampling.temperature else None)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """Raises `UserMistake` for token ids."""
+        messages = tuple(part for part in self.prompt if isinstance(part, Message))
+        if len(messages) < len(self.prompt):
+            raise UserMistake("only --endpoint completions accepts token ids as a prompt.")
+        return messages
 
     def apart(self) -> tuple[str, list[Message]]:
         """The system's text, and the other messages: for APIs that send them in different places."""

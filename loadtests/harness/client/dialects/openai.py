@@ -257,7 +257,7 @@ class ChatCompletions(OpenAI):
 
 
 class TextCompletions(OpenAI):
-    """A conversation becomes one text."""
+    """A conversation becomes one text; token ids go as they are."""
 
     def options(self, request: ModelRequest) -> dict[str, Any]:
         options = super().options(request)
@@ -267,8 +267,9 @@ class TextCompletions(OpenAI):
         return "/v1/completions"
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
-        text = "\n\n".join(message.text for message in request.messages)
-        return self._body(request, "max_tokens", prompt=text)
+        ids = [part for part in request.prompt if isinstance(part, int)]
+        text = "\n\n".join(part.text for part in request.prompt if not isinstance(part, int))
+        return self._body(request, "max_tokens", prompt=ids or text)
 
 
 def _seconds(value: Any) -> float | None:
