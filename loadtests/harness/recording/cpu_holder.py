@@ -39,7 +39,7 @@ class CpuTimes:
     def read(cls) -> CpuTimes:
         """Cooperatively: some ten microseconds for each process."""
         at, processes = time.monotonic(), {}
-        for count, entry in enumerate(os.listdir(PROC) if PROC.exists() else ()):
+        for count, entry in enumerate(_entries()):
             if entry.isdigit() and (process := _read(PROC / entry / "stat")) is not None:
                 processes[int(entry)] = process
             if count % AT_A_TIME == 0:
@@ -64,6 +64,14 @@ class CpuTimes:
         forked = own is not None and parent is not None and (own.name, own.group) == (parent.name, parent.group)
         family = {me, os.getppid()} if forked else {me}
         return family | {pid for pid, process in self.processes.items() if process.parent in family}
+
+
+def _entries() -> list[str]:
+    """None elsewhere than on Linux, and where this process has no descriptor left."""
+    try:
+        return os.listdir(PROC)
+    except OSError:
+        return []
 
 
 def _read(stat: Path) -> ProcessTime | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 
@@ -51,3 +52,16 @@ def test_a_process_that_spins_is_seen() -> None:
         finally:
             spinning.kill()
     assert now.name.startswith("python")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other processes are read in /proc")
+def test_without_a_free_descriptor_no_other_process_is_seen() -> None:
+    """As in a run that took them all: its telemetry goes on."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        seen = CpuTimes.read()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert seen.processes == {}
+    assert CpuTimes.read().holder_since(seen) is None
