@@ -32,7 +32,7 @@ class StageTracker:
         """Whether all that a trace has was sent."""
         self._users: set[int] = set()
         self._served: set[int] = set()
-        self._in_flight: dict[int, Nanoseconds] = {}  # request -> when it was scheduled
+        self._in_flight: dict[str, Nanoseconds] = {}  # request -> when it was scheduled
         self._recent: deque[Nanoseconds] = deque()
         self._scheduled = 0  # in the window
         self._last = 0
@@ -61,28 +61,27 @@ class StageTracker:
         self._users.discard(user)
         self._served.discard(user)
 
-    def request_scheduled(self, request: int, at: Nanoseconds) -> None:
-        self._in_flight[request] = at
+    def request_scheduled(self, record: RequestRecord) -> None:
+        at = self._in_flight[record.request_id] = record.t_sched
         self._outstanding += self._in_window(at)
         self._recent.append(at)
         while self._recent[0] < at - RECENT:
             self._recent.popleft()
         if self.slices is not None:
-            self.slices.scheduled(request, at)
+            self.slices.scheduled(record)
         stage = self.stage
         if stage is not None and stage.steady_start is not None and at >= stage.steady_start:
             self._scheduled += 1
             self._last = max(self._last, at)
 
-    def request_ended(self, request: int, user: int | None, record: RequestRecord | None = None) -> None:
-        at = self._in_flight.pop(request, None)
-        if at is not None and self._in_window(at):
+    def request_ended(self, record: RequestRecord) -> None:
+        if self._in_window(self._in_flight.pop(record.request_id)):
             self._outstanding -= 1
         self._answered += 1
-        if self.slices is not None and record is not None:
-            self.slices.ended(request, record)
-        if user is not None and user in self._users:
-            self._served.add(user)
+        if self.slices is not None:
+            self.slices.ended(record)
+        if record.user is not None and record.user in self._users:
+            self._served.add(record.user)
 
     @property
     def waits_for_requests(self) -> bool:

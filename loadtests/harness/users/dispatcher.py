@@ -224,10 +224,10 @@ class Dispatcher:
         arrival = self._begin(arrival)
         run, (call, record) = self._run, arrival.planned
         again = arrival.planned.again() if record.attempt < run.scenario.retries else None
-        number = run.request_scheduled(record, arrival.t_sched, arrival.stage, None)
+        run.request_scheduled(record, arrival.t_sched, arrival.stage, None)
 
         def end(ended: RequestRecord, answer_bytes: int) -> None:
-            run.request_ended(number, call, ended, answer_bytes)
+            run.request_ended(call, ended, answer_bytes)
             if not self._retry(arrival, ended, again):
                 self._ended(arrival, run.start + ended.t_end)
 

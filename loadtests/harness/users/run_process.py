@@ -181,18 +181,17 @@ class RunProcess:
             seconds = warm_up.amount if warm_up.unit == "seconds" else 0.0
         return min(max(seconds, LEAST_SPREAD), MOST_SPREAD)
 
-    def request_scheduled(self, record: RequestRecord, t_sched: int, stage: Stage, user: int | None) -> int:
-        """A number for a request that is about to be sent; `t_sched` is absolute. Its record gets what was not known
-        when it was planned."""
+    def request_scheduled(self, record: RequestRecord, t_sched: int, stage: Stage, user: int | None) -> None:
+        """A request is about to be sent; `t_sched` is absolute. Its record gets what was not known when it was
+        planned."""
         assert self.tracker is not None
         self._requests += 1
         record.request_id, record.worker = f"{self._worker}-{self._requests}", str(self._worker)
         record.scenario, record.stage, record.user = self.plan.meta.scenario, stage.index, user
         record.t_sched = t_sched - self.start
         self._counts.request_scheduled()
-        self.tracker.request_scheduled(self._requests, record.t_sched)
+        self.tracker.request_scheduled(record)
         self._nudge()
-        return self._requests
 
     def announce(self, record: RequestRecord) -> None:
         """Record that a request is about to be sent: if this process is killed, this line is its only trace."""
@@ -207,12 +206,12 @@ class RunProcess:
             )
         )
 
-    def request_ended(self, number: int, call: Call, record: RequestRecord, answer_bytes: int) -> None:
-        """`record` is complete: write and count it. `number` is that of `request_scheduled`."""
+    def request_ended(self, call: Call, record: RequestRecord, answer_bytes: int) -> None:
+        """`record` is complete: write and count it."""
         assert self._recorder is not None
         assert self.tracker is not None
         self._recorder.write(record)
-        self.tracker.request_ended(number, record.user, record)
+        self.tracker.request_ended(record)
         self._counts.request_ended(record)
         self._watch.request_ended(record)
         self._statistics.request_ended(call.path, record, answer_bytes)

@@ -153,10 +153,10 @@ class ModelUser(User):
             self._prepare()
         planned, retries = self._planned, run.scenario.retries
         again = planned.again() if planned.record.attempt < retries else None
-        number = run.request_scheduled(planned.record, t_sched, stage, self._number)
+        run.request_scheduled(planned.record, t_sched, stage, self._number)
 
         def on_end(record: RequestRecord) -> None:
-            run.request_ended(number, planned.call, record, self._client.answer_bytes)
+            run.request_ended(planned.call, record, self._client.answer_bytes)
 
         run.announce(planned.record)
         if self._ahead is None and self._requests.independent and type(self).next_request is ModelUser.next_request:

@@ -101,14 +101,14 @@ def test_counts_of_two_processes_add_up_and_close_when_all_have_ended() -> None:
     for name, process in enumerate(processes):
         process.enter(stage)
         for k, (at, ttft) in enumerate([(0.1, 0.3), (0.3, 0.9)]):
-            process.scheduled(k, round(at * SECOND))
+            process.scheduled(request(at, ttft))
             if (name, k) != (1, 1):
-                process.ended(k, request(at, ttft))
+                process.ended(request(at, ttft))
         message = process.changes()
         assert message is not None
         whole.take(str(name), message)  # type: ignore[arg-type]
     assert whole.close(SECOND) == 1  # the other process has not answered the second slice
-    processes[1].ended(1, request(0.3, 0.9))
+    processes[1].ended(request(0.3, 0.9))
     message = processes[1].changes()
     assert message is not None
     whole.take("1", message)  # type: ignore[arg-type]
@@ -122,9 +122,9 @@ def test_counts_of_two_processes_add_up_and_close_when_all_have_ended() -> None:
 def test_a_request_of_an_earlier_stage_is_not_counted() -> None:
     process = ProcessSlices([TTFT])
     process.enter(stage_of(Users(3)))
-    process.scheduled(1, SECOND)
+    process.scheduled(request(1.0, 0.1))
     process.enter(Stage(1, stage_of(Users(4)).plan, SECOND // 2))
-    process.ended(1, request(1.0, 0.1))
+    process.ended(request(1.0, 0.1))
     assert process.changes() is None
 
 
@@ -289,8 +289,8 @@ def test_probes_become_stages_and_leave_a_trail() -> None:
     process = ProcessSlices([TTFT])
     process.enter(stage)
     for k in range(100):
-        process.scheduled(k, k * SECOND // 4)
-        process.ended(k, request(k / 4, 0.1))
+        process.scheduled(request(k / 4, 0.1))
+        process.ended(request(k / 4, 0.1))
     prober.take("0", process.changes() or {})
     ended = prober.look(25 * SECOND, stage)
     assert ended is not None

@@ -38,29 +38,24 @@ class ProcessSlices:
         self._objectives = objectives
         self._stage: Stage | None = None
         self._rows: dict[int, Row] = {}
-        self._open: dict[int, tuple[int, Nanoseconds]] = {}  # request -> its slice, and when it was scheduled
         self._changed: set[int] = set()
 
     def enter(self, stage: Stage) -> None:
         if self._stage is None or self._stage.index != stage.index:
             self._rows.clear()
-            self._open.clear()
             self._changed.clear()
         self._stage = stage
 
-    def scheduled(self, number: int, at: Nanoseconds) -> None:
-        if self._stage is not None and at >= self._stage.start:
-            at_slice = (at - self._stage.start) // slice_length(self._stage.load)
-            self._open[number] = at_slice, at
-            self._row(at_slice)[SCHEDULED] += 1
+    def scheduled(self, request: RequestRecord) -> None:
+        if (row := self._row_of(request)) is not None:
+            row[SCHEDULED] += 1
 
-    def ended(self, number: int, request: RequestRecord) -> None:
-        if number not in self._open:
-            return  # of an earlier stage
-        at_slice, at = self._open.pop(number)
-        row = self._row(at_slice)
+    def ended(self, request: RequestRecord) -> None:
+        row = self._row_of(request)
+        if row is None:
+            return
         row[ENDED] += 1
-        row[IN_FLIGHT] += (request.t_end - at) / SECOND
+        row[IN_FLIGHT] += (request.t_end - request.t_sched) / SECOND
         for column, objective in enumerate(self._objectives):
             good, value = objective.judge(request)
             slow = objective.metric != FAILURES and value is not None and value > SLOW * objective.limit
@@ -75,7 +70,12 @@ class ProcessSlices:
         self._changed.clear()
         return {"stage": self._stage.index, "rows": rows}
 
-    def _row(self, number: int) -> Row:
+    def _row_of(self, request: RequestRecord) -> Row | None:
+        """`None` for one of an earlier stage."""
+        stage = self._stage
+        if stage is None or request.stage != stage.index or request.t_sched < stage.start:
+            return None
+        number = (request.t_sched - stage.start) // slice_length(stage.load)
         self._changed.add(number)
         return self._rows.setdefault(number, [0.0] * (OWN + 2 * len(self._objectives)))
 
