@@ -98,7 +98,7 @@ def _chart(report: Report, top: float) -> list[str]:
         parts.append(f'<circle cx="{left + 5:g}" cy="{top + 47:g}" r="5" fill="{styles[name].colour}"/>')
         parts.append(_text(name, left + 16, top + 52, 15, "ink"))
         left += width
-    svg = str(figure.chart.svg)
+    svg = figure.chart.svg
     box = re.search(r'viewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"', svg)
     room = HEIGHT - BOTTOM - (top + 66)
     scale = 1.0 if box is None else min(CHART / float(box[1]), room / float(box[2]))

@@ -1,11 +1,11 @@
 """What all charts of a report share: theme, encodings, and the way from a specification to a chart.
 
 A chart is a function from tidy rows to a Vega-Lite specification, in which scales, labels and legends are Vega-Lite's
-to place. vl-convert draws each one for paper and for readers that run no script; a browser draws it again, so that it
-answers to the pointer. Colours are CSS variables of the page: one drawing serves light and dark screens.
+to place. The reader's browser draws it. Colours are CSS variables of the page: one drawing serves light and dark
+screens.
 
-The Vega libraries, which vl-convert carries, take long to load and to write as a script: they are loaded beside other
-work, and the script is kept for the next report, or made anew where it cannot be kept.
+vl-convert carries the Vega libraries. It takes a second to start, so a page does without it: the script is kept for the
+next page, or made anew where it cannot be kept, and only a card is drawn here.
 """
 
 from __future__ import annotations
@@ -13,12 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import version
-from threading import Thread
 from typing import Any
 
-import vl_convert
 from markupsafe import Markup
 from platformdirs import user_cache_path
 
@@ -69,17 +66,16 @@ CONFIG: Spec = {
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`svg` is for paper and for readers without scripts; `spec` is Vega-Lite, with an array `hidden` of engines."""
+    """`spec` is Vega-Lite, with an array `hidden` of engines."""
 
-    svg: Markup
     spec: Mapping[str, Any]
 
+    @property
+    def svg(self) -> str:
+        """Drawn here, as a browser draws it."""
+        import vl_convert
 
-@cache
-def start_engine() -> None:
-    """Have vl-convert load its libraries beside other work, once: it does not hold the interpreter's lock meanwhile."""
-    nothing = {"data": {"values": []}, "mark": "point"}
-    Thread(target=vl_convert.vegalite_to_svg, args=(nothing,), name="vl-convert").start()
+        return str(vl_convert.vegalite_to_svg(self.spec))
 
 
 def vega_script() -> Markup:
@@ -87,6 +83,8 @@ def vega_script() -> Markup:
     kept = CACHE / f"vega-{version('vl-convert-python')}.js"
     with suppress(OSError):
         return Markup(kept.read_text(encoding="utf-8"))
+    import vl_convert
+
     script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     with suppress(OSError):
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -94,24 +92,8 @@ def vega_script() -> Markup:
     return Markup(script)
 
 
-def draw(spec: Spec) -> Chart:
-    whole = {"config": CONFIG, **spec, "params": [HIDDEN, *spec.get("params", [])]}
-    return Chart(Markup(vl_convert.vegalite_to_svg(_still(spec) | {"config": CONFIG, "params": [HIDDEN]})), whole)
-
-
-def _still(part: Any) -> Any:
-    """Without what answers to a pointer, which is a fifth of the work: selections, tooltips, and the layers of
-    `nearest`."""
-    if isinstance(part, dict):
-        still = {name: value for name, value in part.items() if name not in {"params", "tooltip"}}
-        return {name: value if name == "data" else _still(value) for name, value in still.items()}
-    if isinstance(part, list):
-        return [_still(each) for each in part if not (isinstance(each, dict) and _follows_pointer(each))]
-    return part
-
-
-def _follows_pointer(layer: Spec) -> bool:
-    return any(param.get("select", {}).get("nearest") for param in layer.get("params", []))
+def chart_of(spec: Spec) -> Chart:
+    return Chart({"config": CONFIG, **spec, "params": [HIDDEN, *spec.get("params", [])]})
 
 
 def data(rows: Sequence[Mapping[str, Any]]) -> Spec:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from analysis.summary.run_summary import RunSummary
 
 PAGE = "report.html"
-LARGE = 64_000_000  # bytes of a run whose memory and that of the charts' engine had better not add up
 OF_A_PLAN = ("slo", "peak", "headroom", "spares", "price", "gpu", "gpus", "prices")
 NOT_ASKED = {declared.name for declared in settings_of(PlanSettings)} - {*OF_A_PLAN}
 """What only `enginebench plan` asks for."""
@@ -74,7 +73,6 @@ def report(
       enginebench report runs --price 2.20 --peak 80users --slo ttft_p99=1
     """
     from analysis.console import stderr
-    from analysis.report.charts import start_engine
     from analysis.summary.loading import summaries_of
 
     log = stderr()
@@ -87,8 +85,6 @@ def report(
     with log.status("Reading the runs …") as status:
 
         def reading(run: Path) -> None:
-            if sum(file.stat().st_size for file in run.glob("requests*")) < LARGE:
-                start_engine()  # not before the runs have been found: a command ends only when the engine has started
             status.update(f"Reading {run.name} …")
 
         summaries = summaries_of(names or (), folder.runs, plan.slo, folder.tokenizer, reading, need_requests=True)

@@ -62,7 +62,7 @@ def distributions(rows: Sequence[Row], styles: Styles, unit: str) -> Chart:
         _panel([row for row in rows if row["stage"] == stage], styles, unit, name, scale) | size | {"title": stage}
         for stage, name in zip(stages, names, strict=True)
     ]
-    return charts.draw({"concat": drawings, "columns": 2, "spacing": 18, "params": [charts.zoom("x", *names)]})
+    return charts.chart_of({"concat": drawings, "columns": 2, "spacing": 18, "params": [charts.zoom("x", *names)]})
 
 
 def _panel(rows: Sequence[Row], styles: Styles, unit: str, name: str, scale: Spec) -> Spec:

@@ -160,7 +160,7 @@ def over_loads(
     x, y = _place(axis), _values(rows, [limit["value"] for limit in limits])
     rules = [*_capacities(capacities, styles, x), *_limits(limits, y)]
     layers = [*rules, *_series(styles, x, y, params=[charts.zoom("xy" if axis.quantitative else "y")])]
-    return charts.draw({**data(rows), "layer": layers, "width": charts.WIDTH, "height": charts.HEIGHT})
+    return charts.chart_of({**data(rows), "layer": layers, "width": charts.WIDTH, "height": charts.HEIGHT})
 
 
 def panels(rows: Sequence[Row], styles: Styles, axis: Axis) -> Chart:
@@ -174,7 +174,7 @@ def panels(rows: Sequence[Row], styles: Styles, axis: Axis) -> Chart:
         layers = _series(styles, _place(axis), _values(own, ticks=4), name=names[-1])
         drawings.append({**data(own), "layer": layers, "title": gauge, **size})
     zoom = [charts.zoom("x", *names)] if axis.quantitative else []
-    return charts.draw({"concat": drawings, "columns": 2, "spacing": 18, "params": zoom})
+    return charts.chart_of({"concat": drawings, "columns": 2, "spacing": 18, "params": zoom})
 
 
 def _values(rows: Sequence[Row], others: Sequence[float] = (), ticks: int = 6) -> Spec:

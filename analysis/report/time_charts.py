@@ -56,7 +56,7 @@ def timeline(series: Sequence[Row], run: RunSummary, colour: str) -> Chart:
     ]
     drawings[0]["layer"].append(_marks(_seconds(run.flow.step * len(run.flow.in_flight))))
     whole = {"vconcat": drawings, "spacing": 12, "params": [charts.zoom("x", *names)]}
-    return charts.draw({"datasets": {"windows": windows(run)}, **whole})
+    return charts.chart_of({"datasets": {"windows": windows(run)}, **whole})
 
 
 def _seconds(end: float, last: bool = False) -> Spec:

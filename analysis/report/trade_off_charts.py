@@ -74,7 +74,7 @@ def pareto(rows: Sequence[Row], styles: Styles, per: str) -> Chart:
         layer(charts.POINT | {"filled": True}, at | {"shape": charts.by_shape(styles), "tooltip": told}),
         layer(name, at | {"text": nominal("load")}, {"filter": "datum.frontier"}),
     ]
-    return charts.draw({**data(rows), "layer": layers, "width": charts.WIDTH, "height": charts.HEIGHT})
+    return charts.chart_of({**data(rows), "layer": layers, "width": charts.WIDTH, "height": charts.HEIGHT})
 
 
 def scalability_figure(source: FigureSource, laws: Mapping[str, Scalability]) -> Figure | None:
@@ -134,7 +134,7 @@ def scalability(rows: Sequence[Row], curves: Sequence[Row], styles: Styles) -> C
         layer(charts.BAR, spread),
         layer(charts.POINT | {"filled": True}, at | {"shape": charts.by_shape(styles), "tooltip": told}),
     ]
-    return charts.draw({**data(rows), "layer": layers, "width": charts.WIDTH, "height": charts.HEIGHT})
+    return charts.chart_of({**data(rows), "layer": layers, "width": charts.WIDTH, "height": charts.HEIGHT})
 
 
 def parts_figure(source: FigureSource) -> Figure | None:
@@ -181,4 +181,4 @@ def ttft_parts(rows: Sequence[Row], styles: Styles, axis: Axis) -> Chart:
     size = {"width": charts.WIDTH - 60, "height": {"step": 20}}
     stage = {"row": nominal("stage", title=None, sort=list(axis.labels), header={"labelOrient": "top"})}
     whole = {"facet": stage, "spec": {**bar, **size, "transform": [charts.SHOWN]}, "spacing": 6}
-    return charts.draw({**data(rows), **whole, "resolve": {"scale": {"y": "independent"}}})
+    return charts.chart_of({**data(rows), **whole, "resolve": {"scale": {"y": "independent"}}})

@@ -131,7 +131,6 @@ def _tell(folder: Path, contender: Contender, peak: int) -> None:
 
     from analysis.data.load import NotARun
     from analysis.plan.settings import PlanSettings
-    from analysis.report.charts import start_engine
     from analysis.report.command import made_of
     from analysis.settings import ClaimSettings
     from analysis.summary.loading import summaries_of
@@ -139,7 +138,6 @@ def _tell(folder: Path, contender: Contender, peak: int) -> None:
     from records.slo import of_tier
     from studies.quick.verdict import verdict_of
 
-    start_engine()
     console = Console(highlight=False, markup=False)
     try:
         (summary,) = summaries_of([str(folder)], folder.parent)

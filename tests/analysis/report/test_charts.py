@@ -379,7 +379,7 @@ const zoomed = async () => {
   await send(new MouseEvent("dblclick", at({}))); note();
   return found;
 };
-Promise.all([...document.querySelectorAll(".chart")].map(draw)).then(async () => {
+drawn.then(async () => {
   const found = {charts: document.querySelectorAll(".drawn").length, told: told(marks()[0]), marks: marks().length};
   found.zoomed = await zoomed();
   document.querySelector(".engines button").click();

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from analysis.report.charts import start_engine
 from enginebench import app
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 from tests.support.servers.served import ROOT
@@ -113,13 +112,6 @@ def test_a_mistake_gets_a_sentence_and_exit_code_2(
     assert done.exit_code == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_the_charts_engine_is_not_started_for_a_run_that_is_not_there() -> None:
-    """The command could not end before that engine has started, which takes seconds."""
-    start_engine.cache_clear()
-    assert command("nowhere").exit_code == 2
-    assert start_engine.cache_info().misses == 0
 
 
 def test_an_invalid_run_exits_with_2_unless_allowed(tmp_path: Path) -> None:
