@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any, ClassVar, Protocol
 
 import msgspec
 
+from loadtests.harness.client.event_frame import BEGIN, END, UNREADABLE, EventFrame, frame_of
 from loadtests.harness.client.sse import Event, EventReader
 
 DETAIL_CHARACTERS = 300
 DIGEST_BYTES = 8
 MOST_TOKENS = 10**9  # of one request
-UNREADABLE = (ValueError, RecursionError)  # of decoders: JSON that is malformed, of other types, or nested too deeply
+FEW = 4  # events that are read one by one
+MOST_FRAMES = 4  # that are looked for without use: in some answers events differ in more than their text
+OF_TEXT = {"chunks", "kernel", "user", "first_out", "_events", "_spoken", "_text", "_thought"}
+"""What an event changes that says nothing but its text."""
 
 Moment = tuple[int | None, int]
 """When a read's last bytes arrived: the kernel's wall-clock stamp, where there is one; the monotonic user-space one."""
@@ -76,6 +82,8 @@ class Answer:
         self._text: list[str] = []
         self._spoken: list[str] = []
         self._events = self.reader()
+        self._frames_left = MOST_FRAMES
+        self._speaks = False  # the text in the frame is no reasoning
 
     # What a dialect implements. What it cannot read is the answer's error.
 
@@ -122,9 +130,49 @@ class Answer:
                 self.merged_first = position < len(events) or self._events.in_the_middle
 
     def feed_all(self, bodies: Sequence[bytes], moments: Sequence[Moment]) -> None:
-        """The same for many reads."""
-        for body, moment in zip(bodies, moments, strict=True):
-            self.feed(body, moment)
+        """The same for many reads. Nearly all events of a long answer differ in nothing but their text."""
+        fed = 0
+        while fed < len(bodies):
+            body, chunks = bodies[fed], self.chunks
+            self.feed(body, moments[fed])
+            fed += 1
+            if len(bodies) - fed < FEW or self.chunks != chunks + 1 or not self._frames_left:
+                continue
+            frame = self._frame_of(body[len(BEGIN) : -len(END)])
+            texts = frame.texts(bodies[fed:]) if frame is not None else []
+            if not texts:
+                self._frames_left -= 1
+                continue
+            self._text += texts
+            if self._speaks:
+                self._spoken += texts
+            self.chunks += len(texts)
+            kernel, user = zip(*moments[fed : fed + len(texts)], strict=True)
+            self.kernel.extend(kernel if all(kernel) else [stamp or 0 for stamp in kernel])
+            self.user.extend(user)
+            fed += len(texts)
+
+    def _frame_of(self, data: bytes) -> EventFrame | None:
+        """Of an event that has come. That it says nothing but its text is shown by an empty answer that is given it
+        with another text."""
+        text = self._text[-1]
+        frame = frame_of(data, text)
+        if frame is not None:
+            trial, other = type(self)(), text + "?"
+            trial._take(frame.around(other), b"", (0, 0))
+            others, of_nothing = self._besides_text()
+            if trial._text == [other] and others(vars(trial)) == of_nothing:
+                self._speaks = bool(trial._spoken)
+                return frame
+        return None
+
+    @classmethod
+    @cache
+    def _besides_text(cls) -> tuple[Callable[[Any], Any], Any]:
+        """Reads all but the text from the attributes of an answer; and what it reads from an empty one's."""
+        empty = vars(cls())
+        others = itemgetter(*(empty.keys() - OF_TEXT))
+        return others, others(empty)
 
     def close(self, moment: Moment) -> None:
         """The stream's body has ended as it should: take in an event that lacks its last blank line."""

@@ -9,7 +9,6 @@ harm.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 WHOLE = re.compile(rb"data: (.+)\n\n")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -35,11 +34,6 @@ class EventReader:
     def in_the_middle(self) -> bool:
         """Whether an event has begun and not ended."""
         return bool(self._partial or self._data)
-
-    def whole(self, data: Sequence[bytes]) -> list[bytes]:
-        """What the first events say, as long as each of `data` is one whole event of one line, as nearly every read of
-        a token is: they need no splitting then, and leave nothing behind."""
-        return _whole(data) if self._between else []
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that end in `data`, in order. An event ends with the first byte of its blank line's end."""
@@ -90,17 +84,3 @@ class EventReader:
             elif line.startswith(b"event:"):
                 self._kind = line[6:].removeprefix(b" ")
         return events
-
-
-def _whole(data: Sequence[bytes]) -> list[bytes]:
-    """Looked at together, which takes a third of the time; where one is otherwise, by halves, up to that one."""
-    joined, count = b"".join(data), len(data)
-    begin = joined.startswith(b"data: ") and joined.count(b"\ndata: ") == count - 1
-    end = joined.count(b"\n") == 2 * count and [event[-2:] for event in data].count(b"\n\n") == count
-    if begin and end and b"\r" not in joined:
-        return joined[6:-2].split(b"\n\ndata: ")
-    if count < 2:
-        return []
-    half = count // 2
-    first = _whole(data[:half])
-    return first + _whole(data[half:]) if len(first) == half else first

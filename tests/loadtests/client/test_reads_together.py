@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from loadtests.harness.client.answer import Moment
+from loadtests.harness.client.answer import Answer, Moment
 from loadtests.harness.client.dialects.openai import CompletionAnswer
 from loadtests.harness.client.kernel_stamps import TIMESPEC, kernel_stamp, kernel_stamps
 from loadtests.harness.client.response import Response
@@ -29,7 +29,31 @@ def token(word: str) -> bytes:
 
 
 TOKENS = [token(f" {n}") for n in range(12)]
+SPACED = [event(f'{{"content": "{n}", "role": "2"}}') for n in range(12)]
 ODD = [
+    pytest.param(
+        [token(word) for word in ("a", r"\n", r"\"\\", "é☃", r"\u00e9", " ", "b")], id="escapes and other letters"
+    ),
+    pytest.param([token(r"\u2603")] * 6, id="nothing but escapes"),
+    pytest.param([token(r"\ud83e"), token(r"\udd9c"), *TOKENS], id="a character cut in two"),
+    pytest.param([event(f'{{"reasoning_content":"{n}"}}') for n in range(9)] + TOKENS, id="thoughts, then an answer"),
+    pytest.param(
+        [event(f'{{"content":"?","role":"{each}"}}') for each in "?abcdefghi"], id="a mark that is asked with"
+    ),
+    pytest.param(SPACED, id="a text that something else says too, and spaces"),
+    pytest.param([event(f'{{"content":"a","content":"{n}"}}') for n in range(9)], id="the last of two counts"),
+    pytest.param([event('{"content":"a","refusal":"b"}')] * 9, id="a text that is hidden by none"),
+    pytest.param(
+        [event(f'{{"content":"{n}"}}', f',"usage":{{"completion_tokens":{n}}}') for n in range(9)], id="counts"
+    ),
+    pytest.param([event(f'{{"content":"{n}"}}', ',"usage":{"completion_tokens":9}') for n in range(9)], id="a count"),
+    pytest.param([event('{"content":"a"}', f',"created":{n // 6}') for n in range(20)], id="what surrounds it changes"),
+    pytest.param([b"event: error\n", *TOKENS], id="an error's name before the event"),
+    pytest.param([*TOKENS[:6], b"event: error\n", *TOKENS[6:]], id="the same in the middle"),
+    pytest.param([*TOKENS[:6], TOKENS[6].replace(b" 6", b" \n"), *TOKENS[7:]], id="a line end in a text"),
+    pytest.param([*TOKENS[:6], TOKENS[6].replace(b" 6", b"\xff"), *TOKENS[7:]], id="no UTF-8"),
+    pytest.param([*TOKENS[:6], TOKENS[6].replace(b'" 6"', b"null"), *TOKENS[7:]], id="no text"),
+    pytest.param([*TOKENS, b"data: [DONE]\n\n", *TOKENS], id="more after the end"),
     pytest.param(TOKENS, id="nothing but text"),
     pytest.param([*TOKENS[:6], event('{"reasoning":"hm"}'), *TOKENS[6:]], id="a thought among them"),
     pytest.param([*TOKENS[:5], event('{"content":""}'), event("{}"), *TOKENS[5:]], id="events without content"),
@@ -52,10 +76,49 @@ def test_answers(bodies: list[bytes]) -> None:
     for body, moment in zip(bodies, moments(len(bodies)), strict=True):
         alone.feed(body, moment)
     together.feed_all(bodies, moments(len(bodies)))
-    for name in ("chunks", "kernel", "user", "first_out", "merged_first", "done", "error", "error_at"):
+    for name in (
+        "chunks",
+        "output_tokens",
+        "first_chunk_tokens",
+        "kernel",
+        "user",
+        "first_out",
+        "merged_first",
+        "done",
+        "error",
+        "error_at",
+    ):
         assert getattr(together, name) == getattr(alone, name), name
     assert (together.text, together.spoken, together.finish_reason) == (alone.text, alone.spoken, alone.finish_reason)
-    assert alone.chunks > 4
+    assert alone.chunks > 4 or alone.error
+
+
+@pytest.mark.parametrize(
+    ("bodies", "most"),
+    [
+        pytest.param(TOKENS, 1, id="text"),
+        pytest.param([event(f'{{"reasoning":"{n}"}}') for n in range(12)], 1, id="thoughts"),
+        pytest.param([token("☃")] * 12, 1, id="as it is"),
+        pytest.param([token(r"\u2603")] * 12, 1, id="escaped"),
+        pytest.param([event('{"content":"a"}', f',"created":{n // 6}') for n in range(12)], 2, id="after a change"),
+    ],
+)
+def test_of_events_that_differ_in_their_text_only_one_is_read(
+    bodies: list[bytes], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Answer] = []
+    event = CompletionAnswer.event
+
+    def counted(answer: CompletionAnswer, data: bytes, kind: bytes, moment: Moment) -> None:
+        read.append(answer)
+        event(answer, data, kind, moment)
+
+    monkeypatch.setattr(CompletionAnswer, "event", counted)
+    answer = CompletionAnswer()
+    answer.feed(b": it begins\n\n", (1, 1))
+    answer.feed_all(bodies, moments(len(bodies)))
+    assert answer.chunks == len(bodies)
+    assert read.count(answer) == most
 
 
 @pytest.mark.parametrize("seed", range(40))

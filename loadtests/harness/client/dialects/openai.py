@@ -9,15 +9,14 @@ https://platform.openai.com/docs/api-reference/chat/streaming
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from itertools import accumulate
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
-from loadtests.harness.client.answer import UNREADABLE, Answer, Moment, Reported, message_of, token_count
+from loadtests.harness.client.answer import Answer, Moment, Reported, message_of, token_count
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest
-from loadtests.harness.client.sse import EventReader
+from loadtests.harness.client.event_frame import UNREADABLE
 
 DONE = b"[DONE]"
 FUNCTION_PARTS = ("name", "arguments")
@@ -75,35 +74,7 @@ class Document(Reported, gc=False):
     timing: Any = None
 
 
-class PlainText(msgspec.Struct, gc=False):
-    """Text, and nothing else that matters. So are the two structs that follow: where there is more in an event, it is
-    not decoded as one of these."""
-
-    content: Annotated[str, msgspec.Meta(min_length=1)]
-    reasoning_content: None = None
-    reasoning: None = None
-    refusal: None = None
-    tool_calls: None = None
-    function_call: None = None
-
-
-class PlainChoice(msgspec.Struct, gc=False):
-    delta: PlainText
-    logprobs: None = None
-    finish_reason: None = None
-
-
-class PlainChunk(msgspec.Struct, gc=False):
-    choices: tuple[PlainChoice]
-    usage: None = None
-    timing: None = None
-    error: None = None
-    message: None = None
-
-
 DECODER = msgspec.json.Decoder(Document)
-PLAIN = msgspec.json.Decoder(list[PlainChunk])
-FEW = 4  # events that are decoded one by one
 
 
 def decode(data: bytes) -> Document:
@@ -131,21 +102,6 @@ def _words(parts: list[Any]) -> str:
     return "".join(word for word in words if isinstance(word, str))
 
 
-def _texts(events: Sequence[bytes]) -> list[str]:
-    """Those of the first events that hold nothing else, but for a few."""
-    if len(events) < FEW:
-        return []
-    try:
-        chunks = PLAIN.decode(b"[" + b",".join(events) + b"]")
-        if len(chunks) != len(events):  # one is no JSON by itself
-            raise ValueError
-        return [chunk.choices[0].delta.content for chunk in chunks]
-    except UNREADABLE:
-        half = len(events) // 2
-        texts = _texts(events[:half])
-        return texts + _texts(events[half:]) if len(texts) == half else texts
-
-
 class CompletionAnswer(Answer):
     def event(self, data: bytes, kind: bytes, moment: Moment) -> None:
         if data == DONE:
@@ -170,25 +126,6 @@ class CompletionAnswer(Answer):
             if not self.chunks and document.usage is not None:  # some servers count along in every chunk
                 self.first_chunk_tokens = token_count(document.usage.completion_tokens) or None
             self._generated(thoughts, answers, moment)
-
-    def feed_all(self, bodies: Sequence[bytes], moments: Sequence[Moment]) -> None:
-        """Nearly all reads of a long answer hold one event each, and that nothing but text: decoded together, they take
-        a third of the CPU time."""
-        fed = 0
-        while fed < len(bodies) and self.first_out is None:
-            self.feed(bodies[fed], moments[fed])
-            fed += 1
-        if not (self.done or self.error):
-            assert isinstance(self._events, EventReader)
-            texts = _texts(self._events.whole(bodies[fed:-1]))  # the last one may hold several
-            self._text += texts
-            self._spoken += texts
-            self.chunks += len(texts)
-            plain = moments[fed : fed + len(texts)]
-            self.kernel.extend([kernel or 0 for kernel, _ in plain])
-            self.user.extend([user for _, user in plain])
-            fed += len(texts)
-        super().feed_all(bodies[fed:], moments[fed:])
 
     def document(self, body: bytes, moment: Moment) -> None:
         document = decode(body)
