@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from loadtests.harness.setting_groups import api_setting
@@ -62,7 +63,7 @@ class Sampling:
         changed: dict[str, Any] = {name: None}
         return replace(self, **changed)
 
-    @property
+    @cached_property
     def options(self) -> dict[str, Any]:
         """What is asked for by name; what is left to the server is missing."""
         asked = {one.name: getattr(self, one.name) for one in fields(self)}

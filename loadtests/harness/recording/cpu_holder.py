@@ -14,6 +14,7 @@ from pathlib import Path
 from loadtests.harness.event_loop import yield_to_io
 
 PROC = Path("/proc")
+LINE_BYTES = 4096
 AT_A_TIME = 5  # processes read before the event loop has its turn
 LEAST = 0.1  # cores
 
@@ -40,7 +41,7 @@ class CpuTimes:
         """Cooperatively: some ten microseconds for each process."""
         at, processes = time.monotonic(), {}
         for count, entry in enumerate(_entries()):
-            if entry.isdigit() and (process := _read(PROC / entry / "stat")) is not None:
+            if entry.isdigit() and (process := _read(f"{PROC}/{entry}/stat")) is not None:
                 processes[int(entry)] = process
             if count % AT_A_TIME == 0:
                 yield_to_io()
@@ -74,12 +75,20 @@ def _entries() -> list[str]:
         return []
 
 
-def _read(stat: Path) -> ProcessTime | None:
-    """`man 5 proc_pid_stat`; `None` for a process that has ended."""
+def _read(stat: str) -> ProcessTime | None:
+    """`man 5 proc_pid_stat`; `None` for a process that has ended. Without a file object, which takes four times the
+    CPU time: this is done where CPUs are scarce."""
     try:
-        before, _, after = stat.read_text(errors="replace").rpartition(")")  # a name may have spaces and brackets
+        file = os.open(stat, os.O_RDONLY)
     except OSError:
         return None
+    try:
+        line = os.read(file, LINE_BYTES).decode(errors="replace")
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    before, _, after = line.rpartition(")")  # a name may have spaces and brackets
     fields = after.split()
     ticks = int(fields[11]) + int(fields[12])  # in user and kernel mode
     return ProcessTime(before.partition("(")[2], int(fields[1]), int(fields[2]), ticks / os.sysconf("SC_CLK_TCK"))

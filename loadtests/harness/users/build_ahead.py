@@ -15,7 +15,7 @@ import gevent
 from loadtests.harness.event_loop import yield_to_io
 
 INTERVAL = 0.2  # seconds between two bursts; who has an answer sooner builds the next request itself
-BUILD_TIME = 300_000  # nanoseconds for which requests are built before the loop reads answers again
+BUILD_TIME = 500_000  # nanoseconds for which requests are built before the loop reads answers again
 
 
 class BuildAhead:
