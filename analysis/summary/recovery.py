@@ -1,6 +1,6 @@
 """Check of a burst, or of a killed or replaced server: its effect on users, and when it was over.
 
-A request is within the band if its TTFT is no longer than that of 95 % of the requests before the disturbance. Latency
+A request is within the band if its TTFT is no longer than that of 95 % of the requests before the disruption. Latency
 is back when of 20 requests in a row no more than 3 are outside it: by chance alone that fails in 1.6 % of cases.
 """
 
@@ -29,7 +29,7 @@ IN_A_ROW, OUTSIDE = 20, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Disturbance:
+class Disruption:
     """Nanoseconds since the run's start; an event has no length."""
 
     what: str
@@ -40,7 +40,7 @@ class Disturbance:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Seconds. `back` counts from the disturbance's end; `None` where latency did not come back before the next one."""
+    """Seconds. `back` counts from the disruption's end; `None` where latency did not come back before the next one."""
 
     band: float
     peak: float | None  # longest TTFT (user) of those whose first token came after it began
@@ -49,25 +49,25 @@ class Recovery:
 
 
 def recovery(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
-    """One for each disturbance that fell into a steady window."""
+    """One for each disruption that fell into a steady window."""
     for window in windows_of(run):
         requests = window.scheduled(run.requests)
-        disturbances = sorted([*_events(run, window), *_bursts(window)], key=lambda disturbance: disturbance.start)
-        ends = [*(following.start for following in disturbances[1:]), window.end]
-        for disturbance, end in zip(disturbances, ends, strict=False):
-            effect = recover(requests, disturbances[0].start, disturbance, end)
+        disruptions = sorted([*_events(run, window), *_bursts(window)], key=lambda disruption: disruption.start)
+        ends = [*(following.start for following in disruptions[1:]), window.end]
+        for disruption, end in zip(disruptions, ends, strict=False):
+            effect = recover(requests, disruptions[0].start, disruption, end)
             if effect is not None:
                 severity: Severity = "note" if effect.back is not None else "warn"
-                yield Evidence(severity, _words(run, disturbance, effect), window.key)
+                yield Evidence(severity, _words(run, disruption, effect), window.key)
 
 
-def _events(run: RunData, window: Window) -> Iterator[Disturbance]:
+def _events(run: RunData, window: Window) -> Iterator[Disruption]:
     for event in run.meta.events:
         if window.start < event.t < window.end:
-            yield Disturbance(f"`{event.what}`", event.t, event.t, is_event=True)
+            yield Disruption(f"`{event.what}`", event.t, event.t, is_event=True)
 
 
-def _bursts(window: Window) -> Iterator[Disturbance]:
+def _bursts(window: Window) -> Iterator[Disruption]:
     """The highest parts of a cycle of rates, as far as they lie in the window and something else came before."""
     load = window.load
     if not isinstance(load, Rate) or not load.cycle:
@@ -78,12 +78,10 @@ def _bursts(window: Window) -> Iterator[Disturbance]:
         for rate, seconds in load.cycle:
             start, at = at, at + seconds * SECOND
             if rate == peak and start > window.start and at < window.end:
-                yield Disturbance(f"the burst to {rate:g} req/s", round(start), round(at))
+                yield Disruption(f"the burst to {rate:g} req/s", round(start), round(at))
 
 
-def recover(
-    requests: pl.DataFrame, before: Nanoseconds, disturbance: Disturbance, until: Nanoseconds
-) -> Recovery | None:
+def recover(requests: pl.DataFrame, before: Nanoseconds, disruption: Disruption, until: Nanoseconds) -> Recovery | None:
     """`requests` of one window in the order of `t_sched`; the band is that of those that had ended `before`.
 
     `None` where fewer than 20 tell what the band is, or more than 5 % of them failed.
@@ -96,18 +94,18 @@ def recover(
     band = percentile(usual, BAND)
     if np.isinf(band):
         return None
-    since = rows.filter(pl.col("t_sched").is_between(disturbance.start, until, closed="left"))
+    since = rows.filter(pl.col("t_sched").is_between(disruption.start, until, closed="left"))
     # Those that waited for their first token when it began felt it too.
     felt = rows.filter(
-        (pl.col("t_sched") < until) & (pl.col("t_first") >= disturbance.start) & pl.col("ttft").is_finite()
+        (pl.col("t_sched") < until) & (pl.col("t_first") >= disruption.start) & pl.col("ttft").is_finite()
     )
-    after = since.filter(pl.col("t_sched") >= disturbance.end)
+    after = since.filter(pl.col("t_sched") >= disruption.end)
     first = _first_run_within(after["ttft"].to_numpy(), band)
     return Recovery(
         band=band,
         peak=felt["ttft"].max(),  # type: ignore[arg-type]
-        failed=len(rows.filter(pl.col("ttft").is_infinite() & pl.col("t_end").is_between(disturbance.start, until))),
-        back=None if first is None else (after["t_sched"].to_list()[first] - disturbance.end) / SECOND,
+        failed=len(rows.filter(pl.col("ttft").is_infinite() & pl.col("t_end").is_between(disruption.start, until))),
+        back=None if first is None else (after["t_sched"].to_list()[first] - disruption.end) / SECOND,
     )
 
 
@@ -120,10 +118,10 @@ def _first_run_within(values: Floats, band: float) -> int | None:
     return int(runs[0]) if len(runs) else None
 
 
-def _words(run: RunData, disturbance: Disturbance, effect: Recovery) -> str:
-    is_event = disturbance.is_event
+def _words(run: RunData, disruption: Disruption, effect: Recovery) -> str:
+    is_event = disruption.is_event
     parts = [f"{counted(effect.failed, 'request')} failed"] if effect.failed or is_event else []
-    if is_event and (answer := _first_answer(run, disturbance.start)) is not None:
+    if is_event and (answer := _first_answer(run, disruption.start)) is not None:
         parts.append(f"the first answer to a request sent after it began {format_seconds(answer)} later")
         if (start := _first_start(run)) is not None:
             parts[-1] += f" (the server's first start had taken {format_seconds(start)})"
@@ -135,7 +133,7 @@ def _words(run: RunData, disturbance: Disturbance, effect: Recovery) -> str:
     else:
         since = "it" if is_event else "its end"
         parts.append(f"{format_seconds(effect.back)} after {since} TTFT (user) was back {band}")
-    return f"after {disturbance.what}: {', '.join(parts)}"
+    return f"after {disruption.what}: {', '.join(parts)}"
 
 
 def _first_answer(run: RunData, event: Nanoseconds) -> float | None:

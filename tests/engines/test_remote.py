@@ -15,11 +15,11 @@ from engines.contract.errors import BadRequest, EngineError, EngineOverloaded, E
 from engines.process.loading import load_engine
 from engines.process.stream import Stream
 from engines.remote import RemoteEngine, RemoteOptions, _seconds
-from tests.support.servers.served import CHAT, TEXT, Served, body, served, until
+from tests.support.servers.served import CHAT, TEXT, RunningServer, body, served, until
 
 
 @pytest.fixture(scope="module")
-def upstream() -> Iterator[Served]:
+def upstream() -> Iterator[RunningServer]:
     with served("ttft=0.01", "tpot=0.005", arguments=("--served-model", "far-away")) as server:
         yield server
 
@@ -48,7 +48,7 @@ def question(tokens: int = 5, **settings: Any) -> GenerateRequest:
 
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
-def test_answers_and_counts_are_those_of_the_server(upstream: Served, api: str) -> None:
+def test_answers_and_counts_are_those_of_the_server(upstream: RunningServer, api: str) -> None:
     path, shape = (TEXT, "text") if api == "completions" else (CHAT, "message")
     asked = {"prompt": "hello"} if api == "completions" else {"messages": [{"role": "user", "content": "hello"}]}
     direct = upstream.client.post(path, json=body(5, path) | asked).json()
@@ -62,17 +62,17 @@ def test_answers_and_counts_are_those_of_the_server(upstream: Served, api: str) 
     assert usage.first_token >= 0.01
 
 
-def test_many_requests_are_in_flight_together(upstream: Served) -> None:
+def test_many_requests_are_in_flight_together(upstream: RunningServer) -> None:
     answers = ask(upstream.url, *(question(12) for _ in range(40)))
     assert {(tokens, finish) for _, tokens, finish, _ in answers} == {(12, "length")}
 
 
-def test_stop_strings_are_the_servers_work(upstream: Served) -> None:
+def test_stop_strings_are_the_servers_work(upstream: RunningServer) -> None:
     ((text, _, finish, _),) = ask(upstream.url, question(20, stop=("fox",)))
     assert (text.rstrip(), finish) == (" the quick brown", "stop")
 
 
-def test_it_tells_what_is_behind_the_server(upstream: Served) -> None:
+def test_it_tells_what_is_behind_the_server(upstream: RunningServer) -> None:
     async def main() -> None:
         engine = load_engine("remote", None, {"url": f"{upstream.url}/v1/"})
         info = await engine.start()
@@ -82,7 +82,7 @@ def test_it_tells_what_is_behind_the_server(upstream: Served) -> None:
     asyncio.run(main())
 
 
-def test_a_cancel_closes_the_connection_to_the_server(upstream: Served) -> None:
+def test_a_cancel_closes_the_connection_to_the_server(upstream: RunningServer) -> None:
     before = upstream.metric("requests_total", outcome="cancelled", endpoint="completions") or 0
 
     async def main() -> None:
@@ -139,7 +139,7 @@ def test_a_server_that_is_not_there_gets_a_sentence(options: Mapping[str, str], 
         asyncio.run(main())
 
 
-def test_a_model_that_is_not_listed_is_refused_with_the_choices(upstream: Served) -> None:
+def test_a_model_that_is_not_listed_is_refused_with_the_choices(upstream: RunningServer) -> None:
     with pytest.raises(EngineUnavailable, match="has no model `wibble`; it lists far-away"):
         ask(upstream.url, question(), name="wibble")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.servers.served import CHAT, TEXT, Served, body, running
+from tests.support.servers.served import CHAT, TEXT, RunningServer, body, running
 from tests.support.servers.working_engine import SECRET_PATH, TOKEN
 
 PROGRAM = Path(__file__).parents[1] / "support" / "servers" / "working_engine.py"
@@ -22,14 +22,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(made: Path) -> Iterator[Served]:
+def server(made: Path) -> Iterator[RunningServer]:
     with running([sys.executable, str(PROGRAM), str(made)]) as one:
         yield one
 
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_after_a_disconnect_the_engine_generates_one_more_token_at_most(
-    stream: bool, server: Served, made: Path
+    stream: bool, server: RunningServer, made: Path
 ) -> None:
     """The token that is being computed when the client disconnects is the last; then the slot is free.
 
@@ -49,7 +49,7 @@ def test_after_a_disconnect_the_engine_generates_one_more_token_at_most(
     assert max(more) < 1_000, "of 4000 that were asked for"
 
 
-def _leave_after_three_tokens(server: Served, made: Path, stream: bool) -> float:
+def _leave_after_three_tokens(server: RunningServer, made: Path, stream: bool) -> float:
     """When the connection was closed."""
     content = json.dumps(body(4000, stream=stream)).encode()
     head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode()
@@ -60,7 +60,7 @@ def _leave_after_three_tokens(server: Served, made: Path, stream: bool) -> float
     return time.monotonic()
 
 
-def test_log_probabilities_where_the_engine_knows_them(server: Served) -> None:
+def test_log_probabilities_where_the_engine_knows_them(server: RunningServer) -> None:
     from openai.types import Completion
     from openai.types.chat import ChatCompletion
 
@@ -78,7 +78,7 @@ def test_log_probabilities_where_the_engine_knows_them(server: Served) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_the_engines_own_figures_reach_the_client(stream: bool, server: Served) -> None:
+def test_the_engines_own_figures_reach_the_client(stream: bool, server: RunningServer) -> None:
     answer = server.ask(2, stream=stream)
     last = answer.text.split("data: ")[-2] if stream else answer.text
     document = json.loads(last)
@@ -86,14 +86,14 @@ def test_the_engines_own_figures_reach_the_client(stream: bool, server: Served) 
     assert (document["timing"]["engine_queue"], document["timing"]["engine_first_token"]) == (0.5, TOKEN)
 
 
-def test_unsupported_features_are_refused(server: Served) -> None:
+def test_unsupported_features_are_refused(server: RunningServer) -> None:
     for field in ({"stop": ["x"]}, {"seed": 1, "temperature": 1}, {"min_tokens": 1}):
         refused = server.ask(2, **field)
         assert refused.status_code == 400
         assert "does not support" in refused.json()["error"]["message"]
 
 
-def test_no_path_of_the_host_reaches_a_client(server: Served) -> None:
+def test_no_path_of_the_host_reaches_a_client(server: RunningServer) -> None:
     """The message of an unexpected exception is only for the log."""
     for stream in (False, True):
         answer = server.ask(2, TEXT, prompt="!", stream=stream)

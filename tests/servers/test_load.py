@@ -15,17 +15,17 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.support.servers.served import CHAT, TEXT, Served, body, served, until
+from tests.support.servers.served import CHAT, TEXT, RunningServer, body, served, until
 
 
 @pytest.fixture(scope="module")
-def narrow() -> Iterator[Served]:
+def narrow() -> Iterator[RunningServer]:
     """Two run, two wait; 10 ms a token."""
     with served("concurrency=2", "tpot=0.01", arguments=("--queue-size", "2")) as running:
         yield running
 
 
-def outcomes(server: Served, endpoint: str = "chat") -> dict[str, float]:
+def outcomes(server: RunningServer, endpoint: str = "chat") -> dict[str, float]:
     names = ("ok", "cancelled", "rejected", "bad_request", "timeout", "engine_error", "unavailable")
     return {name: server.metric("requests_total", outcome=name, endpoint=endpoint) or 0 for name in names}
 
@@ -34,12 +34,12 @@ def gained(before: dict[str, float], after: dict[str, float]) -> dict[str, float
     return {name: after[name] - before[name] for name in after if after[name] != before[name]}
 
 
-def idle(server: Served) -> bool:
+def idle(server: RunningServer) -> bool:
     return server.metric("requests_running") == 0 and server.metric("requests_waiting") == 0
 
 
 @contextlib.contextmanager
-def occupied(server: Served, streams: int, tokens: int = 100_000) -> Iterator[list[Iterator[bytes]]]:
+def occupied(server: RunningServer, streams: int, tokens: int = 100_000) -> Iterator[list[Iterator[bytes]]]:
     """So many streams that have begun and will not end by themselves; they are left at the end."""
     with contextlib.ExitStack() as stack:
         streams_begun = []
@@ -110,7 +110,7 @@ def _first_token(connection: socket.socket) -> tuple[float, float]:
     return seen, timing["queue"] + timing["prefill"]
 
 
-def test_a_full_queue_refuses_and_says_when_to_come_back(narrow: Served) -> None:
+def test_a_full_queue_refuses_and_says_when_to_come_back(narrow: RunningServer) -> None:
     before = outcomes(narrow)
     with ThreadPoolExecutor(2) as pool, occupied(narrow, 2):
         waiting = [pool.submit(narrow.ask, 1) for _ in range(2)]
@@ -132,7 +132,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(narrow: Served) -> None
     assert gained(before, outcomes(narrow)) == {"ok": 2, "cancelled": 2, "rejected": 2, "bad_request": 1}
 
 
-def test_a_disconnect_frees_the_slot_within_a_few_tokens(narrow: Served) -> None:
+def test_a_disconnect_frees_the_slot_within_a_few_tokens(narrow: RunningServer) -> None:
     until(lambda: idle(narrow), "the server is idle")
     with occupied(narrow, 2):
         assert narrow.metric("requests_running") == 2
@@ -144,7 +144,7 @@ def test_a_disconnect_frees_the_slot_within_a_few_tokens(narrow: Served) -> None
     assert narrow.metric("generation_tokens_total") == produced, "the engine has really stopped"
 
 
-def test_a_disconnect_in_the_queue_is_counted(narrow: Served) -> None:
+def test_a_disconnect_in_the_queue_is_counted(narrow: RunningServer) -> None:
     until(lambda: idle(narrow), "the server is idle")
     before = outcomes(narrow)
     with occupied(narrow, 2):
@@ -165,7 +165,7 @@ def test_a_disconnect_before_the_first_token_is_noticed() -> None:
         assert outcomes(server)["cancelled"] == 2
 
 
-def test_deadlines(narrow: Served) -> None:
+def test_deadlines(narrow: RunningServer) -> None:
     until(lambda: idle(narrow), "the server is idle")
     before = outcomes(narrow)
     late = narrow.ask(100_000, timeout=0.2)

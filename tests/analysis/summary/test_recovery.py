@@ -82,7 +82,7 @@ def test_a_command_is_followed_by_failures_a_first_answer_and_a_recovery(tmp_pat
     )
 
 
-def test_without_a_disturbance_nothing_is_told(tmp_path: Path) -> None:
+def test_without_a_disruption_nothing_is_told(tmp_path: Path) -> None:
     assert told(tmp_path, [answered(k, k / 10, usual(k)) for k in range(600)], Rate(10.0)) == []
 
 

@@ -20,13 +20,13 @@ from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.words import Kind
 from loadtests.harness.workload.workload import Workload
 from tests.support.servers.scripted import Script, ScriptedServer
-from tests.support.servers.served import Served, served
+from tests.support.servers.served import RunningServer, served
 
 LENGTHS = Lengths("uniform", 120, 1500)
 
 
 @pytest.fixture(scope="module")
-def bytes_server() -> Iterator[Served]:
+def bytes_server() -> Iterator[RunningServer]:
     """Its tokenizer makes a token of each byte."""
     with served() as running:
         yield running
@@ -58,7 +58,9 @@ def workload(made_of: PromptSource, model: str, endpoint: Endpoint) -> Workload:
         pytest.param("completions", "ids", id="token ids"),
     ],
 )
-def test_all_requests_have_the_tokens_that_were_planned(bytes_server: Served, endpoint: Endpoint, kind: Kind) -> None:
+def test_all_requests_have_the_tokens_that_were_planned(
+    bytes_server: RunningServer, endpoint: Endpoint, kind: Kind
+) -> None:
     made_of = source(bytes_server.url, "fake", endpoint, kind)
     assert made_of.exact
     for user in range(3):

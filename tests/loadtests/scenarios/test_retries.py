@@ -20,7 +20,7 @@ from records.request import Outcome, RequestRecord
 from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
 from tests.support.records import record
 from tests.support.servers.scripted import Script, ScriptedServer
-from tests.support.servers.served import Served, served, until
+from tests.support.servers.served import RunningServer, served, until
 
 RATE = ROOT / "loadtests/rate.py"
 
@@ -103,7 +103,7 @@ def test_a_refusal_is_asked_again_and_recorded_by_attempt(tmp_path: Path, load: 
 
 
 @pytest.fixture(scope="module")
-def slow() -> Iterator[Served]:
+def slow() -> Iterator[RunningServer]:
     """The first token takes five seconds."""
     with served("ttft=5", arguments=("--warmup-tokens", "0")) as server:
         yield server
@@ -112,7 +112,7 @@ def slow() -> Iterator[Served]:
 @pytest.mark.alone
 @pytest.mark.parametrize("load", [("--stages", "4"), ("--rate", "8")])
 def test_the_server_stops_computing_for_users_who_have_left(
-    slow: Served, tmp_path: Path, load: tuple[str, str]
+    slow: RunningServer, tmp_path: Path, load: tuple[str, str]
 ) -> None:
     """They wait for one second."""
     before = slow.metric("generation_tokens_total")

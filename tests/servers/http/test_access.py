@@ -10,20 +10,20 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.support.servers.served import CHAT, Served, body, served, served_with, until
+from tests.support.servers.served import CHAT, RunningServer, body, served, served_with, until
 
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 KEY = "the-key"
 
 
 @pytest.fixture(scope="module")
-def narrow() -> Iterator[Served]:
+def narrow() -> Iterator[RunningServer]:
     with served_with(max_body_bytes=2_000) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def locked() -> Iterator[Served]:
+def locked() -> Iterator[RunningServer]:
     with served(environment={"ENGINEBENCH_API_KEY": KEY}) as running:
         yield running
 
@@ -35,7 +35,7 @@ def refusal(connection: socket.socket) -> tuple[int, str]:
     return int(head.split()[1]), json.loads(content)["error"]["message"]
 
 
-def test_a_body_that_is_larger_than_announced_or_unannounced(narrow: Served) -> None:
+def test_a_body_that_is_larger_than_announced_or_unannounced(narrow: RunningServer) -> None:
     with narrow.connect() as connection:
         connection.sendall(HEAD + b"Content-Length: 999999999\r\nConnection: close\r\n\r\n")
         assert refusal(connection) == (413, "The body is larger than this server's limit of 2000 bytes.")
@@ -56,7 +56,7 @@ def test_a_body_that_has_not_arrived_when_the_server_stops_is_refused() -> None:
     assert (status, message) == (503, "The server is shutting down.")
 
 
-def test_a_client_that_leaves_within_its_body_is_counted_as_cancelled(narrow: Served) -> None:
+def test_a_client_that_leaves_within_its_body_is_counted_as_cancelled(narrow: RunningServer) -> None:
     def cancelled() -> float:
         return narrow.metric("requests_total", endpoint="chat", outcome="cancelled") or 0
 
@@ -69,7 +69,7 @@ def test_a_client_that_leaves_within_its_body_is_counted_as_cancelled(narrow: Se
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/models/fake", "/v1/engine"])
-def test_descriptions_need_a_key(path: str, locked: Served) -> None:
+def test_descriptions_need_a_key(path: str, locked: RunningServer) -> None:
     refused = locked.client.get(path)
     assert refused.status_code == 401
     assert refused.headers["www-authenticate"] == "Bearer"
@@ -88,7 +88,7 @@ def test_descriptions_need_a_key(path: str, locked: Served) -> None:
     ],
 )
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/tokenize", "/detokenize"])
-def test_requests_need_a_key(path: str, header: str | None, locked: Served) -> None:
+def test_requests_need_a_key(path: str, header: str | None, locked: RunningServer) -> None:
     headers = {} if header is None else {"authorization": header}
     refused = locked.client.post(path, json={}, headers=headers)
     assert refused.status_code == 401
@@ -97,7 +97,7 @@ def test_requests_need_a_key(path: str, header: str | None, locked: Served) -> N
     assert "the-ke" not in refused.text
 
 
-def test_the_key_is_accepted_and_monitoring_needs_none(locked: Served) -> None:
+def test_the_key_is_accepted_and_monitoring_needs_none(locked: RunningServer) -> None:
     assert locked.client.post(CHAT, json=body(), headers={"authorization": f"bearer {KEY}"}).status_code == 200
     for path in ("/health", "/ready", "/metrics"):
         assert locked.client.get(path).status_code == 200
@@ -119,7 +119,7 @@ def test_the_key_is_neither_logged_nor_inherited() -> None:
     assert KEY not in output
 
 
-def test_refused_requests_are_counted(locked: Served) -> None:
+def test_refused_requests_are_counted(locked: RunningServer) -> None:
     before = locked.metric("requests_total", endpoint="chat", outcome="bad_request") or 0
     httpx.post(locked.url + CHAT, json=body())
     assert locked.metric("requests_total", endpoint="chat", outcome="bad_request") == before + 1

@@ -9,19 +9,19 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.servers.served import CHAT, TEXT, Served, body, served
+from tests.support.servers.served import CHAT, TEXT, RunningServer, body, served
 
 JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Served]:
+def server() -> Iterator[RunningServer]:
     with served() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def slow() -> Iterator[Served]:
+def slow() -> Iterator[RunningServer]:
     """0.2 s to the first token, 20 ms for each after it."""
     with served("ttft=0.2", "tpot=0.02") as running:
         yield running
@@ -48,7 +48,7 @@ def refusal(response: httpx.Response, status: int) -> dict[str, Any]:
 # Good requests.
 
 
-def test_streamed_and_whole_answers_say_the_same(server: Served) -> None:
+def test_streamed_and_whole_answers_say_the_same(server: RunningServer) -> None:
     for path in (CHAT, TEXT):
         whole = server.ask(9, path).json()
         chunks = events(server.ask(9, path, stream=True))
@@ -66,12 +66,12 @@ def test_streamed_and_whole_answers_say_the_same(server: Served) -> None:
         assert chunks[-1]["system_fingerprint"] == whole["system_fingerprint"]
 
 
-def test_the_fingerprint_changes_with_the_engines_options(server: Served, slow: Served) -> None:
+def test_the_fingerprint_changes_with_the_engines_options(server: RunningServer, slow: RunningServer) -> None:
     first, again, other = (one.ask(1).json()["system_fingerprint"] for one in (server, server, slow))
     assert first == again != other
 
 
-def test_usage_counts_the_prompt_as_tokenize_does(server: Served) -> None:
+def test_usage_counts_the_prompt_as_tokenize_does(server: RunningServer) -> None:
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Grüße!"}]
     counted = server.client.post("/tokenize", json={"messages": messages}).json()
     answer = server.ask(2, messages=messages).json()
@@ -82,7 +82,7 @@ def test_usage_counts_the_prompt_as_tokenize_does(server: Served) -> None:
     assert server.ask(2, TEXT, prompt="Grüße!").json()["usage"]["prompt_tokens"] == counted["count"]
 
 
-def test_token_ids_are_a_prompt_too(server: Served) -> None:
+def test_token_ids_are_a_prompt_too(server: RunningServer) -> None:
     ids = server.client.post("/tokenize", json={"prompt": "hello"}).json()["tokens"]
     assert server.client.post("/detokenize", json={"tokens": ids}).json() == {"prompt": "hello"}
     for prompt in (ids, [ids], ["hello"], "hello"):
@@ -91,7 +91,7 @@ def test_token_ids_are_a_prompt_too(server: Served) -> None:
         assert answer["usage"]["prompt_tokens"] == 5
 
 
-def test_timing_tells_where_the_time_went(slow: Served) -> None:
+def test_timing_tells_where_the_time_went(slow: RunningServer) -> None:
     for stream in (False, True):
         response = slow.ask(6, stream=stream)
         timing = events(response)[-1]["timing"] if stream else response.json()["timing"]
@@ -107,20 +107,20 @@ def test_timing_tells_where_the_time_went(slow: Served) -> None:
         assert ("decode" in header) is (not stream)
 
 
-def test_the_answer_streams_as_it_is_made(slow: Served) -> None:
+def test_the_answer_streams_as_it_is_made(slow: RunningServer) -> None:
     with slow.client.stream("POST", CHAT, json=body(10, stream=True)) as response:
         reads = list(response.iter_raw())
     assert len(reads) >= 5, "tokens 20 ms apart arrive apart"
 
 
-def test_stop_strings_and_min_tokens(server: Served) -> None:
+def test_stop_strings_and_min_tokens(server: RunningServer) -> None:
     answer = server.ask(50, stop=[" fox", "never"]).json()
     assert answer["choices"][0]["message"]["content"] == " the quick brown"
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert server.ask(50, stop=" lazy").json()["choices"][0]["message"]["content"].endswith(" over the")
 
 
-def test_a_chat_may_go_on_to_the_end_of_the_context(server: Served) -> None:
+def test_a_chat_may_go_on_to_the_end_of_the_context(server: RunningServer) -> None:
     context = server.client.get("/v1/engine").json()["context_length"]
     question = {"messages": [{"role": "user", "content": "hi"}], "stop": [" lazy"]}
     assert server.client.post(CHAT, json=question).json()["choices"][0]["finish_reason"] == "stop"
@@ -128,11 +128,11 @@ def test_a_chat_may_go_on_to_the_end_of_the_context(server: Served) -> None:
     assert answer.json()["usage"]["total_tokens"] == context
 
 
-def test_sixteen_tokens_are_openais_default_for_a_completion(server: Served) -> None:
+def test_sixteen_tokens_are_openais_default_for_a_completion(server: RunningServer) -> None:
     assert server.client.post(TEXT, json={"prompt": "hi"}).json()["usage"]["completion_tokens"] == 16
 
 
-def test_what_a_server_says_about_itself(server: Served) -> None:
+def test_what_a_server_says_about_itself(server: RunningServer) -> None:
     models = server.client.get("/v1/models").json()
     assert [model["id"] for model in models["data"]] == ["fake"]
     assert server.client.get("/v1/models/fake").json() == models["data"][0]
@@ -166,19 +166,19 @@ def test_what_a_server_says_about_itself(server: Served) -> None:
     ],
     ids=lambda field: ", ".join(field),
 )
-def test_accepted(field: dict[str, Any], server: Served) -> None:
+def test_accepted(field: dict[str, Any], server: RunningServer) -> None:
     response = server.ask(4, **field)
     assert response.status_code == 200, response.text
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready", "/metrics", "/v1/models", "/v1/models/fake", "/v1/engine"])
-def test_head_is_get_without_the_body(path: str, server: Served) -> None:
+def test_head_is_get_without_the_body(path: str, server: RunningServer) -> None:
     head, get = server.client.head(path), server.client.get(path)
     assert (head.status_code, head.content) == (get.status_code, b"") == (200, b"")
     assert head.headers["content-type"] == get.headers["content-type"]
 
 
-def test_http_1_0(server: Served) -> None:
+def test_http_1_0(server: RunningServer) -> None:
     """A chunked body is read. A stream would have to be chunked, which such a client cannot be expected to read."""
     for stream in (False, True):
         content = json.dumps(body(4, stream=stream)).encode()
@@ -195,7 +195,7 @@ def test_http_1_0(server: Served) -> None:
             assert json.loads(document)["usage"]["completion_tokens"] == 4
 
 
-def test_the_scrape_knows_its_format(server: Served) -> None:
+def test_the_scrape_knows_its_format(server: RunningServer) -> None:
     assert server.client.get("/metrics").headers["content-type"].startswith("text/plain")
     accept = {"accept": "application/openmetrics-text; version=1.0.0"}
     openmetrics = server.client.get("/metrics", headers=accept)
@@ -255,7 +255,7 @@ def test_the_scrape_knows_its_format(server: Served) -> None:
     ],
 )
 def test_refused_with_the_field_and_a_reason(
-    path: str, field: dict[str, Any], param: str, words: str, server: Served
+    path: str, field: dict[str, Any], param: str, words: str, server: RunningServer
 ) -> None:
     error = refusal(server.ask(4, path, **field), 400)
     assert error["type"] == "invalid_request_error"
@@ -282,12 +282,12 @@ def test_refused_with_the_field_and_a_reason(
     ],
 )
 @pytest.mark.parametrize("path", [CHAT, TEXT, "/tokenize", "/detokenize"])
-def test_invalid_bodies(path: str, content: bytes, headers: dict[str, str], status: int, server: Served) -> None:
+def test_invalid_bodies(path: str, content: bytes, headers: dict[str, str], status: int, server: RunningServer) -> None:
     error = refusal(server.client.post(path, content=content, headers=headers), status)
     assert error["type"] == "invalid_request_error"
 
 
-def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(server: Served) -> None:
+def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(server: RunningServer) -> None:
     error = refusal(server.ask(200_000), 400)
     assert error["code"] == "context_length_exceeded"
     assert "131072" in error["message"]
@@ -295,13 +295,13 @@ def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(server: Served
     assert refusal(server.ask(1, TEXT, prompt="x" * 131_072), 400)["code"] == "context_length_exceeded"
 
 
-def test_an_unknown_model_is_refused_with_the_name_of_the_served_one(server: Served) -> None:
+def test_an_unknown_model_is_refused_with_the_name_of_the_served_one(server: RunningServer) -> None:
     error = refusal(server.ask(1, model="gpt-4"), 404)
     assert error["code"] == "model_not_found"
     assert "`fake`" in error["message"]
 
 
-def test_an_unknown_path_and_method(server: Served) -> None:
+def test_an_unknown_path_and_method(server: RunningServer) -> None:
     message = refusal(server.client.get("/nowhere"), 404)["message"]
     assert all(path in message for path in ("/nowhere", CHAT, TEXT, "/v1/models"))
     response = server.client.get(CHAT)
@@ -309,7 +309,7 @@ def test_an_unknown_path_and_method(server: Served) -> None:
     assert response.headers["allow"] == "POST"
 
 
-def test_a_body_that_is_too_large_is_refused_before_it_is_read(server: Served) -> None:
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(server: RunningServer) -> None:
     large = b'{"prompt": "' + b"x" * (5 * 1024 * 1024) + b'"}'
     announced = refusal(server.client.post(TEXT, content=large, headers=JSON), 413)
     without_length = refusal(server.client.post(TEXT, content=iter([large]), headers=JSON), 413)
@@ -317,7 +317,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(server: Served) -
     assert "limit of 4194304 bytes" in announced["message"]
 
 
-def test_the_connection_survives_a_refusal(server: Served) -> None:
+def test_the_connection_survives_a_refusal(server: RunningServer) -> None:
     with httpx.Client(base_url=server.url, limits=httpx.Limits(max_connections=1)) as client:
         for _ in range(3):
             assert client.post(CHAT, json={}).status_code == 400

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.servers.served import Served, served
+from tests.support.servers.served import RunningServer, served
 
 if TYPE_CHECKING:
     import openai
@@ -17,13 +17,13 @@ QUESTION: list[openai.types.chat.ChatCompletionMessageParam] = [{"role": "user",
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Served]:
+def server() -> Iterator[RunningServer]:
     with served("concurrency=1", "tpot=0.001", arguments=("--queue-size", "0")) as running:
         yield running
 
 
 @pytest.fixture
-def client(server: Served) -> Iterator[openai.OpenAI]:
+def client(server: RunningServer) -> Iterator[openai.OpenAI]:
     import openai
 
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as opened:
@@ -98,7 +98,7 @@ def test_models(client: openai.OpenAI) -> None:
     assert client.models.retrieve("fake").owned_by == "enginebench"
 
 
-def test_each_error_is_of_its_own_class(client: openai.OpenAI, server: Served) -> None:
+def test_each_error_is_of_its_own_class(client: openai.OpenAI, server: RunningServer) -> None:
     import openai
 
     with pytest.raises(openai.BadRequestError, match="temperature"):
@@ -121,7 +121,7 @@ async def stream_asynchronously(url: str) -> str:
         return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
 
 
-def test_the_asynchronous_client_retries_after_a_full_queue(server: Served) -> None:
+def test_the_asynchronous_client_retries_after_a_full_queue(server: RunningServer) -> None:
     import asyncio
 
     assert asyncio.run(stream_asynchronously(server.url)) == " the quick brown"

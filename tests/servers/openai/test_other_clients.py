@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.servers.served import CHAT, Served, body, served
+from tests.support.servers.served import CHAT, RunningServer, body, served
 
 if TYPE_CHECKING:
     from langchain_openai import ChatOpenAI
@@ -19,19 +19,19 @@ QUESTION = [("system", "Be kind."), ("user", "hi")]
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Served]:
+def server() -> Iterator[RunningServer]:
     with served("tpot=0.001") as running:
         yield running
 
 
-def chat_model(server: Served, **settings: Any) -> ChatOpenAI:
+def chat_model(server: RunningServer, **settings: Any) -> ChatOpenAI:
     from langchain_openai import ChatOpenAI
 
     asked: dict[str, Any] = {"base_url": f"{server.url}/v1", "api_key": "any", "model": "fake", "max_retries": 0}
     return ChatOpenAI(**asked | {"max_tokens": 3} | settings)
 
 
-def test_langchain_asks(server: Served) -> None:
+def test_langchain_asks(server: RunningServer) -> None:
     answer = chat_model(server, temperature=0, seed=7).invoke(QUESTION)
     assert answer.content == " the quick brown"
     assert answer.response_metadata["finish_reason"] == "length"
@@ -43,7 +43,7 @@ def test_langchain_asks(server: Served) -> None:
     assert answer.usage_metadata["output_tokens"] == 3
 
 
-def test_langchain_streams(server: Served) -> None:
+def test_langchain_streams(server: RunningServer) -> None:
     from langchain_core.messages import AIMessage
 
     pieces = list(chat_model(server, stream_usage=True).stream(QUESTION))
@@ -57,13 +57,13 @@ def test_langchain_streams(server: Served) -> None:
     assert whole.usage_metadata["output_tokens"] == 3
 
 
-def test_langchain_asks_many_at_once_and_stops_at_a_word(server: Served) -> None:
+def test_langchain_asks_many_at_once_and_stops_at_a_word(server: RunningServer) -> None:
     model = chat_model(server, max_tokens=50).bind(stop=[" fox"])
     answers = asyncio.run(model.abatch([QUESTION] * 8))
     assert [answer.content for answer in answers] == [" the quick brown"] * 8
 
 
-def test_langchain_gets_an_error_for_unsupported_features(server: Served) -> None:
+def test_langchain_gets_an_error_for_unsupported_features(server: RunningServer) -> None:
     import openai
 
     with pytest.raises(openai.BadRequestError, match="`response_format` is not supported"):
@@ -80,7 +80,7 @@ def curl(program: Callable[[str], str], *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-def test_curl_asks(server: Served, program: Callable[[str], str]) -> None:
+def test_curl_asks(server: RunningServer, program: Callable[[str], str]) -> None:
     url = server.url + CHAT
     answer = json.loads(curl(program, url, "--json", json.dumps(body(3))))
     assert answer["choices"][0]["message"]["content"] == " the quick brown"
@@ -90,7 +90,7 @@ def test_curl_asks(server: Served, program: Callable[[str], str]) -> None:
     assert status == "415 application/json"
 
 
-def test_curl_streams(server: Served, program: Callable[[str], str]) -> None:
+def test_curl_streams(server: RunningServer, program: Callable[[str], str]) -> None:
     streamed = curl(program, "--no-buffer", server.url + CHAT, "--json", json.dumps(body(3, stream=True)))
     *events, end = [line.removeprefix("data: ") for line in streamed.split("\n\n") if line]
     assert end == "[DONE]"
@@ -100,7 +100,7 @@ def test_curl_streams(server: Served, program: Callable[[str], str]) -> None:
 
 
 def test_curl_waits_for_100_continue_before_it_sends_a_large_body(
-    server: Served, program: Callable[[str], str]
+    server: RunningServer, program: Callable[[str], str]
 ) -> None:
     """`Expect: 100-continue`: a body that is too large is refused, and never sent."""
     large = json.dumps(body(1, messages=[{"role": "user", "content": "x" * 100_000}]))

@@ -26,7 +26,7 @@ from records.view import Estimate
 from studies.quick.command import next_command
 from studies.quick.discovery import FoundServer
 from tests.support.loadtests.run_command import ENVIRONMENT
-from tests.support.servers.served import Served, served
+from tests.support.servers.served import RunningServer, served
 
 # Four requests at a time, of 32 tokens on average, so of 1.2 s: of N users each waits (N - 4)/4 · 1.2 s for a place.
 PLACES, TPOT, TOKENS, LIMIT = 4, 0.0375, 32, 0.6
@@ -50,13 +50,13 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Served]:
+def server() -> Iterator[RunningServer]:
     with served(*LAW) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def told(server: Served, tmp_path_factory: pytest.TempPathFactory) -> Told:
+def told(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Told:
     """Longer than a minute: on a busy machine starting takes long."""
     runs = tmp_path_factory.mktemp("runs")
     command = [*QUICK, server.url, *SLO, "--seconds", "90", "--runs", str(runs)]
@@ -115,7 +115,7 @@ def test_a_load_that_was_looked_at_briefly_counts_once(told: Told) -> None:
 
 
 def test_its_numbers_agree_with_those_of_concurrent_on_the_same_server(
-    told: Told, server: Served, tmp_path: Path
+    told: Told, server: RunningServer, tmp_path: Path
 ) -> None:
     run = [sys.executable, "-m", "enginebench", "run", "concurrent", "--url", server.url, *SLO, "--stages", "1,8"]
     asked = ["--prompt-tokens", "uniform:48-80", "--output-tokens", "uniform:24-40", "--stage-seconds", "12"]
@@ -180,7 +180,9 @@ def test_without_a_server_the_scripted_engine_is_served_and_said_to_be(
     assert read_meta(run).label == "scripted engine"
 
 
-def test_the_server_that_is_found_is_named(server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_that_is_found_is_named(
+    server: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = FoundServer(server.url, "vLLM's port", ("first", "second"))
     monkeypatch.setattr("studies.quick.discovery.find_server", lambda: found)
     done = CliRunner().invoke(app, ["quick", "--model", "none such", "--runs", str(tmp_path)])
@@ -189,7 +191,7 @@ def test_the_server_that_is_found_is_named(server: Served, tmp_path: Path, monke
     assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_gives_the_verdict_so_far_and_leaves_no_process_behind(server: Served, tmp_path: Path) -> None:
+def test_ctrl_c_gives_the_verdict_so_far_and_leaves_no_process_behind(server: RunningServer, tmp_path: Path) -> None:
     process = started(server.url, tmp_path)
     until(process, lambda: any(sum(stage.end is not None for stage in stages) > 1 for stages in stages_of(tmp_path)))
     children = psutil.Process(process.pid).children(recursive=True)
@@ -203,7 +205,7 @@ def test_ctrl_c_gives_the_verdict_so_far_and_leaves_no_process_behind(server: Se
     assert psutil.wait_procs(children, timeout=30)[1] == []
 
 
-def test_ctrl_c_before_anything_was_measured_is_a_sentence(server: Served, tmp_path: Path) -> None:
+def test_ctrl_c_before_anything_was_measured_is_a_sentence(server: RunningServer, tmp_path: Path) -> None:
     process = started(server.url, tmp_path)
     until(process, lambda: bool(psutil.Process(process.pid).children()))  # the scenario is being checked
     stdout, stderr = interrupted(process)

@@ -21,7 +21,7 @@ from records.run import RunMeta
 from records.stage import Stage
 from tests.support.forked import POSSIBLE, Forked
 from tests.support.servers.scripted import ScriptedServer
-from tests.support.servers.served import Served
+from tests.support.servers.served import RunningServer
 
 ROOT = Path(__file__).parents[3]
 CONCURRENT = ROOT / "loadtests/concurrent.py"
@@ -75,7 +75,7 @@ class Locust:
 
 
 def start(
-    server: ScriptedServer | Served,
+    server: ScriptedServer | RunningServer,
     folder: Path,
     *options: str,
     headless: bool = True,

@@ -29,7 +29,7 @@ TEXT = "/v1/completions"
 
 
 @dataclass
-class Served:
+class RunningServer:
     """`client` speaks to it; `process` is the server's own."""
 
     url: str
@@ -69,27 +69,29 @@ def body(tokens: int = 4, path: str = CHAT, **fields: Any) -> dict[str, Any]:
 
 def served(
     *options: str, engine: str = "fake", arguments: tuple[str, ...] = (), environment: Mapping[str, str] = {}
-) -> AbstractContextManager[Served]:
+) -> AbstractContextManager[RunningServer]:
     """`served("ttft=0.3")` is a server with the fake engine and that option, ready for requests."""
     settings = [part for option in options for part in ("-o", option)]
     return running([*COMMAND, "--engine", engine, *settings, *arguments], environment)
 
 
-def served_with(**settings: Any) -> AbstractContextManager[Served]:
+def served_with(**settings: Any) -> AbstractContextManager[RunningServer]:
     """The fake engine behind a server with these `ServerSettings`."""
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in ({"warmup_tokens": 0} | settings).items()]
     return served(arguments=tuple(flags))
 
 
 @contextmanager
-def running(command: list[str], environment: Mapping[str, str] = {}, cwd: Path = ROOT) -> Iterator[Served]:
+def running(command: list[str], environment: Mapping[str, str] = {}, cwd: Path = ROOT) -> Iterator[RunningServer]:
     """Any program that serves, and prints its address as `enginebench serve` does."""
     with started(command, environment, cwd) as (server, _):
         yield server
 
 
 @contextmanager
-def started(command: list[str], environment: Mapping[str, str] = {}, cwd: Path = ROOT) -> Iterator[tuple[Served, str]]:
+def started(
+    command: list[str], environment: Mapping[str, str] = {}, cwd: Path = ROOT
+) -> Iterator[tuple[RunningServer, str]]:
     """The same, with the standard error up to the line that says that it is ready."""
     process = _begun(command, os.environ | environment, cwd)
     try:
@@ -104,7 +106,7 @@ def started(command: list[str], environment: Mapping[str, str] = {}, cwd: Path =
         else:
             raise AssertionError(f"the server ended: {output}")
         with httpx.Client(base_url=url, timeout=30, verify=False) as client:
-            yield Served(url, process, client), output
+            yield RunningServer(url, process, client), output
     finally:
         if process.poll() is None:
             process.terminate()
