@@ -30,11 +30,11 @@ from loadtests.harness.calibration.calibrate import (
     client_use,
     error_of,
     make_load,
-    raise_open_file_limit,
     scripted_server,
     streamed,
 )
 from loadtests.harness.run.options import processes_options
+from loadtests.harness.run.own_limits import raise_descriptor_limit
 from loadtests.harness.schedule.rates import arrival_times
 from records.files import read_meta, read_requests
 from records.load import Rate
@@ -198,7 +198,7 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--only", choices=("arrivals", "streams"), help="one of the two")
     arguments = parser.parse_args()
-    raise_open_file_limit()
+    raise_descriptor_limit()
     measured: dict[str, list[Any]] = {}
     parts: dict[str, Callable[[], list[Any]]] = {
         "arrivals": lambda: [measure_arrivals(1), measure_arrivals(2)],

@@ -25,11 +25,11 @@ from loadtests.harness.calibration.calibrate import (
     make_load,
     pace,
     parse_grid,
-    raise_open_file_limit,
     scripted_server,
     stage_options,
 )
 from loadtests.harness.run.host import free_port
+from loadtests.harness.run.own_limits import raise_descriptor_limit
 from records.files import read_meta, read_requests
 from records.stage import SECOND
 from validation.program import command_line, write
@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each run's window")
     parser.add_argument("--load", default=LOAD, help="users x tokens per second for each")
     given = parser.parse_args()
-    raise_open_file_limit()
+    raise_descriptor_limit()
     ((users, rate),) = parse_grid(given.load)
     load_average = os.getloadavg()[0]
     costs: dict[bool, list[float]] = {True: [], False: []}

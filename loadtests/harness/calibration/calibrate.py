@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +30,7 @@ from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.run.calibration import Calibration, Cell, Condition, Error
 from loadtests.harness.run.host import host_facts, versions
 from loadtests.harness.run.options import processes_options
+from loadtests.harness.run.own_limits import raise_descriptor_limit
 from records.files import read_meta, read_requests, read_telemetry
 from records.request import RequestRecord
 from records.rules import percentile
@@ -113,7 +114,7 @@ def calibrate(
     quiet: Grid, busy: Grid, seconds: float, processes: int, progress: Callable[[Cell, Points], None]
 ) -> Calibration:
     """Run every load on a quiet and on a busy machine for `seconds`. Raises `UserMistake`."""
-    raise_open_file_limit()
+    raise_descriptor_limit()  # a thousand users are a thousand connections on either side, in processes started here
     plans: tuple[tuple[Condition, Grid], ...] = (("quiet", quiet), ("busy", busy))
     cells = []
     for condition, loads in plans:
@@ -269,12 +270,3 @@ def scripted_server(tpot: float, tokens: int, truth_file: Path, ttft: float = TT
         server.kill()
         server.wait()
         guard.close()
-
-
-def raise_open_file_limit() -> None:
-    """A thousand users are a thousand connections on either side. The processes started from here inherit it."""
-    with suppress(ImportError, OSError, ValueError):
-        import resource  # not on Windows
-
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

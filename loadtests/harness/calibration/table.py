@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -10,43 +11,23 @@ from rich.table import Table
 from loadtests.harness.run.calibration import LIMITS, Calibration, Cell
 
 WIDTH = 132
-COLUMNS = (
-    "users ×\ntokens/s",
-    "machine",
-    "achieved\ntokens/s",
-    "re-\nquests",
-    "failed",
-    "TTFT\nbias\nms",
-    "TTFT\np50\nms",
-    "TTFT\np99\nms",
-    "same, no\nkernel\nstamps",
-    "TPOT\np50\n%",
-    "TPOT\np99\n%",
-    "E2E\np50\nms",
-    "E2E\np99\nms",
-    "CPU per\ntoken\nµs",
-    "no free\ncore\n%",
-)
-
-
-def row(cell: Cell) -> list[str]:
-    return [
-        f"{cell.users} × {cell.rate:g}",
-        cell.condition,
-        f"{cell.tokens_per_second:,.0f}",
-        f"{cell.requests:,}",
-        f"{cell.failures}",
-        f"{cell.ttft.bias * 1e3:+.3f}",
-        f"{cell.ttft.p50 * 1e3:.3f}",
-        f"{cell.ttft.p99 * 1e3:.3f}",
-        f"{cell.ttft_user_space.p99 * 1e3:.2f}",
-        f"{cell.tpot.p50 * 100:.4f}",
-        f"{cell.tpot.p99 * 100:.4f}",
-        f"{cell.e2e.p50 * 1e3:.3f}",
-        f"{cell.e2e.p99 * 1e3:.3f}",
-        f"{cell.cpu_per_token * 1e6:.1f}",
-        "–" if cell.run_delay is None else f"{cell.run_delay * 100:.1f}",
-    ]
+COLUMNS: dict[str, Callable[[Cell], str]] = {
+    "users ×\ntokens/s": lambda cell: f"{cell.users} × {cell.rate:g}",
+    "machine": lambda cell: cell.condition,
+    "achieved\ntokens/s": lambda cell: f"{cell.tokens_per_second:,.0f}",
+    "re-\nquests": lambda cell: f"{cell.requests:,}",
+    "failed": lambda cell: f"{cell.failures}",
+    "TTFT\nbias\nms": lambda cell: f"{cell.ttft.bias * 1e3:+.3f}",
+    "TTFT\np50\nms": lambda cell: f"{cell.ttft.p50 * 1e3:.3f}",
+    "TTFT\np99\nms": lambda cell: f"{cell.ttft.p99 * 1e3:.3f}",
+    "same, no\nkernel\nstamps": lambda cell: f"{cell.ttft_user_space.p99 * 1e3:.2f}",
+    "TPOT\np50\n%": lambda cell: f"{cell.tpot.p50 * 100:.4f}",
+    "TPOT\np99\n%": lambda cell: f"{cell.tpot.p99 * 100:.4f}",
+    "E2E\np50\nms": lambda cell: f"{cell.e2e.p50 * 1e3:.3f}",
+    "E2E\np99\nms": lambda cell: f"{cell.e2e.p99 * 1e3:.3f}",
+    "CPU per\ntoken\nµs": lambda cell: f"{cell.cpu_per_token * 1e6:.1f}",
+    "no free\ncore\n%": lambda cell: "–" if cell.run_delay is None else f"{cell.run_delay * 100:.1f}",
+}
 
 
 def table(calibration: Calibration) -> Table:
@@ -56,7 +37,7 @@ def table(calibration: Calibration) -> Table:
     for column in COLUMNS:
         made.add_column(column, justify="right", no_wrap=True)
     for cell in calibration.cells:
-        made.add_row(*row(cell))
+        made.add_row(*(text(cell) for text in COLUMNS.values()))
     return made
 
 

@@ -26,8 +26,8 @@ from loadtests.harness.command.rounds import Repeat
 from loadtests.harness.command.server_process import PORTS, PYTHON, ServerFailed, ServerProcess, listen
 from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.live.document import LiveDocument, read_live
+from loadtests.harness.run.folder import new_folder
 from loadtests.harness.run.options import COMMAND, command_of_run, processes_options
-from loadtests.harness.run.run_id import new_run_id
 from records.files import read_meta
 from records.run import RunMeta
 from records.slo import RunObjectives, of_tier
@@ -56,7 +56,9 @@ def measure(job: Job, one: Contender, repeat: Repeat, port: int | None, terminal
     Raises `ServerFailed`, `RunFailed` and `UserMistake`.
     """
     if one.url:
-        return run_against(job, one, one.url, _new_folder(job, one.name), repeat, terminal, {})
+        return run_against(
+            job, one, one.url, new_folder(job.settings, one.name, datetime.now(UTC)), repeat, terminal, {}
+        )
     try:
         listener = listen([port] if port is not None else [*PORTS, 0])
     except UserMistake as mistake:
@@ -65,7 +67,7 @@ def measure(job: Job, one: Contender, repeat: Repeat, port: int | None, terminal
         known = "" if taken in PORTS else ", where the shipped Prometheus does not look for it"
         terminal.say_once(f"Port {PORTS[0]} is taken: the engine is served on port {taken}{known}. --port chooses one.")
     with listener:
-        folder = _new_folder(job, one.name)
+        folder = new_folder(job.settings, one.name, datetime.now(UTC))
         with ServerProcess(
             one.engine, one.options, one.model, folder / "server.log", listener, one.own_server
         ) as server:
@@ -77,17 +79,6 @@ def measure(job: Job, one: Contender, repeat: Repeat, port: int | None, terminal
                 return measured
             terminal.say(f"{one.name}: its server ended during the run; its output: {server.log}", style="red")
             return replace(measured, complete=False)
-
-
-def _new_folder(job: Job, label: str) -> Path:
-    """Raises `UserMistake`."""
-    folder = (job.settings.runs / (job.settings.run_id or new_run_id(label, datetime.now(UTC)))).absolute()
-    try:
-        folder.mkdir(parents=True, exist_ok=bool(job.settings.run_id))
-    except OSError as error:
-        said = f"{job.settings.runs} cannot be written ({error.strerror}): name another folder with --runs."
-        raise UserMistake(said) from None
-    return folder
 
 
 def run_against(

@@ -99,6 +99,11 @@ class LiveRun:
         return self._users()
 
     @property
+    def scheduled(self) -> int:
+        """Requests that were due so far."""
+        return sum(process.scheduled for process in self._processes())
+
+    @property
     def in_flight(self) -> int:
         return sum(process.in_flight for process in self._processes())
 
@@ -141,7 +146,7 @@ class LiveRun:
     def _run(self) -> None:
         while True:
             work = WorkTimer()
-            self._samples.append((time.monotonic(), sum(process.scheduled for process in self._processes())))
+            self._samples.append((time.monotonic(), self.scheduled))
             self.publish(work.pause)
             work.pause()
             gevent.sleep(max(INTERVAL, work.seconds / COST))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import platformdirs
 
 from records.files import write_atomically
@@ -84,7 +84,7 @@ def path_here(processes: int) -> Path:
 def save(calibration: Calibration, path: Path) -> None:
     """Replace the file in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(asdict(calibration), indent=2) + "\n")
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(calibration)) + b"\n")
 
 
 def keep(calibration: Calibration, path: Path) -> bool:
@@ -99,16 +99,10 @@ def keep(calibration: Calibration, path: Path) -> bool:
 def load(path: Path) -> Calibration | None:
     """`None` where there is none, or one of another version's shape."""
     try:
-        fields = json.loads(path.read_text())
-        if fields["schema"] != SCHEMA_VERSION:
-            return None
-        fields["cells"] = tuple(
-            Cell(**cell | {name: Error(**cell[name]) for name in ("ttft", "ttft_user_space", "tpot", "e2e")})
-            for cell in fields["cells"]
-        )
-        return Calibration(**fields)
-    except (OSError, ValueError, KeyError, TypeError):
+        calibration = msgspec.json.decode(path.read_bytes(), type=Calibration)
+    except (OSError, msgspec.DecodeError):
         return None
+    return calibration if calibration.schema == SCHEMA_VERSION else None
 
 
 def of_this_host(processes: int) -> Calibration | None:

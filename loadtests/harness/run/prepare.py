@@ -7,17 +7,16 @@ import os
 import time
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from loadtests.harness.client.access import access_to
 from loadtests.harness.client.address import Address, with_scheme
 from loadtests.harness.run.calibration import of_this_host
 from loadtests.harness.run.fitting import look_at, within_context, workload_for
+from loadtests.harness.run.folder import new_folder
 from loadtests.harness.run.host import clock_id, commit_here, host_facts, versions
 from loadtests.harness.run.options import SERVER_READY, SERVER_STARTED, command_of_run
 from loadtests.harness.run.own_limits import raise_priority
 from loadtests.harness.run.plan import RunPlan
-from loadtests.harness.run.run_id import new_run_id
 from loadtests.harness.run.target import Target, label_of
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.stages import in_seconds
@@ -56,7 +55,7 @@ def prepare(
     label = label_of(settings.label, engine, url)
     at = datetime.now(UTC)
     stages = in_seconds(within_context(stages, scenario, server.context), scenario.seed)
-    folder = _new_folder(settings, label, at)
+    folder = new_folder(settings, label, at)
     prompt_set = "" if scenario.same_prompts else settings.prompt_set or folder.name
     workload = workload_for(scenario, server, prompt_set)
     facts = {
@@ -97,16 +96,6 @@ def _server_events(start: int) -> tuple[RunEvent, ...]:
     """When the server was started and ready, where `enginebench run` did that and says so."""
     known = {STARTED: os.environ.get(SERVER_STARTED), READY: os.environ.get(SERVER_READY)}
     return tuple(RunEvent(int(at) - start, what) for what, at in known.items() if at)
-
-
-def _new_folder(settings: RunSettings, label: str, at: datetime) -> Path:
-    run_id = settings.run_id or new_run_id(label, at)
-    folder, again = (settings.runs / run_id).absolute(), 1
-    while (folder / "meta.json").exists():  # started again from the web page under the same --run-id
-        again += 1
-        folder = (settings.runs / f"{run_id}-{again}").absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _client_error(processes: int) -> tuple[tuple[float, float, float], ...]:

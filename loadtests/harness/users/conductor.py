@@ -43,8 +43,6 @@ class Conductor:
         self.control = StageControl(plan, following)
         self.control.begin(0)
         self.changed = Event()
-        self.workers_send = False
-        """Whether a worker has sent a request."""
         self._wake = Event()
         self._runner = runner
         self._start = start
@@ -71,7 +69,6 @@ class Conductor:
 
     def take_report(self, worker: str, report: Mapping[str, Any]) -> None:
         self._reports[worker] = StageProgress(**report["progress"])
-        self.workers_send = self.workers_send or report["sending"]
         if self._prober is not None and report["slices"] is not None:
             self._prober.take(worker, report["slices"])
         self._wake.set()

@@ -222,8 +222,8 @@ class RunProcess:
 
     @property
     def sending(self) -> bool:
-        """Whether a request has been sent, in this process or as a worker has reported."""
-        return self._requests > 0 or (self.conductor is not None and self.conductor.workers_send)
+        """Whether a request was due, in this process or in a worker of it."""
+        return self._requests > 0 or (self.live is not None and self.live.scheduled > 0)
 
     def first_request_due(self) -> float:
         """Seconds from the run's start until its first request is due at the latest; asked of the planning process."""
@@ -338,10 +338,9 @@ class RunProcess:
         last = None
         while True:
             assert self.tracker is not None
-            progress, slices = (self.tracker.progress(), self.sending), self.tracker.slices
+            progress, slices = self.tracker.progress(), self.tracker.slices
             changes = slices.changes() if slices is not None else None
             if progress != last or changes is not None:
-                report = {"progress": asdict(progress[0]), "sending": progress[1], "slices": changes}
-                runner.send_message(PROGRESS_MESSAGE, report)
+                runner.send_message(PROGRESS_MESSAGE, {"progress": asdict(progress), "slices": changes})
                 last = progress
             gevent.sleep(POLL)

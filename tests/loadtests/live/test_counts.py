@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtests.harness.live.counts import LiveCounts
+from loadtests.harness.live.counts import Key, LiveCounts
 from loadtests.harness.live.document import read_live
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.prometheus import exported, families, name_of
@@ -56,7 +56,7 @@ ANSWERED = RequestRecord(
 PLAN = StagePlan(Users(5), Extent(0), Extent(10))
 STAGE = Stage(0, PLAN, 0, 0)  # its window has begun
 SCALES = Scales(OBJECTIVES)
-WINDOW = (0, "window")
+WINDOW: Key = (0, "window")
 
 
 def counted(*records: RequestRecord, objectives: RunObjectives = OBJECTIVES) -> LiveCounts:
