@@ -7,31 +7,26 @@ on a machine with an AMD GPU: compare its numbers with `amd-smi monitor` before 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from servers.gpu.families import Gpu, NoDriver, Reading, Visible
-
-AmdSmi = Any  # the module `amdsmi`, or a recording of one: it has no types
-Handle = Any
-Read = Callable[[AmdSmi, Handle], Any]
+from servers.gpu.families import Api, Device, Handle, Key, NoDriver, Read, Reading, Visible
 
 MEBIBYTE = 1024**2
 
 
-def _power(smi: AmdSmi, gpu: Handle) -> float:
+def _power(smi: Api, gpu: Handle) -> float:
     power = smi.amdsmi_get_power_info(gpu)
     current = power["current_socket_power"]  # older chips report the average only
-    return float(current if _is_number(current) else power["average_socket_power"])
+    return float(current if isinstance(current, int | float) else power["average_socket_power"])
 
 
-def _energy(smi: AmdSmi, gpu: Handle) -> float:
+def _energy(smi: Api, gpu: Handle) -> float:
     energy = smi.amdsmi_get_energy_count(gpu)
     return float(energy["energy_accumulator"]) * float(energy["counter_resolution"]) / 1e6  # steps of so many µJ
 
 
 def _temperature(kind: str) -> Read:
-    def read(smi: AmdSmi, gpu: Handle) -> float:
+    def read(smi: Api, gpu: Handle) -> float:
         sensor = getattr(smi.AmdSmiTemperatureType, kind)
         return float(smi.amdsmi_get_temp_metric(gpu, sensor, smi.AmdSmiTemperatureMetric.CURRENT))
 
@@ -42,7 +37,7 @@ def _clock(kind: str) -> Read:
     return lambda smi, gpu: smi.amdsmi_get_clock_info(gpu, getattr(smi.AmdSmiClkType, kind))["clk"] * 1e6
 
 
-QUANTITIES: dict[tuple[str, ...], Read] = {
+QUANTITIES: dict[Key, Read] = {
     ("utilization_ratio",): lambda smi, gpu: smi.amdsmi_get_gpu_activity(gpu)["gfx_activity"] / 100,
     ("memory_utilization_ratio",): lambda smi, gpu: smi.amdsmi_get_gpu_activity(gpu)["umc_activity"] / 100,
     ("memory_used_bytes",): lambda smi, gpu: smi.amdsmi_get_gpu_vram_usage(gpu)["vram_used"] * MEBIBYTE,
@@ -59,43 +54,29 @@ QUANTITIES: dict[tuple[str, ...], Read] = {
 }
 
 
-class AmdGpu:
-    def __init__(self, smi: AmdSmi, handle: Handle, index: int) -> None:
-        self._smi = smi
-        self._handle = handle
-        self.index = str(index)
-        self.name = str(self._ask(lambda smi, gpu: smi.amdsmi_get_gpu_asic_info(gpu)["market_name"]) or "unknown")
-        self.uuid = str(self._ask(lambda smi, gpu: smi.amdsmi_get_gpu_device_uuid(gpu)) or "")
+class AmdGpu(Device):
+    def __init__(self, smi: Api, handle: Handle, index: int) -> None:
+        super().__init__(smi, handle, str(index), QUANTITIES)
+        self.errors = (smi.AmdSmiException, KeyError, TypeError, ValueError)  # "N/A" stands where a number should be
+        self.name = str(self.ask(lambda smi, gpu: smi.amdsmi_get_gpu_asic_info(gpu)["market_name"]) or self.name)
+        self.uuid = str(self.ask(lambda smi, gpu: smi.amdsmi_get_gpu_device_uuid(gpu)) or "")
 
     def read(self) -> Reading:
-        values: dict[tuple[str, ...], float] = {}
-        for key, read in QUANTITIES.items():
-            value = self._ask(read)
-            if _is_number(value):
-                values[key] = float(value)
-        for process in self._ask(lambda smi, gpu: smi.amdsmi_get_gpu_process_list(gpu)) or ():
-            used = process["memory_usage"]["vram_mem"]
-            if _is_number(used):
-                values["process_memory_bytes", str(process["pid"]), str(process["name"])] = float(used)
-        return values
-
-    def _ask(self, read: Read) -> Any:
-        """The value, or `None` where the device does not report it: an error, or "N/A" where a number should be."""
-        try:
-            return read(self._smi, self._handle)
-        except (self._smi.AmdSmiException, KeyError, TypeError, ValueError):
-            return None
+        processes = self.ask(lambda smi, gpu: smi.amdsmi_get_gpu_process_list(gpu)) or ()
+        used = {(str(one["pid"]), str(one["name"])): one["memory_usage"]["vram_mem"] for one in processes}
+        known = {who: float(bytes_) for who, bytes_ in used.items() if isinstance(bytes_, int | float)}
+        return {**super().read(), **{("process_memory_bytes", *who): bytes_ for who, bytes_ in known.items()}}
 
 
 class AmdDriver:
     """`smi` is for tests: by default the module `amdsmi`, which comes with ROCm."""
 
-    def __init__(self, smi: AmdSmi | None = None, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, smi: Api = None, environment: Mapping[str, str] = os.environ) -> None:
         self._smi = smi
         self._visible = Visible(environment, "HIP_VISIBLE_DEVICES")
         self.version = ""
 
-    def open(self) -> list[Gpu]:
+    def open(self) -> list[Device]:
         if self._smi is None:
             try:
                 import amdsmi  # it raises more than ImportError where its library is missing
@@ -110,9 +91,5 @@ class AmdDriver:
             raise NoDriver(str(error)) from None
         found = [AmdGpu(smi, handle, index) for index, handle in enumerate(handles)]
         if found:
-            self.version = str(found[0]._ask(lambda smi, gpu: smi.amdsmi_get_gpu_driver_info(gpu)["driver_version"]))
+            self.version = str(found[0].ask(lambda smi, gpu: smi.amdsmi_get_gpu_driver_info(gpu)["driver_version"]))
         return [gpu for gpu in found if self._visible.holds(gpu.index, gpu.uuid)]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)

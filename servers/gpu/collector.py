@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from servers.gpu.amd import AmdDriver
-from servers.gpu.families import FAMILIES, PREFIX, Driver, Family, Gpu, NoDriver, Reading
+from servers.gpu.families import FAMILIES, PREFIX, Device, Driver, Family, NoDriver, Reading
 from servers.gpu.nvml import NvmlDriver
 
 log = logging.getLogger("enginebench.gpu")
@@ -26,7 +26,7 @@ class GpuCollector(Collector):
     def __init__(self, period: float = 1.0, drivers: Sequence[Driver] | None = None) -> None:
         self._period = period
         self._drivers = drivers
-        self._gpus: list[tuple[Driver, Gpu]] = []
+        self._gpus: list[tuple[Driver, Device]] = []
         self._readings: Mapping[str, Reading] = {}  # by the GPU's index; replaced by the thread, never modified
         self._read_at = 0.0
         self._failing: set[str] = set()

@@ -6,14 +6,19 @@ shares of memory bandwidth, multiprocessors and tensor cores in use. What a devi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 PREFIX = "enginebench_gpu_"
 
-Reading = Mapping[tuple[str, ...], float]
-"""One GPU at one moment: the name of a family and the values of its labels after `gpu` -> value."""
+Key = tuple[str, ...]
+"""The name of a family, and the values of its labels after `gpu`."""
+Reading = Mapping[Key, float]
+"""One GPU at one moment."""
+Api = Any  # a vendor's module, or a recording of one: it has no types
+Handle = Any
+Read = Callable[[Api, Handle], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +55,36 @@ FAMILIES = (
 )
 
 
-class Gpu(Protocol):
-    """One device, or one MIG slice of a device."""
+class Device:
+    """One device of a vendor's library `api`, or one MIG slice of a device: what its `quantities` say.
 
-    @property
-    def index(self) -> str:
-        """The device's number; of a slice also the number of its GPU instance, as `0:3`."""
+    `index` is the device's number; of a slice also the number of its GPU instance, as `0:3`.
+    """
 
-    @property
-    def name(self) -> str: ...
+    errors: tuple[type[Exception], ...] = ()
+    """What a call raises where the device, its driver or an older library does not report it."""
 
-    @property
-    def uuid(self) -> str: ...
+    def __init__(self, api: Api, handle: Handle, index: str, quantities: Mapping[Key, Read]) -> None:
+        self.api, self.handle, self.index = api, handle, index
+        self._quantities = quantities
+        self.name, self.uuid = "unknown", ""
 
-    def read(self) -> Reading: ...
+    def read(self) -> Reading:
+        found = ((key, self.ask(read)) for key, read in self._quantities.items())
+        return {key: float(value) for key, value in found if isinstance(value, int | float)}
+
+    def ask(self, read: Read) -> Any:
+        """The value; `None` where it is not reported."""
+        try:
+            return read(self.api, self.handle)
+        except self.errors:
+            return None
 
 
 class Driver(Protocol):
     """A vendor's interface. `open` raises `NoDriver` where it is not there or does not work."""
 
-    def open(self) -> list[Gpu]:
+    def open(self) -> list[Device]:
         """The GPUs that this process may use."""
 
     @property

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-Nvml = Any
-Handle = Any
+from servers.gpu.families import Api, Handle, Reading
 
 # Name of the family -> NVML's constant. Per cent, over the time between two samples.
 ACTIVITIES = {
@@ -19,13 +18,13 @@ ACTIVITIES = {
 class Activity:
     """Of a device, or of the GPU instance of a MIG slice. It keeps one sample, to compare the next one with."""
 
-    def __init__(self, nvml: Nvml, handle: Handle, instance: int | None = None) -> None:
+    def __init__(self, nvml: Api, handle: Handle, instance: int | None = None) -> None:
         self._nvml = nvml
         self._handle = handle
         self._instance = instance
         self._last = self._sample() if self._supported() else None
 
-    def since_last(self) -> dict[tuple[str, ...], float]:
+    def since_last(self) -> Reading:
         """Shares from 0 to 1; empty where the device does not report them."""
         if self._last is None or (now := self._sample()) is None:
             return {}

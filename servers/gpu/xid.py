@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from typing import Any
 
-Nvml = Any
-Handle = Any
+from servers.gpu.families import Api, Handle, Reading
 
 
 class XidErrors:
     """Counts the events of all watched devices. NVML keeps them until they are read, so that none is missed."""
 
-    def __init__(self, nvml: Nvml) -> None:
+    def __init__(self, nvml: Api) -> None:
         self._nvml = nvml
         self._counts: Counter[tuple[str, str]] = Counter()
         try:
@@ -28,7 +26,7 @@ class XidErrors:
         with contextlib.suppress(self._nvml.NVMLError):
             self._nvml.nvmlDeviceRegisterEvents(handle, self._nvml.nvmlEventTypeXidCriticalError, self._events)
 
-    def of(self, index: str) -> dict[tuple[str, ...], float]:
+    def of(self, index: str) -> Reading:
         """How often each Xid occurred on a device so far."""
         self._collect()
         return {("xid_errors", xid): float(count) for (gpu, xid), count in self._counts.items() if gpu == index}
