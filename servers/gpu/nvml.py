@@ -98,7 +98,7 @@ class NvmlDevice(Device):
 
     def read(self) -> Reading:
         processes = self.ask(lambda nvml, gpu: nvml.nvmlDeviceGetComputeRunningProcesses(gpu)) or ()
-        used = {
+        used: dict[Key, float] = {
             ("process_memory_bytes", str(process.pid), _name(process.pid)): float(process.usedGpuMemory)
             for process in processes
             if process.usedGpuMemory is not None  # in a container, unless it shares the host's process ids

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from loadtests.harness.client.access import Access, access_to, parse_headers
+from loadtests.harness.client.access import Access, parse_headers
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.job import Job
@@ -60,7 +60,5 @@ def _endpoint(job: Job) -> Endpoint:
 
 
 def _access(job: Job, one: Contender) -> Access:
-    settings = job.settings
-    headers = parse_headers(one.headers) or settings.header
-    environment = {**os.environ, **one.secrets}
-    return access_to(one.url, _endpoint(job), headers, settings.insecure, environment, settings.insecure_key)
+    settings = replace(job.settings, header=parse_headers(one.headers) or job.settings.header)
+    return settings.access(one.url, _endpoint(job), {**os.environ, **one.secrets})

@@ -8,7 +8,6 @@ import time
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
-from loadtests.harness.client.access import access_to
 from loadtests.harness.client.address import Address, with_scheme
 from loadtests.harness.run.calibration import of_this_host
 from loadtests.harness.run.fitting import look_at, within_context, workload_for
@@ -41,7 +40,7 @@ def prepare(
     """Raises `UserMistake` or `OSError`."""
     url = with_scheme(url)
     Address.parse(url)
-    access = access_to(url, scenario.endpoint, settings.header, settings.insecure, insecure_key=settings.insecure_key)
+    access = settings.access(url, scenario.endpoint)
     if access.withheld is not None:
         logger.warning(
             "%s is not sent to %s: that is neither https nor this machine. --insecure-key sends it all the same.",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtests.harness.client.access import Headers, parse_headers, write_headers
+from loadtests.harness.client.access import Access, Headers, access_to, parse_headers, write_headers
+from loadtests.harness.client.dialects.registry import Endpoint
 from loadtests.harness.setting_groups import api_setting, prompt_setting, run_setting
 from settings.schema import Address, read_address, write_address
 
@@ -76,3 +79,7 @@ class RunSettings:
         on_page=False,
         repeatable=True,
     )
+
+    def access(self, url: str, endpoint: Endpoint, environment: Mapping[str, str] = os.environ) -> Access:
+        """Raises `UserMistake` where credentials are missing."""
+        return access_to(url, endpoint, self.header, self.insecure, environment, self.insecure_key)

@@ -17,7 +17,6 @@ import gevent
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
-from loadtests.harness.client.access import access_to
 from loadtests.harness.client.call import Call
 from loadtests.harness.event_loop import yield_to_io
 from loadtests.harness.live.counts import LiveCounts
@@ -63,13 +62,7 @@ class RunProcess:
         runner = environment.runner
         assert runner is not None
         self.scenario, self.settings, self.plan, self._runner = scenario, settings, plan, runner
-        self.access = access_to(
-            plan.meta.url,
-            scenario.endpoint,
-            settings.header,
-            settings.insecure,
-            insecure_key=settings.insecure_key,
-        )
+        self.access = settings.access(plan.meta.url, scenario.endpoint)
         self.start = plan.start_here()
         self.trace = scenario.played()
         self.over = False

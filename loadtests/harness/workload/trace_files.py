@@ -77,8 +77,8 @@ def _guessed(path: Path, columns: str) -> str:
         form = format_of(path) or _requests(path) or _agents(path)
     if form is None:
         raise UserMistake(
-            f"{path} has an unknown format: its rows have no {' or '.join(PROMPTS)}; of a trace, name the columns with "
-            f"--trace-as {GRAMMAR}."
+            f"{path} has an unknown format: rows of a dataset, JSONL or Parquet, have {', '.join(PROMPTS[:-1])} or "
+            f"{PROMPTS[-1]}; of a trace, name the columns with --trace-as {GRAMMAR}."
         )
     return form
 

@@ -175,7 +175,7 @@ def test_what_a_trace_has_is_a_dataset_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        pytest.param('{"question": 1}\n', "unknown format: its rows have no prompt or messages", id="no prompt"),
+        pytest.param('{"question": 1}\n', "unknown format: rows of a dataset", id="no prompt"),
         pytest.param('{"prompt": "a"}\n{"question": 1}\n', "row 2 of .* neither `prompt`", id="no prompt later on"),
         pytest.param("", "is empty", id="nothing"),
         pytest.param("no json\n", "unknown format", id="no JSON"),
