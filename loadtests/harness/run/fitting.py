@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS
-from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.run.counting import prompt_source_for
 from loadtests.harness.run.target import Target, Trial
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
-from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.words import START
 from loadtests.harness.workload.workload import Workload
 from records.stage import StagePlan
@@ -32,21 +30,8 @@ vllm/entrypoints/openai/engine/protocol.py, sglang/srt/entrypoints/openai/protoc
 tensorrt_llm/serve/openai_protocol.py, and llama.cpp's tools/server/server-context.cpp."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFacts:
-    """What was found out about a server. `context` is the most tokens of prompt and answer together, where it says so,
-    `sampling` what it takes of what the scenario asks for."""
-
-    model: str
-    engine: Mapping[str, Any] | None
-    context: int | None
-    source: PromptSource
-    max_tokens_field: str
-    sampling: Sampling
-
-
-def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> ServerFacts:
-    """Raises `UserMistake`."""
+def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[Workload, Mapping[str, Any] | None]:
+    """What is asked of this server, but for the prompt set, and what it says of its engine. Raises `UserMistake`."""
     dialect = DIALECTS[scenario.endpoint]
     model = target.model(settings.model, dialect)
     engine = target.engine()
@@ -76,7 +61,28 @@ def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> Server
     if scenario.ignore_eos == "auto" and trials and trials[0].is_short:
         logger.info("The server does not obey ignore_eos: answers may be shorter than planned.")
         sampling = replace(sampling, ignore_eos="no")
-    return ServerFacts(model, engine, _context(engine, target, model), source, accepted.max_tokens_field, sampling)
+    context = _context(engine, target, model)
+    factor = _factor(scenario, context)
+    workload = Workload(
+        model=model,
+        endpoint=scenario.endpoint,
+        streamed=not scenario.no_stream,
+        prompt_tokens=scenario.prompt_tokens[0].scaled(factor),
+        output_tokens=scenario.output_tokens[0].scaled(factor),
+        source=source,
+        seed=scenario.seed,
+        prompt_set="",
+        shared_prefix_tokens=scenario.shared_prefix_tokens[0],
+        sampling=sampling,
+        max_tokens_field=accepted.max_tokens_field,
+        dataset=scenario.dataset,
+        classes=scenario.classes,
+        turns=scenario.turns,
+        turn_tokens=scenario.turn_tokens.scaled(factor) if scenario.turn_tokens else None,
+        context=context,
+        keep_answers=scenario.keep_answers,
+    )
+    return workload, engine
 
 
 def _context(engine: Mapping[str, Any] | None, target: Target, model: str) -> int | None:
@@ -84,29 +90,6 @@ def _context(engine: Mapping[str, Any] | None, target: Target, model: str) -> in
         "max_model_len"
     )
     return told if isinstance(told, int) and told > 0 else None
-
-
-def workload_for(scenario: Scenario, server: ServerFacts, prompt_set: str) -> Workload:
-    factor = _factor(scenario, server.context)
-    return Workload(
-        model=server.model,
-        endpoint=scenario.endpoint,
-        streamed=not scenario.no_stream,
-        prompt_tokens=scenario.prompt_tokens[0].scaled(factor),
-        output_tokens=scenario.output_tokens[0].scaled(factor),
-        source=server.source,
-        seed=scenario.seed,
-        prompt_set=prompt_set,
-        shared_prefix_tokens=scenario.shared_prefix_tokens[0],
-        sampling=server.sampling,
-        max_tokens_field=server.max_tokens_field,
-        dataset=scenario.dataset,
-        classes=scenario.classes,
-        turns=scenario.turns,
-        turn_tokens=scenario.turn_tokens.scaled(factor) if scenario.turn_tokens else None,
-        context=server.context,
-        keep_answers=scenario.keep_answers,
-    )
 
 
 def _factor(scenario: Scenario, context: int | None) -> float:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from loadtests.harness.client.address import Address, with_scheme
 from loadtests.harness.run.calibration import of_this_host
-from loadtests.harness.run.fitting import look_at, within_context, workload_for
+from loadtests.harness.run.fitting import fitted, within_context
 from loadtests.harness.run.folder import new_folder
 from loadtests.harness.run.host import clock_id, commit_here, host_facts, versions
 from loadtests.harness.run.options import SERVER_READY, SERVER_STARTED, command_of_run
@@ -48,21 +48,20 @@ def prepare(
             url,
         )
     with Target(url, access) as target:
-        server = look_at(target, scenario, settings)
-        quality = target.quality(server.model, (server.engine or {}).get("dtype")) if scenario.quality else None
-    engine = server.engine
+        workload, engine = fitted(target, scenario, settings)
+        quality = target.quality(workload.model, (engine or {}).get("dtype")) if scenario.quality else None
     label = label_of(settings.label, engine, url)
     at = datetime.now(UTC)
-    stages = in_seconds(within_context(stages, scenario, server.context), scenario.seed)
+    stages = in_seconds(within_context(stages, scenario, workload.context), scenario.seed)
     folder = new_folder(settings, label, at)
     prompt_set = "" if scenario.same_prompts else settings.prompt_set or folder.name
-    workload = workload_for(scenario, server, prompt_set)
+    workload = replace(workload, prompt_set=prompt_set)
     facts = {
         "ignore_eos": workload.sampling.to_full_length,
         "prompt_set": prompt_set,
         "prompt_length_measured": workload.source.exact,
         "max_tokens_field": workload.max_tokens_field,
-        "context": server.context,
+        "context": workload.context,
         "class_objectives": {one.name: one.slo for one in scenario.classes if one.slo},
     }
     meta = RunMeta(
@@ -70,7 +69,7 @@ def prepare(
         started_at=at.isoformat(timespec="milliseconds"),
         scenario=scenario_name,
         url=url,
-        model=server.model,
+        model=workload.model,
         plan=stages,
         workload=replace(scenario, **asdict(workload.sampling)).facts() | facts,
         engine=engine,

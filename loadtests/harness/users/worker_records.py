@@ -39,6 +39,7 @@ def gather(runner: MasterRunner, folder: Path) -> None:
     there = {path.name for path in folder.iterdir()}
     fetches = {worker: gevent.spawn(_fetched, worker, folder, there, partial(ask, worker)) for worker in workers}
     received = {worker: greenlet.get() for worker, greenlet in fetches.items()}
+    del runner.custom_messages[ANSWER]  # the next run of a page that stays open has a listener of its own
     if total := sum(filter(None, received.values())):
         logger.info("Records of workers on other hosts: %s", format_bytes(total))
     if missing := sorted(worker for worker, size in received.items() if size is None):

@@ -12,7 +12,7 @@ from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.run.counting import prompt_source_for
-from loadtests.harness.run.fitting import look_at
+from loadtests.harness.run.fitting import fitted
 from loadtests.harness.run.target import Target, UnreachableServer, origin_of
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
@@ -209,6 +209,6 @@ def test_a_server_that_is_busy_is_left_to_the_run() -> None:
 def test_who_takes_ignore_eos_is_recognised(script: Script, obeys: bool) -> None:
     script.engine = None
     with ScriptedServer(script) as server, target(server.url) as asked:
-        found = look_at(asked, Scenario(), RunSettings())
+        found, _ = fitted(asked, Scenario(), RunSettings())
         assert found.sampling.to_full_length is obeys
         assert server.bodies[0].get("ignore_eos") is (None if script.owner == "openai" else True)
