@@ -133,13 +133,14 @@ def run(folder: Path, step: float, seed: int) -> RunSummary:
     control, tracker = StageControl(scenario.plan()), StageTracker()
     control.begin(0)
     present, latest = 0, [0.2 * scenario.stage_seconds]
-    in_flight: dict[int, int] = {}  # user -> number of the request
+    in_flight: dict[int, RequestRecord] = {}  # by the user
     numbers = count()
     records: list[RequestRecord] = []
 
     def schedule(user: int, at: float) -> None:
-        in_flight[user] = next(numbers)
-        tracker.request_scheduled(in_flight[user], round(at * SECOND))
+        record = in_flight[user] = RequestRecord.planned()
+        record.request_id, record.user, record.t_sched = f"{next(numbers)}", user, round(at * SECOND)
+        tracker.request_scheduled(record)
 
     while not control.over:
         stage = control.stages[-1]
@@ -163,7 +164,7 @@ def run(folder: Path, step: float, seed: int) -> RunSummary:
             sent, stage_index = round(answer.sent * SECOND), _stage_of(control, answer.sent)
             records.append(answered(len(records), stage_index, answer.user, sent, stamps))
             latest.append(now - answer.sent)
-            tracker.request_ended(in_flight[answer.user], answer.user)
+            tracker.request_ended(in_flight[answer.user])
             schedule(answer.user, engine.ask(answer.user, now).sent)
         control.update(round(engine.clock * SECOND), tracker.progress())
     write_folder(folder, "simulated", control.stages, records)
