@@ -330,3 +330,17 @@ def test_a_token_that_reads_error_is_no_error_of_anthropics_api() -> None:
     delta = {"delta": {"text": "error"}, "type": "content_block_delta", "index": 0}
     answer.feed(f"data: {json.dumps(delta)}\n\n".encode(), (None, 1))
     assert (answer.error, answer.text) == (None, "error")
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "responses", "messages"])
+def test_an_error_in_a_stream_needs_no_type(endpoint: Endpoint) -> None:
+    answer = DIALECTS[endpoint].answer()
+    answer.feed(b'data: {"error": {"message": "out of memory"}}\n\n', (None, 1))
+    assert answer.error == "out of memory"
+
+
+def test_a_response_may_end_without_its_output() -> None:
+    answer = DIALECTS["responses"].answer()
+    last = {"type": "response.completed", "response": {"status": "completed", "output": None}}
+    answer.feed(f"data: {json.dumps(last)}\n\n".encode(), (None, 1))
+    assert (answer.error, answer.finish_reason, answer.done) == (None, "stop", (None, 1))

@@ -142,6 +142,7 @@ GOOD: list[Any] = [
     ),
     pytest.param(says(choice(text="a"), choice(text=""), choice(text="b", delta=None), END), 2, 2, id="completions"),
     pytest.param(says(token("a"), END)[:-1], 1, 2, id="[DONE] without its blank line"),
+    pytest.param(says(token("a"), END).replace(b"[DONE]", b" [DONE] "), 1, 2, id="[DONE] between blanks"),
     pytest.param(says(token("a"), END)[:-2], 1, 2, id="[DONE] without a line end"),
     pytest.param(says(token("a"), finish(usage=usage(2)))[:-2], 1, 2, id="no [DONE] and no last line end"),
     pytest.param(says(token("a"), END, token("late"), b"data: {nope\n\n"), 1, 2, id="more after [DONE]"),

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from loadtests.harness.client.answer import Answer, Moment, message_of, token_count
+from loadtests.harness.client.answer import Answer, Moment, error_in, message_of, token_count
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, given
 
 VERSION = "2023-06-01"
@@ -70,6 +70,8 @@ class MessageAnswer(Answer):
         event = EVENT.decode(data)
         match event.type or kind.decode("ascii", "replace"):
             case "error":
+                self._fail(message_of(data), moment)
+            case "" if error_in(data) is not None:
                 self._fail(message_of(data), moment)
             case "content_block_delta" | "content_block_start":
                 part = event.delta or event.content_block

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from loadtests.harness.client.answer import Answer, Moment, message_of, token_count
+from loadtests.harness.client.answer import Answer, Moment, error_in, message_of, token_count
 from loadtests.harness.client.dialects.dialect import ModelRequest, given
 from loadtests.harness.client.dialects.openai import OpenAI
 
@@ -41,7 +41,7 @@ class Usage(msgspec.Struct, gc=False):
 
 class ResponseObject(msgspec.Struct, gc=False):
     status: str | None = None
-    output: list[Part] = []
+    output: list[Part] | None = None
     usage: Usage | None = None
     incomplete_details: Any = None
     error: Any = None
@@ -78,7 +78,7 @@ class ResponseAnswer(Answer):
         elif name in LAST and event.response is not None:
             self._facts(event.response, data, moment)
             self.done = moment
-        elif name == "error":
+        elif name == "error" or (not name and error_in(data) is not None):
             self._fail(message_of(data), moment)
 
     def document(self, body: bytes, moment: Moment) -> None:
@@ -86,7 +86,7 @@ class ResponseAnswer(Answer):
         if response.status is None:
             self._fail("the answer has no `status`", moment)
         self._facts(response, body, moment)
-        for item in response.output:
+        for item in response.output or ():
             thoughts = [part.text for part in (item.summary or []) if isinstance(part.text, str)]
             parts = [text for part in item.content or () for text in (part.text, part.refusal)]
             said = "".join(text for text in (*parts, item.name, item.arguments) if isinstance(text, str))
