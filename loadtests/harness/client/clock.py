@@ -8,14 +8,13 @@ narrow each other, and bounds that exclude each other prove a step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from time import monotonic_ns, time_ns
+from typing import NamedTuple
 
 ROUNDING = 1_000  # nanoseconds; a step this small does no harm
 
 
-@dataclass(frozen=True, slots=True)
-class WallOffset:
+class WallOffset(NamedTuple):
     """Wall clock minus monotonic clock lies in [`low`, `high`], nanoseconds."""
 
     low: int

@@ -40,9 +40,8 @@ class Sketch(msgspec.Struct):
         """`ok` requests of the stage ended well; where none of them has the metric, nothing is said."""
         if not self.n or (ok and not self.answered and (self.failed or self.bounds)):
             return EMPTY
-        known = sum(self.known.values())
-        after = _in_order(self.known)
-        estimates = {name: self._percentile(edges, q) for name, q in PERCENTILES.items()}
+        known, ordered = sum(self.known.values()), _in_order(self.known)
+        estimates = {name: self._percentile(edges, ordered, q) for name, q in PERCENTILES.items()}
         return Distribution(
             n=self.n,
             failed=self.failed,
@@ -51,15 +50,15 @@ class Sketch(msgspec.Struct):
             least=None,
             largest=None,
             percentiles=estimates,
-            answered={name: value_at(edges, after, nearest_rank(known, q)) for name, q in PERCENTILES.items()}
+            answered={name: value_at(edges, ordered, nearest_rank(known, q)) for name, q in PERCENTILES.items()}
             if self.failed and known
             else None,
         )
 
-    def _percentile(self, edges: Sequence[float], q: float) -> Estimate:
+    def _percentile(self, edges: Sequence[float], ordered: Sequence[tuple[int, int]], q: float) -> Estimate:
         """Withheld where a cut-off request may change its bucket."""
         rank = nearest_rank(self.n, q)
-        most = value_at(edges, _in_order(self.known), rank)
+        most = value_at(edges, ordered, rank)
         if self.bounds:
             both = {
                 bucket: self.known.get(bucket, 0) + self.bounds.get(bucket, 0) for bucket in {*self.known, *self.bounds}
