@@ -85,24 +85,15 @@ def _add_completions(app: FastAPI) -> None:
 
 
 def _add_tokens(app: FastAPI, context: Context) -> None:
-    async def body_of(request: Request) -> bytes:
-        check_headers(request.scope["headers"], context.settings)
-        return await read_body(request.receive, context.settings.max_body_bytes)
-
     @app.post("/tokenize")
     async def tokenize(request: Request) -> Response:
         """Token ids of a prompt, or of a chat as the model's template renders it."""
         info = context.lifecycle.info()
-        content = await body_of(request)
+        check_headers(request.scope["headers"], context.settings)
+        content = await read_body(request.receive, context.settings.max_body_bytes)
         ids = await context.intake.tokens(content, info)
-        return _json({"count": len(ids), "max_model_len": info.context_length, "tokens": ids})
-
-    @app.post("/detokenize")
-    async def detokenize(request: Request) -> Response:
-        """The text of token ids."""
-        info = context.lifecycle.info()
-        content = await body_of(request)
-        return _json({"prompt": await context.intake.text(content, info)})
+        document = {"count": len(ids), "max_model_len": info.context_length, "tokens": ids}
+        return Response(msgspec.json.encode(document), media_type="application/json")
 
 
 def _add_description(app: FastAPI, context: Context) -> None:
@@ -179,7 +170,3 @@ def _add_profile(app: FastAPI, context: Context, kind: str, path: Path) -> None:
     async def stop_profile(request: Request) -> dict[str, str]:
         """End the profile. Answers once its files are written."""
         return await profile(request, on=False)
-
-
-def _json(document: object) -> Response:
-    return Response(msgspec.json.encode(document), media_type="application/json")

@@ -21,11 +21,9 @@ from servers.openai.requests import (
     Body,
     ChatRequest,
     CompletionRequest,
-    DetokenizeRequest,
     GenerationBody,
     TokenizeRequest,
     read,
-    read_ids,
     read_messages,
     read_prompt,
     read_stop,
@@ -106,11 +104,6 @@ class Intake:
         _, _, _, ids = await self._prepared(content, TokenizeRequest, info)
         return ids
 
-    async def text(self, content: bytes, info: EngineInfo) -> str:
-        """Text of a `DetokenizeRequest`. Raises `ApiError`."""
-        _, _, text, _ = await self._prepared(content, DetokenizeRequest, info)
-        return text
-
     def model_name(self, info: EngineInfo) -> str:
         return self._settings.served_model or info.model
 
@@ -140,16 +133,14 @@ class Intake:
                 if body.echo and body.logprobs is not None and body.stream:
                     raise bad_request("`echo` with `logprobs` is not streamed: leave out `stream`.", "echo")
                 return Prompt(read_prompt(body.prompt, limit), True)
-            case TokenizeRequest():
+            case _:
+                assert isinstance(body, TokenizeRequest)
                 if body.prompt is not None and body.messages is UNSET:
                     return Prompt(body.prompt, body.add_special_tokens is not False)
                 if body.prompt is not None or body.messages is UNSET:
                     raise bad_request("Give either `prompt` or `messages`.", "prompt")
                 text = self._tokenizer.render(read_messages(body.messages), body.add_generation_prompt)
                 return Prompt(text, bool(body.add_special_tokens))
-            case _:
-                assert isinstance(body, DetokenizeRequest)
-                return Prompt(read_ids(bytes(body.tokens), limit, "tokens"), False)
 
     def _tokenise(self, prompt: Prompt, limit: int) -> tuple[str, list[int]]:
         """Text and token ids. Raises `ApiError` for an id outside the vocabulary."""

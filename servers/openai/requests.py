@@ -162,10 +162,6 @@ class TokenizeRequest(Body, kw_only=True):
     add_generation_prompt: bool = True
 
 
-class DetokenizeRequest(Body, kw_only=True):
-    tokens: Raw
-
-
 def read(content: bytes, shape: type[B], context_length: int) -> B:
     """Raises `ApiError`: for malformed JSON, unknown fields, wrong types and unsupported features."""
     refuse_too_many_values(content, context_length)
@@ -213,15 +209,10 @@ def read_prompt(raw: Raw, limit: int) -> str | list[int]:
     if content.startswith(b'"'):
         return decoded(content, str, "prompt")
     if content.startswith(b"["):
-        return read_ids(content, limit, "prompt")
+        if len(ids := decoded(content, list[TokenId], "prompt")) > limit:
+            raise too_long(limit, "prompt")
+        return ids
     raise bad_request("`prompt` is a string or an array of token ids.", "prompt")
-
-
-def read_ids(array: bytes, limit: int, where: str) -> list[int]:
-    """Raises `ApiError`."""
-    if len(ids := decoded(array, list[TokenId], where)) > limit:
-        raise too_long(limit, where)
-    return ids
 
 
 def read_stop(raw: Raw | UnsetType) -> tuple[str, ...]:

@@ -89,7 +89,6 @@ def bodies() -> Iterator[Body]:
     yield Body("stop strings", CHAT, filled(chat + b'"stop":[', b'"a",', b'"a"]}'))
     yield Body("no UTF-8", CHAT, filled(b'{"messages":"', b"\xff", b'"}'))
     yield Body("text to tokenise", "/tokenize", b'{"prompt":"' + b"hello wo" * 237_500 + b'"}')
-    yield Body("ids to detokenise", "/detokenize", filled(b'{"tokens":[', b"1,", b"1]}"))
 
 
 def post(port: int, body: Body) -> int:

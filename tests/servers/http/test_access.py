@@ -87,7 +87,7 @@ def test_descriptions_need_a_key(path: str, locked: RunningServer) -> None:
         pytest.param("the-key", id="no scheme"),
     ],
 )
-@pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/tokenize", "/detokenize"])
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/tokenize"])
 def test_requests_need_a_key(path: str, header: str | None, locked: RunningServer) -> None:
     headers = {} if header is None else {"authorization": header}
     refused = locked.client.post(path, json={}, headers=headers)
