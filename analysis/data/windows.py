@@ -95,7 +95,7 @@ def _reached(run: RunData, stage: Stage, key: StageKey) -> Window | None:
     due = stage.steady_end if stage.steady_end is not None or length is None else start + length
     traces = [trace for trace in run.killed.values() if trace >= start]
     if stage.steady_end is None:
-        traces.append(run.last)
+        traces.append(run.last if stage.end is None else stage.end)
     complete = due is not None and all(trace >= due for trace in traces)
     end = due if complete and due is not None else min(traces)
     least = LEAST[1] * SECOND if length is None else min(LEAST[0] * length, LEAST[1] * SECOND)

@@ -52,7 +52,7 @@ def view_of(
 ) -> StageView:
     """Of a stage whose window has begun, with its findings; `now` in nanoseconds since the run's start."""
     assert stage.steady_start is not None
-    load, end = stage.load, now if stage.steady_end is None else stage.steady_end
+    load, end = stage.load, next(at for at in (stage.steady_end, stage.end, now) if at is not None)
     ok = counts.outcomes["ok"]
     metrics = {
         metric.name: counts.sketches[metric.name].distribution(scales.edges[metric.name], ok) for metric in METRICS

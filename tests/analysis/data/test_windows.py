@@ -31,6 +31,15 @@ def test_a_killed_run_is_measured_as_far_as_it_got(tmp_path: Path) -> None:
     assert "nothing was measured at 4 users and the stage at 2 users was cut short" in finding.evidence
 
 
+def test_a_run_that_was_stopped_is_measured_up_to_there(tmp_path: Path) -> None:
+    """What it wrote afterwards, while it ended, is no part of the window: live views end it at the same instant."""
+    (stage,) = stages_of((2,), 20.0)
+    meta = meta_of((dataclasses.replace(stage, steady_end=None, end=14 * SECOND),))
+    records = [record(k, k * SECOND // 4) for k in range(60)]
+    (view,) = summarise(load_run(write_run(tmp_path / "run", meta, records))).stages
+    assert (view.end, view.complete) == (14.0, False)
+
+
 @pytest.mark.parametrize(
     ("seconds", "counted"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from random import Random
 
@@ -98,6 +99,13 @@ def test_the_quantities_of_a_window_that_is_open() -> None:
     assert view.value("output_tokens") == 11
     assert view.value("user_throughput") == pytest.approx(100, rel=0.01)
     assert view.value("littles_law") is None, "not before the window is over"
+
+
+def test_a_window_in_which_the_run_was_stopped_ends_there() -> None:
+    counts, _ = stage_of(ended())
+    stopped = dataclasses.replace(WHOLE, end=4 * SECOND)
+    view = view_of(stopped, StageKey(0, "4 users"), counts.stages[0, "window"], Scales(OBJECTIVES), META, 9 * SECOND)
+    assert (view.end, view.complete, view.value("achieved_rate")) == (4.0, False, 0.25)
 
 
 OBJECTIVES = RunObjectives.of(
