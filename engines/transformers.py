@@ -2,8 +2,8 @@
 
 The decode loop is ours, on the model's own forward pass and key/value cache: one pass over the prompt, then one per
 token, which is sent as soon as it is sampled. `loop=generate` runs the library's `generate` with a streamer instead, as
-published ladders of engines mean it. Nothing is compiled, fused or batched: it is eager PyTorch as people use it. Other
-attention kernels, quantised weights and guessed tokens are settings.
+published ladders of engines mean it; so does `draft`, which is the library's assisted generation. Nothing is compiled,
+fused or batched: it is eager PyTorch as people use it. Other attention kernels and quantised weights are settings.
 
     enginebench serve --engine transformers -o dtype=float32 -o draft=ngram
     enginebench serve --engine transformers -o loop=generate
@@ -33,7 +33,6 @@ from engines.pytorch.network import (
     read_network,
     weights_format,
 )
-from engines.pytorch.speculation import DraftGuesser, Guesser, NgramGuesser, check_draft
 from engines.text.answer import AnswerText
 from engines.text.sampling import SampledAnswer
 from settings.schema import setting
@@ -52,7 +51,9 @@ class TransformersOptions(TorchOptions):
         "none", "quantise the weights while loading, by bitsandbytes (bnb), torchao or Neural Compressor (inc)"
     )
     draft: str | None = setting(
-        None, "speculative decoding: `ngram` drafts from the text so far; otherwise the name of a draft model"
+        None,
+        "speculative decoding by the library's `generate`: `ngram` drafts from the text so far; otherwise the name of "
+        "a draft model",
     )
     loop: Literal["ours", "generate"] = setting(
         "ours", "decode loop: ours on the model's forward pass, or the library's `generate` with a streamer"
@@ -84,9 +85,8 @@ class TransformersEngine(OnTorch, BlockingEngine):
     def _load(self) -> EngineInfo:
         import torch
 
-        if self.options.loop == "generate":
-            if self.options.draft is not None:
-                raise EngineUnavailable("`draft` is for the decode loop of ours: leave out `loop` or `draft`.")
+        self._loop = "generate" if self.options.draft is not None else self.options.loop
+        if self._loop == "generate":
             self.features = ("seed", "stop", "ignore_eos", "min_tokens")
         model = self.open_model()
         dtype = chosen_dtype(self.options.dtype, self._device)
@@ -95,9 +95,9 @@ class TransformersEngine(OnTorch, BlockingEngine):
             raise EngineUnavailable("a state-space model has no attention: serve it without `attention`.")
         implementation = choose(self.options.attention, self._device)
         self._net = self._read(model, dtype, implementation)
-        self._draft = self._read_draft(dtype)
         if self.options.draft is not None and state_space:
             raise EngineUnavailable("a state-space model cannot take back wrong guesses: serve it without `draft`.")
+        self._assistance = self._assisted_by(dtype)
         takes = inspect.signature(self._net.forward).parameters
         self._kept = "logits_to_keep" if "logits_to_keep" in takes else None
         if implementation is not None:
@@ -105,7 +105,7 @@ class TransformersEngine(OnTorch, BlockingEngine):
                 self._first_step()
         attention = self.options.attention if implementation else self._net.config._attn_implementation
         stored = weights_format(self._net, dtype, self.options.quantise)
-        known: dict[str, Any] = {"attention": attention, "threads": torch.get_num_threads()}
+        known: dict[str, Any] = {"attention": attention, "loop": self._loop, "threads": torch.get_num_threads()}
         if state_space:  # in place of keys and values that grow with the text
             known |= {"attention": "none", "state_bytes": kept_values(config, 0) * dtype.itemsize}
         return self.info(stored, activations=name_of(dtype), **known)
@@ -114,8 +114,8 @@ class TransformersEngine(OnTorch, BlockingEngine):
         import torch
 
         with torch.inference_mode():
-            _, cache = self._forward([0] * PASS, 1, {})
-            self._forward([0], 1, cache)
+            _, cache = self._forward([0] * PASS, {})
+            self._forward([0], cache)
 
     def _read(self, model: Model, dtype: torch.dtype, attention: str | None) -> Any:
         settings = {} if attention is None else {"attn_implementation": attention}
@@ -125,32 +125,38 @@ class TransformersEngine(OnTorch, BlockingEngine):
         net = read_network(model, self._device, dtype, **settings, **quantised)
         return quantised_after(net, self.options.quantise)
 
-    def _read_draft(self, dtype: torch.dtype) -> Any:
-        """The draft model's network; `None` without one."""
-        if self.options.draft in {None, NGRAM}:
-            return None
+    def _assisted_by(self, dtype: torch.dtype) -> dict[str, Any]:
+        """Settings of `generate`; none without a draft. Raises `EngineUnavailable`."""
+        if self.options.draft is None:
+            return {}
+        if self.options.draft == NGRAM:
+            return {"prompt_lookup_num_tokens": self.options.guesses}
         try:
-            model = fetch_model(str(self.options.draft))
+            model = fetch_model(self.options.draft)
         except ValueError as error:
             raise EngineUnavailable(str(error)) from error
         draft = read_network(model, self._device, dtype)
-        check_draft(self._net, draft)
-        return draft
-
-    def _guesser(self) -> Guesser | None:
-        if self._draft is not None:
-            return DraftGuesser(self._draft, self._device)
-        return NgramGuesser() if self.options.draft == NGRAM else None
+        theirs, ours = draft.config.vocab_size, self._net.config.vocab_size
+        if theirs != ours:
+            raise EngineUnavailable(
+                f"the draft model has a vocabulary of {theirs} tokens and the model one of {ours}: take a draft of the "
+                "same family."
+            )
+        # By itself the library drafts more or fewer tokens as it goes on, and stops drafting where it is in doubt.
+        draft.generation_config.num_assistant_tokens = self.options.guesses
+        draft.generation_config.num_assistant_tokens_schedule = "constant"
+        draft.generation_config.assistant_confidence_threshold = 0.0
+        return {"assistant_model": draft}
 
     def answer_blocking(self, request: GenerateRequest, put: Callable[[Chunk], bool]) -> None:
-        if self.options.loop == "ours":
+        if self._loop == "ours":
             super().answer_blocking(request, put)
             return
         from engines.pytorch.generate import Streamer, generate
 
         most = request.most_tokens(self._context_length)
         streamer = Streamer(AnswerText(request, self._tokenizer, self._end_ids, most), put)
-        generate(self._net, request, streamer, most, self._end_ids)
+        generate(self._net, request, streamer, most, self._end_ids, **self._assistance)
 
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
         for _, chunk in self._tokens(request):
@@ -164,30 +170,21 @@ class TransformersEngine(OnTorch, BlockingEngine):
 
         most = request.most_tokens(self._context_length)
         answer = SampledAnswer(request, self._tokenizer, self._end_ids, most, self._device)
-        guesser = self._guesser()
-        ids, new, cache = list(request.prompt_token_ids), list(request.prompt_token_ids), dict[str, Any]()
+        ids, cache = list(request.prompt_token_ids), dict[str, Any]()
         while True:
             with torch.inference_mode():  # not around the yield: it belongs to the thread, not to this generator
-                guessed = [] if guesser is None or not cache else guesser.guess(ids, self.options.guesses)
-                rows, cache = self._forward([*new, *guessed], 1 + len(guessed), cache)
-            for at, logits in enumerate(rows):
-                with torch.inference_mode():
-                    id, chunk = answer.next(logits)
-                ids.append(id)
-                yield id, chunk
-                if at < len(guessed) and id != guessed[at]:
-                    break
-            if at < len(guessed):
-                cache["past_key_values"].crop(at - len(guessed))  # of what followed the first wrong guess
-            new = ids[-1:]
+                logits, cache = self._forward(ids, cache)
+                id, chunk = answer.next(logits)
+            ids = [id]
+            yield id, chunk
 
-    def _forward(self, new: list[int], last: int, cache: dict[str, Any]) -> tuple[torch.Tensor, dict[str, Any]]:
-        """Logits after each of the `last` last tokens, `[last, vocabulary]`, and the cache that holds all of them."""
+    def _forward(self, new: list[int], cache: dict[str, Any]) -> tuple[torch.Tensor, dict[str, Any]]:
+        """Logits `[vocabulary]` after the last token, and the cache that holds all of them."""
         import torch
 
-        keep = {self._kept: last} if self._kept else {}
+        keep = {self._kept: 1} if self._kept else {}
         out = self._net(input_ids=torch.tensor([new], device=self._device), use_cache=True, **cache, **keep)
-        return out.logits[0, -last:], _cache_of(out)
+        return out.logits[0, -1], _cache_of(out)
 
 
 def _cache_of(out: Any) -> dict[str, Any]:

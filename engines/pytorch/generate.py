@@ -29,9 +29,12 @@ class Streamer:
         return
 
 
-def generate(net: Any, request: GenerateRequest, streamer: Streamer, most: int, end_ids: Collection[int]) -> None:
+def generate(
+    net: Any, request: GenerateRequest, streamer: Streamer, most: int, end_ids: Collection[int], **assistance: Any
+) -> None:
     """Until the answer ends, or nobody takes its chunks any more. Sampling is that of the other engines: nothing of the
-    model's own `generation_config` is applied."""
+    model's own `generation_config` is applied. `assistance` makes it draft tokens that the model then verifies, several
+    in one pass (Leviathan et al. 2023)."""
     import torch
     from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList
 
@@ -40,7 +43,7 @@ def generate(net: Any, request: GenerateRequest, streamer: Streamer, most: int, 
             return torch.full((len(input_ids),), streamer.ended, dtype=torch.bool, device=input_ids.device)
 
     if request.logprobs is not None:
-        raise BadRequest("`generate` streams no log-probabilities; serve without loop=generate.")
+        raise BadRequest("`generate` streams no log-probabilities; serve without `loop` and `draft`.")
     if request.seed is not None and not request.greedy:
         torch.manual_seed(request.seed)
     ends = sorted(end_ids) or None
@@ -62,4 +65,5 @@ def generate(net: Any, request: GenerateRequest, streamer: Streamer, most: int, 
             generation_config=config,
             streamer=streamer,
             stopping_criteria=StoppingCriteriaList([Ended()]),
+            **assistance,
         )

@@ -95,7 +95,7 @@ def test_a_state_space_model_keeps_a_state_of_one_size(tmp_path: Path) -> None:
 
     def kept(tokens: int) -> int:
         with torch.inference_mode():
-            _, cache = shape.engine._forward([1] * tokens, 1, {})
+            _, cache = shape.engine._forward([1] * tokens, {})
         (cache,) = cache.values()
         states = [state for layer in cache.layers for state in (layer.conv_states, layer.recurrent_states)]
         return sum(one.nbytes for state in states for one in state.values())
@@ -174,11 +174,6 @@ def test_the_librarys_own_loop_stops_where_nobody_waits(library: Loaded) -> None
     assert time.monotonic() - began < 60, "4,000 tokens would take longer"
     with pytest.raises(BadRequest, match="streams no log-probabilities"):
         asyncio.run(answer(library.engine, replace(request, logprobs=1)))
-
-
-def test_guessed_tokens_are_for_our_loop() -> None:
-    with pytest.raises(EngineUnavailable, match="leave out `loop` or `draft`"):
-        TransformersEngine(fetch_model(), TransformersOptions(loop="generate", draft="ngram")).load()
 
 
 def test_a_prompt_that_fills_the_context_is_refused(loaded: Loaded) -> None:

@@ -12,7 +12,7 @@ from engines.contract.base import GenerateRequest, Model
 from engines.contract.errors import EngineUnavailable
 from engines.pytorch.attention import ATTENTIONS, SWITCHES, choose, tried_out
 from engines.static.ways_to_run import TorchJitEngine
-from engines.transformers import TransformersEngine, TransformersOptions
+from engines.transformers import TransformersEngine, TransformersOptions, _cache_of
 from engines.transformers_batching import BatchingOptions, TransformersBatchingEngine
 from tests.support.engines.tiny_models import write_tiny
 
@@ -46,8 +46,8 @@ def logits(model: Model, attention: Any, device: str = "cpu", dtype: Any = "floa
 
     def computed() -> torch.Tensor:
         with torch.inference_mode():
-            first, cache = engine._forward(list(PROMPT), len(PROMPT), {})
-            return torch.cat([first, engine._forward([7], 1, cache)[0]])
+            first = engine._net(torch.tensor([PROMPT], device=engine._device), use_cache=True)
+            return torch.cat([*first.logits, engine._forward([7], _cache_of(first))[0][None]])
 
     return engine._threads.submit(computed).result()
 
