@@ -43,7 +43,9 @@ class SglangEngine(Library):
         name,
         "sglang",
         # FlashInfer compiles kernels at their first use. Of flash-attn-4 there are only pre-releases.
-        cuda=Packages(("sglang==0.5.23",), pythons=("3.12", "3.11"), prereleases=True, system=("nvcc",)),
+        cuda=Packages(
+            ("sglang==0.5.23",), pythons=("3.12", "3.11"), arguments=("--prerelease", "allow"), system=("nvcc",)
+        ),
     )
 
     @classmethod

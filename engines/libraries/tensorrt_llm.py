@@ -49,8 +49,7 @@ class TensorRtLlmEngine(Library):
         cuda=Packages(
             ("tensorrt-llm==1.2.1", "torch==2.9.1"),
             pythons=("3.12", "3.10"),
-            torch="cu130",
-            indexes=("https://pypi.nvidia.com",),
+            arguments=("--torch-backend", "cu130", "--index", "https://pypi.nvidia.com"),
             system=("libmpi",),
         ),
     )

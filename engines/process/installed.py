@@ -20,9 +20,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from ctypes.util import find_library
 from dataclasses import astuple, dataclass
+from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
@@ -32,7 +32,6 @@ from engines.contract.errors import EngineUnavailable
 from engines.machine.devices import visible_gpus
 from engines.models.cache import cache_folder, locked
 from engines.models.progress import Progress
-from engines.process.environments import last_line
 
 Device = Literal["cpu", "cuda"]
 RECORD = "enginebench.json"
@@ -44,45 +43,32 @@ SYSTEM = {
     "nvcc": "nvcc to compile kernels at their first use: install NVIDIA's CUDA toolkit 13, or set CUDA_HOME to it",
     "libmpi": "Open MPI: on Debian, apt-get install libopenmpi-dev",
 }
-VERSIONS = "import importlib.metadata as m, json, sys; print(json.dumps({n: m.version(n) for n in sys.argv[1:]}))"
 
 
 @dataclass(frozen=True, slots=True)
 class Packages:
-    """What is installed. `overrides` replace what packages require; `left_out` are requirements that are dropped.
+    """What is installed, in uv's words. `overrides` replace what packages require.
 
-    `pythons` are the versions that there are wheels for (none: this one), the preferred one first. `torch` names the
-    build of torch, as uv's `--torch-backend` does, and `indexes` are asked before PyPI. `system` is what the packages
-    need and do not bring: `nvcc`, a program, or `libmpi`, a library.
+    `pythons` are the versions that there are wheels for (none: this one), the preferred one first. `arguments` are more
+    of `uv pip install`. `system` is what the packages need and do not bring: `nvcc`, a program, or `libmpi`, a library.
     """
 
     packages: tuple[str, ...]
     overrides: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
-    torch: str | None = None
-    indexes: tuple[str, ...] = ()
-    prereleases: bool = False
+    arguments: tuple[str, ...] = ()
     system: tuple[str, ...] = ()
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(NAME.match(package)[0] for package in self.packages)  # type: ignore[index]
+    def library(self) -> str:
+        """The first package, without its version."""
+        return NAME.match(self.packages[0])[0]  # type: ignore[index]
 
     @property
     def python(self) -> str:
         """The interpreter, as uv finds or downloads it."""
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
         return sys.executable if not self.pythons or here in self.pythons else self.pythons[0]
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """Of `uv pip install`."""
-        return (
-            *(("--torch-backend", self.torch) if self.torch is not None else ()),
-            *(word for index in self.indexes for word in ("--index", index)),
-            *(("--prerelease", "allow") if self.prereleases else ()),
-        )
 
     def missing(self) -> str | None:
         """One sentence where a part of the system is missing."""
@@ -104,7 +90,7 @@ class Environment:
         """Of the library itself."""
         packages = self.cpu or self.cuda
         assert packages is not None
-        return packages.names[0]
+        return packages.library
 
     @property
     def folder(self) -> Path:
@@ -117,27 +103,32 @@ class Environment:
     @property
     def device(self) -> Device:
         """What was installed, or would be."""
-        record = self.record()
-        return self._best if record is None else cast(Device, record["device"])
+        return self.installed() or self._best
 
     @property
     def _best(self) -> Device:
         """For this machine."""
         return "cuda" if self.cuda is not None and visible_gpus() else "cpu"
 
-    def record(self) -> Mapping[str, Any] | None:
-        """What was installed; `None` where nothing was, or what is there belongs to another version of this tool."""
+    def installed(self) -> Device | None:
+        """`None` where nothing was, or what is there belongs to another version of this tool."""
         try:
-            record: dict[str, Any] = json.loads((self.folder / RECORD).read_text())
-            wanted = self._packages(record["device"])
-        except (OSError, ValueError, KeyError, EngineUnavailable):
+            device, identity = json.loads((self.folder / RECORD).read_text())
+            return cast(Device, device) if identity == _identity(self._packages(device)) else None
+        except (OSError, ValueError, EngineUnavailable):
             return None
-        return record if record.get("identity") == _identity(wanted) else None
+
+    def version(self) -> str | None:
+        """Of the installed library."""
+        if (device := self.installed()) is None:
+            return None
+        folders = [str(path) for path in self.folder.glob("lib/python*/site-packages")]
+        return next((one.version for one in distributions(name=self._packages(device).library, path=folders)), None)
 
     def why_not_here(self) -> str | None:
-        if (record := self.record()) is not None:
-            return self._packages(cast(Device, record["device"])).missing()
         try:
+            if (device := self.installed()) is not None:
+                return self._packages(device).missing()
             self._packages(self._best)
         except EngineUnavailable as error:
             return str(error)
@@ -145,29 +136,24 @@ class Environment:
 
     def install(self, device: Device | None, progress: Progress) -> Path:
         """The environment's folder. uv's own progress goes to standard error. Raises `EngineUnavailable`."""
-        wanted = self._packages(device or self._best)
+        device = device or self._best
+        wanted = self._packages(device)
         if (missing := wanted.missing()) is not None:
             raise EngineUnavailable(missing)
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with locked(self.folder, progress):
-            if (record := self.record()) is not None and record["identity"] == _identity(wanted):
+            if self.installed() == device:
                 return self.folder
             (self.folder / RECORD).unlink(missing_ok=True)
             progress(f"installing {' '.join(wanted.packages)} to {self.folder}")
             if not self.python.exists():
                 _uv("venv", "--quiet", "--clear", "--python", wanted.python, str(self.folder))
-            left_out = tuple(f"{name}; python_version < '3'" for name in wanted.left_out)
             with tempfile.NamedTemporaryFile("w", suffix=".txt") as overrides:
-                print(*wanted.overrides, *left_out, sep="\n", file=overrides, flush=True)
+                print(*wanted.overrides, sep="\n", file=overrides, flush=True)
                 command = ("pip", "install", "--python", str(self.python), "--overrides", overrides.name)
                 _uv(*command, *wanted.arguments, *wanted.packages, *OURS)
-            record = {
-                "identity": _identity(wanted),
-                "device": device or self._best,
-                "versions": self._versions(wanted.names),
-            }
             unfinished = self.folder / f"{RECORD}.unfinished"
-            unfinished.write_text(json.dumps(record, indent=1) + "\n")
+            unfinished.write_text(json.dumps([device, _identity(wanted)]))
             unfinished.rename(self.folder / RECORD)
         return self.folder
 
@@ -181,19 +167,12 @@ class Environment:
         return True
 
     def _packages(self, device: Device) -> Packages:
-        found = self.cuda if device == "cuda" else self.cpu
-        if found is not None:
+        """Raises `EngineUnavailable`."""
+        if (found := self.cuda if device == "cuda" else self.cpu) is not None:
             return found
         if device == "cpu":
             raise EngineUnavailable("it needs an NVIDIA GPU, and there is none here.")
         raise EngineUnavailable(f"{self.engine} has no packages for CUDA; install it with: --device cpu")
-
-    def _versions(self, names: tuple[str, ...]) -> dict[str, str]:
-        done = subprocess.run([self.python, "-I", "-c", VERSIONS, *names], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise EngineUnavailable(f"{self.folder} is incomplete: {last_line(done.stderr)}.")
-        versions: dict[str, str] = json.loads(done.stdout)
-        return versions
 
 
 class InstalledEngine(Engine):
@@ -208,8 +187,7 @@ class InstalledEngine(Engine):
 
     @classmethod
     def version_here(cls) -> str | None:
-        record = cls.environment.record()
-        return None if record is None else next(iter(record["versions"].values()), None)
+        return cls.environment.version()
 
     @classmethod
     def launch(cls, options: Any, model: Model | None) -> Launch:
