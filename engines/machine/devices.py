@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 # Limit, use, and the page cache in that use, which is given back when it is needed: control groups of version 2 and 1.
 # https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
@@ -42,6 +44,20 @@ def driver() -> Iterator[Any]:
         pynvml.nvmlShutdown()
 
 
+def asked(question: Callable[[Any], T], otherwise: T) -> T:
+    """What `question` finds with `pynvml`; `otherwise` where there is no answer."""
+    try:
+        with driver() as nvml:
+            return question(nvml)
+    except NoAnswer:
+        return otherwise
+
+
+def gpu_count() -> int:
+    """NVIDIA GPUs that the driver reports, visible or not."""
+    return asked(lambda nvml: int(nvml.nvmlDeviceGetCount()), 0)
+
+
 def visible_gpus(environment: Mapping[str, str | None] | None = None) -> list[str]:
     """NVIDIA GPUs as CUDA_VISIBLE_DEVICES names them: those that it allows, else all that the driver reports.
 
@@ -49,36 +65,26 @@ def visible_gpus(environment: Mapping[str, str | None] | None = None) -> list[st
     """
     allowed = (os.environ | dict(environment or {})).get("CUDA_VISIBLE_DEVICES")
     if allowed is not None:
-        return [name.strip() for name in allowed.split(",") if name.strip() not in {"", "-1"}]
-    try:
-        with driver() as nvml:
-            return [str(index) for index in range(nvml.nvmlDeviceGetCount())]
-    except NoAnswer:
-        return []
+        return _names(allowed)
+    return [str(index) for index in range(gpu_count())]
 
 
-def amd_gpus() -> int:
-    """How many GPUs of AMD's Linux's own driver has, less those that HIP_VISIBLE_DEVICES hides from this process."""
+def amd_gpus() -> list[str]:
+    """AMD's GPUs as HIP_VISIBLE_DEVICES names them: those that it allows, else all that Linux's own driver has."""
     allowed = os.environ.get("HIP_VISIBLE_DEVICES", os.environ.get("ROCR_VISIBLE_DEVICES"))
     nodes = [file.read_text().split() for file in GPUS_OF_AMD.glob("*/properties")]
     units = [int(words[words.index("simd_count") + 1]) for words in nodes if "simd_count" in words]
-    there = sum(count > 0 for count in units)
-    if allowed is None:
-        return there
-    return min(there, sum(name.strip() not in {"", "-1"} for name in allowed.split(",")))
+    there = [str(index) for index in range(sum(count > 0 for count in units))]
+    return there if allowed is None else _names(allowed)[: len(there)]
+
+
+def _names(visible: str) -> list[str]:
+    return [name.strip() for name in visible.split(",") if name.strip() not in {"", "-1"}]
 
 
 def gpu_without_driver() -> bool:
     """Whether Linux has a GPU of NVIDIA's while NVML finds none, as in a container that was started without it."""
-    return any(GPUS_OF_LINUX.glob("*")) and not _answers()
-
-
-def _answers() -> bool:
-    try:
-        with driver() as nvml:
-            return bool(nvml.nvmlDeviceGetCount())
-    except NoAnswer:
-        return False
+    return any(GPUS_OF_LINUX.glob("*")) and not gpu_count()
 
 
 def compute_capability(device: str) -> tuple[int, int] | None:
@@ -88,12 +94,7 @@ def compute_capability(device: str) -> tuple[int, int] | None:
     at = int(number) if number.isdigit() else 0
     if at >= len(names):
         return None
-    try:
-        with driver() as nvml:
-            major, minor = nvml.nvmlDeviceGetCudaComputeCapability(_handle(nvml, names[at]))
-    except NoAnswer:
-        return None
-    return int(major), int(minor)
+    return asked(lambda nvml: tuple(nvml.nvmlDeviceGetCudaComputeCapability(_handle(nvml, names[at]))), None)
 
 
 def automatic_dtype(device: str, on_cpu: str = "float32", capability: tuple[int, int] | None = None) -> str:
@@ -171,32 +172,37 @@ def _left(folder: Path, version: int) -> int | None:
 
 def gpu_memory(names: Sequence[str]) -> list[GpuMemory]:
     """Of each GPU, named as CUDA_VISIBLE_DEVICES does; none where the driver does not say."""
-    try:
-        with driver() as nvml:
-            found = [nvml.nvmlDeviceGetMemoryInfo(_handle(nvml, name)) for name in names]
-            return [GpuMemory(int(one.free), int(one.total)) for one in found]
-    except NoAnswer:
-        return []
+
+    def memory(nvml: Any) -> list[GpuMemory]:
+        found = [nvml.nvmlDeviceGetMemoryInfo(_handle(nvml, name)) for name in names]
+        return [GpuMemory(int(one.free), int(one.total)) for one in found]
+
+    return asked(memory, [])
 
 
 def gpu_facts() -> list[dict[str, Any]]:
-    """Name, driver, bytes of memory and power limit in watts of each visible GPU; none without a driver."""
-    facts = []
+    """Name, driver, bytes of memory and power limit in watts of each visible GPU; none without a driver. A slice of one
+    (MIG, vGPU) has no power limit of its own."""
+
+    def facts(nvml: Any) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": str(nvml.nvmlDeviceGetName(handle)),
+                "driver": str(nvml.nvmlSystemGetDriverVersion()),
+                "memory": int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+                "power_limit": _power_limit(nvml, handle),
+            }
+            for handle in (_handle(nvml, name) for name in visible_gpus())
+        ]
+
+    return asked(facts, [])
+
+
+def _power_limit(nvml: Any, handle: Any) -> float | None:
     try:
-        with driver() as nvml:
-            for name in visible_gpus():
-                handle = _handle(nvml, name)
-                facts.append(
-                    {
-                        "name": str(nvml.nvmlDeviceGetName(handle)),
-                        "driver": str(nvml.nvmlSystemGetDriverVersion()),
-                        "memory": int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-                        "power_limit": nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
-                    }
-                )
-    except NoAnswer:
-        pass
-    return facts
+        return float(nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000)
+    except nvml.NVMLError:
+        return None
 
 
 def _handle(nvml: Any, name: str) -> Any:
@@ -212,13 +218,15 @@ def device_memory_of(pid: int | None) -> int | None:
     try:
         leader = psutil.Process(pid)
         members = {leader.pid, *(child.pid for child in leader.children(recursive=True))}
-        with driver() as nvml:
-            used = [
-                process.usedGpuMemory
-                for index in range(nvml.nvmlDeviceGetCount())
-                for process in nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByIndex(index))
-                if process.pid in members and process.usedGpuMemory is not None
-            ]
-    except (NoAnswer, psutil.Error):
+    except psutil.Error:
         return None
-    return sum(used) if used else None
+
+    def used(nvml: Any) -> list[int]:
+        return [
+            process.usedGpuMemory
+            for index in range(nvml.nvmlDeviceGetCount())
+            for process in nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByIndex(index))
+            if process.pid in members and process.usedGpuMemory is not None
+        ]
+
+    return sum(found) if (found := asked(used, [])) else None

@@ -19,24 +19,27 @@ from typing import Any
 from engines.contract.base import EngineInfo, EngineStats, GenerateRequest, Launch, Model
 from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import check_options, engine_class
-from engines.machine.devices import usable_cores, visible_gpus
+from engines.machine.devices import amd_gpus, usable_cores, visible_gpus
 from engines.process.child import ChildEngine, State, Watch
 from engines.process.loading import load_engine
 from engines.process.stream import Stream
 from settings.schema import UserMistake
 
+NVIDIA, AMD = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one replica may use: GPUs, as CUDA_VISIBLE_DEVICES names them, or cores."""
+    """What one replica may use: GPUs, as `variable` names them, or cores."""
 
     gpus: tuple[str, ...] = ()
     cores: tuple[int, ...] = ()
+    variable: str = NVIDIA
 
     def of(self, launch: Launch) -> Launch:
         if not self.gpus:
             return replace(launch, cores=self.cores)
-        return replace(launch, environment={**launch.environment, "CUDA_VISIBLE_DEVICES": ",".join(self.gpus)})
+        return replace(launch, environment={**launch.environment, self.variable: ",".join(self.gpus)})
 
 
 class Replicas:
@@ -144,12 +147,24 @@ def load_replicas(
     if count == 1:
         return load_engine(name, model, options, watch, lambda launch: replace(launch, prefix=prefix))
     kind = engine_class(name)
-    on_gpus = kind.device_of(parsed).startswith("cuda")
-    shares = shares_of(count, kind.gpus_of(parsed), visible_gpus() if on_gpus else [], usable_cores())
+    variable, gpus = _gpus_for(name, kind.device_of(parsed).partition(":")[0])
+    shares = shares_of(count, kind.gpus_of(parsed), gpus, usable_cores(), variable)
     return Replicas([load_engine(name, model, options, watch, share.of, count) for share in shares])
 
 
-def shares_of(count: int, gpus_each: int, gpus: Sequence[str], cores: Sequence[int]) -> list[Share]:
+def _gpus_for(engine: str, device: str) -> tuple[str, list[str]]:
+    """How they are named, and those there are. Raises `UserMistake` where all replicas would be on the same one."""
+    if device == "cpu":
+        return NVIDIA, []
+    if device not in {"cuda", "rocm"}:
+        raise UserMistake(f"{engine} computes on {device} here, where replicas cannot be given a GPU each.")
+    nvidia = visible_gpus() if device == "cuda" else []
+    return (NVIDIA, nvidia) if nvidia else (AMD, amd_gpus())  # torch's build for ROCm calls AMD's `cuda` as well
+
+
+def shares_of(
+    count: int, gpus_each: int, gpus: Sequence[str], cores: Sequence[int], variable: str = NVIDIA
+) -> list[Share]:
     """For each replica. With fewer cores than replicas, replicas share them. Raises `UserMistake` for too few GPUs."""
     if not gpus:
         size, more = divmod(len(cores), count)
@@ -161,7 +176,8 @@ def shares_of(count: int, gpus_each: int, gpus: Sequence[str], cores: Sequence[i
         raise UserMistake(
             f"{count} replicas with {gpus_each} GPUs each need {count * gpus_each}; there are {len(gpus)}."
         )
-    return [Share(gpus=tuple(gpus[at * gpus_each : (at + 1) * gpus_each])) for at in range(count)]
+    starts = range(0, count * gpus_each, gpus_each)
+    return [Share(tuple(gpus[begin : begin + gpus_each]), variable=variable) for begin in starts]
 
 
 def _sum(values: Iterable[Any]) -> Any:

@@ -7,23 +7,24 @@ import platform
 import shutil
 import sysconfig
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from engines.machine.cuda import torch_here
-from engines.machine.devices import compute_capability
 from engines.models.cache import cache_folder
 
+if TYPE_CHECKING:
+    import torch
 
-def compilations_folder(device: str) -> Path:
+
+def compilations_folder(device: torch.device) -> Path:
     """In the user's cache, for this torch and kind of device: machine code of a GPU belongs to its architecture and to
     the CUDA that compiled it."""
-    build = torch_here()
-    parts = ["torch" if build is None else build.text.replace(" ", "-")]
-    if device.startswith("cuda"):
-        capability = compute_capability(device)
-        parts.append("gpu" if capability is None else f"sm{capability[0]}{capability[1]}")
-    else:
-        parts.append(f"{device}-{platform.machine()}")
-    return cache_folder() / "inductor" / "-".join(parts)
+    import torch
+
+    kind = f"{device.type}-{platform.machine()}"
+    if device.type == "cuda":
+        built = f"hip{torch.version.hip}" if torch.version.hip else f"cuda{torch.version.cuda}"
+        kind = f"{built}-sm{''.join(map(str, torch.cuda.get_device_capability(device)))}"
+    return cache_folder() / "inductor" / f"torch-{torch.__version__.partition('+')[0]}-{kind}"
 
 
 def missing_compiler() -> str | None:

@@ -1,7 +1,11 @@
-"""What the engines on PyTorch share: their common options, the device, the number format, and OpenMP's settings."""
+"""What the engines on PyTorch share: their common options, the device, the number format, and OpenMP's settings.
+
+python -m engines.pytorch.device     # what this torch was built with, and why it cannot use the GPU that is here
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -10,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from engines.contract.base import Engine, EngineInfo, EngineStats, Feature, Launch, Model
 from engines.contract.errors import EngineUnavailable, first_line
-from engines.machine.cuda import machine
 from engines.machine.devices import amd_gpus, automatic_dtype, gpu_without_driver, visible_gpus
 from engines.machine.extras import install_command
 from engines.models.fetch import context_length
@@ -73,12 +76,8 @@ class OnTorch(Engine):
 
     @classmethod
     def launch(cls, options: Any, model: Model | None) -> Launch:
-        """With what torch and Inductor read when they are imported, unless it is set."""
-        wanted = {
-            "GOMP_SPINCOUNT": SPINS,
-            "TORCHINDUCTOR_CACHE_DIR": str(compilations_folder(cls.device_of(options))),
-        }
-        return Launch(environment={name: os.environ.get(name, value) for name, value in wanted.items()})
+        """With what OpenMP reads when torch is imported, unless it is set."""
+        return Launch(environment={"GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", SPINS)})
 
     def open_device(self) -> None:
         """Set torch's threads and device. Raises `EngineUnavailable` for a missing device."""
@@ -89,6 +88,9 @@ class OnTorch(Engine):
         self._device = chosen_device(self.options.device)
         if self._device.type == "cuda":  # for this thread: what names no device, as a stream or a graph, is on this one
             torch.cuda.set_device(self._device)
+        os.environ.setdefault(
+            "TORCHINDUCTOR_CACHE_DIR", str(compilations_folder(self._device))
+        )  # read when it compiles
 
     def open_model(self) -> Model:
         """Open the device, and read what the model's files say besides its network."""
@@ -126,7 +128,7 @@ def missing_packages() -> str | None:
 
 def missing_gpu() -> str | None:
     """One sentence where there is no NVIDIA GPU. The driver is asked, because importing torch takes seconds."""
-    return None if machine() is not None else "it needs an NVIDIA GPU and its driver, and there is none."
+    return None if visible_gpus() else "it needs an NVIDIA GPU and its driver, and there is none."
 
 
 def chosen_device(wanted: str) -> torch.device:
@@ -178,7 +180,26 @@ def why_no_cuda() -> str | None:
         torch.cuda.init()  # type: ignore[no-untyped-call]
     except (RuntimeError, AssertionError) as error:
         return f"the driver reports a GPU, and torch {number} cannot use it: {first_line(error).rstrip('.')}"
+    kernels = [int(name.rpartition("_")[2]) for name in torch.cuda.get_arch_list() if name[-1].isdigit()]
+    for index in range(torch.cuda.device_count() if hip is None and kernels else 0):
+        major, minor = torch.cuda.get_device_capability(index)
+        if 10 * major + minor < min(kernels):
+            oldest = ".".join(map(str, divmod(min(kernels), 10)))
+            return f"torch {number} has kernels from compute capability {oldest} on, and a GPU has {major}.{minor}"
     return None
+
+
+def build_here() -> dict[str, Any] | None:
+    """The fields of `engines.machine.cuda.Build`; `None` without torch."""
+    if find_spec("torch") is None:
+        return None
+    import torch
+
+    number, cuda = torch.__version__.partition("+")[0], torch.version.cuda
+    if cuda is None:
+        return {"text": f"torch {number} without CUDA", "has_cuda": False, "problem": None}
+    text = f"torch {number} with CUDA {cuda} and cuDNN {torch.backends.cudnn.version()}"
+    return {"text": text, "has_cuda": True, "problem": why_no_cuda()}
 
 
 def expected_device(wanted: str) -> str:
@@ -214,3 +235,7 @@ def _cpu_computes_bf16() -> bool:
     except (OSError, StopIteration):
         return False
     return any(name in flags for name in NATIVE_BF16)
+
+
+if __name__ == "__main__":
+    print(json.dumps(build_here()))

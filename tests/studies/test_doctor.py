@@ -66,7 +66,7 @@ def test_doctor_fails_only_where_the_tool_cannot_work(
 
 def test_what_is_not_installed_is_not_called_ok(monkeypatch: pytest.MonkeyPatch) -> None:
     """Code for GPUs, where there is no GPU."""
-    checks = [NO_GPU, *(judge(engine, None, None, "install it") for engine in ("a", "b"))]
+    checks = [NO_GPU, *(judge(engine, None, here=False, remedy="Install it.") for engine in ("a", "b"))]
     monkeypatch.setattr(engines.machine.doctor, "examine", lambda: checks)
     shown = ask()
     (line,) = (line for line in shown.splitlines() if "not installed" in line)

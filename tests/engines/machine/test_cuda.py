@@ -1,4 +1,4 @@
-"""What GPU code needs of driver, CUDA, cuDNN and GPU, against made-up machines."""
+"""Whether GPU code works with driver and GPU, by what brings its CUDA."""
 
 from __future__ import annotations
 
@@ -7,78 +7,62 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from engines.contract.base import Launch, Model
 from engines.libraries.vllm import VllmEngine
-from engines.machine.cuda import (
-    OLDEST_TOOLKIT,
-    Build,
-    Check,
-    Machine,
-    by_outcome,
-    judge,
-    torch_here,
-    torch_in,
-    torch_of,
-)
+from engines.machine.cuda import Build, Check, by_outcome, judge, toolkit, torch_of
 from engines.machine.doctor import examine
+from engines.pytorch.device import build_here
+from engines.transformers import TransformersEngine
+from tests.support.engines.nvml_stand_in import Gpu, install
 
-H100 = Machine("580.95.05", (13, 0), ((9, 0),))
-OLD_DRIVER = Machine("570.124.06", (12, 8), ((9, 0),))
-V100 = Machine("580.95.05", (13, 0), ((9, 0), (7, 0)))
-TORCH = Build("torch 2.15.0", (13, 2), "9.26.0.51")
-REMEDY = "install another torch"
+TORCH = Build("torch 2.15.0 with CUDA 13.2 and cuDNN 92600", has_cuda=True)
+WITHOUT = Build("torch 2.15.0 without CUDA", has_cuda=False)
+FAILS = Build(TORCH.text, has_cuda=True, problem="the driver is too old")
 
 
 @pytest.mark.parametrize(
-    ("build", "here", "ok", "found"),
+    ("build", "gpu", "ok", "found"),
     [
-        pytest.param(TORCH, H100, True, "torch 2.15.0 with CUDA 13.2 and cuDNN 9.26.0.51; driver 580.95.05", id="fits"),
-        pytest.param(TORCH, OLD_DRIVER, False, "needs driver 580 or newer, and this is 570.124.06", id="old driver"),
-        pytest.param(Build("torch 2.9.0", (12, 8)), OLD_DRIVER, True, "driver 570.124.06 runs it", id="CUDA 12"),
-        pytest.param(TORCH, V100, False, "compute capability 7.5, and a GPU here has 7.0", id="one of two is too old"),
-        pytest.param(Build("torch 2.15.0", None), H100, False, "torch 2.15.0 without CUDA", id="a build for the CPU"),
-        pytest.param(Build("nvcc", (11, 2)), H100, False, "CUDA 11.2, where 11.4 or newer is needed", id="old toolkit"),
-        pytest.param(None, H100, False, "not installed", id="nothing there"),
-        pytest.param(
-            TORCH, None, True, "on a GPU it needs driver 580 or newer and compute capability 7.5", id="no GPU"
-        ),
-        pytest.param(None, None, True, "not installed", id="nothing there, nothing missing"),
-        pytest.param(Build("torch 2.15.0", None), None, True, "torch 2.15.0 without CUDA", id="a CPU build, no GPU"),
-        pytest.param(Build("x", (14, 0)), H100, True, "is not known here", id="a later CUDA"),
+        pytest.param(TORCH, True, True, TORCH.text, id="fits"),
+        pytest.param(FAILS, True, False, "the driver is too old", id="torch cannot use the GPU"),
+        pytest.param(WITHOUT, True, False, WITHOUT.text, id="a build for the CPU"),
+        pytest.param(None, True, False, "not installed", id="nothing there"),
+        pytest.param(TORCH, False, True, TORCH.text, id="no GPU"),
+        pytest.param(None, False, True, "not installed", id="nothing there, nothing missing"),
+        pytest.param(WITHOUT, False, True, WITHOUT.text, id="a CPU build, no GPU"),
     ],
 )
-def test_what_an_engine_needs(build: Build | None, here: Machine | None, ok: bool, found: str) -> None:
-    oldest = OLDEST_TOOLKIT if build is not None and build.library == "nvcc" else (0,)
-    answer = judge("x", build, here, REMEDY, oldest)
-    assert answer.ok is ok
-    assert answer.needed == (here is not None or (build is not None and build.cuda is not None))
-    assert found in answer.found
-    assert ok or "nstall another torch." in answer.remedy
+def test_what_an_engine_needs(build: Build | None, gpu: bool, ok: bool, found: str) -> None:
+    answer = judge("x", build, gpu, "Install another torch.")
+    assert (answer.ok, answer.found, answer.remedy) == (ok, found, "Install another torch.")
+    assert answer.needed == (gpu or (build is not None and build.has_cuda))
 
 
-def test_torch_is_not_imported_to_see_what_it_was_built_with(tmp_path: Path) -> None:
-    (tmp_path / "torch").mkdir()
-    version = tmp_path / "torch" / "version.py"
-    version.write_text("from typing import Optional\n__version__ = '2.9.1+cu128'\ncuda: Optional[str] = '12.8'\n")
-    cudnn = tmp_path / "nvidia_cudnn_cu12-9.10.2.21.dist-info"
-    cudnn.mkdir()
-    (cudnn / "METADATA").write_text("Metadata-Version: 2.1\nName: nvidia-cudnn-cu12\nVersion: 9.10.2.21\n")
-    assert torch_in(tmp_path) == Build("torch 2.9.1", (12, 8), "9.10.2.21")
-    version.write_text("__version__ = '2.9.1+cpu'\ncuda: Optional[str] = None\n")
-    assert torch_in(tmp_path) == Build("torch 2.9.1", None, "9.10.2.21")
-    version.unlink()
-    assert torch_in(tmp_path) is None
+def test_torch_says_why_it_cannot_use_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A V100 and an H100, made up, beside a build that has no kernels for the older one."""
+    install(monkeypatch, [Gpu((7, 0)), Gpu((9, 0))])
+    monkeypatch.setattr(torch.version, "cuda", "13.2")
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: ((7, 0), (9, 0))[index])
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_90", "sm_90a", "compute_120"])
+    build = build_here()
+    assert build is not None
+    assert "kernels from compute capability 7.5 on, and a GPU has 7.0" in str(build["problem"])
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_70", "sm_90"])
+    assert (Build(**(build_here() or {})).problem, build["has_cuda"]) == (None, True)
 
 
-def test_torch_is_found_wherever_an_interpreter_has_it_from(tmp_path: Path) -> None:
+def test_torch_is_asked_wherever_an_interpreter_has_it_from(tmp_path: Path) -> None:
     """As a GPU machine's own, in the system's packages or a user's."""
-    elsewhere = tmp_path / "elsewhere"
-    (elsewhere / "torch").mkdir(parents=True)
-    (elsewhere / "torch" / "__init__.py").touch()
-    (elsewhere / "torch" / "version.py").write_text("__version__ = '2.11.0+cu130'\ncuda: str = '13.0'\n")
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(
+        "from types import SimpleNamespace\n__version__, version = '2.11.0+cpu', SimpleNamespace(cuda=None)\n"
+    )
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={elsewhere} exec {sys.executable} "$@"\n')
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}:$PYTHONPATH exec {sys.executable} "$@"\n')
     python.chmod(0o755)
 
     class There(VllmEngine):
@@ -86,8 +70,31 @@ def test_torch_is_found_wherever_an_interpreter_has_it_from(tmp_path: Path) -> N
         def launch(cls, options: Any, model: Model | None) -> Launch:
             return Launch(python=str(python))
 
-    assert torch_of(There) == Build("torch 2.11.0", (13, 0))
-    assert torch_here() is not None
+    assert torch_of(There) == Build("torch 2.11.0 without CUDA", has_cuda=False)
+    here = torch_of(TransformersEngine)
+    assert here is not None
+    assert here.text.startswith(f"torch {torch.__version__.partition('+')[0]} with")
+
+
+@pytest.mark.parametrize(
+    ("release", "newest", "problem"),
+    [
+        pytest.param("11.2", 13, "nvcc with CUDA 11.2, where 11.4 or newer is needed", id="too old a toolkit"),
+        pytest.param("13.1", 12, "nvcc with CUDA 13.1, and the driver runs CUDA 12 at most", id="too old a driver"),
+        pytest.param("12.8", 12, None, id="fits"),
+        pytest.param("12.8", None, None, id="no driver"),
+    ],
+)
+def test_the_toolkit_is_compared_with_the_driver(
+    release: str, newest: int | None, problem: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V{release}.20'\n")
+    nvcc.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    install(monkeypatch, [Gpu()] if newest else [])
+    monkeypatch.setattr(sys.modules["pynvml"], "nvmlSystemGetCudaDriverVersion_v2", lambda: 1000 * (newest or 99))
+    assert toolkit() == Build(f"nvcc with CUDA {release}", has_cuda=True, problem=problem)
 
 
 def test_doctor_has_a_line_for_each_engine_with_code_for_gpus() -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from engines.machine.devices import GpuMemory, _left_by_groups, free_memory, gpu_memory
+from engines.machine.devices import GpuMemory, _left_by_groups, free_memory, gpu_facts, gpu_memory
 from tests.support.engines.nvml_stand_in import MB, Gpu, install
 
 
@@ -63,3 +63,17 @@ def test_gpus_are_asked_for_as_cuda_names_them(monkeypatch: pytest.MonkeyPatch) 
 def test_without_a_driver_nothing_is_known_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert gpu_memory(["0"]) == []
+    assert gpu_facts() == []
+
+
+def test_a_slice_of_a_gpu_without_a_power_limit_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, [Gpu(), Gpu()])
+    nvml = sys.modules["pynvml"]
+
+    def limit(gpu: Gpu) -> int:
+        raise RuntimeError("Not Supported")
+
+    monkeypatch.setattr(nvml, "nvmlDeviceGetName", lambda gpu: "H100 MIG 1g.10gb", raising=False)
+    monkeypatch.setattr(nvml, "nvmlDeviceGetEnforcedPowerLimit", limit, raising=False)
+    expected = {"name": "H100 MIG 1g.10gb", "driver": "580.95.05", "memory": 80_000 * MB, "power_limit": None}
+    assert gpu_facts() == [expected, expected]

@@ -12,10 +12,12 @@ from tokenizers import Tokenizer
 from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineCrashed
 from engines.contract.registry import check_options, engine_class
+from engines.fake.engine import FakeEngine
 from engines.machine.devices import usable_cores, visible_gpus
 from engines.process.child import ChildEngine, Watch
 from engines.process.replicas import Replicas, Share, load_replicas, shares_of
 from engines.process.stream import Stream
+from settings.schema import UserMistake
 from tests.support.engines.nvml_stand_in import Gpu, install
 from tests.support.engines.small_model import small_model
 from tests.support.servers.served import served, until
@@ -47,6 +49,33 @@ def test_what_a_replica_may_use(
 def test_too_few_gpus_are_refused_with_the_figures() -> None:
     with pytest.raises(ValueError, match="3 replicas with 2 GPUs each need 6; there are 4"):
         shares_of(3, 2, ["0", "1", "2", "3"], [0])
+
+
+@pytest.mark.parametrize(
+    ("device", "nvidia", "shares"),
+    [
+        pytest.param("cuda", ["4", "5"], [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "5"}], id="NVIDIA's"),
+        pytest.param("cuda", [], [{"HIP_VISIBLE_DEVICES": "2"}, {"HIP_VISIBLE_DEVICES": "3"}], id="torch for ROCm"),
+        pytest.param("rocm", [], [{"HIP_VISIBLE_DEVICES": "2"}, {"HIP_VISIBLE_DEVICES": "3"}], id="Burn for ROCm"),
+        pytest.param("cpu", ["4", "5"], [{}, {}], id="an engine for CPUs beside GPUs"),
+    ],
+)
+def test_each_replica_is_alone_on_its_gpu(
+    device: str, nvidia: list[str], shares: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AMD's, too: on one and the same, two would halve each other's speed, and nothing would say so."""
+    monkeypatch.setattr(FakeEngine, "device_of", classmethod(lambda cls, options: device))
+    monkeypatch.setattr("engines.process.replicas.visible_gpus", lambda: nvidia)
+    monkeypatch.setattr("engines.process.replicas.amd_gpus", lambda: ["2", "3"])
+    engine = load_replicas("fake", None, {"replicas": "2"}, WATCH)
+    assert isinstance(engine, Replicas)
+    assert [child._launch.environment for child in engine._children] == shares
+
+
+def test_replicas_that_would_share_a_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeEngine, "device_of", classmethod(lambda cls, options: "vulkan"))
+    with pytest.raises(UserMistake, match="fake computes on vulkan here, where replicas cannot be given a GPU each"):
+        load_replicas("fake", None, {"replicas": "2"}, WATCH)
 
 
 @pytest.mark.parametrize(

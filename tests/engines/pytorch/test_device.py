@@ -67,6 +67,8 @@ def test_the_device_has_a_number_for_torch_to_set(wanted: str, expected: int, mo
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "made up")
     monkeypatch.setattr(torch._C, "_cuda_setDevice", current.append, raising=False)
     monkeypatch.setattr(torch.cuda, "_check_stray_context", lambda device: None, raising=False)
     engine = TransformersEngine(Model("made up", Path()), TransformersOptions(device=wanted))
@@ -87,11 +89,11 @@ def test_a_build_without_rocm_is_named_beside_an_amd_gpu(tmp_path: Path, monkeyp
     for node, units in enumerate((0, 304, 304)):  # a CPU and two GPUs
         (tmp_path / str(node)).mkdir()
         (tmp_path / str(node) / "properties").write_text(f"cpu_cores_count 0\nsimd_count {units}\nmem_banks_count 1\n")
-    assert (devices.amd_gpus(), expected_device("auto")) == (2, "cuda")
+    assert (devices.amd_gpus(), expected_device("auto")) == (["0", "1"], "cuda")
     with pytest.raises(EngineUnavailable, match=r"an AMD GPU, and torch .* is a build without ROCm; .* device=cpu"):
         chosen_device("auto")
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "")
-    assert (devices.amd_gpus(), chosen_device("auto").type) == (0, "cpu")
+    assert (devices.amd_gpus(), chosen_device("auto").type) == ([], "cpu")
 
 
 def test_apples_gpu_is_refused_elsewhere() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineUnavailable
-from engines.machine.cuda import Build
 from engines.pytorch.compiling import compilations_folder, missing_compiler
 from engines.static.batch import Batch
 from engines.static.engine import StaticEngine, StaticOptions
@@ -23,7 +23,6 @@ from engines.static.ways_to_run import (
     captured,
 )
 from engines.transformers import TransformersEngine, TransformersOptions
-from tests.support.engines.nvml_stand_in import Gpu, install
 from tests.support.engines.static_decoder import (
     ONE_BUCKET,
     Small,
@@ -160,14 +159,14 @@ def test_without_pythons_headers_there_is_a_sentence(monkeypatch: pytest.MonkeyP
 
 
 def test_compiled_code_is_kept_by_architecture_and_cuda_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, [Gpu((9, 0)), Gpu((8, 6))])
-    build = Build("torch 2.11.0", (13, 0))
-    monkeypatch.setattr("engines.pytorch.compiling.torch_here", lambda: build)
-    names = [compilations_folder(device).name for device in ("cuda", "cuda:1", "cpu")]
-    assert names[:2] == ["torch-2.11.0-with-CUDA-13.0-sm90", "torch-2.11.0-with-CUDA-13.0-sm86"]
-    build = Build("torch 2.11.0", (12, 8))
-    assert compilations_folder("cuda").name == "torch-2.11.0-with-CUDA-12.8-sm90"
-    assert len({*names, compilations_folder("cpu").name}) == 4
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: ((9, 0), (8, 6))[device.index])
+    monkeypatch.setattr(torch, "__version__", "2.11.0+cu130")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    names = [compilations_folder(torch.device(device)).name for device in ("cuda:0", "cuda:1", "cpu")]
+    assert names[:2] == ["torch-2.11.0-cuda13.0-sm90", "torch-2.11.0-cuda13.0-sm86"]
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    assert compilations_folder(torch.device("cuda:0")).name == "torch-2.11.0-cuda12.8-sm90"
+    assert len({*names, "torch-2.11.0-cuda12.8-sm90"}) == 4
 
 
 @pytest.mark.parametrize("text", [",", "1,x", "0,4"])
