@@ -141,11 +141,13 @@ class LlamaCppEngine(InstalledEngine):
 
     def command(self, program: Sequence[str], file: Path, port: int, host: str = "127.0.0.1") -> list[str]:
         slots, threads = self.options.concurrency, str(self._threads)
+        # By itself it spreads a model over all GPUs, where other engines take one.
+        placed = ("0",) if self._device == "cpu" else (str(ALL_LAYERS), "--split-mode", "none")
         return [
             *(*program, "--model", str(file), "--host", host, "--port", str(port)),
             *("--parallel", str(slots), "--ctx-size", str(slots * self._context_length)),
             *("--threads", threads, "--threads-batch", threads),
-            *("--n-gpu-layers", str(0 if self._device == "cpu" else ALL_LAYERS)),
+            *("--n-gpu-layers", *placed),
             *("--cache-ram", "0", "--no-webui", "--log-verbosity", "0"),
         ]
 
@@ -222,7 +224,7 @@ def _gpu_of(program: tuple[str, ...]) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = GPU.search(done.stdout + done.stderr)
-    return None if found is None else found[1].lower()
+    return None if found is None else "metal" if found[1] == "MTL" else found[1].lower()
 
 
 def _program() -> Sequence[str] | None:
@@ -233,7 +235,7 @@ def _program() -> Sequence[str] | None:
     if found := shutil.which(PROGRAM):
         return [found]
     environment = LlamaCppEngine.environment
-    return None if environment.record() is None else [str(environment.python), "-I", str(SERVER)]
+    return None if environment.installed() is None else [str(environment.python), "-I", str(SERVER)]
 
 
 def _version(program: Sequence[str]) -> str:

@@ -10,6 +10,8 @@ import threading
 
 import xllamacpp
 
+SPLIT_MODES = ("none", "layer", "row")  # by their numbers in llama.cpp
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -21,6 +23,7 @@ def main() -> None:
         parser.add_argument(f"--{flag}", type=int, required=True)
     for switch in ("no-webui", "no-cache-prompt", "metrics"):
         parser.add_argument(f"--{switch}", action="store_true")
+    parser.add_argument("--split-mode", choices=SPLIT_MODES, default="layer")
     parser.add_argument("--log-verbosity", type=int, default=0)
     server = xllamacpp.Server(parameters(parser.parse_args()))  # answers from here on, in threads of its own
     threading.Event().wait()
@@ -33,7 +36,7 @@ def parameters(given: argparse.Namespace) -> xllamacpp.CommonParams:
     params.hostnames, params.port, params.ui = [given.host], given.port, not given.no_webui
     params.n_parallel, params.n_ctx = given.parallel, given.ctx_size
     params.cpuparams.n_threads, params.cpuparams_batch.n_threads = given.threads, given.threads_batch
-    params.n_gpu_layers = given.n_gpu_layers
+    params.n_gpu_layers, params.split_mode = given.n_gpu_layers, SPLIT_MODES.index(given.split_mode)
     params.cache_ram_mib, params.cache_prompt = given.cache_ram, not given.no_cache_prompt
     params.endpoint_metrics = given.metrics
     params.model_alias = {given.alias} if given.alias else set()

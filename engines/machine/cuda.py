@@ -19,7 +19,7 @@ from functools import cache
 from engines.contract.base import Engine, Launch
 from engines.contract.errors import EngineUnavailable
 from engines.machine.devices import asked, visible_gpus
-from engines.process.environments import QUESTION_TIMEOUT, environment_of
+from engines.process.environments import QUESTION_TIMEOUT, environment_of, last_line
 
 OLDEST_TOOLKIT = (11, 4)  # of cudarc, on which Candle and CubeCL build
 GPU_CODE = "GPU code of "  # what the checks of engines with code for GPUs are called, before the engine
@@ -96,7 +96,7 @@ def torch_of(kind: type[Engine]) -> Build | None:
 
 @cache
 def _torch_in(python: str) -> Build | None:
-    said = _said([python, "-m", PROBE], environment_of(Launch(python=python), PROBE))
+    said = last_line(_said([python, "-m", PROBE], environment_of(Launch(python=python), PROBE)))
     return Build(**json.loads(said)) if said.startswith("{") else None
 
 

@@ -229,4 +229,4 @@ def device_memory_of(pid: int | None) -> int | None:
             if process.pid in members and process.usedGpuMemory is not None
         ]
 
-    return sum(found) if (found := asked(used, [])) else None
+    return sum(asked(used, [])) or None

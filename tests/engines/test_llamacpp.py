@@ -128,8 +128,12 @@ def test_a_file_that_it_cannot_load_gets_a_sentence(notes: Path, tmp_path: Path)
 CUDA = "\n  CUDA0: NVIDIA H100 80GB HBM3 (81079 MiB, 80500 MiB free)\n  BLAS: OpenBLAS (0 MiB, 0 MiB free)"
 
 
+METAL = "\n  MTL0: Apple M4 Max (98304 MiB, 98303 MiB free)"
+
+
 @pytest.mark.parametrize(
-    ("listed", "device"), [("", "cpu"), ("\n  BLAS: OpenBLAS (0 MiB, 0 MiB free)", "cpu"), (CUDA, "cuda")]
+    ("listed", "device"),
+    [("", "cpu"), ("\n  BLAS: OpenBLAS (0 MiB, 0 MiB free)", "cpu"), (CUDA, "cuda"), (METAL, "metal")],
 )
 def test_the_program_is_asked_for_its_gpu(
     listed: str, device: str, notes: Path, model: Model, monkeypatch: pytest.MonkeyPatch
@@ -139,6 +143,11 @@ def test_the_program_is_asked_for_its_gpu(
     engine = LlamaCppEngine(model, LlamaCppOptions())
     assert engine.device_of(engine.options) == device
     assert engine.device_of(LlamaCppOptions(device="cpu")) == "cpu"
+    command = engine.own_server("127.0.0.1", 8123).command
+    assert command is not None
+    given = dict(itertools.pairwise(command))
+    on_one_gpu = ("999", "none")
+    assert (given["--n-gpu-layers"], given.get("--split-mode")) == (("0", None) if device == "cpu" else on_one_gpu)
     if device == "cpu":
         with pytest.raises(EngineUnavailable, match="lists no GPU"):
             asyncio.run(LlamaCppEngine(model, LlamaCppOptions(device="gpu")).load())
