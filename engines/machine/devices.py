@@ -229,4 +229,5 @@ def device_memory_of(pid: int | None) -> int | None:
             if process.pid in members and process.usedGpuMemory is not None
         ]
 
-    return sum(asked(used, [])) or None
+    found: list[int] = asked(used, [])
+    return sum(found) if found else None

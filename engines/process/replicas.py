@@ -176,8 +176,8 @@ def shares_of(
         raise UserMistake(
             f"{count} replicas with {gpus_each} GPUs each need {count * gpus_each}; there are {len(gpus)}."
         )
-    starts = range(0, count * gpus_each, gpus_each)
-    return [Share(tuple(gpus[begin : begin + gpus_each]), variable=variable) for begin in starts]
+    firsts = range(0, count * gpus_each, gpus_each)
+    return [Share(tuple(gpus[first : first + gpus_each]), variable=variable) for first in firsts]
 
 
 def _sum(values: Iterable[Any]) -> Any:
