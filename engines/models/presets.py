@@ -121,6 +121,7 @@ _CONFIGS = {
     "unoptimized-512": {
         "architectures": ["UnoptimizedStack"],
         "model_type": STACK,
+        "hidden_act": "relu",
         "hidden_size": 512,
         "max_position_embeddings": 2048,
         "num_hidden_layers": 8,

@@ -24,9 +24,6 @@ from engines.models.cache import built_once, cache_folder
 from engines.models.presets import LLAMA_3_ROPE, Preset
 from engines.models.stored import head_size
 from engines.models.tokenizer import FLAGS
-from engines.text.detokenize import byte_alphabet
-
-PLAIN_TEMPLATE = "{%- for message in messages %}{{ message['content'] }}\n{%- endfor %}"
 
 SPREAD = 0.02  # standard deviation, as most models are initialised; a configuration may have its own
 BLOCK = 2**22  # numbers that are drawn and written at a time
@@ -76,13 +73,9 @@ def with_chat_tokens(document: dict[str, Any]) -> dict[str, Any]:
     added = list(document["added_tokens"])
     unused = max(vocabulary.values())
     for id in sorted({*BEFORE_DATE, *AFTER_DATE, *BEFORE_USER, *BEFORE_ASSISTANT}):
-        displaced = texts[id]
-        del vocabulary[displaced]
-        if not displaced.startswith("Ġ<"):  # a real text, not one of `fit_vocabulary`'s placeholders
-            del vocabulary[texts[unused]]
-            vocabulary[displaced] = unused
-            unused -= 1
-        vocabulary[_marker(id)] = id
+        del vocabulary[texts[id]], vocabulary[texts[unused]]
+        vocabulary[texts[id]], vocabulary[_marker(id)] = unused, id
+        unused -= 1
         added.append({"id": id, "content": _marker(id), **FLAGS})
     merges = [pair for pair in document["model"]["merges"] if "".join(pair) in vocabulary]
     return document | {"added_tokens": added, "model": document["model"] | {"vocab": vocabulary, "merges": merges}}
@@ -104,23 +97,6 @@ def write_model(preset: Preset, folder: Path) -> None:
     fill(folder, preset, special, made, tokenizer.SETTINGS, template)
 
 
-def write_bytewise_model(preset: Preset, folder: Path) -> None:
-    """Fill `folder` for a model without a tokenizer of its own: a token per byte, and no chat markers."""
-    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-    names = ["<pad>", "<s>", "</s>"]
-    tokens = [*names, *sorted(byte_alphabet())]
-    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    bytewise = {
-        "version": "1.0",
-        "added_tokens": [{"id": id, "content": name, **FLAGS} for id, name in enumerate(names)],
-        "pre_tokenizer": level,
-        "decoder": level,
-        "model": {"type": "BPE", "vocab": {token: id for id, token in enumerate(tokens)}, "merges": []},
-    }
-    fitted = fit_vocabulary(bytewise, int(preset.config["vocab_size"]))
-    fill(folder, preset, special, fitted, {}, PLAIN_TEMPLATE)
-
-
 def fill(
     folder: Path, preset: Preset, special: dict[str, int], document: Any, settings: Mapping[str, Any], template: str
 ) -> None:
@@ -131,20 +107,6 @@ def fill(
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2))
     (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
     (folder / "config.json").write_text(json.dumps({**preset.config, **special}, indent=2, sort_keys=True) + "\n")
-
-
-def fit_vocabulary(document: dict[str, Any], size: int) -> dict[str, Any]:
-    """A byte-level BPE `tokenizer.json` with exactly `size` ids.
-
-    Merges were learned in the order of the ids they make, so the first ids and their merges form a tokenizer. Ids
-    beyond its vocabulary become words that no text is split into.
-    """
-    model = document["model"]
-    vocabulary = {token: id for token, id in model["vocab"].items() if id < size}
-    merges = [pair for pair in model["merges"] if "".join(pair) in vocabulary]
-    for id in range(len(model["vocab"]), size):
-        vocabulary[f"Ġ<{id}>"] = id  # Ġ is a space in byte-level BPE
-    return document | {"model": model | {"vocab": vocabulary, "merges": merges}}
 
 
 def with_weights(model: Model) -> Model:

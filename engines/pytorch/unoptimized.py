@@ -100,8 +100,8 @@ def passes(network: Network, ids: list[int], device: torch.device) -> Iterator[t
 
 
 def synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    if device.type != "cpu":  # NVIDIA's and AMD's GPUs, and Apple's
+        torch.accelerator.synchronize(device)
 
 
 def _product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

@@ -13,7 +13,8 @@ from engines.contract.base import Model
 from engines.models.cache import built_once, cache_folder
 from engines.models.fetch import fetch_model
 from engines.models.presets import LLAMA_3_ROPE, PRESETS
-from engines.models.random_model import fill, fit_vocabulary, identity_of, with_weights
+from engines.models.random_model import fill, identity_of, with_weights
+from tests.support.engines.tiny_models import fit_vocabulary
 
 PRESET = PRESETS["llama-3.2-tiny"]
 # Of 128 256, with which the product with the embeddings is nearly all of a step. This number, and the questions, are

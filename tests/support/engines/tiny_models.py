@@ -8,7 +8,6 @@ from typing import Any
 
 from engines.contract.base import Model
 from engines.models.fetch import fetch_model
-from engines.models.random_model import fit_vocabulary
 from tests.support.engines.reference import Reference
 
 VOCABULARY = 512
@@ -43,3 +42,17 @@ def write_tiny(folder: Path, model_type: str, embedding_scale: float = 1.0, **di
     tokenizer = json.loads((fetch_model().folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps(fit_vocabulary(tokenizer, VOCABULARY)))
     return Model(f"tiny-{model_type}", folder), Reference(model)
+
+
+def fit_vocabulary(document: dict[str, Any], size: int) -> dict[str, Any]:
+    """A byte-level BPE `tokenizer.json` with exactly `size` ids.
+
+    Merges were learned in the order of the ids they make, so the first ids and their merges form a tokenizer. Ids
+    beyond its vocabulary become words that no text is split into.
+    """
+    model = document["model"]
+    vocabulary = {token: id for token, id in model["vocab"].items() if id < size}
+    merges = [pair for pair in model["merges"] if "".join(pair) in vocabulary]
+    for id in range(len(model["vocab"]), size):
+        vocabulary[f"Ġ<{id}>"] = id  # Ġ is a space in byte-level BPE
+    return document | {"model": model | {"vocab": vocabulary, "merges": merges}}
