@@ -98,7 +98,7 @@ class Gate:
             return f"Passed: nothing is shown to be worse by more than {format_share(self.fail_at)}{also} ({over})."
         several = len({check.comparison.engine for check in self.checks}) > 1
         worst = [
-            f"{each.column.title}{f' of {each.engine}' if several else ''} at {each.stage}"
+            f"{each.column.full_title}{f' of {each.engine}' if several else ''} at {each.stage}"
             for each in (check.comparison for check in self.failing[:NAMED])
         ]
         worst += [f"{len(self.failing) - NAMED} more"] if len(self.failing) > NAMED else []
@@ -183,7 +183,7 @@ def gate_of(
     if missing and not allow_missing:
         names = [*missing[:NAMED], *([f"{len(missing) - NAMED} more"] if len(missing) > NAMED else [])]
         raise GateRefused(
-            f"the baseline has what these runs lack: {'; '.join(names)}. --allow-missing judges the rest."
+            f"these runs and the baseline do not have the same: {'; '.join(names)}. --allow-missing judges the rest."
         )
     if not comparisons:
         raise GateRefused("the runs and the baseline have nothing in common that could be judged: save a new baseline.")
@@ -207,7 +207,7 @@ def _untested(check: Check, fail_at: float) -> bool:
 
 
 def _untested_text(comparison: MetricComparison) -> str:
-    text = f"{comparison.column.title} of {comparison.engine} at {comparison.stage}"
+    text = f"{comparison.column.full_title} of {comparison.engine} at {comparison.stage}"
     return f"{text} {failures_text(comparison)}" if any(comparison.failed_runs) else text
 
 
@@ -283,9 +283,10 @@ def _certain(comparison: MetricComparison) -> bool:
 
 
 def _failures_count(comparison: MetricComparison) -> bool:
-    """Whether what fell among failures is a regression: in all runs now and not in all before, or by the test."""
+    """Whether what fell among failures is a regression: in all runs now and in none before, as engines are compared
+    too, or by the test. Where about as many requests fail as the percentile allows, half of the runs do by chance."""
     now, before = comparison.failed_runs
-    all_now = now == comparison.ours.n and before < comparison.theirs.n
+    all_now = now == comparison.ours.n and before == 0
     return not comparison.ratio.value and now > before and (all_now or _certain(comparison))
 
 
@@ -311,7 +312,8 @@ def _differences(before: EngineRuns, now: EngineRuns) -> Iterator[Finding]:
 
 
 def _parts(before: EngineRuns, now: EngineRuns, compared: Sequence[Column]) -> Iterator[MetricComparison | str]:
-    """Comparisons, and a sentence for each repeat, stage or metric that the baseline has and the current runs lack."""
+    """Comparisons, and a sentence for each repeat, stage or metric that the baseline has and the current runs lack, and
+    for each stage or metric that the baseline lacks: no gate has judged it."""
     if len(now.runs) < len(before.runs):
         yield f"{now.label} has {len(now.runs)} runs and not {len(before.runs)}"
     for stage in stages_of(before.runs):
@@ -324,8 +326,12 @@ def _parts(before: EngineRuns, now: EngineRuns, compared: Sequence[Column]) -> I
             comparison = compare_metric(stage.label, column, ours, _as_baseline(theirs), paired=False)
             if comparison is not None:
                 yield comparison
-            elif theirs.values:
-                yield f"{column.title} of {now.label} at {stage.label} is not known in every run"
+            elif theirs.values or ours.values:
+                whose = "" if theirs.complete else " of the baseline"
+                yield f"{column.full_title} of {now.label} at {stage.label} is not known in every run{whose}"
+    for stage in stages_of(now.runs):
+        if not before.at(stage.label):
+            yield f"no run of {now.label} in the baseline has the stage {stage.label}"
 
 
 def _as_baseline(sample: Sample) -> Sample:
