@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.compare.capacity import SloCapacity, load_text
+from analysis.compare.capacity import SloCapacity, capacity_of, load_text
 from analysis.compare.comparison import Comparison
 from analysis.compare.engine_runs import EngineRuns, engine_runs_of
 from analysis.console import TextTable, print_table
@@ -21,6 +21,7 @@ from analysis.report.costs import Costs
 from analysis.summary.run_summary import RunSummary
 from records.formatting import MISSING, counted, format_seconds
 from records.rules import MARGIN
+from records.slo import of_tier, tiers_of
 
 NAMED = 2  # candidates that a sentence names
 MILLION = "per 1M tokens"  # at each one's own capacity, not at the peak
@@ -60,6 +61,10 @@ class Candidate:
     planned: PlannedReplicas | None = None
     per_million: float | None = None
 
+    def within(self, tier: str) -> str:
+        """Its capacity within that tier of objectives, for a cell."""
+        return within(None if self.capacity is None else capacity_of(self.engine, tier), " missed")
+
     @property
     def tpot(self) -> float | None:
         """The median time per token in seconds, as measured at the highest load within the objectives."""
@@ -83,13 +88,13 @@ def candidates_of(
     planned: Sequence[PlannedReplicas] = (),
     costs: Costs | None = None,
 ) -> list[Candidate]:
-    """The engines of a comparison, the best first; where replicas were planned, in the order of those."""
+    """The engines of a comparison, the best first; where replicas could be planned, in the order of those."""
     engines = {engine.label: engine for engine in engine_runs_of(summaries)}
     replicas = {each.engine: each for each in planned}
     million = {} if costs is None else {cost.engine: cost.cost.value for cost in costs.engines}
     return [
         Candidate(label, engines[label], comparison.capacity(label), replicas.get(label), million.get(label))
-        for label in (replicas or comparison.engines)
+        for label in (replicas if any(each.count is not None for each in planned) else comparison.engines)
     ]
 
 
@@ -104,8 +109,11 @@ def _table(candidates: Sequence[Candidate]) -> TextTable | None:
     columns: dict[str, list[str]] = {}
     capacities = [each.capacity for each in candidates if each.capacity is not None]
     planned = [each.planned for each in candidates if each.planned is not None]
+    tiers = tiers_of(candidates[0].engine.runs[0].objectives)
     if capacities:
-        columns[f"{capacities[0].unit} within the SLO"] = [within(each.capacity, " missed") for each in candidates]
+        for tier in tiers:
+            heading = f"{capacities[0].unit} within {tier if tier and len(tiers) > 1 else 'the SLO'}"
+            columns[heading] = [each.within(tier) for each in candidates]
     if planned:
         columns[f"replicas for {planned[0].peak}"] = [_count(each.planned) for each in candidates]
     if any(each.month is not None for each in planned):
@@ -117,8 +125,12 @@ def _table(candidates: Sequence[Candidate]) -> TextTable | None:
         return None
     notes = []
     if capacities:
-        slo, them = capacities[0].slo, capacities[0].them
-        notes.append(f"SLO: {slo}; in brackets the lowest measured load that misses {them}.")
+        objectives = candidates[0].engine.runs[0].objectives
+        slos = {tier: " and ".join(each.text for each in of_tier(objectives, tier)) for tier in tiers}
+        named = "; ".join(f"{tier if tier and len(tiers) > 1 else 'SLO'}: {slo}" for tier, slo in slos.items())
+        them = "them" if " and " in named else "it"
+        notes.append(f"{named}; in brackets the lowest measured load that misses {them}.")
+        notes += [f"All else is about {tiers[0] or 'the SLO'}."] if len(tiers) > 1 else []
     if any(each.count is not None for each in planned):
         notes.append("Replicas: enough in 95 % of the simulated futures; in brackets, in 50 % and in 99 %.")
     if not all(each.reliable for each in planned):

@@ -100,12 +100,13 @@ class SloCapacity:
 
     @property
     def between(self) -> str:
-        """`12 and 14 users are undecided (at 12: ≈ 4.0 min more would decide)`; empty where all loads are decided."""
+        """`12 and 14 users are undecided: at 12, ≈ 4.0 min more would decide`; empty where all loads are decided."""
         undecided = [judgement for judgement in self.loads if judgement.load in self.undecided_above]
         if not undecided:
             return ""
         first, labels = undecided[0], join_labels([judgement.label for judgement in undecided])
-        need = f" (at {load_text(first.load)}: {first.need})" if first.need else ""
+        where = f"at {load_text(first.load)}, " if len(undecided) > 1 else ""
+        need = f": {where}{first.need}" if first.need else ""
         return f"{labels} {'is' if labels == '1 user' else 'are'} undecided{need}"
 
     @property

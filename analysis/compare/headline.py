@@ -120,7 +120,9 @@ def _behind(comparison: Comparison, best: str, other: str) -> str:
         them = comparison.capacities[0].them
         if missed is None:
             return f"{other} is not shown to meet {them} at any load"
-        return f"{other} misses {them} at {load_text(missed)}, and is not shown to meet {them} below"
+        least = capacity is not None and missed == min(judgement.load for judgement in capacity.loads)
+        where = ", the least that was measured" if least else f" and is not shown to meet {them} at less"
+        return f"{other} misses {them} at {load_text(missed)}{where}"
     held = f"{other} {load_text(capacity.met)}"
     tokens = comparison.of(comparison.stage, best, DECIDING, other)
     if same_bracket(comparison, best, other) and tokens is not None and tokens.ratio.value is not None:

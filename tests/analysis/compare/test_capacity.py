@@ -21,15 +21,16 @@ from analysis.compare.comparison import compare
 from analysis.compare.engine_runs import EngineRuns, engine_runs_of
 from analysis.compare.headline import headline
 from analysis.compare.tables import criteria, overview_of
-from analysis.first_screen import candidates_of, first_screen
+from analysis.first_screen import PlannedReplicas, candidates_of, first_screen
 from analysis.summary.run_summary import RunSummary
 from records.search import ProbeRecord, SearchRecord
-from records.slo import CAPACITY_GRID, Objective
-from records.view import Judgement, StageView
+from records.slo import CAPACITY_GRID, Objective, parse_objectives
+from records.view import Estimate, Judgement, StageView
 from settings.schema import UserMistake
 from tests.support.analysis.compared import judged, judged_view, run, view
 
 SLO = Objective("ttft", 0.95, 0.5)
+SHARES = {True: Estimate(0.99, 0.98, 1.0, 400, effective=400.0), False: Estimate(0.2, 0.1, 0.3, 400, effective=400.0)}
 
 
 def measured(label: str, shares: Mapping[float, float], repeats: int = 1, **changes: float) -> list[RunSummary]:
@@ -66,7 +67,7 @@ def test_what_it_says() -> None:
     assert capacity.bracket == "10 users (20 miss it)"
     assert capacity.sentence.startswith(
         "a holds 10 users within TTFT p95 ≤ 500 ms and misses it at 20, limited by TTFT p95 ≤ 500 ms; 14 users are "
-        "undecided (at 14: ≈ "
+        "undecided: ≈ "
     )
     (none,) = capacities_of(measured("a", {10: 0.2}))
     assert none.sentence == "a misses TTFT p95 ≤ 500 ms from 10 users on, limited by TTFT p95 ≤ 500 ms."
@@ -76,7 +77,7 @@ def test_what_it_says() -> None:
     assert one.sentence.startswith("a holds 1 user within TTFT p95 ≤ 500 ms and misses it at 10")
     (undecided,) = capacities_of(measured("a", {10: 0.999, 14: 0.96}))
     assert undecided.bracket == "10 users (14 undecided)"
-    assert undecided.sentence.startswith("a holds 10 users within TTFT p95 ≤ 500 ms; 14 users are undecided (at 14: ≈ ")
+    assert undecided.sentence.startswith("a holds 10 users within TTFT p95 ≤ 500 ms; 14 users are undecided: ≈ ")
     (most,) = capacities_of(measured("a", {10: 0.999}))
     assert most.sentence == "a holds 10 users within TTFT p95 ≤ 500 ms, the most that was measured."
 
@@ -158,7 +159,7 @@ def test_two_runs_without_intervals_say_why_and_that_a_third_helps() -> None:
     assert line.endswith("(98.5 % within, requests repeat in cycles; 3 repeats would be judged by their spread)")
     capacity = slo_capacity(engine.runs)
     assert capacity is not None
-    assert "10 users are undecided (at 10: requests repeat in cycles; 3 repeats" in capacity.sentence
+    assert "10 users are undecided: requests repeat in cycles; 3 repeats" in capacity.sentence
 
 
 def test_runs_judged_by_their_spread_say_how_many_more_would_decide() -> None:
@@ -319,6 +320,27 @@ def test_more_users_are_said_to_be_held_only_where_that_is_shown() -> None:
     }
     trade_off = dict(first_screen("", candidates_of(comparison, runs)).sentences)["trade-off"]
     assert trade_off.startswith("large is shown to hold 20 users, small 14, but at capacity")
+
+
+def test_the_first_screen_has_every_tier_and_the_best_engine_first_without_a_plan() -> None:
+    tiers = parse_objectives(["fast:ttft_p95=0.5", "relaxed:ttft_p95=2"])
+    runs = []
+    for label, most in (("small", 10), ("large", 20)):
+        for k in range(3):
+            stages = []
+            for load in (10, 20):
+                judged = [Judgement(tiers[0], SHARES[load <= most], "met" if load <= most else "missed")]
+                judged.append(Judgement(tiers[1], SHARES[True], "met"))
+                stages.append(replace(_stage(load, 0.999, 300, 0.03), judgements=tuple(judged)))
+            runs.append(run(label, stages, k, objectives=tiers))
+    refused = [
+        PlannedReplicas(label, "80 users", None, None, None, None, "Not planned.") for label in ("small", "large")
+    ]
+    table = first_screen("", candidates_of(compare(runs), runs, refused)).table
+    assert table is not None
+    assert table.headers[:3] == ("engine", "users within fast", "users within relaxed")
+    assert [row[:3] for row in table.rows] == [("large", "≥ 20", "≥ 20"), ("small", "10 (20 missed)", "≥ 20")]
+    assert table.caption.startswith("fast: TTFT p95 ≤ 500 ms; relaxed: TTFT p95 ≤ 2.00 s; in brackets the lowest ")
 
 
 def _stage(load: float, share: float, tokens: float, tpot: float) -> StageView:
