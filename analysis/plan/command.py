@@ -71,6 +71,7 @@ def plan(
     from analysis.plan.document import screen_of
     from analysis.plan.measured import by_settings
     from analysis.plan.page import page_data
+    from analysis.plan.prices import check_labels
     from analysis.plan.requests import check_objectives
     from analysis.summary.loading import summaries_of
     from records.load import Users
@@ -100,6 +101,7 @@ def plan(
         )
         status.update("Simulating …")
         groups = by_settings(summaries)
+        check_labels(settings, groups)
         alternatives = make_alternatives(groups, settings)
         if not alternatives.planned:
             raise CannotPlan(alternatives.refusals)

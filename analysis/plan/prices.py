@@ -7,7 +7,7 @@ A fleet costs the same whether it is busy or not; costs per token are those at t
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -90,6 +90,17 @@ def read_prices(path: Path | None) -> Prices:
 
 def _source(price: Mapping[str, Any], path: Path) -> Source:
     return Source(str(price.get("source", path.name)), price.get("as_of"), not price.get("unverified", False))
+
+
+def check_labels(settings: PlanSettings, labels: Iterable[str]) -> None:
+    """Raises `UserMistake` where something is given for an engine that has no run: it would have no effect."""
+    known = {name: None for label in labels for name in (label, label.partition(" (")[0])}
+    for option, pairs in (("price", settings.price), ("gpu", settings.gpu), ("gpus", settings.gpus)):
+        for label, _ in pairs:
+            if label and label not in known:
+                raise UserMistake(
+                    f"--{option} {label}=…: there is no run of `{label}`; choose from {', '.join(known)}."
+                )
 
 
 def price_source(settings: PlanSettings, prices: Prices, label: str) -> Source | None:

@@ -73,6 +73,7 @@ def report(
       enginebench report runs --price 2.20 --peak 80users --slo ttft_p99=1
     """
     from analysis.console import stderr
+    from analysis.plan.prices import check_labels
     from analysis.summary.loading import summaries_of
 
     log = stderr()
@@ -88,6 +89,7 @@ def report(
             status.update(f"Reading {run.name} …")
 
         summaries = summaries_of(names or (), folder.runs, plan.slo, folder.tokenizer, reading, need_requests=True)
+        check_labels(plan, [summary.label for summary in summaries])
         made, files = made_of(summaries, output or (), claims, plan, status.update)
     _print(made, files, as_json)
     if made.invalid and not claims.allow_invalid:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from analysis.plan.fleet import Attainment
-from analysis.plan.prices import bill, cost_per_million, read_prices
+from analysis.plan.prices import bill, check_labels, cost_per_million, read_prices
 from analysis.plan.requests import Band
+from analysis.plan.settings import PlanSettings
+from settings.schema import UserMistake
 
 ALL = Band(1.0, 1.0, 1.0)
 
@@ -67,3 +69,12 @@ def test_what_is_no_price_list_is_refused(tmp_path: Path, text: str | None, sent
 def test_an_unknown_gpu_is_answered_with_the_choices() -> None:
     with pytest.raises(ValueError, match="no GPU called `B9000`; it has H100"):
         read_prices(None).gpu("B9000")
+
+
+def test_a_price_of_an_engine_without_a_run_is_refused() -> None:
+    """It would have no effect: a report would go without costs, and not say so."""
+    labels = ["vllm (before)", "sglang"]
+    for settings in (PlanSettings(price=(("", "2"),)), PlanSettings(price=(("vllm", "2"),), gpus=(("sglang", "2"),))):
+        check_labels(settings, labels)
+    with pytest.raises(UserMistake, match="--gpu vlm=…: there is no run of `vlm`; choose from vllm"):
+        check_labels(PlanSettings(gpu=(("vlm", "H100"),)), labels)
