@@ -31,6 +31,8 @@ NORMAL = 1.96  # standard errors to either side hold 95 %
 ENDS = (0.025, 0.975)
 LEAST_STAGES = 3
 POINTS = 40  # of the curve
+POOR_FIT = 0.25  # scatter of the stages about the law, as a share, from which on it says nothing
+SAME = 0.005  # share by which two throughputs are the same to three digits
 NEGLIGIBLE = 1e-9  # κ that is only rounding
 LEAST_FREEDOM = 2  # of the residuals, that they tell how far stages scatter about the law
 ASSUMED = 0.03  # scatter that is assumed at least where they have fewer: that of repeated runs
@@ -81,9 +83,12 @@ class Scalability:
         scatter = "" if self.scatter is None else f"; stages scatter by {format_share(self.scatter)} about it"
         if math.isinf(self.most.value or math.inf):
             return f"{seen}; the fitted law has no maximum ({law}{scatter})"
+        if self.scatter is not None and self.scatter > POOR_FIT:
+            return f"{seen}; no law fits: stages scatter by {format_share(self.scatter)} about the best one"
         where = f"with {_written(self.peak)} in flight" if math.isfinite(self.peak.value or math.inf) else "at any load"
-        beyond = ", more than was measured" if (self.most.value or 0.0) > (best.throughput.value or 0.0) else ""
-        return f"{seen}; the fitted law reaches {_written(self.most)} tokens/s {where}{beyond} ({law}{scatter})"
+        most = self.most.value or 0.0
+        beyond = ", more than was measured," if most > (1 + SAME) * (best.throughput.value or 0.0) else ""
+        return f"{seen}; the fitted law reaches {_written(self.most)} tokens/s{beyond} {where} ({law}{scatter})"
 
 
 def _written(estimate: Estimate) -> str:

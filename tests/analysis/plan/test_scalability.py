@@ -119,7 +119,20 @@ def test_a_fitted_maximum_is_named_as_fitted_and_above_what_was_measured() -> No
     assert (law.measured.label, law.measured.throughput.value) == ("40 users", measured)
     assert law.most.value > measured
     assert law.sentence.startswith(f"{measured:.0f} tokens/s measured at most, at 40 users; the fitted law reaches ")
-    assert ", more than was measured (USL: " in law.sentence
+    assert " tokens/s, more than was measured, with " in law.sentence
+
+
+def test_a_fitted_maximum_that_equals_the_measured_one_is_not_said_to_be_more() -> None:
+    """At the law's own maximum, some rounding above it."""
+    peak = math.sqrt((1 - LAW[0, 1]) / LAW[0, 2])
+    loads = np.array([peak / 4, peak / 2, peak, peak * 2])
+    assert "more than was measured" not in fit_law(points(loads, throughput(LAW, loads)[0])).sentence
+
+
+def test_no_maximum_is_read_from_a_law_that_does_not_fit() -> None:
+    sentence = fit_law(points(N[:4], throughput(LAW, N[:4])[0] * np.array([1.0, 3.0, 0.5, 2.0]))).sentence
+    assert "; no law fits: stages scatter by " in sentence
+    assert "reaches" not in sentence
 
 
 def test_two_loads_are_no_law() -> None:
