@@ -8,14 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich import box
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
 from records.formatting import FIGURE_SPACE, POINT_SPACE, in_words
 
 PIPE_WIDTH = 120  # of what is neither a terminal nor told by COLUMNS
+SENTENCE = 30  # characters, from which on a cell may be broken into lines
 NO_STYLES: Mapping[str, str] = {}
+NO_WIDTHS: Mapping[int, int] = {}
 GOOD, CAUTION = "green4", "dark_orange3"  # ANSI's green and yellow cannot be read on white
 
 
@@ -79,8 +82,9 @@ def print_table(
     left_out_first: Sequence[str] = (),
     styles: Mapping[str, str] = NO_STYLES,
 ) -> None:
-    """As wide as the console if it can be: without the columns in `left_out_first`, in that order, as far as needed.
-    What is too wide even so is broken by the terminal and not cut off. `styles` are of cells, by their text."""
+    """As wide as the console if it can be: without the columns in `left_out_first`, in that order, as far as needed,
+    and with a column of sentences broken into lines. What is too wide even so is broken by the terminal and not cut
+    off. `styles` are of cells, by their text."""
     if not table.rows:
         return
     left_out: list[str] = []
@@ -93,11 +97,13 @@ def print_table(
     if table.title:
         console.print(Text(table.title, style="bold"))
     gap = 1 if _width(console, shown) <= console.width else 0
-    width = _width(console, shown, gap)
+    widths = _sentences(shown, _width(console, shown, gap) - console.width)
+    drawn = _drawn(shown, styles, gap, widths)
+    width = _measured(console, drawn)
     target = (
         console if width <= console.width else Console(file=console.file, highlight=False, markup=False, width=width)
     )
-    target.print(_drawn(shown, styles, gap))
+    target.print(drawn)
     notes = [table.caption] if table.caption else []
     notes += [f"A wider terminal and --json also have {in_words(left_out)}."] if left_out else []
     if notes:
@@ -106,13 +112,28 @@ def print_table(
 
 
 def _width(console: Console, table: TextTable, gap: int = 1) -> int:
-    return console.measure(_drawn(table, NO_STYLES, gap), options=console.options.update(width=10_000)).maximum
+    return _measured(console, _drawn(table, NO_STYLES, gap))
 
 
-def _drawn(table: TextTable, styles: Mapping[str, str], gap: int) -> Table:
+def _measured(console: Console, drawn: Table) -> int:
+    return console.measure(drawn, options=console.options.update(width=10_000)).maximum
+
+
+def _sentences(table: TextTable, excess: int) -> dict[int, int]:
+    """The width of the widest column, by its place, if its cells are sentences and the table is too wide by `excess`
+    characters."""
+    longest = [max(map(cell_len, cells)) for cells in zip(table.headers, *table.rows, strict=True)]
+    widest = max(range(len(longest)), key=longest.__getitem__)
+    if excess <= 0 or longest[widest] < SENTENCE:
+        return {}
+    return {widest: max(longest[widest] - excess, SENTENCE // 2)}
+
+
+def _drawn(table: TextTable, styles: Mapping[str, str], gap: int, widths: Mapping[int, int] = NO_WIDTHS) -> Table:
     drawn = ruled_table(gap=gap)
     for index, header in enumerate(table.headers):
-        drawn.add_column(header, justify="left" if index in table.texts else "right", no_wrap=True)
+        justify: JustifyMethod = "left" if index in table.texts else "right"
+        drawn.add_column(header, justify=justify, no_wrap=index not in widths, width=widths.get(index))
     for row in table.rows:
         drawn.add_row(*(Text(cell, style=styles.get(cell, "")) for cell in row))
     return drawn

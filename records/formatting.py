@@ -36,7 +36,13 @@ def format_seconds(seconds: float | None) -> str:
     if seconds == 0:
         return "0 s"
     size = abs(_rounded(seconds, 3))  # 0.9996 s is 1.00 s, not 1000 ms
-    for least, unit, scale in ((600, "min", 1 / 60), (1, "s", 1), (1e-3, "ms", 1e3), (0, "µs", 1e6)):
+    for least, unit, scale in (
+        (36_000, "h", 1 / 3600),
+        (600, "min", 1 / 60),
+        (1, "s", 1),
+        (1e-3, "ms", 1e3),
+        (0, "µs", 1e6),
+    ):
         if size >= least:
             return f"{significant(seconds * scale)} {unit}"
     raise AssertionError("every size is at least 0")

@@ -64,10 +64,11 @@ class TtftGrowth:
     @property
     def sentence(self) -> str:
         start = f"{self.engine} saturates at {self.knee}" if self.knee else self.engine
+        if self.part is None:
+            after = f"the mean TTFT does not grow ({format_seconds(self.after)} at {self.last})"
+            return f"{start}: from {self.first} to {self.last} {after}."
         seconds = " to ".join(map(format_seconds, (self.before, self.after)))
         whole = f"{start}: from {self.first} to {self.last} the mean TTFT went from {seconds}"
-        if self.part is None:
-            return f"{whole}."
         share = self.more / (self.after - self.before)
         of_growth = f"{format_share(share)} of the growth" if share < NEARLY else "nearly all of the growth"
         of_growth = "all of the growth" if share > 1 else of_growth

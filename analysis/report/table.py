@@ -6,6 +6,7 @@ Terminal, page and Markdown only set it. What has no value or no interval says w
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,7 +33,6 @@ NOTES = {
     "answered": "failed: the percentile falls among failed requests; under it, that of the answered requests.",
     "unbounded": "∞: the upper end lies beyond the largest value observed.",
 }
-COUNTS = "28 < 368: there are 28 independent observations, and the interval needs 368."
 INFINITE = "∞"
 REASONS = 2  # of a missing number, that a note lists for a column
 
@@ -242,7 +242,12 @@ def _missing(shown: Sequence[Column], rows: Sequence[Row]) -> str:
         parts = [f"{in_words(titles)} ({reason})" for reason, titles in columns_by_reason.items()]
         sentences += [f"{what}: {'; '.join(parts)}."] if parts else []
     text = " ".join(sentences)
-    return f"{text} {COUNTS}" if " < " in text else text
+    counts = re.search(r"(\d+(?:,\d{3})*) < (\d+(?:,\d{3})*)", text)
+    return (
+        f"{text} {counts[0]}: {counts[1]} independent observations, and the interval needs {counts[2]}."
+        if counts
+        else text
+    )
 
 
 def _accuracy(summaries: Sequence[RunSummary]) -> str:

@@ -72,6 +72,9 @@ def spread(runs: Sequence[float]) -> Spread:
     median, n = float(np.median(values)), len(values)
     if not np.isfinite(values).all():  # a percentile that falls among failed requests
         return Spread(n, math.inf, median, None, None, float(values.min()), math.inf, ())
+    least, largest = float(values.min()), float(values.max())
+    if least == largest:  # no rounding error of their mean, which is no deviation
+        return Spread(n, least, least, 0.0 if n > 1 else None, 0.0, least, largest, ())
     apart = np.abs(values - median)
     mad = float(np.median(apart))
     far = apart > OUTLIER * (NORMAL * mad if mad > 0 else NORMAL_MEAN * float(apart.mean()))
@@ -79,10 +82,10 @@ def spread(runs: Sequence[float]) -> Spread:
         n=n,
         mean=float(values.mean()),
         median=median,
-        deviation=float(values.std(ddof=1)) if n > 1 else None,
+        deviation=float(values.std(ddof=1)),
         mad=mad,
-        least=float(values.min()),
-        largest=float(values.max()),
+        least=least,
+        largest=largest,
         outliers=tuple(values[far].tolist()) if n >= REPEATS else (),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from records.formatting import format_bytes, format_count, format_share, in_words, significant
+from records.metrics import titles_of
 from records.view import IN_CYCLES, Evidence, StageView
 
 LITTLE_TOLERANCE = 0.10
@@ -98,7 +99,7 @@ def lock_step(view: StageView) -> Evidence | None:
         return Evidence(
             "warn",
             f"{IN_CYCLES}, as those of users in lock step do: one pattern, repeated, does not show how much "
-            f"{in_words(withheld)} would vary, so they have no interval",
+            f"{in_words(titles_of(withheld))} would vary from run to run, and they have no interval",
         )
     return None
 

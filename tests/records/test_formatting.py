@@ -27,6 +27,7 @@ from records.formatting import (
         pytest.param(0.000045, "45.0 µs", id="microseconds below a millisecond"),
         pytest.param(75.0, "75.0 s", id="more than a minute is still seconds"),
         pytest.param(720.0, "12.0 min", id="ten minutes and more are minutes"),
+        pytest.param(198_000.0, "55.0 h", id="ten hours and more are hours"),
         pytest.param(-0.0123, "-12.3 ms", id="a negative delivery keeps its sign"),
         pytest.param(0.0, "0 s", id="zero is zero"),
         pytest.param(None, "–", id="what was not observed is a dash, not 0"),

@@ -127,6 +127,7 @@ def test_a_cell_is_a_number_or_a_dash_and_the_reason_stands_once(summaries: list
     assert "n/a" not in text
     assert text.count("No interval: ") == 1
     assert re.search(r"No interval: .*TTFT p99 \(\d+ < 368", text)
+    assert re.search(r"\((\d+) < (\d+)\b.* \1 < \2: \1 independent observations, and the interval needs \2\.", text)
     assert "<" not in stage_table_of(text)
 
 
@@ -168,6 +169,16 @@ def test_how_much_longer_a_run_would_take_to_decide(summaries: list[RunSummary])
     assert re.search(r"4 users \(97 % within, ≈ \d[\d.]* (s|min) more would decide\)", text)
     for surface in (printed(report, 120), markdown(report), html.unescape(render(report))):
         assert text in re.sub(r"\s+", " ", surface)
+
+
+def test_sentences_in_cells_are_broken_into_lines() -> None:
+    why = "fell among failures in 5 of 5 runs (baseline: 0 of 5)"
+    row = ("critical", "mistralrs", "100 users", "TTFT p99", "42.5 ms", "failed", why, "0.001")
+    headers = ("", "engine", "stage", "metric", "baseline", "now", "change", "p")
+    file = io.StringIO()
+    print_table(Console(file=file, width=80, highlight=False), TextTable("", headers, (row,), (0, 1, 2, 3)))
+    assert max(map(len, file.getvalue().splitlines())) <= 80
+    assert set(why.split()) <= set(file.getvalue().split()), "no word is broken"
 
 
 def test_eighty_columns_hold_every_load_with_its_verdict() -> None:

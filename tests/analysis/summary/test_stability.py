@@ -106,7 +106,9 @@ def test_requests_that_repeat_in_cycles_are_told_wherever_an_interval_is_withhel
     (view,) = summary.stages
     assert view.metrics["ttft"].percentile("p50").why == IN_CYCLES
     (found,) = [finding for finding in summary.findings if finding.kind == "lock_step"]
-    assert "ttft" in found.evidence
+    assert "how much TTFT, TTFO, NTPOT, E2E and output tokens/s would vary" in found.evidence, (
+        "as people name them, and each once"
+    )
     assert "--think-time exponential" in found.remedy
 
 
