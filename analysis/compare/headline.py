@@ -108,6 +108,10 @@ def _capacities(comparison: Comparison) -> str:
     sentence = f"{best} holds {load_text(first.met, first.unit)} within {first.slo}"
     if first.missed is None:
         sentence += f" ({first.between})" if first.between else ", the most that was measured"
+    alike = [other for other in others if same_bracket(comparison, best, other)]
+    if len(alike) >= NAMED:  # one of them says it for all: the next in tokens
+        sentence += f", and so do {len(alike)} others"
+        others = [alike[0], *(other for other in others if other not in alike)]
     rest = [_behind(comparison, best, other) for other in others[:NAMED]]
     rest += [f"the other {len(others) - NAMED} no more"] if len(others) > NAMED else []
     return f"{sentence}; {'; '.join(rest) if any(', and ' in part for part in rest) else in_words(rest)}"

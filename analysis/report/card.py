@@ -80,14 +80,15 @@ def _text(text: str, x: float, y: float, size: int, colour: str, bold: bool = Fa
 
 
 def _chart(report: Report, top: float) -> list[str]:
-    """The first figure of the page, or the p99 of its metric, with its legend."""
+    """The first figure of the page, with its legend: what an SLO limits, else the p99 of its metric."""
     figures = figures_of(report.runs, report.comparison, axis_of(report.runs), report.decision.laws)
     first = next(figures, None)
     if first is None:
         return []
-    metric = first.key.rpartition("-")[0]
-    of_metric = takewhile(lambda each: each.key.rpartition("-")[0] == metric, chain([first], figures))
-    figure = next((each for each in of_metric if each.key == f"{metric}-p99"), first)
+    figure, metric = first, first.key.rpartition("-")[0]
+    if not any(run.objectives for run in report.runs):
+        of_metric = takewhile(lambda each: each.key.rpartition("-")[0] == metric, chain([first], figures))
+        figure = next((each for each in of_metric if each.key == f"{metric}-p99"), first)
     parts, left = [], float(MARGIN)
     parts.append(_text(figure.title.partition(":")[0], MARGIN, top + 24, 17, "ink", bold=True))
     styles = styles_of(run.label for run in report.runs)

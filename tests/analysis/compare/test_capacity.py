@@ -303,6 +303,18 @@ def test_with_objectives_the_headline_is_who_holds_how_many_users_within_them() 
     assert answers["20 users", "small"] == answers["40 users", "large"] == "missed"
 
 
+def test_of_many_engines_that_hold_as_many_only_the_next_one_is_named() -> None:
+    runs = [
+        run(f"engine {place}", [_stage(8, 0.999, 300 - 10 * place, 0.03)], k, objectives=(SLO,))
+        for place in range(6)
+        for k in range(3)
+    ]
+    assert headline(compare(runs), runs).startswith(
+        "engine 0 holds 8 users within TTFT p95 ≤ 500 ms, the most that was measured, and so do 5 others; engine 1 as "
+        "many (engine 0 serves 1.03"
+    )
+
+
 def test_more_users_are_said_to_be_held_only_where_that_is_shown() -> None:
     """At 20 users the share of `small` leaves open whether it meets the objective."""
     runs = [

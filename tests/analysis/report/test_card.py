@@ -36,6 +36,7 @@ def test_it_has_the_answer_the_chart_and_the_provenance(runs: list[RunSummary]) 
     answer = report.screen.answer
     assert " ".join(whole.split()).startswith(answer)
     assert sum(1 for _ in root.iter(f"{SVG}path")) > 5, "a chart"
+    assert "TTFT p95, in milliseconds" in lines, "the percentile that the SLO limits, whose limit is drawn"
     assert "Test CPU, 2 cores" in whole
     assert "smollm2-135m" in whole
     assert any(line.startswith("enginebench run concurrent") for line in lines)
