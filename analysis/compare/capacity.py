@@ -135,7 +135,10 @@ def load_text(load: float | None, unit: str = "") -> str:
 
 
 def capacities_of(summaries: Sequence[RunSummary], tier: str | None = None) -> tuple[SloCapacity, ...]:
-    """Of each engine whose loads make an axis and were judged, within the objectives of a tier (the first one)."""
+    """Of each engine whose loads make an axis and were judged, within the objectives of a tier (the first one). None
+    where the engines were judged by different objectives: their capacities do not compare."""
+    if len({of_tier(run.objectives, tier) for run in summaries}) > 1:
+        return ()
     capacities = [capacity_of(engine, tier) for engine in engine_runs_of(summaries)]
     return tuple(capacity for capacity in capacities if capacity is not None)
 

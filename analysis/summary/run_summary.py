@@ -80,7 +80,10 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
 
     Raises `NotARun` when nothing was measured, `ValueError` for an objective that cannot be judged.
     """
-    own = RunObjectives.of(run.meta.workload)
+    try:
+        own = RunObjectives.of(run.meta.workload)
+    except ValueError as error:
+        raise NotARun(f"{run.folder} was made with what this version does not know: {error}") from None
     objectives = objectives or own.of_all
     good = RunObjectives(objectives, own.of_class).first_tier
     windows = windows_of(run)

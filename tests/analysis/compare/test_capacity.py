@@ -315,6 +315,17 @@ def test_of_many_engines_that_hold_as_many_only_the_next_one_is_named() -> None:
     )
 
 
+def test_capacities_within_different_objectives_are_not_compared() -> None:
+    """`b` holds as many users within half the limit: neither a tie nor a table says so."""
+    half = Objective("ttft", 0.95, 0.25)
+    runs = [run("a", [judged_view(8, SLO, 0.999, throughput=300)], k, objectives=(SLO,)) for k in range(3)]
+    runs += [run("b", [judged_view(8, half, 0.999, throughput=200)], k, objectives=(half,)) for k in range(3)]
+    comparison = compare(runs)
+    assert comparison.capacities == ()
+    assert headline(comparison, runs).startswith("a served 1.5×")
+    assert first_screen("", candidates_of(comparison, runs)).table is None
+
+
 def test_more_users_are_said_to_be_held_only_where_that_is_shown() -> None:
     """At 20 users the share of `small` leaves open whether it meets the objective."""
     runs = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -82,3 +83,14 @@ def make_read_only(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 
     monkeypatch.setattr(os, "open", refuse)  # `Path.touch`
     monkeypatch.setattr(Path, "write_bytes", write_bytes)
+
+
+def test_an_objective_that_is_not_known_here_is_a_sentence(tmp_path: Path) -> None:
+    """Of a run that a later version has made."""
+    simulate(tmp_path / "run", Engine("a"), (2,), 5.0)
+    meta = json.loads((tmp_path / "run" / "meta.json").read_text())
+    meta["workload"]["slo"] = "afterglow_p95=0.3"
+    (tmp_path / "run" / "meta.json").write_text(json.dumps(meta))
+    done = invoke("report", tmp_path / "run")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "was made with what this version does not know: an objective is " in done.stderr
