@@ -13,7 +13,7 @@ from analysis.compare.engine_runs import DECIDING
 from analysis.compare.metric_comparison import MetricComparison
 from analysis.compare.quality import quality_rows, table_of_quality
 from analysis.console import CAUTION, GOOD, TextTable
-from analysis.stats.differences import Spread
+from analysis.stats.differences import OUTLIER_RUNS, Spread
 from analysis.stats.repeats import REPEATS
 from analysis.summary.frame import finding_row
 from records.formatting import (
@@ -187,6 +187,7 @@ def _runs(comparison: Comparison) -> TextTable:
     for (title, engine), (runs, unit) in sorted(spreads.items(), key=lambda item: titles.index(item[0][0])):
         numbers = (runs.mean, runs.median, runs.deviation, runs.mad, runs.least, runs.largest)
         outliers = ", ".join(format_value(value, unit) for value in runs.outliers) or "none"
+        outliers = outliers if runs.n >= OUTLIER_RUNS else MISSING
         rows.append((title, engine, str(runs.n), *(format_value(each, unit) for each in numbers), outliers))
     headers = ("metric", "engine", "runs", "mean", "median", "sd", "MAD", "least", "largest", "outliers")
     caption = "Over runs, one value each. Outliers (more than 3.5 · 1.4826 · MAD from the median) are included."

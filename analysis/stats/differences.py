@@ -17,6 +17,7 @@ from analysis.arrays import Floats
 from analysis.stats.repeats import REPEATS, failed_runs, ratio_test, rounding_of, t_test
 from records.view import Estimate
 
+OUTLIER_RUNS = 5  # of fewer, chance alone has one: of three normal values in 29 % of the cases
 OUTLIER = 3.5  # modified z score above which a run is flagged: Iglewicz & Hoaglin (1993)
 NORMAL = 1.4826  # standard deviations of a normal distribution in one median absolute deviation
 NORMAL_MEAN = 1.2533  # and in one mean absolute deviation
@@ -26,8 +27,8 @@ NORMAL_MEAN = 1.2533  # and in one mean absolute deviation
 class Spread:
     """One group of runs. `deviation` is the standard deviation, `mad` the median absolute deviation, both of runs.
 
-    `outliers` are values further than 3.5 · 1.4826 · MAD from the median; where the MAD is 0, 3.5 · 1.2533 times the
-    mean absolute deviation. They are part of all the other numbers.
+    `outliers`, of five runs or more, are values further than 3.5 · 1.4826 · MAD from the median; where the MAD is 0,
+    3.5 · 1.2533 times the mean absolute deviation. They are part of all the other numbers.
     """
 
     n: int
@@ -86,7 +87,7 @@ def spread(runs: Sequence[float]) -> Spread:
         mad=mad,
         least=least,
         largest=largest,
-        outliers=tuple(values[far].tolist()) if n >= REPEATS else (),
+        outliers=tuple(values[far].tolist()) if n >= OUTLIER_RUNS else (),
     )
 
 
