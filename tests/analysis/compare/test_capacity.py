@@ -322,7 +322,7 @@ def test_capacities_within_different_objectives_are_not_compared() -> None:
     runs += [run("b", [judged_view(8, half, 0.999, throughput=200)], k, objectives=(half,)) for k in range(3)]
     comparison = compare(runs)
     assert comparison.capacities == ()
-    assert headline(comparison, runs).startswith("a served 1.5×")
+    assert headline(comparison, runs).startswith("a served 1.5")
     assert first_screen("", candidates_of(comparison, runs)).table is None
 
 
