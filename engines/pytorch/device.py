@@ -198,7 +198,8 @@ def build_here() -> dict[str, Any] | None:
     number, cuda = torch.__version__.partition("+")[0], torch.version.cuda
     if cuda is None:
         return {"text": f"torch {number} without CUDA", "has_cuda": False, "problem": None}
-    text = f"torch {number} with CUDA {cuda} and cuDNN {torch.backends.cudnn.version()}"
+    cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+    text = f"torch {number} with CUDA {cuda} and cuDNN {cudnn}"
     return {"text": text, "has_cuda": True, "problem": why_no_cuda()}
 
 
