@@ -11,6 +11,7 @@ from settings.schema import UserMistake
 
 def with_scheme(url: str) -> str:
     """`127.0.0.1:8000` is taken as `http://127.0.0.1:8000`."""
+    url = url.strip()
     return url if "://" in url else f"http://{url}"
 
 
@@ -32,9 +33,13 @@ class Address:
         try:
             port = parts.port
         except ValueError:
-            raise UserMistake(f"the port in `{url}` is not a number from 0 to 65535.") from None
+            port = 0
+        if port == 0:
+            raise UserMistake(f"the port in `{url}` is not a number from 1 to 65535.")
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise UserMistake(f"`{url}` is not a server's address; give one such as http://127.0.0.1:8000.")
+        if parts.query or parts.fragment:
+            raise UserMistake(f"`{url}` has a part after ? or #, which requests would not have: leave it out.")
         tls = parts.scheme == "https"
         prefix = parts.path.rstrip("/").removesuffix("/v1")
         return cls(parts.hostname, port or (443 if tls else 80), tls, prefix)

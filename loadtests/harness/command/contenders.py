@@ -92,16 +92,25 @@ def key_variable(name: str) -> str:
 
 
 def _engine(text: str) -> Contender:
-    match = re.fullmatch(f"{NAME}=(.+)", text)
-    return Contender(match[1], engine=match[2]) if match else Contender(text, engine=text)
+    name, engine = _named(text)
+    return Contender(name or engine, engine=engine)
 
 
 def _server(text: str, alone: bool) -> Contender:
-    match = re.fullmatch(f"{NAME}=(.+)", text)
-    url = with_scheme(match[2] if match else text)
+    name, url = _named(text)
+    url = with_scheme(url)
     Address.parse(url)
-    name = match[1] if match else "" if alone else url.partition("://")[2].rstrip("/")
-    return Contender(name, url=url)
+    return Contender(name or ("" if alone else url.partition("://")[2].rstrip("/")), url=url)
+
+
+def _named(text: str) -> tuple[str, str]:
+    """The name, empty without one, and what stands after it."""
+    if match := re.fullmatch(f"{NAME}=(.+)", text):
+        return match[1], match[2]
+    name, equals, _ = text.partition("=")
+    if equals and not re.search("[/:]", name):  # otherwise it is a part of an address
+        raise UserMistake(f"`{name}` cannot be the name of a contender: letters, digits, _, + and - only.")
+    return "", text
 
 
 def _split(flag: str, given: Sequence[str], separator: str, names: Sequence[str]) -> dict[str, list[str]]:

@@ -40,7 +40,7 @@ def test_engines_and_servers_are_contenders_each_with_what_is_its_own() -> None:
         pytest.param([], ["http://a:1"], [""], id="a lone server says itself what it is"),
         pytest.param([], ["http://a:1", "http://b:1/v1/"], ["a:1", "b:1/v1"], id="several by their addresses"),
         pytest.param(["fake"], ["http://a:1"], ["fake", "a:1"], id="both"),
-        pytest.param([], ["http://a:1/?b=c"], [""], id="an equals sign in an address"),
+        pytest.param([], ["http://a:1/b=c"], [""], id="an equals sign in an address"),
     ],
 )
 def test_contenders_without_a_name_get_one(engines: list[str], urls: list[str], names: list[str]) -> None:
@@ -58,6 +58,8 @@ def test_each_contender_is_run_with_each_model_under_a_name_of_its_own() -> None
     ("given", "sentence"),
     [
         pytest.param(((), ()), "say what to test", id="nothing"),
+        pytest.param(((), ("v0.6=http://a:1",)), "`v0.6` cannot be the name of a contender", id="a dot in a name"),
+        pytest.param((("v0.6=vllm",), ()), "`v0.6` cannot be the name of a contender", id="of an engine"),
         pytest.param((["a", "a"], ()), "several `a`: .* such as --engine first=a", id="twice"),
         pytest.param(((), ["x=http://a", "x=http://b"]), "such as --url first=http://a", id="two servers of one name"),
         pytest.param((["a"], (), ["b.c=1"]), "`b`, which is not among the engines: a", id="another's option"),
