@@ -75,7 +75,7 @@ class Chart:
         """Drawn here, as a browser draws it."""
         import vl_convert
 
-        return str(vl_convert.vegalite_to_svg(self.spec))
+        return str(vl_convert.vegalite_to_svg(dict(self.spec)))
 
 
 def vega_script() -> Markup:
