@@ -2,7 +2,7 @@
 
 mooncake, azure, burstgpt, columns   tables (`trace_tables.py`)
 weka, otel                           sessions of agents (`trace_agents.py`)
-sharegpt                             JSON: a list of conversations, each a list of {from: human|gpt, value}; no times
+sharegpt                             JSON or JSONL: conversations, each a list of {from: human|gpt, value}; no times
 requests                             JSONL or Parquet: `prompt`, `messages` (of `role` and `content`), `prompt_tokens`;
                                      optionally `output_tokens`; no times
 run                                  the folder of a run: its requests again, when they were due
@@ -101,9 +101,7 @@ def _agents(path: Path) -> str | None:
 
 def _sharegpt(path: Path) -> Iterator[TraceArrival]:
     """Every turn of the human, with all that was said before as it was said then."""
-    with opened(path) as file:
-        conversations = json.load(file)
-    for number, conversation in enumerate(conversations):
+    for number, conversation in enumerate(documents(path)):
         said: list[tuple[str, str]] = []
         for turn in conversation["conversations"]:
             if not isinstance(turn["value"], str):
@@ -145,7 +143,14 @@ def _message(where: str, message: Any) -> tuple[str, str]:
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise UserMistake(f"{where} has a message without `role` and `content`.")
     content = message.get("content") or ""
-    return ROLES.get(message["role"], "assistant"), content if isinstance(content, str) else json.dumps(content)
+    parts = content if isinstance(content, list) else [content]
+    return ROLES.get(message["role"], "assistant"), "".join(map(_text, parts))
+
+
+def _text(part: Any) -> str:
+    """Of a message's content, or of one of its parts: its text, else the JSON that stands in the file."""
+    text = part.get("text") if isinstance(part, dict) else part
+    return text if isinstance(text, str) else json.dumps(part)
 
 
 def _run(path: Path) -> Iterator[TraceArrival | None]:

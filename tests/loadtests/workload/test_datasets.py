@@ -66,6 +66,18 @@ def test_missing_numbers_make_a_column_of_floats_and_contents_may_be_null(tmp_pa
     assert row.messages == (("user", "Hi"), ("assistant", ""))
 
 
+def test_a_content_in_parts_is_their_text(tmp_path: Path) -> None:
+    parts = [{"type": "text", "text": "What is "}, {"type": "text", "text": "this?"}, {"type": "image_url"}]
+    (row,) = dataset(jsonl(tmp_path, [{"messages": [{"role": "user", "content": parts}]}]))
+    assert row.messages == (("user", 'What is this?{"type": "image_url"}'),)
+
+
+def test_conversations_may_be_one_a_line(tmp_path: Path) -> None:
+    turns = [{"from": "human", "value": "Who?"}, {"from": "gpt", "value": "I am."}]
+    rows = dataset(jsonl(tmp_path, [{"conversations": turns}] * 2))
+    assert [row.messages for row in rows] == [(("user", "Who?"),)] * 2
+
+
 def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"prompt": "Who?", "output_tokens": 7}\r\n')
