@@ -68,7 +68,7 @@ CONFIG: Spec = {
 class Chart:
     """`spec` is Vega-Lite, with an array `hidden` of engines."""
 
-    spec: Mapping[str, Any]
+    spec: Spec
 
     @property
     def svg(self) -> str:
