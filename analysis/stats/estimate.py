@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from analysis.stats.special import special
+from scipy import special
 
 CONFIDENCE = 0.95
 TAIL = (1 - CONFIDENCE) / 2

@@ -16,6 +16,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 from analysis.arrays import Flags, Floats
 from analysis.stats.effective_size import (
@@ -31,7 +32,6 @@ from analysis.stats.effective_size import (
     user_codes,
 )
 from analysis.stats.estimate import TAIL, least_samples, t_quantile
-from analysis.stats.special import special
 from records.rules import nearest_rank
 from records.view import BEYOND_OBSERVED, DEPENDS_ON_CUT_OFF, IN_CYCLES, Estimate
 

@@ -10,11 +10,11 @@ varies in its own way are tested nearly one by one.
 from __future__ import annotations
 
 import numpy as np
+from scipy import special
 
 from analysis.arrays import Floats
 from analysis.stats.estimate import TAIL
 from analysis.stats.repeats import ROUNDING
-from analysis.stats.special import special
 
 LEAST_TESTS = 8  # from which anything can be said of what variances have in common
 MOST_PRIOR = 4.0  # degrees of freedom that are lent at most: what is shared by all checks is seen only once
