@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gc
 import importlib
+import inspect
 import os
+import re
 import sys
 from difflib import get_close_matches
 from importlib.metadata import version
@@ -48,7 +50,10 @@ class LazyCommands(TyperGroup):
     def get_command(self, ctx: object, cmd_name: str) -> Any:  # typer keeps the type private
         if cmd_name not in COMMANDS:
             return None
-        return get_group(importlib.import_module(COMMANDS[cmd_name]).app).commands[cmd_name]
+        command = get_group(importlib.import_module(COMMANDS[cmd_name]).app).commands[cmd_name]
+        # Typer keeps the line breaks of every paragraph but the first, which on a narrow terminal are in its midst.
+        command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help or ""))
+        return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in COMMANDS:
@@ -78,7 +83,8 @@ class LazyCommands(TyperGroup):
 def _say(sentence: str) -> None:
     from rich.console import Console
 
-    Console(stderr=True, highlight=False, markup=False).print(sentence, style="red", soft_wrap=True)
+    console = Console(stderr=True, highlight=False, markup=False)
+    console.print(sentence, style="red", soft_wrap=not console.is_terminal)
 
 
 app = typer.Typer(cls=LazyCommands, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)

@@ -237,7 +237,7 @@ def calibrate(
     def progress(cell: Cell, requests: calibration.Points) -> None:
         load = f"{cell.users} users × {cell.rate:g} tokens/s, {cell.condition} machine"
         error = f"TTFT p99 error {cell.ttft.p99 * 1e3:.3f} ms, {cell.cpu_per_token * 1e6:.1f} µs of CPU per token"
-        log.print(f"{load}: {error}", soft_wrap=True)
+        log.print(f"{load}: {error}", soft_wrap=not log.is_terminal)
         points.extend(requests)
 
     own = calibration.parse_grid(loads) if loads else None
@@ -252,8 +252,10 @@ def calibrate(
     if as_json:
         sys.stdout.write(json.dumps(asdict(measured)) + "\n")
     elif quick:
-        for line in [f"TTFT of {len(points):,} requests", *scatter(points), "", sentence(measured)]:
-            print(line)
+        console = Console(highlight=False, markup=False)
+        for line in [f"TTFT of {len(points):,} requests", *scatter(points), ""]:
+            console.print(line, no_wrap=True, crop=False)
+        console.print(sentence(measured), soft_wrap=not console.is_terminal)
     else:
         console = Console(highlight=False, width=WIDTH)
         console.print(table(measured))

@@ -1,4 +1,4 @@
-"""`enginebench compare`: who holds more load within the SLO, who is faster, by how much, and may that be claimed?"""
+"""`enginebench compare`: which engine holds more load within the SLO, which is faster, by how much, and is it shown?"""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def compare(
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
-    """Compare engines: who holds more load within the SLO, who is faster, by how much, and may that be claimed?
+    """Compare engines: which holds more load within the SLO, which is faster, by how much, and may that be claimed?
 
     Every metric against a baseline at every load, with tests and effect sizes. The runs are the samples: three of each
     engine or more, best interleaved by `enginebench run … --repeat 5`. `enginebench report` has the same comparison.

@@ -25,7 +25,7 @@ class Terminal:
     _said: set[str] = field(default_factory=set)
 
     def say(self, text: str, style: str | None = None) -> None:
-        self.console.print(text, style=style, soft_wrap=True)
+        self.console.print(text, style=style, soft_wrap=not self.console.is_terminal)
 
     def say_once(self, text: str) -> None:
         if text not in self._said:
