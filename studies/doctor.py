@@ -29,12 +29,13 @@ def doctor(as_json: AsJson = False) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from analysis.console import CAUTION, GOOD
+    from analysis.console import CAUTION, GOOD, stderr
     from engines.machine.cuda import by_outcome
     from engines.machine.doctor import examine
     from studies.quick.discovery import find_server
 
-    checks = examine()
+    with stderr().status("Checking this machine, with a short load test …"):
+        checks = examine()
     broken = [check.name for check in checks if check.required and not check.ok]
     if as_json:
         json.dump([asdict(check) for check in checks], sys.stdout, indent=2, ensure_ascii=False)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 PROJECT = "enginebench"
@@ -14,10 +16,13 @@ UV_RECEIPT = "uv-receipt.toml"  # uv keeps it in the environment of each of its 
 
 def install_command(extra: str, environment: Path = Path(sys.prefix)) -> str:
     """`uv tool install --with-executables-from locust '/checkout[engines]'`"""
-    wanted = f"'{_source()}[{extra}]'"
-    if (environment / UV_RECEIPT).exists():
-        return f"uv tool install --with-executables-from locust {wanted}"
-    return f"pip install {wanted}"
+    receipt = environment / UV_RECEIPT
+    if not receipt.exists():
+        return f"pip install '{_source()}[{extra}]'"
+    tool = tomllib.loads(receipt.read_text(encoding="utf-8")).get("tool", {})
+    own: dict[str, Any] = next((each for each in tool.get("requirements", ()) if each.get("name") == PROJECT), {})
+    extras = sorted({extra, *own.get("extras", ())})  # uv takes away the extras that are not named again
+    return f"uv tool install --with-executables-from locust '{_source()}[{','.join(extras)}]'"
 
 
 def _source() -> str:

@@ -24,24 +24,30 @@ class Installed:
 @pytest.mark.parametrize(
     ("url", "receipt", "command"),
     [
-        pytest.param("file:///a%20b/checkout", False, "pip install '/a b/checkout[lmrs]'", id="a checkout"),
-        pytest.param(None, False, "pip install 'enginebench[lmrs]'", id="an index"),
+        pytest.param("file:///a%20b/checkout", None, "pip install '/a b/checkout[lmrs]'", id="a checkout"),
+        pytest.param(None, None, "pip install 'enginebench[lmrs]'", id="an index"),
         pytest.param(
             "file:///checkout",
-            True,
+            "[tool]",
             "uv tool install --with-executables-from locust '/checkout[lmrs]'",
             id="a tool of uv's",
         ),
-        pytest.param("https://host/a.whl", False, "pip install 'enginebench[lmrs]'", id="an address"),
+        pytest.param(
+            "file:///checkout",
+            '[tool]\nrequirements = [{ name = "locust" }, { name = "enginebench", extras = ["transformers"] }]',
+            "uv tool install --with-executables-from locust '/checkout[lmrs,transformers]'",
+            id="a tool of uv's keeps the extras that it has",
+        ),
+        pytest.param("https://host/a.whl", None, "pip install 'enginebench[lmrs]'", id="an address"),
     ],
 )
 def test_the_way_it_was_installed(
-    url: str | None, receipt: bool, command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    url: str | None, receipt: str | None, command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def distribution(name: str) -> Any:
         return Installed(url)
 
     monkeypatch.setattr(extras, "distribution", distribution)
-    if receipt:
-        (tmp_path / UV_RECEIPT).touch()
+    if receipt is not None:
+        (tmp_path / UV_RECEIPT).write_text(receipt)
     assert install_command("lmrs", tmp_path) == command
