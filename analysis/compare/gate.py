@@ -179,7 +179,9 @@ def gate_of(
     few = [each for each in comparisons if min(each.ours.n, each.theirs.n) < REPEATS]
     if few:
         sides = f"{few[0].theirs.n} in the baseline and {few[0].ours.n} to judge"
-        raise GateRefused(f"a gate needs {REPEATS} runs of each, better 5; {few[0].engine} has {sides}.")
+        raise GateRefused(
+            f"a gate needs {REPEATS} runs of each, better 5; {few[0].engine} has {sides}: enginebench run … --repeat 5."
+        )
     if missing and not allow_missing:
         names = [*missing[:NAMED], *([f"{len(missing) - NAMED} more"] if len(missing) > NAMED else [])]
         raise GateRefused(

@@ -46,18 +46,17 @@ def gate(
     from analysis.console import stderr
     from analysis.summary.loading import summaries_of
 
+    reading: ReadSettings = read_settings(ReadSettings, given)
+    claims: ClaimSettings = read_settings(ClaimSettings, given)
+    gating: GateSettings = read_settings(GateSettings, given)
     log = stderr()
     with log.status("Reading the runs …"):
-        reading: ReadSettings = read_settings(ReadSettings, given)
-        claims: ClaimSettings = read_settings(ClaimSettings, given)
-        gating: GateSettings = read_settings(GateSettings, given)
         current = summaries_of(names, reading.runs, reading.slo, reading.tokenizer, tell_apart=False)
-        if save_baseline:
-            saved = list(map(str, save(baseline, current)))
-            typer.echo(
-                json.dumps({"saved": saved}) if as_json else f"{counted(len(saved), 'run')} saved in {baseline}."
-            )
-            return
+        saved = list(map(str, save(baseline, current))) if save_baseline else []
+    if save_baseline:
+        typer.echo(json.dumps({"saved": saved}) if as_json else f"{counted(len(saved), 'run')} saved in {baseline}.")
+        return
+    with log.status("Reading the baseline …"):
         if not baseline.is_dir() or not any(baseline.iterdir()):
             raise GateRefused(f"there is no baseline at {baseline}: make one with --save-baseline.")
         before = summaries_of([str(baseline)], baseline, reading.slo, reading.tokenizer)
