@@ -141,8 +141,10 @@ def _table(candidates: Sequence[Candidate]) -> TextTable | None:
 
 def within(capacity: SloCapacity | None, missed: str = "") -> str:
     """`14 (20)`: 14 meet the objectives, and 20 do not."""
-    if capacity is None or (capacity.met is None and capacity.missed is None):
+    if capacity is None:
         return MISSING
+    if capacity.met is None and capacity.missed is None:
+        return "undecided"
     if capacity.met is None:
         return f"< {load_text(capacity.missed)}"
     met = load_text(capacity.met)
@@ -214,7 +216,7 @@ def _how_sure(candidates: Sequence[Candidate]) -> str:
     parts = [f"{counted(requests, 'request')} measured in {each_has}"]
     for candidate in candidates[:NAMED]:
         name = f"{candidate.name}: " if len(candidates) > 1 else ""
-        if candidate.capacity is not None and candidate.capacity.between:
+        if name and candidate.capacity is not None and candidate.capacity.between:  # of one alone the answer says it
             parts.append(f"{name}{candidate.capacity.between}")
         if candidate.planned is not None and candidate.planned.how_sure:
             parts.append(f"{name}{candidate.planned.how_sure}")

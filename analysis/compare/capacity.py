@@ -86,12 +86,15 @@ class SloCapacity:
         """`14 users (20 miss it)`, for a cell."""
         if self.met is None:
             return f"< {load_text(self.missed, self.unit)}" if self.missed is not None else "undecided"
+        return f"{load_text(self.met, self.unit)} ({self.beyond})"
+
+    @property
+    def beyond(self) -> str:
+        """What is known of the loads above those that meet the objectives: `20 miss it`"""
         if self.missed is not None:
-            beyond = f"{load_text(self.missed)} miss {self.them}"
-        else:
-            above = in_words([load_text(load) for load in self.undecided_above])
-            beyond = f"{above} undecided" if above else "the most measured"
-        return f"{load_text(self.met, self.unit)} ({beyond})"
+            return f"{load_text(self.missed)} miss {self.them}"
+        above = in_words([load_text(load) for load in self.undecided_above])
+        return f"{above} undecided" if above else "the most measured"
 
     @property
     def undecided_above(self) -> list[float]:
@@ -357,6 +360,8 @@ def _line(engine: EngineRuns, judgements: Sequence[LoadJudgement], index: int) -
             parts.append(f"met at {join_labels([each.label for each in stages])}")
         elif stages:
             parts.append(f"{answer} at {', '.join(f'{each.label} ({_share_text(each, index)})' for each in stages)}")
+    if len(parts) == 1:  # the answer that stands before the sentence
+        parts = [parts[0][parts[0].index("at ") :]]
     runs = max(judgement.runs for judgement in judgements)
     repeats = f" ({counted(runs, 'run')})" if runs > 1 else ""
     answers = [judgement.objectives[index].answer for judgement in judgements]

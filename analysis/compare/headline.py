@@ -11,11 +11,19 @@ from analysis.compare.comparison import Comparison, same_bracket
 from analysis.compare.engine_runs import DECIDING, EngineRuns, engine_runs_of, since_due
 from analysis.compare.likeness import number_format
 from analysis.compare.metric_comparison import MetricComparison
-from analysis.compare.tables import ratio_text
+from analysis.compare.tables import estimate_text, ratio_text
 from analysis.stats.repeats import REPEATS
 from analysis.summary.run_summary import RunSummary
-from records.formatting import format_estimate, format_ratio, format_seconds, format_share, in_words, significant
+from records.formatting import (
+    counted,
+    format_estimate,
+    format_ratio,
+    format_share,
+    in_words,
+    significant,
+)
 from records.rules import FAILURES_BORNE
+from records.view import Estimate
 
 NAMED = 3  # engines behind the best one that a headline names; the table has all
 
@@ -30,26 +38,26 @@ def headline(comparison: Comparison, summaries: Sequence[RunSummary]) -> str:
     if comparison.stage is None and not comparison.capacities:
         return "These runs have no stage in common, so nothing is compared."
     if any(capacity.met is not None for capacity in comparison.capacities):
-        sentence = _capacities(comparison)
+        sentences = _capacities(comparison)
     elif comparison.capacities:
-        sentence = f"No engine is known to meet {comparison.capacities[0].slo} at any load"
-        sentence += f"; {_tokens(comparison, engines)}" if comparison.stage is not None else ""
-    else:
-        sentence = _tokens(comparison, engines)
-    if (tokens := _no_difference(comparison)) is not None:
+        sentences = [f"No engine is known to meet {comparison.capacities[0].slo} at any load"]
+        sentences[0] += f"; {_tokens(comparison, engines)}" if comparison.stage is not None else ""
+        sentences[0] += f"{_repeated(comparison)}."
+    elif (tokens := _no_difference(comparison)) is not None:
         verdict = "Both are alike" if tokens.verdict == "alike" else "No difference is shown"
-        claim = f", over {min(comparison.runs.values())} repeats ({tokens.why})."
-        sentence = f"{verdict}: {sentence}"
+        sentences = [f"{verdict}: {_tokens(comparison, engines)}{_repeated(comparison)} ({tokens.why})."]
+        return " ".join([*sentences, *_first_tokens(comparison, engines), *_answers(comparison)])
     else:
-        claim = _claim(comparison)
-    return " ".join([f"{sentence}{claim}", *_first_tokens(comparison, engines), *_answers(comparison)])
+        sentences = [f"{_tokens(comparison, engines)}{_repeated(comparison)}."]
+    no_winner = [] if comparison.why is None else [f"No winner is named: {comparison.why}."]
+    return " ".join([*sentences, *_first_tokens(comparison, engines), *no_winner, *_answers(comparison)])
 
 
 def _no_difference(comparison: Comparison) -> MetricComparison | None:
     """The tokens of two engines that were repeated often enough and do not differ, where that is all that speaks
     against a winner."""
     best, *others = comparison.engines
-    if comparison.capacities or len(others) > 1 or comparison.unlike or min(comparison.runs.values()) < REPEATS:
+    if len(others) > 1 or comparison.unlike or min(comparison.runs.values()) < REPEATS:
         return None
     tokens = comparison.of(comparison.stage, best, DECIDING, others[0])
     if comparison.why is None or tokens is None or tokens.why is None or tokens.why not in comparison.why:
@@ -83,60 +91,89 @@ def _served(engine: EngineRuns, stage: str) -> str:
         return f"{served}, and {format_share(share)} of the requests failed."
     ttft = "ttft_user" if since_due(engine.runs) else "ttft"
     whole = view.metrics[ttft].n == 0
-    metric, came = ("e2e_user", "answers were complete") if whole else (ttft, "first tokens came")
-    median, tail = (engine.value(stage, metric, p) for p in ("p50", "p95"))
-    if median is None:
-        return f"{served}."
-    rest = "" if whole or tail is None else f", 95 % within {format_seconds(tail)}"
-    return f"{served}; half of the {came} within {format_seconds(median)}{rest}."
+    metric, statistics = ("e2e_user", ("p50",)) if whole else (ttft, ("p50", "p95"))
+    latencies = {statistic: engine.estimate(stage, metric, statistic) for statistic in statistics}
+    parts = [f"{statistic} {_latency(found)}" for statistic, found in latencies.items() if found.value is not None]
+    return f"{served}, with {'E2E' if whole else 'TTFT'} {in_words(parts)}." if parts else f"{served}."
 
 
 def _answers(comparison: Comparison) -> list[str]:
-    """A sentence for each engine that does not give the baseline's answers; of many only who they are."""
-    sentences = {each.engine: each.sentence(comparison.baseline) for each in comparison.answers}
-    different = [engine for engine, sentence in sentences.items() if sentence is not None]
+    """Of one engine that does not give the baseline's answers how they differ, of several how many do."""
+    different = [each for each in comparison.answers if each.sentence(comparison.baseline) is not None]
     if len(different) > NAMED:
-        return [f"{in_words(different)} give other answers than {comparison.baseline}."]
-    return [sentence for sentence in sentences.values() if sentence is not None]
+        names = in_words([each.engine for each in different])
+        return [f"{names} give other answers than {comparison.baseline}."]
+    if len(different) > 1:
+        counts = [f"{each.engine} {each.prompts - each.identical:,} of {each.prompts:,}" for each in different]
+        return [f"Answers that differ from those of {comparison.baseline}: {in_words(counts)}."]
+    return [sentence for each in different if (sentence := each.sentence(comparison.baseline)) is not None]
 
 
-def _capacities(comparison: Comparison) -> str:
-    """`a holds 20 users within TTFT p95 ≤ 500 ms; b 14 (1.43× [1, 1.71])`"""
+def _capacities(comparison: Comparison) -> list[str]:
+    """`a holds 20 users within TTFT p95 ≤ 500 ms (24 miss it); b holds 10 (12 miss it): 2.0× [1.7, 2.4], over 3
+    repeats.` Engines of one bracket share a sentence, and tokens decide between them."""
     best, *others = comparison.engines
     first = comparison.capacity(best)
     assert first is not None, "the best one meets the objectives somewhere"
-    sentence = f"{best} holds {load_text(first.met, first.unit)} within {first.slo}"
-    if first.missed is None:
-        sentence += f" ({first.between})" if first.between else ", the most that was measured"
-    alike = [other for other in others if same_bracket(comparison, best, other)]
-    if len(alike) >= NAMED:  # one of them says it for all: the next in tokens
-        sentence += f", and so do {len(alike)} others"
-        others = [alike[0], *(other for other in others if other not in alike)]
-    rest = [_behind(comparison, best, other) for other in others[:NAMED]]
-    rest += [f"the other {len(others) - NAMED} no more"] if len(others) > NAMED else []
-    return f"{sentence}; {'; '.join(rest) if any(', and ' in part for part in rest) else in_words(rest)}"
+    tied = [other for other in others if same_bracket(comparison, best, other)]
+    behind = [other for other in others if other not in tied]
+    held = f"{load_text(first.met, first.unit)} within {first.slo} ({first.beyond})"
+    names = in_words([best, *tied]) if len(tied) <= NAMED else f"{best} and {len(tied)} others"
+    sentence = f"{names} {_verb('hold', [best, *tied])} {held}"
+    served = _served_more(comparison, best, tied if len(tied) <= NAMED else tied[:1])
+    if served:
+        sentences = [f"{sentence}.", f"{served}{_repeated(comparison)}."]
+    elif len(others) == 1 and not tied:
+        held = f"{sentence}; {_held(comparison, behind)}{_factor(comparison, best, behind[0])}"
+        return [f"{held}{_repeated(comparison)}."]
+    else:
+        sentences = [f"{sentence}{_repeated(comparison)}."]
+    groups: dict[str, list[str]] = {}
+    for other in behind:
+        capacity = comparison.capacity(other)
+        groups.setdefault("" if capacity is None else capacity.bracket, []).append(other)
+    parts = [_held(comparison, group) for group in list(groups.values())[:NAMED]]
+    rest = sum(len(group) for group in list(groups.values())[NAMED:])
+    parts += [f"the other {counted(rest, 'engine')} no more"] if rest else []
+    return [*sentences, *([f"{'; '.join(parts)}."] if parts else [])]
 
 
-def _behind(comparison: Comparison, best: str, other: str) -> str:
-    capacity, ratio = comparison.capacity(other), comparison.capacity_ratio(best, other)
-    if capacity is None or capacity.met is None:
-        missed = None if capacity is None else capacity.missed
-        them = comparison.capacities[0].them
-        if missed is None:
-            return f"{other} is not shown to meet {them} at any load"
-        least = capacity is not None and missed == min(judgement.load for judgement in capacity.loads)
-        where = ", the least that was measured" if least else f" and is not shown to meet {them} at less"
-        return f"{other} misses {them} at {load_text(missed)}{where}"
-    held = f"{other} {load_text(capacity.met)}"
-    tokens = comparison.of(comparison.stage, best, DECIDING, other)
-    if same_bracket(comparison, best, other) and tokens is not None and tokens.ratio.value is not None:
-        served = f"{best} serves {ratio_text(tokens.ratio)} its tokens at {comparison.stage}"
-        return f"{other} as many ({served})"
-    if ratio is None or ratio.ratio.value is None:
-        return held
-    if not ratio.ratio.low and ratio.ratio.high == math.inf:  # nothing is known of the loads between
-        return f"{other} is shown to hold {load_text(capacity.met)}"
-    return f"{held} ({ratio_text(ratio.ratio)})"
+def _held(comparison: Comparison, engines: Sequence[str]) -> str:
+    """Of engines of one bracket: `b and c hold 10 (14 undecided)`"""
+    names, capacity = in_words(engines), comparison.capacity(engines[0])
+    them = comparison.capacities[0].them
+    if capacity is not None and capacity.met is not None:
+        return f"{names} {_verb('hold', engines)} {load_text(capacity.met)} ({capacity.beyond})"
+    if capacity is None or capacity.missed is None:
+        return f"{names} {'is' if len(engines) == 1 else 'are'} not shown to meet {them} at any load"
+    below = f"{in_words([load_text(load) for load in capacity.undecided])} undecided" if capacity.undecided else ""
+    return f"{names} {_verb('miss', engines)} {them} at {load_text(capacity.missed)} ({below or 'the least measured'})"
+
+
+def _factor(comparison: Comparison, best: str, other: str) -> str:
+    """Of two capacities; empty where their brackets leave every ratio open."""
+    found = comparison.capacity_ratio(best, other)
+    if found is None or found.ratio.value is None or (not found.ratio.low and found.ratio.high == math.inf):
+        return ""
+    return f": {ratio_text(found.ratio)}"
+
+
+def _verb(verb: str, subjects: Sequence[str]) -> str:
+    return verb if len(subjects) > 1 else f"{verb}{'es' if verb.endswith('s') else 's'}"
+
+
+def _served_more(comparison: Comparison, best: str, tied: Sequence[str]) -> str:
+    """`At 8 users, a serves 2.6× [2.1, 3.4] the tokens of b`; empty where that was not compared."""
+    stage = comparison.stage
+    tokens = {other: comparison.of(stage, best, DECIDING, other) for other in tied}
+    compared = {
+        other: each.ratio for other, each in tokens.items() if each is not None and each.ratio.value is not None
+    }
+    parts = [
+        f"{ratio_text(ratio)} {'those of' if index else 'the tokens of'} {other}"
+        for index, (other, ratio) in enumerate(compared.items())
+    ]
+    return f"At {stage}, {best} serves {in_words(parts)}" if parts else ""
 
 
 def _tokens(comparison: Comparison, engines: Mapping[str, EngineRuns]) -> str:
@@ -160,11 +197,15 @@ def _first_tokens(comparison: Comparison, engines: Mapping[str, EngineRuns]) -> 
     if comparison.capacities or len(others) > 1 or comparison.stage is None:
         return []
     ttft = "ttft_user" if since_due([run for engine in engines.values() for run in engine.runs]) else "ttft"
-    ours, theirs = (engines[label].value(comparison.stage, ttft, "p95") for label in (best, others[0]))
-    if ours is None or theirs is None or math.inf in (ours, theirs):
+    tails = {label: engines[label].estimate(comparison.stage, ttft, "p95") for label in (best, others[0])}
+    if any(tail.value is None or math.isinf(tail.value) for tail in tails.values()):
         return []
-    times = f"{format_seconds(ours)}, those of {others[0]} within {format_seconds(theirs)}"
-    return [f"95 % of its first tokens came within {times}."]
+    return [f"TTFT p95: {', '.join(f'{label} {_latency(tail)}' for label, tail in tails.items())}."]
+
+
+def _latency(estimate: Estimate) -> str:
+    """With its interval, or marked as rough."""
+    return f"{'about ' if None in estimate.ends else ''}{estimate_text(estimate, 's')}"
 
 
 def _margins(comparison: Comparison, best: str, others: Sequence[str]) -> list[str]:
@@ -185,11 +226,9 @@ def _times(comparison: Comparison, best: str, other: str, of: str) -> str:
     return f"{ratio_text(tokens.ratio)} {of}{other}"
 
 
-def _claim(comparison: Comparison) -> str:
+def _repeated(comparison: Comparison) -> str:
+    """How many runs of each the sentence rests on."""
     runs = min(comparison.runs.values())
-    if comparison.why is None:
-        return f", over {runs} repeats."
     if runs >= REPEATS:
-        return f". No winner is named: {comparison.why}."
-    which = " in this run" if runs == 1 else f" in these {runs} runs"
-    return f"{which}. No winner is named: {comparison.why}."
+        return f", over {runs} repeats"
+    return " in this run" if runs == 1 else f" in these {runs} runs"

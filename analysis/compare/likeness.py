@@ -91,13 +91,15 @@ def _differences(first: RunSummary, other: RunSummary, label: str | None) -> Ite
 
 
 def _settings(first: RunSummary, other: RunSummary) -> Iterator[Difference]:
-    # Runs that are judged by the same objectives are alike in them, whichever they were made with.
-    soft = SOFT_SETTINGS | ({"slo"} if first.objectives == other.objectives else set())
-    names = sorted((first.workload.keys() | other.workload.keys()) - soft)
+    names = sorted((first.workload.keys() | other.workload.keys()) - SOFT_SETTINGS - {"slo"})
     both = {name: (first.workload.get(name), other.workload.get(name)) for name in names}
     apart = "; ".join(f"{name} {a} and {b}" for name, (a, b) in both.items() if a != b)
     if apart:
         yield Unlikeness.WORKLOAD, "invalid", f"were asked different things: {apart}", "run both with the same options"
+    if first.objectives != other.objectives:  # which may be others than a run was made with
+        ours, theirs = (", ".join(map(str, run.objectives)) or "none" for run in (first, other))
+        judged = f"are judged by different objectives: {ours} and {theirs}"
+        yield Unlikeness.WORKLOAD, "invalid", judged, "judge both by the same ones: --slo"
 
 
 def _engines(first: RunSummary, other: RunSummary) -> Iterator[Difference]:

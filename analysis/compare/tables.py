@@ -18,6 +18,8 @@ from analysis.stats.repeats import REPEATS
 from analysis.summary.frame import finding_row
 from records.formatting import (
     MISSING,
+    ShownUnit,
+    column_unit,
     format_estimate,
     format_p,
     format_points,
@@ -25,11 +27,13 @@ from records.formatting import (
     format_share,
     format_value,
     in_words,
+    interval_ends,
     significant,
 )
 from records.rules import SIGNIFICANCE
 from records.view import Estimate
 
+INFINITE = "∞"
 BASELINE, NOT_CLAIMED, ANSWERS = "baseline", "not claimed", "same answers"
 STYLES = {"better": GOOD, "worse": "bold red", NOT_CLAIMED: CAUTION, "met": GOOD, "missed": "bold red"}
 LEFT_OUT = (
@@ -192,6 +196,22 @@ def _runs(comparison: Comparison) -> TextTable:
     headers = ("metric", "engine", "runs", "mean", "median", "sd", "MAD", "least", "largest", "outliers")
     caption = "Over runs, one value each. Outliers (more than 3.5 · 1.4826 · MAD from the median) are included."
     return TextTable(f"Runs at {comparison.stage}", headers, tuple(rows), (0, 1, 9), caption)
+
+
+def estimate_text(estimate: Estimate, unit: str) -> str:
+    """`300 ms [290, 310]`: the interval in the unit of the number."""
+    low, high = interval_of(estimate, column_unit(unit, [estimate.value]))
+    return format_value(estimate.value, unit) + (f" [{low}, {high}]" if low is not None else "")
+
+
+def interval_of(estimate: Estimate, unit: ShownUnit) -> tuple[str | None, str | None]:
+    """Both ends; neither where there is no interval, or all of it lies among the failed requests."""
+    if estimate.low is None or estimate.high is None or math.isinf(estimate.low):
+        return None, None
+    ends = interval_ends(estimate.low * unit.scale, estimate.high * unit.scale)
+    if ends is None:
+        return None, None
+    return ends[0], INFINITE if estimate.unbounded else ends[1]
 
 
 def ratio_text(ratio: Estimate) -> str:

@@ -73,9 +73,10 @@ class Alternatives:
         if len(self.all) == 1:
             return plan.sentence
         name = next(name for name, other in self.planned.items() if other is plan)
-        least = "costs the least" if self.priced else "needs the fewest"
-        parts = [f"{plan.goal}: {name} {least}, {self._needed(plan)}"]
         others = [(each.name, each.plan) for each in self.ranked if each.plan is not None and each.name != name]
+        alike = any(self.cost(its) == self.cost(plan) for _, its in others)
+        least = "needs" if alike else "costs the least," if self.priced else "needs the fewest,"
+        parts = [f"{plan.goal}: {name} {least} {self._needed(plan)}"]
         parts += [f"{other} needs {self._needed(its)}" for other, its in others[:NAMED]]
         if len(others) > NAMED:
             counts = sorted({its.count for _, its in others[NAMED:]})

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from analysis.compare.engine_runs import EngineRuns, engine_runs_of, over_runs, since_due
+from analysis.compare.tables import estimate_text
 from analysis.console import TextTable
-from analysis.report.table import estimate_text
 from analysis.summary.run_summary import RunSummary
 from records.formatting import (
     MISSING,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from analysis.compare.tables import estimate_text
 from analysis.console import TextTable
-from analysis.report.table import estimate_text, names_of
+from analysis.report.table import names_of
 from analysis.summary.frame import rows_of
 from analysis.summary.run_summary import RunSummary
 from records.formatting import MISSING, format_bytes, format_value

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.compare.engine_runs import EngineRuns, engine_runs_of, since_due
+from analysis.compare.tables import INFINITE, interval_of
 from analysis.report.axis import Axis, Place, axis_of
 from analysis.summary.run_summary import RunSummary
 from records.formatting import (
@@ -21,9 +22,7 @@ from records.formatting import (
     format_count,
     format_error,
     format_share,
-    format_value,
     in_words,
-    interval_ends,
     significant,
 )
 from records.metrics import Column, Metric, columns
@@ -33,7 +32,6 @@ NOTES = {
     "answered": "failed: the percentile falls among failed requests; under it, that of the answered requests.",
     "unbounded": "∞: the upper end lies beyond the largest value observed.",
 }
-INFINITE = "∞"
 REASONS = 2  # of a missing number, that a note lists for a column
 
 
@@ -209,22 +207,6 @@ def _cells(estimates: Sequence[Estimate], answered: Sequence[float | None], unit
         )
         for estimate, text, survivors in zip(estimates, texts, answered, strict=True)
     ]
-
-
-def estimate_text(estimate: Estimate, unit: str) -> str:
-    """`300 ms [290, 310]`: the interval in the unit of the number."""
-    low, high = interval_of(estimate, column_unit(unit, [estimate.value]))
-    return format_value(estimate.value, unit) + (f" [{low}, {high}]" if low is not None else "")
-
-
-def interval_of(estimate: Estimate, unit: ShownUnit) -> tuple[str | None, str | None]:
-    """Both ends; neither where there is no interval, or all of it lies among the failed requests."""
-    if estimate.low is None or estimate.high is None or math.isinf(estimate.low):
-        return None, None
-    ends = interval_ends(estimate.low * unit.scale, estimate.high * unit.scale)
-    if ends is None:
-        return None, None
-    return ends[0], INFINITE if estimate.unbounded else ends[1]
 
 
 def _missing(shown: Sequence[Column], rows: Sequence[Row]) -> str:

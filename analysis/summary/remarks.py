@@ -115,9 +115,12 @@ def _together(by_engine: list[Remark]) -> tuple[Remark, ...]:
     return tuple(sorted(merged, key=lambda remark: (severities.index(remark.severity), remark.kind in OF_THE_TEST)))
 
 
+NAMES = {"waited_for_cpu": "waited for a CPU", "littles_law_off": "Little's law off"}
+
+
 def caveats_line(caveats: Sequence[Remark], where: str) -> str:
     """`2 caveats (report): too few samples, lock step`: which there are; `where` explains them."""
-    kinds = dict.fromkeys(caveat.kind.replace("_", " ") for caveat in caveats)
+    kinds = dict.fromkeys(NAMES.get(caveat.kind, caveat.kind.replace("_", " ")) for caveat in caveats)
     return f"{counted(len(caveats), 'caveat')} ({where}): {', '.join(kinds)}"
 
 

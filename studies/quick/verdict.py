@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from analysis.compare.capacity import LoadJudgement, SloCapacity, load_text, slo_capacity
 from analysis.compare.growth import saturated_from
 from analysis.compare.limit import limit_of
-from analysis.report.table import interval_of
+from analysis.compare.tables import interval_of
 from analysis.summary.run_summary import RunSummary
 from records.formatting import column_unit, counted, format_error, format_seconds, format_share, in_words
 from records.rules import is_failure

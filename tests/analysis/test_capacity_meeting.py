@@ -86,7 +86,10 @@ def test_every_command_has_one_capacity(runs: Path, report: dict[str, Any], plan
 
 
 def test_the_headline_is_the_comparison_of_capacities(runs: Path, report: dict[str, Any]) -> None:
-    assert report["headline"].startswith("wide holds 8 users within TTFT p95 ≤ 300 ms and TPOT p95 ≤ 50.0 ms; quick 4")
+    assert report["headline"].startswith(
+        "wide holds 8 users within TTFT p95 ≤ 300 ms and TPOT p95 ≤ 50.0 ms (12 miss them); quick holds 4 (8 miss "
+        "them): 2.0× ["
+    )
     assert report["comparison"]["winner"] == "wide"
     page = (runs / "report.html").read_text()
     assert "wide holds 8 users within the SLO, quick 4" in page, "the chart's title"

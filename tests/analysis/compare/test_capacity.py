@@ -84,8 +84,26 @@ def test_what_it_says() -> None:
 
 def test_a_ratio_that_the_brackets_leave_open_is_not_printed() -> None:
     runs = [*measured("a", {1: 0.999, 10: 0.999}, repeats=3), *measured("b", {1: 0.999, 10: 0.955}, repeats=3)]
-    assert "a holds 10 users within TTFT p95 ≤ 500 ms, the most that was measured; b is shown to hold 1" in headline(
-        compare(runs), runs
+    assert headline(compare(runs), runs).startswith(
+        "a holds 10 users within TTFT p95 ≤ 500 ms (the most measured); b holds 1 (10 undecided), over 3 repeats. No "
+        "winner is named: "
+    )
+
+
+def test_of_many_engines_those_of_one_bracket_share_a_sentence() -> None:
+    shares: dict[str, dict[float, float]] = {
+        "first": {1: 0.999, 8: 0.999},
+        "second": {1: 0.999, 8: 0.999},
+        "open": {1: 0.999, 8: 0.95},
+        "too": {1: 0.999, 8: 0.95},
+        "less": {1: 0.999, 8: 0.2},
+        "none": {1: 0.2, 8: 0.1},
+    }
+    runs = [each for label, of in shares.items() for each in measured(label, of, repeats=3)]
+    assert headline(compare(runs), runs).startswith(
+        "first and second hold 8 users within TTFT p95 ≤ 500 ms (the most measured), over 3 repeats. "
+        "open and too hold 1 (8 undecided); less holds 1 (8 miss it); none misses it at 1 (the least measured). "
+        "No winner is named: "
     )
 
 
@@ -219,7 +237,8 @@ def test_capacity_searches_of_several_engines_are_compared() -> None:
     assert ratio is not None
     assert (ratio.ratio.value, ratio.ratio.low, ratio.ratio.high) == pytest.approx((2, 20 / 12, 2.4))
     assert headline(comparison, runs) == (
-        "a holds 20 users within TTFT p95 ≤ 500 ms; b 10 (2.0× [1.7, 2.4]), over 3 repeats."
+        "a holds 20 users within TTFT p95 ≤ 500 ms (24 miss it); b holds 10 (12 miss it): 2.0× [1.7, 2.4], over 3 "
+        "repeats."
     )
 
 
@@ -293,7 +312,8 @@ def test_with_objectives_the_headline_is_who_holds_how_many_users_within_them() 
     comparison = compare(runs)
     assert (comparison.winner, comparison.stage) == ("large", "20 users"), "not 40 users, where both miss them"
     assert headline(comparison, runs) == (
-        "large holds 20 users within TTFT p95 ≤ 500 ms; small 14 (1.4× [1.0, 2.9]), over 3 repeats."
+        "large holds 20 users within TTFT p95 ≤ 500 ms (40 miss it); small holds 14 (20 miss it): 1.4× [1.0, 2.9], "
+        "over 3 repeats."
     )
     assert dict(first_screen("", candidates_of(comparison, runs)).sentences)["trade-off"] == (
         "large holds more users than small, but at capacity a token takes 47.0 ms, with small 32.0 ms (TPOT p50)."
@@ -310,8 +330,8 @@ def test_of_many_engines_that_hold_as_many_only_the_next_one_is_named() -> None:
         for k in range(3)
     ]
     assert headline(compare(runs), runs).startswith(
-        "engine 0 holds 8 users within TTFT p95 ≤ 500 ms, the most that was measured, and so do 5 others; engine 1 as "
-        "many (engine 0 serves 1.03"
+        "engine 0 and 5 others hold 8 users within TTFT p95 ≤ 500 ms (the most measured). At 8 users, engine 0 serves "
+        "1.03"
     )
 
 
@@ -402,6 +422,10 @@ def test_a_line_for_each_objective_with_its_share_at_each_load() -> None:
         "a (2 runs), TTFT p95 ≤ 500 ms: met at 10 users; not enough evidence at 5 users (96 % within"
     )
     assert line.endswith("missed at 20 users (16.8 % within)")
+    (engine,) = engine_runs_of(measured("a", {5: 0.999, 10: 0.999}))
+    assert objective_lines(engine) == [("met", "a, TTFT p95 ≤ 500 ms: at 5 and 10 users")], (
+        "the answer stands before it"
+    )
 
 
 def test_one_label_with_two_objectives_is_refused() -> None:

@@ -64,10 +64,10 @@ def test_a_difference_that_is_not_shown_is_said_so_and_asks_for_nothing() -> Non
 
 
 def test_of_two_engines_the_headline_has_the_first_tokens() -> None:
-    runs = [*runs_of("slow", throughput=[100.0, 101.0, 99.0], ttft_p95=[0.9, 0.9, 0.9])]
+    runs = [*runs_of("slow", throughput=[100.0, 101.0, 99.0], ttft_p95=[0.9, 0.88, 0.92])]
     runs += runs_of("quick", throughput=[400.0, 404.0, 396.0], ttft_p95=[0.3, 0.3, 0.3])
     assert headline(compare(runs), runs).endswith(
-        ", over 3 repeats. 95 % of its first tokens came within 300 ms, those of slow within 900 ms."
+        ", over 3 repeats. TTFT p95: quick about 300 ms, slow 900 ms [850, 950]."
     )
 
 
@@ -172,14 +172,14 @@ def test_one_engine_has_no_winner() -> None:
     (summary,) = runs_of("quick", throughput=(100.0,), ttft_p50=(0.1,), ttft_p95=(0.2,))
     assert compare([summary]).winner is None
     assert headline(compare([summary]), [summary]) == (
-        "quick served 100 output tokens/s at 8 users; half of the first tokens came within 100 ms, 95 % within 200 ms."
+        "quick served 100 output tokens/s at 8 users, with TTFT p50 about 100 ms and p95 about 200 ms."
     )
 
 
 @pytest.mark.parametrize(
     ("known", "words"),
     [
-        pytest.param({"ttft_p50": (0.1,)}, "; half of the first tokens came within 100 ms", id="a tail cut off"),
+        pytest.param({"ttft_p50": (0.1,)}, ", with TTFT p50 about 100 ms", id="a tail cut off"),
         pytest.param({}, "", id="nothing known"),
     ],
 )
@@ -245,7 +245,7 @@ def test_different_scenarios_are_compared_only_where_that_is_allowed() -> None:
         ),
         pytest.param(
             {"workload": {"prompt_set": "set 0", "slo": "ttft_p95=1"}, "objectives": (Objective("ttft", 0.95, 1.0),)},
-            *("workloads_differ", "invalid", "slo None and ttft_p95=1", "workload"),
+            *("workloads_differ", "invalid", "are judged by different objectives: none and ttft_p95=1", "workload"),
             id="another SLO",
         ),
         pytest.param({"model": "another"}, "models_differ", "warn", "served different models", "model", id="model"),

@@ -137,7 +137,8 @@ def test_no_column_of_a_verdict_is_left_out_for_width(width: int) -> None:
 def test_the_answer_comes_first_and_the_criteria_once() -> None:
     text = " ".join(printed(240).split())
     assert text.startswith(
-        "candle holds 8 users within TTFT p95 ≤ 500 ms; transformers 4 (2.0× [1.0, 4.0]), over 3 repeats. "
+        "candle holds 8 users within TTFT p95 ≤ 500 ms (16 miss it); transformers holds 4 (8 miss it): 2.0× [1.0, "
+        "4.0], over 3 repeats. "
     )
     assert text.count("Better or worse: p ≤ 5 % and a ratio of 1.05 or more (of shares 5.0 points).") == 1
     assert "a ratio of 1.2 or more (of shares 20 points)" in criteria(compare(RUNS, margin=1.2))

@@ -96,7 +96,8 @@ def test_the_answer_is_first_and_the_caveats_follow_the_numbers(summaries: list[
     text = printed(report, 400)
     assert text.splitlines()[0] == report.headline
     assert report.headline.startswith("mistralrs served ")
-    assert "in this run. No winner is named" in report.headline
+    assert "at 16 users in this run. TTFT p95: mistralrs 300 ms" in report.headline
+    assert "No winner is named: a winner needs 3 repeats of each." in report.headline
     caveats = re.search(r"^\d+ caveats?$", text, re.MULTILINE)
     assert caveats is not None
     assert text.index("Second lines") < caveats.start()
