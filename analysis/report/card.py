@@ -10,20 +10,27 @@ import re
 import shlex
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain, takewhile
 from pathlib import Path
 
 from markupsafe import escape
 
+from analysis.compare.engine_runs import since_due
 from analysis.report.axis import axis_of
+from analysis.report.charts import Styles
 from analysis.report.contents import Report
+from analysis.report.figure import Figure, FigureSource
 from analysis.report.figures import figures_of
+from analysis.report.load_charts import column_figure
 from analysis.report.palette import styles_of, variables
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_bytes, in_words
+from records.metrics import columns
 
 WIDTH, HEIGHT, MARGIN = 1200, 675, 48  # pixels: 16:9, as services crop pictures of links
 CHART = 600  # pixels of its width
+PICTURE = 480  # pixels of the height of one chart alone
 BOTTOM = 76  # pixels of the lines that name command, commit and records
 FONT = "Helvetica Neue, Helvetica, Arial, sans-serif"
 DIGITS = 16  # of the hash
@@ -32,7 +39,6 @@ MOST_LINES = 5  # of the answer
 
 def card(report: Report) -> str:
     screen = report.screen
-    colours = variables("light")
     size = next(size for size in (34, 26, 20) if size == 20 or len(_wrapped(screen.answer, size)) <= 3)
     lines = _wrapped(_whole_sentences(screen.answer, size), size)[:MOST_LINES]
     parts = [_text(line, MARGIN, 76 + index * size * 1.25, size, "ink", bold=True) for index, line in enumerate(lines)]
@@ -49,13 +55,7 @@ def card(report: Report) -> str:
         at += 34
     for index, line in enumerate(_provenance(report.runs)):
         parts.append(_text(line, MARGIN, HEIGHT - 46 + 20 * index, 13, "muted", mono=True))
-    body = "\n".join(parts)
-    drawing = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}">\n'
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="var(--page)"/>\n{body}\n</svg>\n'
-    )
-    # Not every program that shows an SVG knows variables of CSS.
-    return re.sub(r"var\(--([\w-]+)\)", lambda match: colours[match[1]], drawing)
+    return _svg(parts, WIDTH, HEIGHT)
 
 
 def _whole_sentences(answer: str, size: int) -> str:
@@ -89,9 +89,13 @@ def _chart(report: Report, top: float) -> list[str]:
     if not any(run.objectives for run in report.runs):
         of_metric = takewhile(lambda each: each.key.rpartition("-")[0] == metric, chain([first], figures))
         figure = next((each for each in of_metric if each.key == f"{metric}-p99"), first)
+    return _drawn(figure, styles_of(run.label for run in report.runs), top, HEIGHT - BOTTOM)
+
+
+def _drawn(figure: Figure, styles: Styles, top: float, bottom: float) -> list[str]:
+    """Title, legend and chart, between two heights."""
     parts, left = [], float(MARGIN)
     parts.append(_text(figure.title.partition(":")[0], MARGIN, top + 24, 17, "ink", bold=True))
-    styles = styles_of(run.label for run in report.runs)
     for name in figure.legend:
         width = 40 + 8.5 * len(name)
         if left > MARGIN and left + width > MARGIN + CHART:
@@ -101,10 +105,46 @@ def _chart(report: Report, top: float) -> list[str]:
         left += width
     svg = figure.chart.svg
     box = re.search(r'viewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"', svg)
-    room = HEIGHT - BOTTOM - (top + 66)
+    room = bottom - (top + 66)
     scale = 1.0 if box is None else min(CHART / float(box[1]), room / float(box[2]))
     inner = re.sub(r"^<svg[^>]*>|</svg>\s*$", "", svg.strip())
     return [*parts, f'<g transform="translate({MARGIN} {top + 66:g}) scale({scale:.4f})">{inner}</g>']
+
+
+def rivals_picture(report: Report) -> str | None:
+    """TTFT p99 against the load, of the best engine and the first that is shown to hold less, else the second, with the
+    SLO's limit and what both hold within it, as an SVG. `None` where nothing is held within objectives."""
+    comparison = report.comparison
+    first = comparison.capacity(comparison.engines[0])
+    if first is None or first.met is None or len(comparison.engines) < 2:
+        return None
+    best, *others = comparison.engines
+    less = [each for each in comparison.capacities if each.engine != best and each.missed and each.missed <= first.met]
+    pair = (best, min((each.engine for each in less), key=others.index, default=others[0]))
+    source = FigureSource.of(report.runs, comparison, axis_of(report.runs))
+    source = replace(
+        source,
+        engines=tuple(each for each in source.engines if each.label in pair),
+        capacities=tuple(each for each in source.capacities if each.engine in pair),
+    )
+    column = next(each for each in columns("chart", since_due(report.runs)) if each.key.endswith(" p99"))
+    figure = column_figure(source, column)
+    if figure is None:
+        return None
+    held = figure.title.partition(": ")[2]
+    note = _text(f"Bands: 95 % intervals. Dotted lines: {held}.", MARGIN, PICTURE - 16, 14, "muted")
+    drawn = _drawn(replace(figure, legend=pair), source.styles, MARGIN / 4, PICTURE - 40)
+    return _svg([*drawn, note], CHART + 2 * MARGIN, PICTURE)
+
+
+def _svg(parts: Sequence[str], width: float, height: float) -> str:
+    """Not every program that shows an SVG knows variables of CSS."""
+    colours, body = variables("light"), "\n".join(parts)
+    drawing = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">\n'
+        f'<rect width="{width}" height="{height}" fill="var(--page)"/>\n{body}\n</svg>\n'
+    )
+    return re.sub(r"var\(--([\w-]+)\)", lambda match: colours[match[1]], drawing)
 
 
 def _setup(summaries: Sequence[RunSummary]) -> list[tuple[str, str]]:

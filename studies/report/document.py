@@ -11,7 +11,7 @@ import polars as pl
 
 from analysis.compare.engine_runs import since_due
 from analysis.compare.quality import QUALITY, quality_rows
-from analysis.report.card import card
+from analysis.report.card import card, rivals_picture
 from analysis.report.document import numbers_of
 from analysis.summary.frame import SCHEMA
 from engines.bench.tables import middle_of
@@ -156,7 +156,7 @@ FILES: Mapping[str, Callable[[StudyPage], str | bytes]] = {
     "frame.parquet": _parquet,
 }
 SERVED = "over the repeats"  # behind the statistic of a number of all runs of an engine
-CARD = "card.svg"  # of the part that decides
+CARD, PICTURE = "card.svg", "ttft.svg"  # of the part that decides
 
 
 def write_report(folder: Path, says: Callable[[str], None] = lambda _: None) -> tuple[StudyReport, list[Path]]:
@@ -175,6 +175,8 @@ def write_files(study: StudyReport, folder: Path) -> list[Path]:
     contents = {name: write(page) for name, write in FILES.items()}
     if study.head is not None:
         contents[CARD] = card(study.head.report)
+        if (picture := rivals_picture(study.head.report)) is not None:
+            contents[PICTURE] = picture
     for name, content in contents.items():
         try:
             write_atomically(folder / name, content)

@@ -23,11 +23,12 @@ from analysis.console import TextTable
 from records.files import write_atomically
 from records.formatting import MISSING, format_interval, format_ratio, format_seconds, significant
 from settings.schema import UserMistake
-from studies.report.document import CARD, SERVED
+from studies.report.document import CARD, PICTURE, SERVED
 from studies.report.page import split
 
 README = Path("README.md")
 FRAME, PAGE = "frame.parquet", "report.md"
+SHOWN = "TTFT p99 against users with 95 % intervals, the limit of the SLO, and the users that each engine holds"
 BETWEEN = re.compile(r"<!-- results:(?: (?P<folder>\S+))? -->\n.*?<!-- /results -->", re.DOTALL)
 
 
@@ -71,21 +72,15 @@ class Headline:
 def section(folder: Path, shown_as: str = "") -> str:
     """What README shows; `shown_as` is the folder as its links have it."""
     place, head = shown_as or folder.as_posix(), Headline.of(folder)
-    table, (answer, _) = _table(head), split(head.answer)
-    return (
-        "\n\n".join(
-            [
-                f"<!-- results: {place} -->",
-                f"**{answer}**",
-                f"[![The answer, and output against each user's speed]({place}/{CARD})]({place}/{PAGE})",
-                table.markdown,
-                f"{table.caption} [Report]({place}/{PAGE}), [how to read it](docs/reading-a-study.md).",
-                "<!-- /results -->",
-            ]
-        )
-        .replace(" -->\n\n", " -->\n", 1)
-        .replace("\n\n<!-- /", "\n<!-- /")
-    )
+    table, (answer, rest) = _table(head), split(head.answer)
+    picture, shows = (PICTURE, SHOWN) if (folder / PICTURE).exists() else (CARD, "The answer and one chart")
+    parts = [
+        f"**{answer}** {rest}".rstrip(),
+        f"[![{shows}]({place}/{picture})]({place}/{PAGE})",
+        table.markdown,
+        f"{table.caption} [Report]({place}/{PAGE}), [how to read it](docs/reading-a-study.md).",
+    ]
+    return "\n".join([f"<!-- results: {place} -->", "\n\n".join(parts), "<!-- /results -->"])
 
 
 def _table(head: Headline) -> TextTable:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from analysis.data.load import load_run
-from analysis.report.card import HEIGHT, WIDTH, card, records_hash
+from analysis.report.card import HEIGHT, WIDTH, card, records_hash, rivals_picture
 from analysis.summary.run_summary import RunSummary, summarise
 from records.slo import parse_objectives
 from tests.support.analysis.printed import reported
@@ -65,3 +65,13 @@ def test_the_hash_is_that_of_the_records(runs: list[RunSummary], tmp_path: Path)
     files = " ".join(f"{folder}/requests*.jsonl" for folder in folders)
     done = subprocess.run(f"cat {files} | sha256sum", shell=True, capture_output=True, text=True, check=True)
     assert records_hash([run.folder for run in runs]) == done.stdout.split()[0]
+
+
+def test_the_picture_of_two_rivals_has_the_limit_and_what_both_hold(runs: list[RunSummary]) -> None:
+    drawing = rivals_picture(reported(runs))
+    assert drawing is not None
+    whole = " ".join(text.text or "" for text in ElementTree.fromstring(drawing).iter(f"{SVG}text"))
+    assert "TTFT p99" in whole
+    assert "TTFT p95 ≤ 300 ms" in whole
+    assert re.search(r"Bands: 95 % intervals\. Dotted lines: quick holds \d+ users within the SLO, slow \d+\.", whole)
+    assert rivals_picture(reported(runs[:1])) is None, "one engine has no rival"

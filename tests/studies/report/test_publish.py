@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from records.profile import Hot, Profile, write_profiles
 from studies.report import publish as publishing
 from studies.report.contents import StudyReport
-from studies.report.document import CARD, FILES
+from studies.report.document import CARD, FILES, PICTURE
 from studies.report.publish import lay_out, slug
 from studies.study.folder import load_study
 
 
 def laid_out(folder: Path, report: StudyReport, results: Path, machine: str = "") -> Path:
     """Without making the report again, which is in the folder."""
-    return lay_out(report, folder, [folder / name for name in (*FILES, CARD)], results, machine)
+    return lay_out(report, folder, [folder / name for name in (*FILES, CARD, PICTURE)], results, machine)
 
 
 def test_what_is_published_is_the_same_twice(tmp_path: Path, folder: Path, report: StudyReport) -> None:

@@ -8,6 +8,7 @@ import pytest
 from records.formatting import format_seconds
 from settings.schema import UserMistake
 from studies.report.contents import StudyReport
+from studies.report.document import PICTURE
 from studies.report.publish import publish
 from studies.report.readme import BETWEEN, section, write_readme
 
@@ -30,9 +31,12 @@ def test_the_table_has_the_numbers_of_the_report(published: Path, report: StudyR
         assert re.search(rf"\| {engine} \| \w+ \| {re.escape(tokens)} \| {re.escape(ratio)} \|", page), engine
         (runs,) = (each for each in report.measured[0].engines if each.label == engine)
         assert ttft == format_seconds(runs.value("16 users", "ttft", "p99"))
-    answer = re.search(r"^\*\*(.*)\*\*$", text, re.MULTILINE)
+    answer = re.search(r"^\*\*(.*)\*\* ?(.*)$", text, re.MULTILINE)
     assert answer is not None
-    assert answer[0] in page
+    assert f"**{answer[1]}**" in page
+    assert answer[2] in page, "what limits the answer stands beside it"
+    assert (published / PICTURE).exists()
+    assert f"({published}/{PICTURE})" in text
 
 
 def test_the_readme_is_written_by_one_command(tmp_path: Path, published: Path) -> None:

@@ -23,9 +23,9 @@ def made_up() -> StudyReport:
 def test_the_answer_has_the_margin(made_up: StudyReport) -> None:
     """All hold 10 users, so tokens decide."""
     assert screen_of(made_up).answer == (
-        "candle holds 10 users within TTFT p95 ≤ 500 ms; transformers as many (candle serves 6.2× [5.9, 6.5] its "
-        "tokens at 10 users) and pytorch-baseline as many (candle serves 6.3× [6.2, 6.3] its tokens at 10 users), "
-        "over 3 repeats."
+        "candle, transformers and pytorch-baseline hold 10 users within TTFT p95 ≤ 500 ms (100 miss it). At 10 users, "
+        "candle serves 6.2× [5.9, 6.5] the tokens of transformers and 6.3× [6.2, 6.3] those of pytorch-baseline, over "
+        "3 repeats."
     )
 
 
