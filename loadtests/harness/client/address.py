@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -15,6 +16,12 @@ def with_scheme(url: str) -> str:
     return url if "://" in url else f"http://{url}"
 
 
+def origin_of(url: str) -> str:
+    """Without what the API's own paths begin with: a base URL as OpenAI's clients take it, ending in `/v1`, is fine
+    too, and so is the address of an endpoint such as `/v1/chat/completions`."""
+    return re.sub(r"/+v1(/(chat/)?completions|/responses|/messages|/models)?/*$", "", url.rstrip("/"))
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """A server's address. `prefix` comes before every path, without a slash at its end."""
@@ -26,8 +33,8 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """Raises `UserMistake`. A base URL as OpenAI's clients take it, ending in `/v1`, is fine too."""
-        parts = urlsplit(url)
+        """`url` as `origin_of` takes it. Raises `UserMistake`."""
+        parts = urlsplit(origin_of(url))
         if "@" in parts.netloc:
             raise UserMistake(f"an address with a password would appear in reports: set {KEY_VARIABLE} instead.")
         try:
@@ -41,8 +48,7 @@ class Address:
         if parts.query or parts.fragment:
             raise UserMistake(f"`{url}` has a part after ? or #, which requests would not have: leave it out.")
         tls = parts.scheme == "https"
-        prefix = parts.path.rstrip("/").removesuffix("/v1")
-        return cls(parts.hostname, port or (443 if tls else 80), tls, prefix)
+        return cls(parts.hostname, port or (443 if tls else 80), tls, parts.path.rstrip("/"))
 
     @property
     def authority(self) -> str:

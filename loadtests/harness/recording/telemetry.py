@@ -16,10 +16,10 @@ import httpcore
 from prometheus_client.parser import text_string_to_metric_families
 
 from loadtests.harness.client.access import Access
+from loadtests.harness.client.address import origin_of
 from loadtests.harness.client.connection import tls_context
 from loadtests.harness.recording.cpu_holder import CpuTimes
 from loadtests.harness.recording.recorder import Recorder
-from loadtests.harness.run.target import origin_of
 from records.findings.load_generator import CROWDED
 from records.telemetry import TelemetrySample
 

@@ -18,6 +18,7 @@ import httpx
 import msgspec
 
 from loadtests.harness.client.access import KEY_VARIABLE, Access
+from loadtests.harness.client.address import origin_of
 from loadtests.harness.client.answer import message_of
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest
 from records.quality import NO_WEIGHTS, TEXT, TOP, Quality
@@ -50,11 +51,6 @@ class Trial:
         """It was to be of full length, and was not."""
         full = self.request.sampling.to_full_length
         return full and self.output_tokens is not None and self.output_tokens < self.request.max_tokens
-
-
-def origin_of(url: str) -> str:
-    """A base URL as OpenAI's clients take it, ending in `/v1`, is fine too."""
-    return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
 def label_of(given: str | None, engine: Mapping[str, Any] | None, url: str) -> str:

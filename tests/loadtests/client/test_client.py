@@ -195,7 +195,7 @@ def test_what_cannot_work_is_refused_at_once(url: str, headers: dict[str, str], 
         Client(url, headers=headers)
 
 
-@pytest.mark.parametrize("base", ["", "/", "/v1", "/v1/", "/proxy/v1"])
+@pytest.mark.parametrize("base", ["", "/", "/v1", "/v1/", "/proxy/v1", "/v1/chat/completions"])
 def test_a_base_url_may_end_where_openai_clients_want_it_to_end(base: str) -> None:
     with WireServer([HEAD, frame(token()), GOOD_END]) as server:
         client = Client(server.url + base)

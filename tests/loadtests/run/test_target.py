@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from loadtests.harness.client.access import Access
+from loadtests.harness.client.address import origin_of
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.run.counting import prompt_source_for
 from loadtests.harness.run.fitting import fitted
-from loadtests.harness.run.target import Target, UnreachableServer, origin_of
+from loadtests.harness.run.target import Target, UnreachableServer
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
 from tests.support.servers.scripted import Script, ScriptedServer
@@ -138,7 +139,17 @@ def test_where_a_server_redirects_to_is_said(listed: bool) -> None:
         served.result(5)
 
 
-@pytest.mark.parametrize("url", ["http://x:1", "http://x:1/", "http://x:1/v1", "http://x:1/v1/"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://x:1",
+        "http://x:1/",
+        "http://x:1/v1",
+        "http://x:1/v1/",
+        "http://x:1/v1/chat/completions",
+        "http://x:1/v1/completions/",
+    ],
+)
 def test_a_base_url_as_openais_clients_take_it_is_fine_too(url: str) -> None:
     assert origin_of(url) == "http://x:1"
 
