@@ -26,7 +26,7 @@ PER_SLICE = 4  # requests
 CLOSE = 0.05  # an estimate counts as close within this share of the true capacity
 PRECISIONS = (0.3, 0.2, 0.15)  # half the bracket as a share of its middle
 MOST_REQUESTS = 60_000  # after which a search is given up
-SEED, SEARCHES = 20261124, 150
+SEED, SEARCHES = 20261127, 150
 
 
 @dataclass(frozen=True, slots=True)

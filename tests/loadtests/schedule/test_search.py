@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from loadtests.harness.schedule.search.estimate import Sample, crossing
-from loadtests.harness.schedule.search.evidence import ProbeOutcomes, Side, bets, log_evidence
+from loadtests.harness.schedule.search.evidence import STAKES, ProbeOutcomes, Side, log_evidence
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
 from loadtests.harness.schedule.search.search import CERTAIN, LEAST_MET, Goal, Search
 from loadtests.harness.schedule.search.slices import ProbeSlices, ProcessSlices, slice_length
@@ -34,19 +34,17 @@ def test_betting_at_the_limit_is_wrong_as_rarely_as_it_promises() -> None:
     for _ in range(searches):
         shares = [sum(rng.random() < 0.05 for _ in range(20)) / 20 for _ in range(150)]
         for side in SIDES:
-            logs = [bets(shares[: n + 1], 0.05, side) for n in range(0, 150, 5)]
-            wrong[side] += any(log_evidence([each]) >= CERTAIN for each in logs)
+            looks = range(0, 150, 5)
+            wrong[side] += any(log_evidence(shares[: n + 1], 0.05, side) >= CERTAIN for n in looks)
     assert all(count / searches <= 0.04 for count in wrong.values()), wrong
     assert wrong["above"] > 0
 
 
 def test_bets_are_the_products_of_the_documented_stakes() -> None:
     shares, alpha = [0.0, 0.1, 0.2], 0.05
-    for side, stakes, sign in zip(SIDES, ((0.3 / 0.95, 0.6 / 0.95, 1.0), (1.0, 3.0, 8.0)), (-1, 1), strict=True):
-        products = [math.prod(1 + beta * sign * (x - alpha) for x in shares) for beta in stakes]
-        logs = bets(shares, alpha, side)
-        assert [math.exp(each) for each in logs] == pytest.approx(products)
-        assert math.exp(log_evidence([logs, logs])) == pytest.approx(sum(each**2 for each in products) / 3)
+    for side, most in zip(SIDES, (1 / 0.95, -1 / 0.05), strict=True):
+        products = [math.prod(1 + stake * most * (alpha - x) for x in shares) for stake in STAKES[side]]
+        assert math.exp(log_evidence(shares, alpha, side)) == pytest.approx(sum(products) / len(products))
 
 
 def test_requests_that_wait_alike_count_as_few() -> None:
@@ -208,7 +206,7 @@ def test_a_cold_start_does_not_hold_the_search_at_a_low_load() -> None:
     assert min(loads) >= 8
 
 
-def test_a_stall_while_locating_does_not_send_the_longer_probe_to_a_low_load() -> None:
+def test_a_stall_while_locating_does_not_send_the_next_probe_to_a_low_load() -> None:
     """As measured on a busy machine: a stall makes 6 of 30 requests late at 4 req/s, none is late from 8 to 32."""
     search, loads = Search(Goal((0.05,), start=2.0)), []
     while (probe := search.probe) is not None and probe.role == "locate":
@@ -216,10 +214,9 @@ def test_a_stall_while_locating_does_not_send_the_longer_probe_to_a_low_load() -
         late = 0.2 if probe.load == 4 else float(probe.load > 33)
         search.look(counts([int(k % 5 < 5 * late) for k in range(30 if probe.load == 4 else 24)]), last=True)
     assert loads[:6] == [2, 4, 8, 16, 32, 64]
-    assert probe is not None
-    assert probe.role == "refine"
     low, high = max(load for load in loads if load <= 33), min(load for load in loads if load > 33)
-    assert low <= probe.load <= high
+    assert search.estimate is not None
+    assert low <= search.estimate <= high
 
 
 def test_what_locates_certifies_nothing() -> None:
@@ -242,6 +239,35 @@ def test_evidence_of_probes_at_higher_loads_counts_for_lower_ones() -> None:
         search._certified(search.probe, "below")
         search.probes.append(search.probe)
         assert search.met == certified
+
+
+def test_a_probe_ends_as_soon_as_the_bracket_is_as_precise_as_asked() -> None:
+    """The probe at 11 certifies the lower load of an earlier one, and so the bracket, before its own."""
+    search = Search(Goal((0.05,), precision=0.2))
+    search.missed = search.estimate = 14.0
+    search._begin(10.0, "below")
+    assert search.probe is not None
+    search.probe.outcomes = counts([int(k % 40 == 0) for k in range(LEAST_MET)])
+    search.probes.append(search.probe)
+    assert search.met is None
+    search._begin(11.0, "below")
+    assert search.look(counts([int(k % 26 == 0) for k in range(300)])) is not None
+    assert (search.met, search.probes[-1].verdict, search.precise) == (10.0, "undecided", True)
+
+
+def test_a_probe_near_the_estimate_is_expected_to_take_longer_than_one_far_from_it() -> None:
+    """Evidence grows as the square of the distance from the estimate."""
+    needed = []
+    for precision in (0.2, 0.1):
+        search = Search(Goal((0.05,), precision=precision))
+        search.estimate, search.missed = 10.0, 10.1
+        search._begin(7.0, "below")
+        assert search.probe is not None
+        search.probe.outcomes, search.probe.verdict = counts([0] * 3000), "met"
+        search.probes.append(search.probe)
+        search.probe = None
+        needed.append(search.more_requests() or 0.0)
+    assert needed[1] / needed[0] == pytest.approx((math.log(1.5) / math.log(1.1 / 0.9)) ** 2, rel=0.01)
 
 
 @pytest.mark.parametrize("capacity", [1, 3, 12, 20, 37])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 SLOPES = tuple(2.0 * 2**k for k in range(6))
 TYPICAL_SLOPE, SLOPE_SPREAD = 10.0, 1.0  # median, and sigma of the logarithm
 POINTS = 41  # of the grid
-REACH, NEAR = 1.6, 0.25  # in the second pass: ratio of loads that the grid covers, and logarithm beyond which probes
+REACH, NEAR = 1.6, 0.3  # in the second pass: ratio of loads that the grid covers, and logarithm beyond which probes
 FAR_WEIGHT = 4.0  # count as at most so many requests
 
 

@@ -17,12 +17,11 @@ from itertools import pairwise
 from typing import Literal
 
 Side = Literal["below", "above"]
-STAKES: dict[Side, tuple[float, ...]] = {"below": (0.3, 0.6, 0.95), "above": (0.05, 0.15, 0.4)}  # shares of the highest
-SMALLEST_BATCH, CORRELATION_TIMES = 10, 1.5  # requests; batches are at least so many correlation times long
+STAKES: dict[Side, tuple[float, ...]] = {"below": (0.5, 0.9), "above": (0.05, 0.15, 0.4)}  # shares of the highest
+SMALLEST_BATCH, CORRELATION_TIMES = 10, 1.0  # requests; batches are at least so many correlation times long
 GROUPS = 20  # of requests, whose variance shows the correlation
-SIGNIFICANT, STRONGEST = 0.6, 0.8  # autocorrelation of groups: from where on it counts, and as how much at most
-SLOW, SLOW_WEIGHT = 0.5, 0.5  # a request is slow beyond this share of a limit; slowness lasts longer than misses do
-Logs = tuple[float, ...]
+SIGNIFICANT, STRONGEST = 0.4, 0.8  # autocorrelation of groups: from where on it counts, and as how much at most
+SLOW = 0.5  # a request is slow beyond this share of a limit
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,10 @@ class ProbeOutcomes:
     def total(self) -> int:
         return sum(self.requests)
 
-    def share(self, objective: int) -> float:
-        """Of the requests that missed an objective."""
-        return sum(self.missed[objective]) / max(1, self.total)
+    @cached_property
+    def shares(self) -> tuple[float, ...]:
+        """Of the requests that missed each objective."""
+        return tuple(sum(missed) / max(1, self.total) for missed in self.missed)
 
     def batches(self, objective: int, size: float) -> list[float]:
         """The shares that missed it in batches of at least `size` consecutive requests; the last one is left out."""
@@ -55,7 +55,7 @@ class ProbeOutcomes:
     def correlation(self) -> float:
         """τ, the number of consecutive requests that are worth one: of the objective where it is the longest. Before
         the first request has missed an objective, only those that nearly did can show it."""
-        return max(*map(self._correlation, self.missed), *(SLOW_WEIGHT * self._correlation(each) for each in self.slow))
+        return max(map(self._correlation, (*self.missed, *self.slow)))
 
     def _correlation(self, bad: Sequence[int]) -> float:
         """The variance of groups against that of independent requests. Groups that are alike are too short to show all
@@ -88,17 +88,11 @@ def batch_size(correlation: float) -> float:
     return SMALLEST_BATCH * 2 ** (math.ceil(2 * math.log2(factor)) / 2)
 
 
-def bets(shares: Sequence[float], alpha: float, side: Side) -> Logs:
-    """The logarithm of what each stake has become: on capacity being above the probe's load ("below" it lies the
-    probe), or below its load."""
-    if side == "below":
-        return tuple(sum(math.log1p(b * (alpha - x) / (1 - alpha)) for x in shares) for b in STAKES[side])
-    return tuple(sum(math.log1p(b * (x - alpha) / alpha) for x in shares) for b in STAKES[side])
-
-
-def log_evidence(parts: Sequence[Logs]) -> float:
-    """That several probes give together: its logarithm."""
-    return log_mean([sum(column) for column in zip(*parts, strict=True)])
+def log_evidence(shares: Sequence[float], alpha: float, side: Side) -> float:
+    """Of one probe, its logarithm: for capacity above the probe's load ("below" it lies the probe), or under it. That
+    of several probes is their sum; averaged in each, a probe that was placed badly spoils little of the others'."""
+    most = 1 / (1 - alpha) if side == "below" else -1 / alpha
+    return log_mean([sum(math.log1p(stake * most * (alpha - x)) for x in shares) for stake in STAKES[side]])
 
 
 def log_mean(logs: Sequence[float]) -> float:

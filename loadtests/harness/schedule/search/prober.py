@@ -118,7 +118,7 @@ class Prober:
         total, shares = probe.outcomes.total, []
         for k, objective in enumerate(self._plan.objectives if total else ()):
             effective = round(total / probe.outcomes.correlation, 1)
-            shares.append(ProbeShare(objective.name, round(1 - probe.outcomes.share(k), 6), effective))
+            shares.append(ProbeShare(objective.name, round(1 - probe.outcomes.shares[k], 6), effective))
         return ProbeRecord(stage.index, probe.load, probe.role, probe.verdict, total, tuple(shares))
 
     # What came of it.

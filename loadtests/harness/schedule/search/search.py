@@ -1,8 +1,8 @@
 """Which load to probe next, and what is certified: a search for capacity without a clock.
 
 Attainment does not grow with load. So a probe that meets the objectives is evidence for every lower load, one that
-misses them against every higher load, and the evidence of all such probes multiplies. Doubling, bisection and one
-longer probe locate capacity, and are no evidence. Then probes below and above the estimate certify a bracket. What a
+misses them against every higher load, and the evidence of all such probes multiplies. Doubling and bisection
+locate capacity, and are no evidence. Then probes below and above the estimate certify a bracket. What a
 probe speaks for is fixed before it runs, and loads are read from the outermost one inwards until one is not certified,
 so that one test is made on each side, however many probes there are.
 """
@@ -13,13 +13,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from loadtests.harness.schedule.search.estimate import Sample, crossing
+from loadtests.harness.schedule.search.estimate import FAR_WEIGHT, Sample, crossing
 from loadtests.harness.schedule.search.evidence import (
-    Logs,
     ProbeOutcomes,
     Side,
     batch_size,
-    bets,
     log_evidence,
     log_mean,
 )
@@ -30,14 +28,14 @@ LEAST_MET = 2900  # requests that a certificate of "met" rests on: what is rare 
 DOUBLING, BISECTING = (20, math.log(5), math.log(100)), (150, math.log(20), math.log(20))
 """Requests at least, and the evidence for "met" and for "missed" that ends such a probe."""
 BY_FAR = 0.25  # share of requests that miss an objective where doubling ends
-MOST: dict[ProbeRole, int] = {"locate": 600, "refine": 1000, "below": 3000, "above": 3000}  # requests, if 5 % may miss
+MOST: dict[ProbeRole, int] = {"locate": 600, "below": 4000, "above": 4000}  # requests, if 5 % may miss
 LONG = 120.0  # correlation times of a certifying probe, where that is more
-CLOSE = 1.25  # ratio of loads between which bisection stops
-WIDE, WIDE_PRECISION = 1.25, 0.3  # the first distance from the estimate, until the bracket is so precise
-INSIDE = 0.45  # power of the ratio of a bracket's ends as asked that is the distance of the last probes
+CLOSE = 1.06  # ratio of loads between which bisection stops
+WIDE_PRECISION, WIDE_ENDS = 0.3, 1.64  # a bracket so wide is certified first, by probes as for that ratio of its ends
+INSIDE, NEAREST = 0.45, 0.35  # powers of the ratio of a bracket's ends: distances of probes, at first and at least
 OUTWARD = 1.12  # ratio of a probe's distance to the one before, while a side has no certificate
-SAME = 1.03  # loads closer than that are one
 WARM_UP, WARM_UP_TIMES, STAYS = 200, 4.0, 3.0  # requests, correlation times, and mean times that a request is in flight
+BISECTING_STAYS = 6.0  # mean times in flight that a bisecting probe lasts at least
 FIRST_LOOK, LOOKS = 200, 1.15  # requests, and the ratio of each look to the one before
 FUTILE, FUTILE_AFTER = -1.0, 600  # logarithm of a probe's own evidence that gives it up, after so many requests
 MOST_PROBES = 150
@@ -62,9 +60,9 @@ class Goal:
         return max(1.0, 0.05 / min(self.shares))
 
     @property
-    def distance(self) -> float:
-        """Ratio of the estimate to the loads that certify the bracket as asked."""
-        return math.pow((1 + self.precision) / (1 - self.precision), INSIDE)
+    def ends(self) -> float:
+        """Ratio of the ends of the bracket as asked."""
+        return (1 + self.precision) / (1 - self.precision)
 
     def rounded(self, load: float) -> float:
         load = min(max(load, self.lowest), self.highest)
@@ -83,14 +81,15 @@ class Probe:
     most_requests: int
     outcomes: ProbeOutcomes = field(default_factory=lambda: ProbeOutcomes((), ((),), ((),)))
     verdict: ProbeVerdict = "undecided"
-    _bets: dict[tuple[int, float], tuple[ProbeOutcomes, Logs]] = field(default_factory=dict)
+    _evidence: dict[tuple[int, float], tuple[ProbeOutcomes, float]] = field(default_factory=dict)
 
-    def bets(self, objective: int, alpha: float, size: float) -> Logs:
+    def evidence(self, objective: int, alpha: float, size: float) -> float:
+        """Its logarithm."""
         assert self.role in ("below", "above"), "what locates is no evidence"
-        kept = self._bets.get((objective, size))
+        kept = self._evidence.get((objective, size))
         if kept is None or kept[0] is not self.outcomes:
-            kept = self.outcomes, bets(self.outcomes.batches(objective, size), alpha, self.role)
-            self._bets[objective, size] = kept
+            shares = self.outcomes.batches(objective, size)
+            kept = self._evidence[objective, size] = self.outcomes, log_evidence(shares, alpha, self.role)
         return kept[1]
 
 
@@ -140,13 +139,13 @@ class Search:
         """
         least, met, missed = BISECTING if self._enclosed else DOUBLING
         n, ratios, far = probe.outcomes.total, [], False
+        if self._enclosed:  # beyond capacity, a queue takes that long to grow
+            least = max(least, round(BISECTING_STAYS * self._stay * probe.load))
         for k, alpha in enumerate(self.goal.shares):
             few, many, bad = alpha / 2, min(2 * alpha, (1 + alpha) / 2), sum(probe.outcomes.missed[k])
             ratios.append(bad * math.log(few / many) + (n - bad) * math.log((1 - few) / (1 - many)))
             far = far or bad >= n * min(max(BY_FAR, 2 * many), (1 + alpha) / 2)
-        conclusive = (
-            far or self._enclosed or probe.role == "refine" or probe.load in (self.goal.lowest, self.goal.highest)
-        )
+        conclusive = far or self._enclosed or probe.load in (self.goal.lowest, self.goal.highest)
         probe.verdict = (
             "undecided" if n == 0 else "met" if min(ratios) >= 0 else "missed" if conclusive else "undecided"
         )
@@ -159,7 +158,7 @@ class Search:
         if side == "above" and self.missed is not None and probe.load >= self.missed:
             probe.verdict = "missed"
         futile = probe.outcomes.total >= FUTILE_AFTER and self._evidence(side, [probe]) < FUTILE
-        return probe.verdict != "undecided" or futile
+        return probe.verdict != "undecided" or futile or self.precise
 
     def _read(self, side: Side, current: Probe) -> None:
         """Certify loads from the outermost one inwards, each by all probes of its side at it or beyond it."""
@@ -176,31 +175,34 @@ class Search:
 
     def _evidence(self, side: Side, pool: Sequence[Probe]) -> float:
         """Its logarithm. Every objective must be met; any may be missed, so their mean speaks for that."""
+        mean = self._correlation()  # a probe may by chance have seen few bursts
+        sizes = [batch_size(max(mean, p.outcomes.correlation)) for p in pool]
         logs = [
-            log_evidence([p.bets(k, alpha, batch_size(self._correlation(p))) for p in pool])
+            sum(p.evidence(k, alpha, size) for p, size in zip(pool, sizes, strict=True))
             for k, alpha in enumerate(self.goal.shares)
         ]
         return min(logs) if side == "below" else log_mean(logs)
 
-    def _correlation(self, probe: Probe | None = None) -> float:
-        """τ of a probe: that of all where it is longer, because a probe may by chance have seen few bursts."""
-        own = [probe] if probe is not None else []
-        seen = [p for p in {*self.probes, *own} if p.role != "locate"]
-        total = sum(p.outcomes.total for p in seen)
-        mean = sum(p.outcomes.correlation * p.outcomes.total for p in seen) / total if total else 1.0
-        return max([mean, *(p.outcomes.correlation for p in own)])
+    def _correlation(self) -> float:
+        """The mean τ of all probes."""
+        seen = [p.outcomes for p in (*self.probes, self.probe) if p is not None and p.outcomes.total]
+        return sum(each.correlation * each.total for each in seen) / sum(each.total for each in seen) if seen else 1.0
+
+    @property
+    def _stay(self) -> float:
+        """Seconds that a request is in flight, where the load seems to be met."""
+        return max((p.outcomes.stay for p in self.probes if p.verdict == "met"), default=0.0)
 
     # The next probe.
 
     def _begin(self, load: float, role: ProbeRole) -> None:
         certifying, correlation = role in ("below", "above"), self._correlation()
-        stay = max((p.outcomes.stay for p in self.probes if p.verdict == "met"), default=0.0)
         most = MOST[role] * self.goal.scale
         self.probe = Probe(
             len(self.probes),
             load,
             role,
-            warm_up=max(self.goal.warm_up, STAYS * stay),
+            warm_up=max(self.goal.warm_up, STAYS * self._stay),
             warm_up_requests=0 if role == "locate" else round(max(WARM_UP, WARM_UP_TIMES * correlation)),
             most_requests=round(max(most, LONG * correlation) if certifying else most),
         )
@@ -216,11 +218,7 @@ class Search:
                 self._begin(*((self.goal.highest, "below") if self._leaning("met") else (self.goal.lowest, "above")))
         else:
             self.estimate = self._estimated()
-            if all(p.role == "locate" for p in self.probes):
-                low, high = max(self._leaning("met")), min(self._leaning("missed"))
-                between = min(max(self.estimate, low), high) if low < high else self.estimate  # whatever a stall said
-                self._begin(self.goal.rounded(between), "refine")
-            elif not self.precise and (following := self._beside(self.estimate)) is not None:
+            if not self.precise and (following := self._beside(self.estimate)) is not None:
                 self._begin(*following)
 
     def _leaning(self, verdict: ProbeVerdict) -> list[float]:
@@ -242,20 +240,27 @@ class Search:
         if not lows:
             return goal.rounded(min(tried) / 2) if min(tried) > goal.lowest else None
         low, high = max(lows), min(highs)
-        if high <= low * CLOSE or (goal.whole and high - low <= 1):
+        ends = [p for p in self.probes if low <= p.load <= high]
+        undecided = any(p.outcomes.total >= p.most_requests for p in ends)  # so that one is about capacity
+        if high <= low * CLOSE or undecided or (goal.whole and high - low <= 1):
             return None
         middle = goal.rounded(math.sqrt(low * high))
         return max(middle, low + 1) if goal.whole else middle
 
     def _estimated(self) -> float:
         tau, loads = self._correlation(), []
+        short = () if self.met is None and self.missed is None else ("locate",)
         for k, alpha in enumerate(self.goal.shares):
-            samples = [
-                Sample(p.load, p.outcomes.share(k), p.outcomes.total / max(tau, p.outcomes.correlation))
-                for p in self.probes
-            ]
+            samples = []
+            for p in self.probes:
+                effective = p.outcomes.total / max(tau, p.outcomes.correlation)
+                most = FAR_WEIGHT if p.role in short else math.inf
+                samples.append(Sample(p.load, p.outcomes.shares[k], min(effective, most)))
             loads.append(crossing(samples, alpha))
-        return min(max(min(loads), self.met or 0.0), self.missed or math.inf)
+        low, high = self.met or 0.0, self.missed or math.inf
+        if not short:  # whatever a stall said
+            low, high = max(self._leaning("met")), min(self._leaning("missed"))
+        return min(max(min(loads), low), high) if low < high else min(loads)
 
     def _beside(self, estimate: float) -> tuple[float, Side] | None:
         """A load on the side with the larger gap to the estimate, on the other if that one has none left."""
@@ -265,22 +270,29 @@ class Search:
         }
         tries: dict[Side, int] = {side: sum(p.role == side for p in self.probes) for side in gaps}
         for side in sorted(gaps, key=lambda side: (-gaps[side], tries[side])):
-            ratio = self.goal.distance
-            ratio = ratio if self.width <= WIDE_PRECISION else max(ratio, WIDE)
-            if gaps[side] == math.inf:
-                ratio *= OUTWARD ** tries[side]
-            load = self._placed(estimate, estimate / ratio if side == "below" else estimate * ratio, side)
+            load = self._placed(estimate, side, OUTWARD ** tries[side] if gaps[side] == math.inf else 1.0)
             if (self.met or 0.0) < load < (self.missed or math.inf):
                 return load, side
         return None
 
-    def _placed(self, estimate: float, load: float, side: Side) -> float:
-        """A whole number next to the estimate or beyond it; or the load of an earlier probe nearby."""
+    def _placed(self, estimate: float, side: Side, outward: float) -> float:
+        """A whole number next to the estimate or beyond it; or the load of an earlier probe that is near enough."""
+        ends = self.goal.ends if self.width <= WIDE_PRECISION else max(self.goal.ends, WIDE_ENDS)
+        distance, nearest = ends**INSIDE * outward, ends**NEAREST
+        if side == "below":
+            load, limit = estimate / distance, estimate / nearest
+            completes = self.missed / ends if self.missed else 0.0  # the bracket as asked
+            load = completes if load < completes < limit else load
+        else:
+            load, limit = estimate * distance, estimate * nearest
+            completes = self.met * ends if self.met else math.inf
+            load = completes if limit < completes < load else load
+        low, high = sorted((load, limit))
         load, near = self.goal.rounded(load), math.floor(estimate)
         if self.goal.whole:
             low, high = (self.met or 0) + 1, (self.missed or math.inf) - 1
             return float(min(max(load, low), near) if side == "below" else max(min(load, high), near + 1))
-        known = [p.load for p in self.probes if p.role == side and 1 / SAME <= p.load / load <= SAME]
+        known = [p.load for p in self.probes if p.role == side and low <= p.load <= high]
         inside = [each for each in known if (self.met or 0.0) < each < (self.missed or math.inf)]
         return inside[-1] if inside else load
 
@@ -307,14 +319,16 @@ class Search:
         total = 0.0
         ends: dict[Side, float | None] = {"below": self.met, "above": self.missed}
         for side, end in ends.items():
-            if end is not None and max(end / self.estimate, self.estimate / end) <= self.goal.distance * SAME:
+            if end is not None and max(end / self.estimate, self.estimate / end) <= self.goal.ends**0.5:
                 continue
             probes = [p for p in (*self.probes, self.probe) if p is not None and p.role == side and p.outcomes.total]
             if not probes:
                 total += MOST[side] * self.goal.scale
                 continue
-            shown = self._evidence(side, probes[-1:])
+            shown, farther = self._evidence(side, probes[-1:]), abs(math.log(probes[-1].load / self.estimate))
             if shown <= 0:
                 return None
-            total += probes[-1].outcomes.total * max(0.5, CERTAIN / shown - 1)
+            more = max(1.0, farther / (INSIDE * math.log(self.goal.ends))) ** 2  # evidence grows as distance squared
+            counts = probes[-1].verdict == "undecided"  # for loads nearer to the estimate it does not
+            total += probes[-1].outcomes.total * max(0.5, more * CERTAIN / shown - counts)
         return total
