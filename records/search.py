@@ -7,7 +7,7 @@ from typing import Literal
 
 from records.formatting import format_seconds
 
-ProbeRole = Literal["locate", "refine", "below", "above"]
+ProbeRole = Literal["locate", "below", "above"]
 ProbeVerdict = Literal["met", "missed", "undecided"]
 SearchState = Literal["running", "found", "undecided", "missed at the lowest load", "met at the highest load"]
 
@@ -88,5 +88,5 @@ class SearchRecord:
     def _more(self) -> str:
         asked = f"± {100 * self.precision:.3g} %"
         if self.more_seconds is None:
-            return f"How much more time {asked} would take is not known yet: raise --search-seconds."
+            return f"How much more time {asked} would take is not known."
         return f"About {format_seconds(self.more_seconds)} more would give {asked}: raise --search-seconds."

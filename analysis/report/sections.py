@@ -16,7 +16,7 @@ from records.metrics import columns
 from records.search import ERROR_RATE
 
 BARS = "▁▂▃▄▅▆▇█"
-ROLES = {"locate": "locate", "refine": "estimate", "below": "certify below it", "above": "certify above it"}
+ROLES = {"locate": "locate", "below": "certify below it", "above": "certify above it"}
 
 
 def trend_lines(summaries: Sequence[RunSummary]) -> list[str]:
