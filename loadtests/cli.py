@@ -119,7 +119,9 @@ def run(
                 complete = _profile(job, tested, chosen, wanted.profile_seconds, terminal, folders) and complete
             code = _report(folders, allow_invalid, as_json, "slo" in texts) if folders else 2
     except KeyboardInterrupt:
-        report = f"; of the finished ones: enginebench report {' '.join(map(str, folders))}" if folders else ""
+        report = (
+            f". To report on the finished runs: enginebench report {' '.join(map(str, folders))}" if folders else ""
+        )
         terminal.say(f"stopped; what was recorded is in {job.settings.runs}{report}")
         raise typer.Exit(2) from None
     raise typer.Exit(code if complete else 2)

@@ -51,7 +51,7 @@ def test_its_own_limit_for_loading_is_beyond_ours() -> None:
 
 
 def test_on_a_gpu_its_memory_is_divided_by_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(VllmEngine.environment), "record", lambda self: None)  # this machine may have one
+    monkeypatch.setattr(type(VllmEngine.environment), "installed", lambda self: None)  # this machine may have one
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     given = arguments(tensor_parallel="2", gpu_memory="0.8")
     assert "kv_cache_memory_bytes" not in given

@@ -81,7 +81,9 @@ def test_ctrl_c_while_the_report_is_made_leaves_a_sentence(tmp_path: Path) -> No
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert said.splitlines()[-1] == f"stopped; what was recorded is in {tmp_path}"
+    (folder,) = tmp_path.iterdir()
+    where = f"stopped; what was recorded is in {tmp_path}."
+    assert said.splitlines()[-1] == f"{where} To report on the finished runs: enginebench report {folder}"
     assert "Traceback" not in said
     assert psutil.wait_procs(started, timeout=30)[1] == []
 

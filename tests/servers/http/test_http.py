@@ -97,8 +97,9 @@ def test_timing_tells_where_the_time_went(slow: RunningServer) -> None:
         assert set(timing) == {"queue", "prefill", "decode"}
         assert timing["queue"] >= 0
         assert timing["prefill"] >= 0.2
-        # Five gaps of 20 ms: each token is due from the start, so that a late first one shortens what follows.
-        assert timing["decode"] > 0
+        # Five gaps of 20 ms: each token is due from the start, so that a late first one shortens what follows, by all
+        # of it on a busy machine.
+        assert timing["decode"] >= 0
         assert timing["prefill"] + timing["decode"] >= 0.299
         assert sum(timing.values()) <= response.elapsed.total_seconds()
         header = dict(part.split(";dur=") for part in response.headers["server-timing"].split(", "))

@@ -59,9 +59,12 @@ def test_the_comparisons_are_those_of_the_report_command(folder: Path, printed: 
 
 def test_the_page_and_the_markdown_say_what_the_report_command_says(folder: Path, printed: dict) -> None:  # type: ignore[type-arg]
     page, text = ((folder / name).read_text() for name in ("report.html", "report.md"))
-    assert printed["headline"].startswith("vllm holds 16 users")
-    assert f"**{printed['headline']}**" in text
-    assert f"{printed['headline']}</h1>" in re.sub(r"</?span[^>]*>", "", page)
+    assert printed["headline"].startswith("vllm and candle hold 16 users")
+    answer, *further = re.split(r"(?<=\.) ", printed["headline"])
+    assert f"**{answer}**" in text
+    plain = re.sub(r"</?span[^>]*>", "", page)
+    assert f"{answer}</h1>" in plain
+    assert all(sentence in text and sentence in plain for sentence in further)
     served = {load["engine"]: load["tokens"]["value"] for load in printed["comparison"]["loads"] if load["load"] == 16}
     (row,) = re.findall(r"\| 16 users \| pytorch-baseline \| missed \| ([\d.]+) \[", text)
     assert float(row) == pytest.approx(served[BASELINE], rel=0.005)
