@@ -45,7 +45,7 @@ def where_it_stands(meta: RunMeta, now: int, live: LiveDocument) -> tuple[float 
     planned = stage.plan.seconds
     inside = min(1.0, (now - stage.start) / SECOND / planned) if planned else 0.5
     if meta.search is not None:
-        return None, f"{stage.label}, {phase}, {meta.search.sentence}, {sentence(live, stage)}"
+        return None, f"{stage.label}, {phase}, capacity {meta.search.bracket}, {sentence(live, stage)}"
     if (seconds := meta.workload.get("grow_seconds")) is not None:  # the stages follow from one another
         return min(1.0, now / SECOND / seconds), f"{stage.label}, {phase}, {sentence(live, stage)}"
     place = f"stage {stage.index + 1}/{len(meta.plan)}, {stage.label}, {phase}{_time_left(meta, stage, now)}"

@@ -12,6 +12,7 @@ from loadtests.harness.command.chart import Point, chart
 from loadtests.harness.command.progress import progress, where_it_stands
 from loadtests.harness.live.document import LiveDocument, read_live, write_live
 from records.metrics import REQUEST_METRICS
+from records.search import SearchRecord, SearchState
 from records.stage import SECOND, Extent, Stage
 from records.view import FAILED, Distribution, Estimate, Finding, StageView
 from tests.support.records import META, plan
@@ -77,6 +78,13 @@ def test_of_users_who_grow_the_share_is_that_of_the_time() -> None:
     share, said = where_it_stands(meta, 45 * SECOND, LiveDocument())
     assert share == 0.75
     assert said.startswith("2 users, measuring, 0 requests")
+
+
+@pytest.mark.parametrize("state", ["running", "undecided"])
+def test_a_search_shows_its_bracket_and_no_closing_sentence(state: SearchState) -> None:
+    search = SearchRecord("users", "users", ("ttft_p95=1",), 0.2, state, 35.3, missed=45.0, more_seconds=78.0)
+    _, said = where_it_stands(dataclasses.replace(META, stages=STAGES, search=search), 46 * SECOND, LiveDocument())
+    assert said == "2 users, measuring, capacity about 35.3 users; at most 45 certified, 0 requests, 0 failed"
 
 
 def test_a_terminal_of_80_columns_has_a_line_and_below_it_the_chart_that_grows() -> None:
