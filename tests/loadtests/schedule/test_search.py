@@ -249,10 +249,11 @@ def test_a_probe_ends_as_soon_as_the_bracket_is_as_precise_as_asked() -> None:
     assert search.probe is not None
     search.probe.outcomes = counts([int(k % 40 == 0) for k in range(LEAST_MET)])
     search.probes.append(search.probe)
-    assert search.met is None
+    before = search.met
     search._begin(11.0, "below")
     assert search.look(counts([int(k % 26 == 0) for k in range(300)])) is not None
-    assert (search.met, search.probes[-1].verdict, search.precise) == (10.0, "undecided", True)
+    assert [before, search.met] == [None, 10.0]
+    assert (search.probes[-1].verdict, search.precise) == ("undecided", True)
 
 
 def test_a_probe_near_the_estimate_is_expected_to_take_longer_than_one_far_from_it() -> None:
