@@ -172,8 +172,7 @@ impl Model for Decoder {
     }
 
     fn forward(&mut self, batch: &[Piece], likeliest: bool) -> Result<Output<'_>> {
-        // On one of Flex's threads: to hand it a product from outside takes longer than some products do.
-        self.logits = match rayon::scope(|_| self.run(batch)) {
+        self.logits = match on_best_thread(self.on_cpu, || self.run(batch)) {
             None => Vec::new(),
             Some(logits) if likeliest && !self.on_cpu => return Ok(Output::Likeliest(likeliest_of(logits)?)),
             Some(logits) => {
@@ -187,6 +186,12 @@ impl Model for Decoder {
     fn free(&mut self, slot: usize) {
         self.slots[slot] = None;
     }
+}
+
+/// On a CPU one of Flex's threads: to hand it a product from outside takes longer than some products do. On a GPU always
+/// the caller's: Burn gives each thread a stream of its own there, and a cache that changes streams is copied.
+fn on_best_thread<T: Send>(on_cpu: bool, run: impl FnOnce() -> T + Send) -> T {
+    if on_cpu { rayon::scope(|_| run()) } else { run() }
 }
 
 /// Of each row of logits, found on their device; `None` where no logit is a number.
@@ -269,6 +274,14 @@ fn turns(config: &Config, positions: usize, device: &Device, dtype: DType) -> Re
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_cpu_is_asked_from_another_thread() {
+        let caller = std::thread::current().id();
+        for on_cpu in [true, false] {
+            assert_eq!(on_best_thread(on_cpu, || std::thread::current().id()) == caller, !on_cpu);
+        }
+    }
 
     #[test]
     fn the_likeliest_token_is_found_where_the_logits_are() {
