@@ -16,7 +16,8 @@ from loadtests.harness.workload.words import INSTRUCTION, START, WORDS, Kind, Un
 Count = Callable[[str], int | None]
 """How many tokens a prompt of this text has, chat template included; `None` where that is not known."""
 
-MOST_COUNTS = 64  # for the words
+MOST_COUNTS = 64  # for the words, by halving and again one by one
+MOST_PER_WORD = 1.1  # tokens, on average; with more, halving finds too few
 ENOUGH_WORDS = 40
 CHECKED_LENGTHS = (24, 60, 250, 700)
 
@@ -32,7 +33,7 @@ def measured(count: Count, kind: Kind, ids: Sequence[int]) -> PromptSource | Non
 
     words = _costs(cost)
     if len(words) < ENOUGH_WORDS:
-        return replace(assumed(kind, chat=False), template=template)
+        return replace(assumed(kind, chat=False), template=template, ids=tuple(ids))
     instruction = cost([WORDS[0], INSTRUCTION]) - cost([WORDS[0]])
     source = PromptSource(kind, template, instruction, tuple(words), tuple(ids))
     rng = Random("check")
@@ -41,12 +42,9 @@ def measured(count: Count, kind: Kind, ids: Sequence[int]) -> PromptSource | Non
 
 
 def _costs(cost: Callable[[Sequence[str]], int]) -> list[Unit]:
-    """Words of one token where most are, found by halving what has more; else the costs of some, one by one."""
-    if cost(WORDS) > 1.2 * len(WORDS):
-        some = Random("words").sample(WORDS, MOST_COUNTS)
-        return [(word, tokens) for word in some if (tokens := cost([word])) > 0]
+    """Words of one token, found by halving what has more; where those are too few, the costs of some, one by one."""
     single: list[Unit] = []
-    left, counts = [list(WORDS)], 1
+    left, counts = [list(WORDS)] if cost(WORDS) <= MOST_PER_WORD * len(WORDS) else [], 1
     while left and counts < MOST_COUNTS:
         group = left.pop()
         counts += 1
@@ -54,4 +52,7 @@ def _costs(cost: Callable[[Sequence[str]], int]) -> list[Unit]:
             single += ((word, 1) for word in group)
         elif len(group) > 1:
             left += (group[: len(group) // 2], group[len(group) // 2 :])
-    return single
+    if len(single) >= ENOUGH_WORDS:
+        return single
+    some = Random("words").sample(WORDS, MOST_COUNTS)
+    return [(word, tokens) for word in some if (tokens := cost([word])) > 0]

@@ -89,6 +89,17 @@ def test_a_byte_pair_tokenizer_is_met_exactly(tokenizer: Path) -> None:
     assert len({tuple(words) for words in ids}) == 50
 
 
+@pytest.mark.parametrize("kind", ["words", "ids"])
+def test_a_tokenizer_that_cuts_some_words_is_met_exactly(kind: Kind) -> None:
+    """That of a model with random weights, made of few merges: an eighth of the words is two tokens or three."""
+    folder = fetch_model("random:llama-3.2-tiny").folder
+    with ScriptedServer(Script(tokenizes=False)) as server:
+        made_of = source(server.url, "scripted-model", "completions", kind, folder)
+    assert made_of.exact
+    assert len(made_of.words) == 64
+    assert len(made_of.token_ids(40, Random(5))) == 40
+
+
 def test_the_chat_template_is_known_from_the_servers_own_count(tokenizer: Path, tmp_path: Path) -> None:
     shutil.copy(tokenizer / "tokenizer.json", tmp_path)
     with ScriptedServer(Script(tokenizes=False)) as server, Target(server.url, Access()) as target:
