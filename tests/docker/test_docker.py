@@ -102,7 +102,7 @@ def test_programs_for_cuda_find_its_libraries_where_torch_has_them() -> None:
     folder = Path(sysconfig.get_path("purelib"), linked)
     if not folder.exists():
         pytest.skip("torch's build here is without CUDA")
-    libraries = ("libcublas.so.13", "libcublasLt.so.13", "libcurand.so.10", "libcudart.so.13")  # with which Candle links
+    libraries = ("libcublas.so.13", "libcublasLt.so.13", "libcurand.so.10", "libcudart.so.13")  # linked by Candle
     needed = [f"lib/{name}" for name in libraries]
     assert [file for file in needed if file not in copied and not (folder / file).exists()] == []
 
