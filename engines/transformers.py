@@ -22,7 +22,7 @@ from engines.models.fetch import fetch_model
 from engines.models.random_model import with_weights
 from engines.models.size import MemoryNeed, ModelSize, is_state_space, kept_values
 from engines.models.stored import config_of
-from engines.pytorch.attention import FLEX, KERNELS, Attention, choose, tried_out
+from engines.pytorch.attention import FLEX, KERNELS, Attention, choose, repeating_heads, tried_out
 from engines.pytorch.compiling import missing_compiler
 from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, name_of
 from engines.pytorch.network import (
@@ -94,6 +94,8 @@ class TransformersEngine(OnTorch, BlockingEngine):
         if state_space and self.options.attention != "auto":
             raise EngineUnavailable("a state-space model has no attention: serve it without `attention`.")
         implementation = choose(self.options.attention, self._device)
+        if self.options.attention == "efficient":
+            implementation = repeating_heads()
         self._net = self._read(model, dtype, implementation)
         if self.options.draft is not None and state_space:
             raise EngineUnavailable("a state-space model cannot take back wrong guesses: serve it without `draft`.")

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal
 
 from engines.contract.errors import EngineUnavailable, first_line
 
@@ -48,6 +49,7 @@ ATTENTIONS: dict[str, AttentionKernel] = {
     "flash_attention_3": AttentionKernel("flash_attention_3", None, ("cuda",)),
     FLEX: AttentionKernel("flex_attention", None, ("cpu", "cuda")),
 }
+REPEATING = "sdpa_repeating_heads"
 SWITCHES = ("math", "mem_efficient", "flash", "cudnn")
 
 
@@ -70,6 +72,25 @@ def choose(attention: str, device: torch.device) -> str | None:
     for switch in SWITCHES if known.switch is not None else ():
         getattr(torch.backends.cuda, f"enable_{switch}_sdp")(switch == known.switch)
     return known.implementation
+
+
+def repeating_heads() -> str:
+    """Transformers' name of its `sdpa` with keys and values repeated for the heads that share them, as it does beside a
+    mask: without one it passes them on in groups, which the kernel `efficient` does not take."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+    from transformers.masking_utils import sdpa_mask
+
+    def forward(module: Any, query: Any, key: Any, value: Any, *rest: Any, **settings: Any) -> Any:
+        ungrouped: Any = SimpleNamespace(is_causal=getattr(module, "is_causal", True))
+        groups = query.shape[1] // key.shape[1]
+        return sdpa_attention_forward(
+            ungrouped, query, repeat_kv(key, groups), repeat_kv(value, groups), *rest, **settings
+        )
+
+    AttentionInterface.register(REPEATING, forward)
+    AttentionMaskInterface.register(REPEATING, sdpa_mask)
+    return REPEATING
 
 
 @contextmanager

@@ -21,6 +21,7 @@ the GPU busy, and run without capture.
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engines.contract.errors import EngineUnavailable
@@ -118,9 +119,22 @@ class CompileCudaGraphEngine(CudaGraphEngine):
         return super().prepare(compiled_step(step, example), shape, example)
 
 
+@dataclass(frozen=True, slots=True)
+class CapturedStep:
+    graph: Any
+    logits: torch.Tensor
+    step: RunStep
+    example: tuple[torch.Tensor, ...]
+
+    def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
+        assert all(one.data_ptr() == there.data_ptr() for one, there in zip(inputs[:3], self.example[:3], strict=True))
+        self.graph.replay()
+        return self.logits
+
+
 def captured(step: RunStep, example: tuple[torch.Tensor, ...], pool: Any = None) -> RunStep:
     """The step as a CUDA graph, on the device of its inputs. `example` are the very tensors, inputs and cache, that
-    every replay reads and writes."""
+    every replay reads and writes. A graph keeps addresses and no tensors: what the step holds lives as long as it."""
     import torch
 
     # On another device than the current one a capture is empty, and replays whatever the memory holds
@@ -136,11 +150,4 @@ def captured(step: RunStep, example: tuple[torch.Tensor, ...], pool: Any = None)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool):
             logits = step(*example)
-    places = [tensor.data_ptr() for tensor in example[:3]]
-
-    def run(*inputs: torch.Tensor) -> torch.Tensor:
-        assert [tensor.data_ptr() for tensor in inputs[:3]] == places
-        graph.replay()
-        return logits
-
-    return run
+    return CapturedStep(graph, logits, step, example)

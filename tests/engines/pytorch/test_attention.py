@@ -10,7 +10,7 @@ import torch
 
 from engines.contract.base import GenerateRequest, Model
 from engines.contract.errors import EngineUnavailable
-from engines.pytorch.attention import ATTENTIONS, SWITCHES, choose, tried_out
+from engines.pytorch.attention import ATTENTIONS, SWITCHES, choose, repeating_heads, tried_out
 from engines.static.ways_to_run import TorchJitEngine
 from engines.transformers import TransformersEngine, TransformersOptions, _cache_of
 from engines.transformers_batching import BatchingOptions, TransformersBatchingEngine
@@ -75,6 +75,22 @@ def test_on_a_gpu_a_kernel_computes_what_eager_attention_does(attention: str, mo
 def test_every_kernel_of_a_cpu_computes_what_eager_does(attention: str, model: Model) -> None:
     eager = logits(model, "eager")
     assert logits(model, attention) == pytest.approx(eager, abs=1e-4 * float(eager.abs().max()))
+
+
+def test_heads_that_share_keys_are_repeated(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the kernel of a GPU that takes no groups; what it computes is the same."""
+    eager = logits(model, "eager")
+    asked: list[dict[str, Any]] = []
+    real = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        "torch.nn.functional.scaled_dot_product_attention",
+        lambda query, key, *rest, **settings: asked.append(settings | {"heads": key.shape[1] / query.shape[1]})
+        or real(query, key, *rest, **settings),
+    )
+    monkeypatch.setattr("engines.transformers.choose", lambda attention, device: repeating_heads())
+    assert logits(model, "sdpa") == pytest.approx(eager, abs=1e-4 * float(eager.abs().max()))
+    assert asked
+    assert not any(one.get("enable_gqa") or one["heads"] != 1 for one in asked)
 
 
 def test_one_kernel_alone_is_switched_on() -> None:

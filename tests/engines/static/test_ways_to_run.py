@@ -3,6 +3,8 @@
 What `torch.compile` makes of it is in tests/engines/contract/test_engine_contract.py, with ten prompts too.
 """
 
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,29 @@ def test_captured(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(graph.replays > 0 for graph in graphs)
     assert all(graph.pool is cuda_graph_stand_in.POOL for graph in graphs), "one pool of memory for all"
     assert all(graph.device == torch.device("cpu") for graph in graphs), "captured on the device of its tensors"
+
+
+def test_what_a_graph_reads_lives_as_long_as_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiled step has tensors of its own; freed, their memory is somebody else's at the next replay."""
+    from tests.support.engines import cuda_graph_stand_in
+
+    class Compiled:
+        def __init__(self) -> None:
+            self.counted = torch.arange(4)
+
+        def __call__(self, ids: Any, starts: Any, last: Any) -> Any:
+            return ids + self.counted
+
+    cuda_graph_stand_in.install(monkeypatch)
+    step = Compiled()
+    there = weakref.ref(step)
+    run = captured(step, tuple(torch.ones(4, dtype=torch.long) for _ in range(3)))
+    del step
+    gc.collect()
+    assert there() is not None
+    del run
+    gc.collect()
+    assert there() is None
 
 
 def a_constant(ids: Any, starts: Any, last: Any, *cache: Any) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.contract.base import Model
-from engines.models.fetch import fetch_model
+from engines.models.tokenizer import make_tokenizer
 from tests.support.engines.reference import Reference
 
 VOCABULARY = 512
@@ -39,8 +39,7 @@ def write_tiny(folder: Path, model_type: str, embedding_scale: float = 1.0, **di
             torch.nn.init.normal_(weights, float("norm" in name), 0.2)
     model.get_input_embeddings().weight.data *= embedding_scale
     model.save_pretrained(folder)
-    tokenizer = json.loads((fetch_model().folder / "tokenizer.json").read_text())
-    (folder / "tokenizer.json").write_text(json.dumps(fit_vocabulary(tokenizer, VOCABULARY)))
+    (folder / "tokenizer.json").write_text(json.dumps(make_tokenizer(VOCABULARY)))
     return Model(f"tiny-{model_type}", folder), Reference(model)
 
 
