@@ -45,7 +45,7 @@ class StudyFacts(Struct, frozen=True, kw_only=True):
     """What was asked, in `study.json`."""
 
     name: str
-    variants: tuple[str, ...]  # of the grid's file, that were applied: cpu, quick
+    variants: tuple[str, ...]  # of the grid's file, that were applied: cpu, quick, gpu_quick
     grid: Grid
     command: tuple[str, ...]
     commit: str | None

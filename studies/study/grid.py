@@ -75,7 +75,8 @@ class NotMeasured(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Grid(Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that is declared of a study, with the variants applied."""
+    """Everything that is declared of a study, with the variants applied. `keep_loaded`: every engine stays loaded to
+    the end, in place of a new process for each repeat."""
 
     title: str
     baseline: str  # an engine's label
@@ -85,6 +86,7 @@ class Grid(Struct, frozen=True, forbid_unknown_fields=True):
     question: str = ""
     repeats: int = 3
     seed: int = 0
+    keep_loaded: bool = False
     slo: tuple[str, ...] = ()  # as `--slo` takes them, tiers too
     peak: str = ""  # as `--peak` takes it
     price: Price | None = None

@@ -16,7 +16,8 @@
     scenario = "concurrent"
     settings = { stages = "1,10,30,100" }
 
-    [quick.parts…]      # any key again, in its place with --quick; [cpu] the same, on a machine without a GPU
+    [quick.parts…]      # any key again, in its place with --quick; [cpu] the same, on a machine without a GPU;
+                        # [gpu_quick] with --quick on one that has a GPU
 
 Grids that come with this package are in `studies/grids`; docs/studies.md has every key.
 """
@@ -37,7 +38,8 @@ from settings.schema import UserMistake
 from studies.study.grid import Grid, NotMeasured, Price, StudyEngine, StudyModel, StudyPart
 
 GRIDS = Path(__file__).parent.parent / "grids"
-VARIANTS = ("cpu", "quick")  # tables with other values of a grid's keys, in the order in which they are applied
+# Tables with other values of a grid's keys, in the order in which they are applied.
+VARIANTS = ("cpu", "quick", "gpu_quick")
 LABEL = re.compile(r"\w[\w+.-]*")  # what a cell's folder may be called by
 Row = TypeVar("Row", StudyEngine, StudyPart)
 

@@ -1,4 +1,5 @@
-"""An engine that stays loaded from one cell to the next, as long as the cells are of one engine, model and repeat."""
+"""An engine that stays loaded from one cell to the next, as long as the cells are of one engine, model and repeat; or
+all of them to the end, where the grid keeps them loaded."""
 
 from __future__ import annotations
 
@@ -24,17 +25,12 @@ class OutOfTime(Exception):
     """The budget ends before the engine is loaded."""
 
 
-class LoadedEngine:
-    """At most one server at a time."""
+class LoadedEngines:
+    """One server at a time, or with `keep` each that was started."""
 
-    def __init__(self, logs: Path, terminal: Terminal) -> None:
-        self._logs, self._terminal = logs, terminal
-        self._key: Key | None = None
-        self._server: ServerProcess | None = None
-        self._stack = ExitStack()
-
-    def holds(self, key: Key) -> bool:
-        return self._key == key and self._server is not None and self._server.alive
+    def __init__(self, logs: Path, terminal: Terminal, keep: bool) -> None:
+        self._logs, self._terminal, self._keep = logs, terminal, keep
+        self._servers: dict[Key, tuple[ServerProcess, ExitStack]] = {}
 
     def measure(
         self,
@@ -53,22 +49,29 @@ class LoadedEngine:
 
         `limit` are seconds of the run alone, `deadline` an instant of the monotonic clock.
         """
-        key = (engine.label, model.label, repeat.index)
-        loaded_for_this = fresh or not self.holds(key)
+        key = (engine.label, model.label, 0 if self._keep else repeat.index)
+        loaded_for_this = fresh or not (key in self._servers and self._servers[key][0].alive)
         if loaded_for_this:
             self._load(key, engine, model, title, deadline)
-        assert self._server is not None
-        variables = self._server.variables
+        server, _ = self._servers[key]
+        variables = server.variables
         if not loaded_for_this:  # its loading time is that of the cell for which it was loaded
             variables = {name: text for name, text in variables.items() if name not in {SERVER_STARTED, SERVER_READY}}
         ends = min(deadline, time.monotonic() + limit) if limit is not None else deadline
         contender = Contender(engine.label, engine=engine.engine)
         folder.mkdir(parents=True)
         job = replace(job, settings=replace(job.settings, runs=folder.parent, run_id=folder.name))
-        return run_against(job, contender, self._server.url, folder, repeat, self._terminal, variables, title, ends)
+        try:
+            return run_against(job, contender, server.url, folder, repeat, self._terminal, variables, title, ends)
+        finally:
+            if fresh:
+                self._stop(key)
 
     def _load(self, key: Key, engine: StudyEngine, model: StudyModel, title: str, deadline: float) -> None:
-        self.stop()
+        if self._keep:
+            self._stop(key)
+        else:
+            self.stop()
         self._logs.mkdir(exist_ok=True)
         log = self._logs / f"{engine.label}.{model.label}.{key[2] + 1}.log"
         server = ServerProcess(engine.engine, engine.option_texts, model.name, log, own_server=engine.own_server)
@@ -81,8 +84,12 @@ class LoadedEngine:
                     raise OutOfTime
 
             server.wait_until_ready(loading)
-            self._stack, self._server, self._key = stack.pop_all(), server, key
+            self._servers[key] = server, stack.pop_all()
 
     def stop(self) -> None:
-        self._key, self._server = None, None
-        self._stack.close()
+        for key in list(self._servers):
+            self._stop(key)
+
+    def _stop(self, key: Key) -> None:
+        _, stack = self._servers.pop(key, (None, ExitStack()))
+        stack.close()

@@ -45,7 +45,7 @@ from studies.study.folder import (
 )
 from studies.study.grid import Grid, StudyPart
 from studies.study.lacking import Lacking
-from studies.study.loaded import LoadedEngine, OutOfTime
+from studies.study.loaded import LoadedEngines, OutOfTime
 
 
 @contextmanager
@@ -87,7 +87,7 @@ class Runner:
         self._folder, self._grid = study.path, study.grid
         self._lacking, self._terminal, self._deadline = lacking, terminal, deadline
         self._jobs = jobs_of(study.grid)
-        self._loaded = LoadedEngine(self._folder / LOGS, terminal)
+        self._loaded = LoadedEngines(self._folder / LOGS, terminal, study.grid.keep_loaded)
         self._unloadable: dict[tuple[str, str], str] = {}
         self._too_long: set[Cell] = set()
 
@@ -171,8 +171,6 @@ class Runner:
             run = self._loaded.measure(
                 job, engine, model, repeat, running, title, part.limit, self._deadline, part.fresh
             )
-            if part.fresh:
-                self._loaded.stop()
             return self._judged(run, part)
         except ServerFailed as failure:
             reason = str(failure).partition("\n")[0]

@@ -63,7 +63,10 @@ def open_study(name: str, quick: bool, folder: Path | None, models: Sequence[str
 
 
 def variants(quick: bool) -> tuple[str, ...]:
-    return (*(() if visible_gpus() or amd_gpus() else ("cpu",)), *(("quick",) if quick else ()))
+    """Of a grid, that are for this machine."""
+    on_gpu = bool(visible_gpus() or amd_gpus())
+    chosen = {"cpu": not on_gpu, "quick": quick, "gpu_quick": quick and on_gpu}
+    return tuple(name for name, wanted in chosen.items() if wanted)
 
 
 def _write_facts(place: Path, name: str, grid: Grid, applied: tuple[str, ...]) -> None:

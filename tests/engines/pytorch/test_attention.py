@@ -84,8 +84,9 @@ def test_heads_that_share_keys_are_repeated(model: Model, monkeypatch: pytest.Mo
     real = torch.nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(
         "torch.nn.functional.scaled_dot_product_attention",
-        lambda query, key, *rest, **settings: asked.append(settings | {"heads": key.shape[1] / query.shape[1]})
-        or real(query, key, *rest, **settings),
+        lambda query, key, *rest, **settings: (
+            asked.append(settings | {"heads": key.shape[1] / query.shape[1]}) or real(query, key, *rest, **settings)
+        ),
     )
     monkeypatch.setattr("engines.transformers.choose", lambda attention, device: repeating_heads())
     assert logits(model, "sdpa") == pytest.approx(eager, abs=1e-4 * float(eager.abs().max()))

@@ -136,7 +136,7 @@ def test_an_unknown_study_is_refused_with_those_that_there_are() -> None:
 
 
 @pytest.mark.parametrize("name", grid_names())
-@pytest.mark.parametrize("variants", [(), ("cpu",), ("quick",), ("cpu", "quick")])
+@pytest.mark.parametrize("variants", [(), ("cpu",), ("quick",), ("cpu", "quick"), ("quick", "gpu_quick")])
 def test_the_grids_that_come_along_can_be_read(name: str, variants: tuple[str, ...]) -> None:
     grid, _ = read_grid(find_grid(name), variants)
     assert cells_of(grid)

@@ -50,9 +50,21 @@ class Here(Lacking):
         return self._reasons.get(engine.label)
 
 
-def study(folder: Path, *parts: StudyPart, engines: tuple[StudyEngine, ...] = (FAST,), repeats: int = 1) -> StudyFolder:
+def study(
+    folder: Path,
+    *parts: StudyPart,
+    engines: tuple[StudyEngine, ...] = (FAST,),
+    repeats: int = 1,
+    keep_loaded: bool = False,
+) -> StudyFolder:
     grid = Grid(
-        title="Small", baseline=engines[0].label, models=(MODEL,), engines=engines, parts=parts, repeats=repeats
+        title="Small",
+        baseline=engines[0].label,
+        models=(MODEL,),
+        engines=engines,
+        parts=parts,
+        repeats=repeats,
+        keep_loaded=keep_loaded,
     )
     folder.mkdir(exist_ok=True)
     write_facts(
@@ -96,6 +108,19 @@ def test_cells_become_runs_and_documents(tmp_path: Path) -> None:
     metas = [(tmp_path / f"runs/{name}.none.fast.1/meta.json").read_text() for name in ("users", "again", "fresh")]
     assert [meta.count("server ready") for meta in metas] == [1, 0, 1]
     assert not (tmp_path / "running").exists()
+
+
+def test_a_grid_may_keep_all_engines_loaded_from_repeat_to_repeat(tmp_path: Path) -> None:
+    after, complete = run(study(tmp_path, USERS, engines=(FAST, SLOW), repeats=2, keep_loaded=True))
+    assert complete
+    loads = {
+        state.cell.id: (tmp_path / f"runs/{state.cell.id}/meta.json").read_text().count("server ready")
+        for state in after.cells
+    }
+    assert loads == {
+        "users.none.fast.1": 1, "users.none.slow.1": 1, "users.none.fast.2": 0, "users.none.slow.2": 0
+    }  # fmt: skip
+    assert not psutil.Process().children()
 
 
 def test_what_cannot_run_is_skipped_with_its_reason_and_tried_again(tmp_path: Path) -> None:
