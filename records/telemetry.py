@@ -106,6 +106,17 @@ GAUGES: Mapping[str, Source] = {
         ),
     ),
     "engine_memory_bytes": Source("engine memory (host)", "B", "sum", ("enginebench_engine_memory_bytes",)),
+    # Its peak since it was started. A server that does not tell it: what all processes hold on its GPUs.
+    "engine_device_memory_bytes": Source(
+        "engine memory (device)",
+        "B",
+        "sum",
+        (
+            "enginebench_engine_device_memory_peak_bytes",
+            "enginebench_gpu_memory_used_bytes",
+            Published("DCGM_FI_DEV_FB_USED", MEBIBYTE),
+        ),
+    ),
     "process_memory_bytes": Source("server memory (host)", "B", "sum", ("process_resident_memory_bytes",)),
     "gpu_utilisation": Source(
         "GPU utilisation",

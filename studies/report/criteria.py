@@ -182,7 +182,7 @@ def memory(study: StudyReport, limit: BriefLimit) -> Judged:
                 slower.append(label)
                 continue
             ratios = []
-            for gauge in ("engine_memory_bytes", "gpu_memory_bytes"):
+            for gauge in ("engine_memory_bytes", "engine_device_memory_bytes"):
                 ours, theirs = (peak_of(engines[name], stage, gauge) for name in (label, base))
                 ratios += [ours / theirs] if ours and theirs else []
             if ratios:

@@ -18,7 +18,7 @@ from studies.report.contents import MeasuredPart, OwnServer, StudyReport
 from studies.report.lengths import peak_of
 from studies.report.section import Section, of_model, of_part, titled
 
-MEMORY = {"engine_memory_bytes": "host", "gpu_memory_bytes": "device"}
+MEMORY = {"engine_memory_bytes": "host", "engine_device_memory_bytes": "device"}
 """Gauges of memory, and where it is."""
 OWN = "What the identical server costs"
 IN_WORDS = ("replica hours per 1M tokens", "price of an hour")  # columns that a priced table does without

@@ -66,7 +66,7 @@ def _table(measured: MeasuredPart, study: StudyReport) -> TextTable:
             rows.append((engine.label, "average", *_average_cells(engine, base, common), in_brief))
     caption = (
         f"{measured.title}: one user alone, all repeats together. Speed-up: TTFT of {base.label} over that of the "
-        "engine, means, with the 95 % interval over runs. Memory: peak of the device, or without a GPU "
+        "engine, means, with the 95 % interval over runs. Memory: the engine's peak on the device, or without a GPU "
         "of the engine's process."
     )
     if published is not None:
@@ -80,7 +80,7 @@ def _table(measured: MeasuredPart, study: StudyReport) -> TextTable:
 def _cells(engine: EngineRuns, base: EngineRuns, place: Place) -> tuple[str, ...]:
     mean = engine.mean(lambda view: view.metrics["ttft"].mean, place.label)
     deviation = engine.mean(lambda view: view.metrics["ttft"].deviation, place.label)
-    peaks = [peak_of(engine, place.label, name) for name in ("gpu_memory_bytes", "engine_memory_bytes")]
+    peaks = [peak_of(engine, place.label, name) for name in ("engine_device_memory_bytes", "engine_memory_bytes")]
     memory = next((peak for peak in peaks if peak), None)
     return (
         format_seconds(mean),

@@ -254,6 +254,17 @@ def test_other_servers_names_are_known(tmp_path: Path, name: str, quantity: str,
     assert stage.gauges[quantity].mean == pytest.approx(expected)
 
 
+def test_device_memory_is_the_engines_own_where_it_is_told(tmp_path: Path) -> None:
+    """Other processes hold memory of the same GPU, such as engines that are kept loaded."""
+    names = {
+        'enginebench_engine_device_memory_peak_bytes{engine="e"}': [3e9] * 10,
+        'enginebench_gpu_memory_used_bytes{gpu="0"}': [70e9] * 10,
+    }
+    stage = stage_of(tmp_path, [record(0, 3 * SECOND)], samples=samples(**names))
+    assert stage.gauges["engine_device_memory_bytes"].peak == 3e9
+    assert stage.gauges["gpu_memory_bytes"].peak == 70e9
+
+
 @pytest.mark.parametrize("name", ["tgi_request_generated_tokens_sum", "llamacpp:tokens_predicted_total"])
 def test_other_servers_counters_are_known(tmp_path: Path, name: str) -> None:
     values = [10.0 * k for k in range(10)]
