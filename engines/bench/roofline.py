@@ -68,7 +68,7 @@ def cpu_flops(side: int = SIDE) -> float:
 
 
 def _gpu_limit(device: str, dtype: str) -> Limit:
-    """Timed by CUDA events. Not measured by this project so far: no GPU was at hand."""
+    """Timed by CUDA events."""
     import torch
 
     def fastest(work: Callable[[], object]) -> float:
