@@ -17,14 +17,13 @@ from pathlib import Path
 
 import uv
 
+from engines.machine.doctor import FOR_DOWNLOADS, FOR_REPORTS
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PYTHON, PLATFORM = "3.12", "x86_64-manylinux_2_28"
 MOST = 60_000_000  # bytes of the archive
-LEFT_OUT = (
-    *("polars", "polars-runtime-32", "scipy", "vl-convert-python"),  # of the analysis
-    *("hf-xet", "pip", "uv"),  # for downloads and installations
-)
+LEFT_OUT = (*FOR_REPORTS, "polars-runtime-32", *FOR_DOWNLOADS, "hf-xet")
 ENGINES = ("accelerate", "gguf", "safetensors")  # of the extra `transformers`: what torch and transformers do not bring
 FOR_THERE = ("--python-version", PYTHON, "--python-platform", PLATFORM)
 
@@ -44,6 +43,8 @@ def build(into: Path) -> Path:
         engines = _locked(work / "engines.txt", str(wanted), "--no-deps")
         _install(folder / "packages", "--require-hashes", "-r", base, "-r", engines)
         _install(folder / "project", str(wheel))
+        for made_from in folder.glob("project/*.dist-info/direct_url.json"):
+            made_from.unlink()  # the wheel, which is not there
         shutil.copy(HERE / "sitecustomize.py", folder / "project")
         for source in (HERE / "run-here", ROOT / "LICENSE"):
             shutil.copy(source, folder)

@@ -109,7 +109,7 @@ def bench(
 
 def _can_show() -> bool:
     """The table has intervals; `make bundle` leaves out what makes them."""
-    return find_spec("scipy") is not None
+    return all(find_spec(name) is not None for name in ("polars", "scipy"))
 
 
 def _show(found: BenchResult, as_json: bool) -> None:

@@ -32,6 +32,7 @@ STAMP_ATTEMPTS = 5
 STAMP_DELAY = 0.02  # seconds from asking for stamps to sending
 LOAD_TEST_LIMIT = 180.0  # seconds; it takes ten on a quiet machine, and forty where six other programs compute
 SO_TIMESTAMPNS = 35  # asm-generic/socket.h; Python has no name for it
+FOR_REPORTS, FOR_DOWNLOADS = ("polars", "scipy", "vl-convert-python"), ("pip", "uv")  # `make bundle` leaves them out
 EXTRAS = ("transformers", "mistralrs")
 
 
@@ -121,7 +122,11 @@ def _packages() -> Iterator[Check]:
         return
     requirements = [Requirement(line) for line in lines]
     base = [one for one in requirements if one.marker is None or one.marker.evaluate({"extra": ""})]
-    yield _installed("Packages", base, "pip install enginebench", required=True)
+    optional = {*FOR_REPORTS, *FOR_DOWNLOADS}
+    needed = [one for one in base if one.name not in optional]
+    yield _installed("Packages", needed, "pip install enginebench", required=True)
+    for task, names in (("reports", FOR_REPORTS), ("downloads", FOR_DOWNLOADS)):
+        yield _installed(f"Packages for {task}", [one for one in base if one.name in names], "pip install enginebench")
     for extra in EXTRAS:
         wanted = [
             one for one in requirements if one not in base and one.marker and one.marker.evaluate({"extra": extra})

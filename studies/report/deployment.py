@@ -140,7 +140,8 @@ def cost(study: StudyReport) -> Section:
     price = dict(study.source.plan.price).get("")
     sentences = [f"A replica costs ${price} an hour: {study.source.price_source}."] if price else []
     joules = any(view.value("energy_per_token") is not None for run in study.runs for view in run.stages)
-    sentences += [] if joules or not tables else ["Energy was not measured: no server reported a GPU's energy."]
+    if tables and not joules:
+        sentences.append("Energy was not measured: no server reported a GPU's energy twice within a window.")
     why = "" if tables else "no part has a load to give costs for"
     return Section(
         "Cost, requests per hour and energy", tuple(sentences) if tables else (), tables=tuple(tables), why=why
