@@ -125,7 +125,7 @@ GAUGES: Mapping[str, Source] = {
         ("enginebench_gpu_utilization_ratio", Published("DCGM_FI_DEV_GPU_UTIL", 0.01)),
     ),
     "gpu_memory_bytes": Source(
-        "device memory",
+        "GPU memory in use",
         "B",
         "sum",
         ("enginebench_gpu_memory_used_bytes", Published("DCGM_FI_DEV_FB_USED", MEBIBYTE)),

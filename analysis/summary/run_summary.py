@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +31,7 @@ from records.view import FAILED, Finding, StageView
 
 SCHEMA_VERSION = 4
 POINTS = 240  # of a whole run
+HELD = 2.0  # seconds for which a gauge is what its last sample said: there is one a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +119,20 @@ def _flow(run: RunData, flows: Flows, edges: Instants, step: float) -> FlowSerie
     spans = list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
     levels = {name: [run.telemetry.level(name, start, end) for start, end in spans] for name in GAUGES}
     gauges = {
-        name: tuple(None if level is None else level.mean for level in of_gauge)
+        name: _held([None if level is None else level.mean for level in of_gauge], int(HELD / step))
         for name, of_gauge in levels.items()
         if any(level is not None for level in of_gauge)
     }
     return FlowSeries(step, tuple(in_flight.tolist()), tuple(throughput.tolist()), gauges)
+
+
+def _held(values: Sequence[float | None], steps: int) -> tuple[float | None, ...]:
+    """A value stands in for those that are missing behind it, so many at most."""
+    held: list[float | None] = []
+    for k, value in enumerate(values):
+        known = (one for one in reversed(values[max(0, k - steps) : k + 1]) if one is not None)
+        held.append(next(known, None) if value is None else value)
+    return tuple(held)
 
 
 def _edges(run: RunData) -> tuple[Instants, float]:
