@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,6 +42,10 @@ PORT = typer.Option(
     help="Port of the served engine, 0 for any. Default: 8000, or another where that is taken.",
 )
 REPEAT = typer.Option(metavar="N", min=1, help="Runs of each contender, interleaved; a winner needs several.")
+KEEP_LOADED = typer.Option(
+    "--keep-loaded",
+    help="Start each engine once and keep it loaded through all repeats: saves time, needs memory for all of them.",
+)
 Processes = Annotated[int, typer.Option(metavar="N", min=1, help="Client processes that share the load.")]
 NOT_OFFERED = {"model", "repeat_index", "prompt_set"}  # `run` sets them itself
 
@@ -56,6 +61,7 @@ def run(
     model: Annotated[list[str] | None, MODEL] = None,
     port: Annotated[int | None, PORT] = None,
     repeat: Annotated[int, REPEAT] = 1,
+    keep_loaded: Annotated[bool, KEEP_LOADED] = False,
     processes: Processes = 1,
     allow_invalid: Annotated[
         bool,
@@ -99,6 +105,8 @@ def run(
     tested = contenders(engine or [], url or [], option or [], model or [], headers)
     if port is not None and not engine:
         raise UserMistake("--port is for an engine that --engine serves, not for a running server.")
+    if keep_loaded:
+        rounds.check_kept(tested, repeat, port)
     if port is not None:
         listen([port]).close()
     texts = given_texts(Scenario, given) | given_texts(RunSettings, given)
@@ -114,7 +122,7 @@ def run(
     folders: list[Path] = []
     try:
         with sigterm_is_ctrl_c():
-            complete = _measure(job, tested, repeat, port, terminal, folders)
+            complete = _measure(job, tested, repeat, port, terminal, folders, keep_loaded)
             if chosen is not None:
                 complete = _profile(job, tested, chosen, wanted.profile_seconds, terminal, folders) and complete
             code = _report(folders, allow_invalid, as_json, "slo" in texts) if folders else 2
@@ -128,25 +136,33 @@ def run(
 
 
 def _measure(
-    job: Job, tested: list[Contender], repeats: int, port: int | None, terminal: Terminal, folders: list[Path]
+    job: Job,
+    tested: list[Contender],
+    repeats: int,
+    port: int | None,
+    terminal: Terminal,
+    folders: list[Path],
+    keep_loaded: bool = False,
 ) -> bool:
     """Add each run's folder to `folders`. False when one failed; the others go on and are reported."""
     from loadtests.harness.command.drive import RunFailed, measure
+    from loadtests.harness.command.loaded import LoadedServers
     from loadtests.harness.command.rounds import rounds
     from loadtests.harness.command.server_process import ServerFailed
 
     complete = True
-    for this_round, order in rounds(tested, repeats):
-        if repeats > 1:
-            terminal.say(f"round {this_round.index + 1} of {repeats}")
-        for contender in order:
-            try:
-                done = measure(job, contender, this_round, port, terminal)
-                folders.append(done.folder)
-                complete = complete and done.complete
-            except (ServerFailed, RunFailed) as failure:
-                terminal.say(str(failure), style="red")
-                complete = False
+    with LoadedServers(terminal, keep=True) if keep_loaded else nullcontext() as kept:
+        for this_round, order in rounds(tested, repeats):
+            if repeats > 1:
+                terminal.say(f"round {this_round.index + 1} of {repeats}")
+            for contender in order:
+                try:
+                    done = measure(job, contender, this_round, port, terminal, kept)
+                    folders.append(done.folder)
+                    complete = complete and done.complete
+                except (ServerFailed, RunFailed) as failure:
+                    terminal.say(str(failure), style="red")
+                    complete = False
     return complete
 
 

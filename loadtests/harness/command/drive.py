@@ -9,6 +9,7 @@ import json
 import math
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from loadtests.harness.command.chart import WIDTH, chart_of
 from loadtests.harness.command.contenders import MODEL_VARIABLE, Contender
 from loadtests.harness.command.guard import Guard, start_guarded
 from loadtests.harness.command.job import Job
+from loadtests.harness.command.loaded import LoadedServers
 from loadtests.harness.command.progress import progress, where_it_stands
 from loadtests.harness.command.rounds import Repeat
 from loadtests.harness.command.server_process import PORTS, PYTHON, ServerFailed, ServerProcess, listen
@@ -50,35 +52,54 @@ class MeasuredRun:
     overdue: bool = False  # it was ended because its time was over
 
 
-def measure(job: Job, one: Contender, repeat: Repeat, port: int | None, terminal: Terminal) -> MeasuredRun:
-    """Run the job against a contender, whose engine is served for as long, at `port`.
+def measure(
+    job: Job,
+    one: Contender,
+    repeat: Repeat,
+    port: int | None,
+    terminal: Terminal,
+    kept: LoadedServers | None = None,
+) -> MeasuredRun:
+    """Run the job against a contender, whose engine is served at `port` for as long, or stays loaded among `kept`.
 
     Raises `ServerFailed`, `RunFailed` and `UserMistake`.
     """
+    folder = new_folder(job.settings, one.name, datetime.now(UTC))
     if one.url:
-        return run_against(
-            job, one, one.url, new_folder(job.settings, one.name, datetime.now(UTC)), repeat, terminal, {}
-        )
+        return run_against(job, one, one.url, folder, repeat, terminal, {})
+    log = folder / "server.log"
+
+    def server_of_its_own() -> ServerProcess:
+        listener = listener_for(one.name, port, terminal, kept is not None)
+        return ServerProcess(one.engine, one.options, one.model, log, listener, one.own_server)
+
+    servers = kept or LoadedServers(terminal, keep=False)
+    with servers.loaded(one.name, server_of_its_own, one.name, fresh=kept is None) as (server, variables):
+        written = server.log.stat().st_size
+        try:
+            measured = run_against(job, replace(one, model=None), server.url, folder, repeat, terminal, variables)
+        finally:
+            if server.log != log:  # that of the run for which it was loaded
+                log.write_bytes(server.log.read_bytes()[written:])
+        if server.alive:
+            return measured
+        terminal.say(f"{one.name}: its server ended during the run; its output: {log}", style="red")
+        return replace(measured, complete=False)
+
+
+def listener_for(name: str, port: int | None, terminal: Terminal, kept: bool) -> socket.socket:
+    """At `port`, or the first that is free; another than the usual one is said. Raises `ServerFailed`."""
     try:
         listener = listen([port] if port is not None else [*PORTS, 0])
     except UserMistake as mistake:
-        raise ServerFailed(f"{one.name}: {mistake}") from None
-    if port is None and (taken := listener.getsockname()[1]) != PORTS[0]:
-        known = "" if taken in PORTS else ", where the shipped Prometheus does not look for it"
+        raise ServerFailed(f"{name}: {mistake}") from None
+    taken = listener.getsockname()[1]
+    known = "" if taken in PORTS else ", where the shipped Prometheus does not look for it"
+    if kept:
+        terminal.say_once(f"{name} stays loaded, on port {taken}{known}.")
+    elif port is None and taken != PORTS[0]:
         terminal.say_once(f"Port {PORTS[0]} is taken: the engine is served on port {taken}{known}. --port chooses one.")
-    with listener:
-        folder = new_folder(job.settings, one.name, datetime.now(UTC))
-        with ServerProcess(
-            one.engine, one.options, one.model, folder / "server.log", listener, one.own_server
-        ) as server:
-            with progress(terminal.console, one.name) as show:
-                server.wait_until_ready(lambda seconds: show(None, f"loading, {seconds:.0f} s"))
-            served = replace(one, model=None)
-            measured = run_against(job, served, server.url, folder, repeat, terminal, server.variables)
-            if server.alive:
-                return measured
-            terminal.say(f"{one.name}: its server ended during the run; its output: {server.log}", style="red")
-            return replace(measured, complete=False)
+    return listener
 
 
 def run_against(

@@ -104,6 +104,13 @@ def test_a_server_that_is_there_is_tested_where_it_is_with_one_model_after_anoth
         pytest.param(["--engine", "fake", "--repeat", "2", "--run-id", "y"], "--run-id names one run", id="one folder"),
         pytest.param(["--engine", "fake", "--model", "nope"], "no model called `nope`", id="a model's name"),
         pytest.param(["--url", "http://127.0.0.1:9", "--port", "1"], "--port is for an engine", id="a running server"),
+        pytest.param(["--url", "http://127.0.0.1:9", "--keep-loaded"], "engines that --engine", id="none to keep"),
+        pytest.param(["--engine", "fake", "--keep-loaded"], "is for --repeat", id="kept for nothing"),
+        pytest.param(
+            ["--engine", "a=fake", "--engine", "b=fake", "--repeat", "2", "--keep-loaded", "--port", "8009"],
+            "a port of its own: leave out --port",
+            id="one port for two",
+        ),
         pytest.param(["--engine", "fake", "--stages", "some"], "such as 10,20,40", id="stages that are no numbers"),
         pytest.param(["--engine", "fake", "--warm-up", "1"], "nothing left to measure", id="a warm-up that fills it"),
         pytest.param(["--engine", "fake", "-o", "vllm.a=1"], "not among the engines", id="a setting of another engine"),

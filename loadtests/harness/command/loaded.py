@@ -1,0 +1,79 @@
+"""Servers that stay up from one run to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+
+from loadtests.harness.command.progress import progress
+from loadtests.harness.command.server_process import ServerProcess
+from loadtests.harness.command.terminal import Terminal
+from loadtests.harness.run.options import SERVER_READY, SERVER_STARTED
+
+
+class LoadedServers:
+    """One at a time, or with `keep` each that was started. Leaving the block ends them all."""
+
+    def __init__(self, terminal: Terminal, keep: bool) -> None:
+        self._terminal, self._keep = terminal, keep
+        self._servers: dict[Hashable, ServerProcess] = {}
+
+    def __enter__(self) -> LoadedServers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(list(self._servers)).__exit__(kind, error, trace)
+
+    @contextmanager
+    def loaded(
+        self,
+        key: Hashable,
+        start: Callable[[], ServerProcess],
+        title: str,
+        fresh: bool = False,
+        waiting: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[ServerProcess, Mapping[str, str]]]:
+        """The server of `key`, and the environment variables for a process that tests it. Where none is up, `start`
+        makes it; with `fresh` in any case, and for this block alone.
+
+        `waiting` is called while it loads, and may raise. Raises `ServerFailed`.
+        """
+        with ExitStack() as stack:
+            server = None if fresh else self._servers.get(key)
+            if server is not None and server.alive:  # its loading time is that of the run for which it was loaded
+                known = {SERVER_STARTED, SERVER_READY}
+                variables = {name: text for name, text in server.variables.items() if name not in known}
+            else:
+                self._end([key] if self._keep else list(self._servers)).close()
+                server = self._load(start, title, waiting)
+                variables = server.variables
+                if fresh:
+                    stack.push(server)
+                else:
+                    self._servers[key] = server
+            yield server, variables
+
+    def stop(self) -> None:
+        self._end(list(self._servers)).close()
+
+    def _load(self, start: Callable[[], ServerProcess], title: str, waiting: Callable[[], None]) -> ServerProcess:
+        def loading(seconds: float) -> None:
+            show(None, f"loading, {seconds:.0f} s")
+            waiting()
+
+        with progress(self._terminal.console, title) as show, ExitStack() as stack:
+            server = stack.enter_context(start())
+            server.wait_until_ready(loading)
+            stack.pop_all()  # it stays up
+            return server
+
+    def _end(self, keys: list[Hashable]) -> ExitStack:
+        """Ends those servers when it is closed, each whatever becomes of the others."""
+        ending = ExitStack()
+        for key in keys:
+            if (server := self._servers.pop(key, None)) is not None:
+                ending.push(server)
+        return ending

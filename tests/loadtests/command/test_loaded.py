@@ -1,0 +1,92 @@
+"""`enginebench run --repeat N --keep-loaded`: one server of each engine for all repeats, and none afterwards."""
+
+import io
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from rich.console import Console
+
+from loadtests.harness.command.loaded import LoadedServers
+from loadtests.harness.command.server_process import ServerProcess
+from loadtests.harness.command.terminal import Terminal
+from loadtests.harness.run.options import SERVER_READY, SERVER_STARTED
+from records.files import read_meta, read_requests
+from records.run import READY, STARTED
+from tests.support.loadtests.run_command import ENVIRONMENT, RUN
+
+KEPT = [*RUN, "--engine", "a=fake", "--engine", "b=fake", "-o", "ttft=0.02", "--keep-loaded", "--allow-invalid"]
+
+
+def in_order(runs: Path) -> list[Path]:
+    return sorted((path.parent for path in runs.glob("*/meta.json")), key=lambda run: read_meta(run).started_at)
+
+
+def test_each_engine_is_loaded_once_on_a_port_of_its_own(tmp_path: Path) -> None:
+    short = ["--stages", "2", "--stage-seconds", "1", "--output-tokens", "4", "--repeat", "3", "--runs", str(tmp_path)]
+    done = subprocess.run([*KEPT, *short], capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    runs = in_order(tmp_path)
+    metas = [read_meta(run) for run in runs]
+    assert [meta.label for meta in metas] == ["a", "b", "b", "a", "a", "b"]
+    loading = [[event.what for event in meta.events if event.what in {STARTED, READY}] for meta in metas]
+    assert loading == [[STARTED, READY]] * 2 + [[]] * 4, "its loading time is that of the run for which it was loaded"
+    urls = {meta.label: {one.url for one in metas if one.label == meta.label} for meta in metas}
+    assert [len(each) for each in urls.values()] == [1, 1]
+    assert urls["a"] != urls["b"]
+    for label, (url,) in urls.items():
+        assert f"{label} stays loaded, on port {url.rpartition(':')[2]}" in done.stderr
+    assert all("--keep-loaded" in meta.command for meta in metas)
+    assert all((run / "server.log").exists() for run in runs)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_server_that_has_died_is_started_again(tmp_path: Path) -> None:
+    loading = {SERVER_STARTED, SERVER_READY}
+
+    def start() -> ServerProcess:
+        return ServerProcess("fake", [], None, tmp_path / "server.log")
+
+    with LoadedServers(Terminal(Console(file=io.StringIO())), keep=True) as servers:
+        with servers.loaded("other", start, "other") as (other, _):
+            pass
+        with servers.loaded("fake", start, "fake") as (first, variables):
+            assert variables.keys() >= loading
+        with servers.loaded("fake", start, "fake") as (same, variables):
+            assert same is first
+            assert not variables.keys() & loading
+            process = psutil.Process(first.processes[0])
+            process.kill()
+            psutil.wait_procs([process], timeout=30)
+        with servers.loaded("fake", start, "fake") as (again, variables):
+            assert again is not first
+            assert variables.keys() >= loading
+        assert other.alive
+        assert again.alive
+    assert not other.alive
+    assert not again.alive
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
+def test_in_the_second_round_it_leaves_no_process_behind(tmp_path: Path, stop: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [*KEPT, "--stages", "2", "--stage-seconds", "3", "--repeat", "2", "--runs", str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    deadline = time.monotonic() + 120
+    while len(runs := in_order(tmp_path)) < 3 or sum(1 for _ in read_requests(runs[2])) < 3:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert sum("serve" in child.cmdline() for child in children) == 2
+    process.send_signal(stop)
+    _, said = process.communicate(timeout=60)
+    assert "Traceback" not in said
+    assert psutil.wait_procs(children, timeout=60)[1] == []
