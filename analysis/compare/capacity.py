@@ -20,6 +20,7 @@ from analysis.stats.repeats import REPEATS, repeats_interval
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_seconds, format_share, in_words, join_labels, significant
 from records.rules import MARGIN, Claim, SloAnswer, answer_of, claim_of_brackets, opposite, overall
+from records.search import SearchRecord
 from records.slo import CAPACITY_GRID, Objective, of_tier
 from records.view import Estimate, Judgement, StageView
 
@@ -201,14 +202,23 @@ def _searched_for(run: RunSummary, objectives: Sequence[Objective]) -> bool:
 
 
 def _searched(engine: EngineRuns, objectives: tuple[Objective, ...]) -> SloCapacity:
-    """What the searches certified; of several searches the bracket that holds all of theirs."""
-    searches = [run.search for run in engine.runs if run.search is not None]
+    searches = _searches(engine.runs)
+    met, missed = _bracket_of(searches)
+    loads = judgements_of(engine, objectives)
+    limit = _limit(engine, loads, met, missed) if any(each.load == missed for each in loads) else None
+    return SloCapacity(engine.label, searches[0].unit, objectives, loads, met, missed, (), limit)
+
+
+def _searches(runs: Sequence[RunSummary]) -> list[SearchRecord]:
+    return [run.search for run in runs if run.search is not None]
+
+
+def _bracket_of(searches: Sequence[SearchRecord]) -> tuple[float | None, float | None]:
+    """What the searches certified: of several the bracket that holds all of theirs."""
     met, missed = [search.met for search in searches], [search.missed for search in searches]
     lowest = min((load for load in met if load is not None), default=None) if None not in met else None
     highest = max((load for load in missed if load is not None), default=None) if None not in missed else None
-    loads = judgements_of(engine, objectives)
-    limit = _limit(engine, loads, lowest, highest) if any(each.load == highest for each in loads) else None
-    return SloCapacity(engine.label, searches[0].unit, objectives, loads, lowest, highest, (), limit)
+    return lowest, highest
 
 
 def judgements_of(engine: EngineRuns, objectives: Sequence[Objective]) -> tuple[LoadJudgement, ...]:
@@ -290,12 +300,15 @@ def _with_need(judgement: Judgement) -> Judgement:
 
 
 def _certified(engine: EngineRuns, stages: Sequence[StageView], objectives: Sequence[Objective]) -> SloAnswer | None:
-    """The verdict of a search on a load of its own, by its certified bracket; `None` where several runs have the
-    stage."""
-    run = next((run for run in engine.runs if stages[0] in run.stages), None)
-    if len(stages) != 1 or run is None or run.search is None or not _searched_for(run, objectives):
+    """The verdict of searches on a load of their own, by their certified bracket: their probes were chosen by what the
+    ones before had shown, and are no samples to be pooled. `None` where the load is not of searches alone."""
+    of_load = [run for run in engine.runs if any(stage in run.stages for stage in stages)]
+    searched = next(
+        (runs for runs in (engine.runs, of_load) if all(_searched_for(one, objectives) for one in runs)), None
+    )
+    if searched is None:
         return None
-    met, missed = run.search.met, run.search.missed
+    met, missed = _bracket_of(_searches(searched))
     if met is not None and stages[0].load <= met:
         return "met"
     return "missed" if missed is not None and stages[0].load >= missed else "not enough evidence"

@@ -224,6 +224,22 @@ def test_a_search_keeps_what_it_certified() -> None:
     assert met_and_missed([searched("a", 10, 12), searched("a", 9, 14, 1)]) == (9, 14), "the bracket that holds both"
 
 
+def test_probes_of_several_searches_are_no_samples_to_be_pooled() -> None:
+    """Together their requests would be enough, and neither has certified anything."""
+    uncertified = search(None, None, {10: "met"})
+    runs = [run("a", [judged_view(10, SLO, 1.0)], k, objectives=(SLO,), search=uncertified) for k in range(2)]
+    capacity = slo_capacity(runs)
+    assert capacity is not None
+    assert (capacity.met, capacity.missed) == (None, None)
+    assert [judgement.answer for judgement in capacity.loads] == ["not enough evidence"]
+    certified = [searched("a", 10, 12), searched("a", 9, 14, 1)]
+    both = slo_capacity(certified)
+    assert both is not None
+    assert {each.load: each.answer for each in both.loads} == {
+        9: "met", 10: "not enough evidence", 12: "not enough evidence", 14: "missed"
+    }  # fmt: skip
+
+
 def test_a_search_within_other_objectives_certifies_nothing() -> None:
     assert met_and_missed([searched("a", 10, 12, slo="ttft_p95=9")]) != (10, 12)
 
