@@ -132,12 +132,12 @@ plans: $(STAMP) ## errors and promises of capacity plans on servers of known cos
 searches: $(STAMP) ## coverage and cost of the search for capacity (some minutes)
 	$(BIN)/python -m validation.statistics.capacity
 
-# A number of requests, not of seconds: both engines then do the same work in every repeat, however fast they are. Answers
+# A number of requests of one length: both engines then do the same work in every repeat, however fast they are. Answers
 # are long enough that batching shows. Each engine is loaded once, and what is in flight at the end of a run, which is not
 # counted, is cut off after a second.
 demo: $(STAMP) ## two engines at 8 users, three interleaved repeats, a winner and a report (two and a half minutes)
 	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs --repeat 3 --keep-loaded \
-		--stages 8 --stage-requests 8 --prompt-tokens uniform:36-40 --output-tokens uniform:10-14 -- --stop-timeout 1
+		--stages 8 --stage-requests 8 --prompt-tokens 38 --output-tokens 12 -- --stop-timeout 1
 
 pictures: $(STAMP) ## regenerate the pictures of the documentation from real runs (about half an hour)
 	$(BIN)/python -m docs.pictures
