@@ -7,10 +7,10 @@ torch.compile: for each shape, a layer and the head are compiled by Inductor; th
 gets its weights and its part of the cache as inputs, so its compilation takes some seconds instead of a minute for all
 of them unrolled. What is compiled is kept in the user's cache.
 
-CUDA graphs: an eager step launches hundreds of kernels, and on a fast GPU one user's decoding waits for the host that
-launches them. A step captured once per batch size is launched as a whole, with its inputs at fixed places. All graphs
-share one pool of memory: a step's logits are used before the next one runs. Chunks of prompts are large enough to keep
-the GPU busy, and run without capture.
+CUDA graphs: an eager step launches hundreds of kernels, and on a fast GPU decoding waits for the host that launches
+them. A step captured once per shape is launched as a whole, with its inputs and its cache at fixed places. All graphs
+share one pool of memory: a step's logits are used before the next one runs. Prompts are read in a small cache of their
+own, since the rows that they are for are other ones each time, and copied.
 `compile-cuda-graph` captures the layers that Inductor compiled.
 
     enginebench serve --engine torch-jit -o batches=1,8
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from engines.static.step import Step
 
 SHAPES_KEPT = 256  # compilations of one function that torch.compile keeps; it stops at 8 by default
+INPUTS = 3  # of a step, before its cache
 WARM_UP_STEPS = 3  # before a capture: libraries allocate their workspaces and choose their kernels at the first calls
 
 
@@ -89,6 +90,7 @@ def compiled_step(step: Step, example: tuple[torch.Tensor, ...]) -> Step:
 class CudaGraphEngine(StaticEngine):
     name = "cuda-graph"
     _pool: Any = None
+    _beside: tuple[torch.Tensor, ...] = ()  # a cache in which prompts are read
 
     @classmethod
     def why_not_here(cls) -> str | None:
@@ -101,11 +103,19 @@ class CudaGraphEngine(StaticEngine):
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
         import torch
 
-        if shape.tokens > 1:
-            return step
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
-        return captured(step, example, self._pool)
+        if shape.tokens == 1:
+            return captured(self.run_as(step, example), example, self._pool)
+        inputs, cache = example[:INPUTS], example[INPUTS:]
+        if not self._beside:  # the first shape is the largest
+            self._beside = tuple(torch.zeros(one.shape, dtype=one.dtype, device=one.device) for one in cache)
+        beside = tuple(one[: shape.batch, : shape.length] for one in self._beside)
+        return ReadBeside(captured(self.run_as(step, (*inputs, *beside)), (*inputs, *beside), self._pool), beside)
+
+    def run_as(self, step: Step, example: tuple[torch.Tensor, ...]) -> RunStep:
+        """What is captured of a step."""
+        return step
 
 
 class CompileCudaGraphEngine(CudaGraphEngine):
@@ -115,8 +125,8 @@ class CompileCudaGraphEngine(CudaGraphEngine):
     def why_not_here(cls) -> str | None:
         return TorchCompileEngine.why_not_here() or missing_gpu()
 
-    def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
-        return super().prepare(compiled_step(step, example), shape, example)
+    def run_as(self, step: Step, example: tuple[torch.Tensor, ...]) -> RunStep:
+        return compiled_step(step, example)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +137,30 @@ class CapturedStep:
     example: tuple[torch.Tensor, ...]
 
     def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
-        assert all(one.data_ptr() == there.data_ptr() for one, there in zip(inputs[:3], self.example[:3], strict=True))
+        there = self.example[:INPUTS]
+        assert all(one.data_ptr() == known.data_ptr() for one, known in zip(inputs[:INPUTS], there, strict=True))
         self.graph.replay()
         return self.logits
 
 
-def captured(step: RunStep, example: tuple[torch.Tensor, ...], pool: Any = None) -> RunStep:
+@dataclass(frozen=True, slots=True)
+class ReadBeside:
+    """A captured step on a cache of its own: what the rows hold so far is copied there, and back with what was read."""
+
+    step: CapturedStep
+    beside: tuple[torch.Tensor, ...]
+
+    def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        rows = inputs[INPUTS:]
+        torch._foreach_copy_(self.beside, rows)
+        logits = self.step(*inputs[:INPUTS])
+        torch._foreach_copy_(rows, self.beside)
+        return logits
+
+
+def captured(step: RunStep, example: tuple[torch.Tensor, ...], pool: Any = None) -> CapturedStep:
     """The step as a CUDA graph, on the device of its inputs. `example` are the very tensors, inputs and cache, that
     every replay reads and writes. A graph keeps addresses and no tensors: what the step holds lives as long as it."""
     import torch

@@ -6,6 +6,7 @@ What `torch.compile` makes of it is in tests/engines/contract/test_engine_contra
 import gc
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from engines.static.ways_to_run import (
 )
 from engines.transformers import TransformersEngine, TransformersOptions
 from tests.support.engines.static_decoder import (
+    BUCKETS,
     ONE_BUCKET,
     Small,
     generated,
@@ -35,6 +37,7 @@ from tests.support.engines.static_decoder import (
 
 pytestmark = pytest.mark.xdist_group("torch")
 
+PROMPTS_TOGETHER = replace(BUCKETS, prompts=(1, 2, 4))
 PROMPTS = [prompt(seed, 2 + 5 * seed) for seed in range(10)]
 
 
@@ -65,9 +68,12 @@ def test_captured(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.support.engines import cuda_graph_stand_in
 
     graphs = cuda_graph_stand_in.install(monkeypatch)
-    batch = small.batch(CudaGraphEngine(None, StaticOptions()).prepare)
-    assert len(graphs) == 4, "two batch sizes, two lengths; prompts are read without a graph"
+    batch = small.batch(CudaGraphEngine(None, StaticOptions()).prepare, PROMPTS_TOGETHER)
+    assert len(graphs) == 10, "at two lengths two batches, and one, two or four prompts"
     ten_prompts_then_together(batch, small)
+    for together in (2 * PROMPTS[-1:], 4 * PROMPTS[-1:]):
+        expected = [small.expected(one) for one in together]
+        assert generated(batch, *(small.sequence(one) for one in together)) == expected
     assert all(graph.replays > 0 for graph in graphs)
     assert all(graph.pool is cuda_graph_stand_in.POOL for graph in graphs), "one pool of memory for all"
     assert all(graph.device == torch.device("cpu") for graph in graphs), "captured on the device of its tensors"
