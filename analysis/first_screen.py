@@ -53,13 +53,16 @@ class PlannedReplicas:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What could be deployed. `per_million` is the cost of a million output tokens in US dollars at its capacity."""
+    """What could be deployed. `per_million` is the cost of a million output tokens in US dollars at its capacity;
+    `holds_more_than` names those of which the comparison claims that; TPOTs within `margin` are alike."""
 
     name: str
     engine: EngineRuns
     capacity: SloCapacity | None
     planned: PlannedReplicas | None = None
     per_million: float | None = None
+    holds_more_than: frozenset[str] = frozenset()
+    margin: float = MARGIN
 
     def within(self, tier: str) -> str:
         """Its capacity within that tier of objectives, for a cell."""
@@ -93,9 +96,22 @@ def candidates_of(
     replicas = {each.engine: each for each in planned}
     million = {} if costs is None else {cost.engine: cost.cost.value for cost in costs.engines}
     return [
-        Candidate(label, engines[label], comparison.capacity(label), replicas.get(label), million.get(label))
+        Candidate(
+            label,
+            engines[label],
+            comparison.capacity(label),
+            replicas.get(label),
+            million.get(label),
+            frozenset(other for other in engines if _holds_more(comparison, label, other)),
+            comparison.margin,
+        )
         for label in (replicas if any(each.count is not None for each in planned) else comparison.engines)
     ]
+
+
+def _holds_more(comparison: Comparison, engine: str, other: str) -> bool:
+    ratio = comparison.capacity_ratio(engine, other)
+    return ratio is not None and ratio.verdict == "better"
 
 
 def first_screen(answer: str, candidates: Sequence[Candidate]) -> FirstScreen:
@@ -173,7 +189,7 @@ def _trade_off(candidates: Sequence[Candidate]) -> str:
     best, *others = candidates
     if not others:
         return "" if best.planned is None else best.planned.trade_off
-    faster = [each for each in others if each.tpot and best.tpot and best.tpot >= each.tpot * MARGIN]
+    faster = [each for each in others if each.tpot and best.tpot and best.tpot >= each.tpot * best.margin]
     other = (faster or others)[0]
     lead = _lead(best, other)
     if not lead or not best.tpot or not other.tpot:
@@ -181,7 +197,7 @@ def _trade_off(candidates: Sequence[Candidate]) -> str:
     ours, theirs = format_seconds(best.tpot), format_seconds(other.tpot)
     if faster:
         return f"{lead}, but at capacity a token takes {ours}, with {other.name} {theirs} (TPOT p50)."
-    if other.tpot >= best.tpot * MARGIN:
+    if other.tpot >= best.tpot * best.margin:
         return f"{lead}, and at capacity a token takes {ours}, with {other.name} {theirs} (TPOT p50)."
     return f"{lead}; at capacity a token takes about as long with both ({ours} and {theirs}, TPOT p50)."
 
@@ -196,10 +212,10 @@ def _lead(best: Candidate, other: Candidate) -> str:
         return f"{best.name} {cost} {other.name}"
     if best.capacity is None or other.capacity is None or best.capacity.met is None or other.capacity.met is None:
         return ""
-    unit, met, missed = best.capacity.unit, other.capacity.met, other.capacity.missed
+    unit, met = best.capacity.unit, other.capacity.met
     if met == best.capacity.met:
         return f"{best.name} holds as many {unit} as {other.name}"
-    if missed is not None and missed <= best.capacity.met:
+    if other.name in best.holds_more_than:
         return f"{best.name} holds more {unit} than {other.name}"
     return f"{best.name} is shown to hold {load_text(best.capacity.met)} {unit}, {other.name} {load_text(met)}"
 

@@ -27,8 +27,8 @@ class EngineCost:
     million output tokens, `cost` their price in US dollars.
 
     `against` is the cost over the baseline's, below 1 where it is cheaper; without prices an hour of either replica is
-    assumed to cost the same. `joules` are those of an output token. `differs` says in what the runs are unlike the
-    baseline's.
+    assumed to cost the same. `claimed`: it is shown to be cheaper or dearer. `joules` are those of an output token.
+    `differs` says in what the runs are unlike the baseline's.
     """
 
     engine: str
@@ -42,6 +42,7 @@ class EngineCost:
     requests: Estimate  # answered in an hour by a replica
     gpus: float | None  # of a replica, where its server says
     differs: str = ""
+    claimed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ def _cost(
     throughput = _throughput(engine, stage)
     hours = throughput.inverse.scaled(cost_per_million(per_hour=1.0, tokens_per_second=1.0))
     cost = replace(hours, value=None, low=None, high=None, why="no price") if price is None else hours.scaled(price)
+    against = _against(engine, base, stages, hourly, comparison)
     return EngineCost(
         engine=engine.label,
         stage=stage,
@@ -97,14 +99,37 @@ def _cost(
         hours=hours,
         price=price,
         cost=cost,
-        against=_against(engine, base, stages, hourly, comparison),
+        against=against,
         joules=None if stage is None else engine.mean(lambda at: at.value("energy_per_token"), stage),
         requests=Estimate(None, why=throughput.why)
         if stage is None or throughput.value is None
         else engine.estimate(stage, "achieved_rate").scaled(HOUR),
         gpus=None if stage is None else engine.gauge(stage, GPUS),
         differs=comparison.differs.get(engine.label, ""),
+        claimed=_claimed(against, engine, base, stages, hourly, comparison),
     )
+
+
+def _claimed(
+    against: Estimate,
+    engine: EngineRuns,
+    base: EngineRuns,
+    stages: Mapping[str, str | None],
+    hourly: Mapping[str, float | None],
+    comparison: Comparison,
+) -> bool:
+    """As the comparison claims of the tokens, where they alone tell the costs apart; else by the interval and the
+    practical margin."""
+    compared = comparison.of(stages[engine.label], engine.label, DECIDING)
+    if (
+        compared is not None
+        and stages[engine.label] == stages[base.label]
+        and hourly[engine.label] == hourly[base.label]
+    ):
+        return compared.verdict in {"better", "worse"}
+    if against.value is None or against.low is None or against.high is None or against.low <= 1 <= against.high:
+        return False
+    return max(against.value, 1 / against.value) >= comparison.margin
 
 
 def _throughput(engine: EngineRuns, stage: str | None) -> Estimate:
@@ -155,11 +180,12 @@ def _tokens_ratio(
     return compare_runs(sides[0], sides[1], paired([engine, base]), relative=True).ratio
 
 
-def saved(against: Estimate) -> str:
-    """What is saved of the baseline's cost: only where the interval allows a claim."""
+def saved(cost: EngineCost) -> str:
+    """What is saved of the baseline's cost, where that may be claimed."""
+    against = cost.against
     if against.low is None or against.high is None:
         return MISSING
-    if against.low <= 1 <= against.high:
+    if not cost.claimed:
         return NO_DIFFERENCE
     ends = sorted((abs(1 - against.low), abs(1 - against.high)))
     more = "more" if against.low > 1 else "less"
@@ -183,10 +209,10 @@ def cost_table(costs: Costs) -> TextTable:
         per_gpu = [cost.requests.scaled(1 / cost.gpus) if cost.gpus else Estimate(None) for cost in costs.engines]
         columns["requests per GPU-hour"] = [_text(requests) for requests in per_gpu]
     if len(costs.engines) > 1:
-        others = [(cost.against, cost.engine != costs.baseline) for cost in costs.engines]
-        columns[f"cost against {costs.baseline}"] = [_ratio(ratio) if other else "1" for ratio, other in others]
-        if any(other and ratio.low is not None for ratio, other in others):
-            columns["saving"] = [saved(ratio) if other else "baseline" for ratio, other in others]
+        others = [(cost, cost.engine != costs.baseline) for cost in costs.engines]
+        columns[f"cost against {costs.baseline}"] = [_ratio(cost.against) if other else "1" for cost, other in others]
+        if any(other and cost.against.low is not None for cost, other in others):
+            columns["saving"] = [saved(cost) if other else "baseline" for cost, other in others]
     if any(cost.differs for cost in costs.engines):
         columns["differs in"] = [cost.differs for cost in costs.engines]
     if any(cost.joules is not None for cost in costs.engines):

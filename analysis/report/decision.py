@@ -139,7 +139,7 @@ def _cost(engine: str, costs: Costs) -> list[Advice]:
         parts.append(f"a million output tokens cost {price} at {cost.stage}")
     if cost.against.low is not None:
         at = "" if parts else f" at {cost.stage}"
-        subject, share = "that" if parts else "a token", saved(cost.against)
+        subject, share = "that" if parts else "a token", saved(cost)
         if share == NO_DIFFERENCE:
             parts.append(f"no difference in cost to {costs.baseline} is shown{at}")
         else:

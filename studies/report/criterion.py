@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from analysis.stats.repeats import REPEATS
 from records.formatting import in_words
 from records.view import Estimate
 from studies.report.contents import StudyReport
@@ -65,7 +66,12 @@ def answer_of(limit: BriefLimit, values: Sequence[Value], nothing: str) -> Judge
 
 
 def side_of(limit: BriefLimit, number: Estimate) -> CriterionAnswer:
-    ends = [end for end in (number.low, number.high) if end is not None] or [number.value or 0.0]
+    """What too few repeats gave has no interval, and tells nothing; other numbers without one are exact."""
+    ends = [end for end in (number.low, number.high) if end is not None]
+    if not ends:
+        if number.value is None or (number.why and number.n < REPEATS):
+            return UNKNOWN
+        ends = [number.value]
     kept = [limit.keeps(end) for end in ends]
     return MET if all(kept) else UNKNOWN if any(kept) else MISSED
 
@@ -87,6 +93,6 @@ def of_many(limit: BriefLimit, values: Sequence[Value], nothing: str, what: str)
     if not values:
         return Judged(UNKNOWN, nothing)
     ordered = worst_first(limit, values)
-    kept = [value for value in ordered if side_of(limit, value.number) == MET]
-    evidence = f"{len(kept)} of {len(values)} tests keep it; the worst is {listed(ordered[:1])} ({what})"
-    return Judged(MET if len(kept) == len(values) else MISSED, evidence)
+    sides = [side_of(limit, value.number) for value in ordered]
+    evidence = f"{sides.count(MET)} of {len(values)} tests keep it; the worst is {listed(ordered[:1])} ({what})"
+    return Judged(MISSED if MISSED in sides else UNKNOWN if UNKNOWN in sides else MET, evidence)

@@ -93,7 +93,7 @@ def test_cost_is_that_at_the_highest_load_within_the_objectives(repeats: list[Ru
 def test_a_dearer_replica_must_be_faster_by_as_much(repeats: list[RunSummary]) -> None:
     costs = costs_of(repeats, slow="1", quick="3")
     assert costs.of("quick").against.value == pytest.approx(1.5, rel=0.05)
-    assert "more [" in saved(costs.of("quick").against)
+    assert "more [" in saved(costs.of("quick"))
     assert cost_table(costs).headers[4:6] == ("price of an hour", "cost per 1M tokens")
 
 
@@ -114,16 +114,29 @@ def test_what_differs_in_format_is_compared_and_named(repeats: list[RunSummary])
 
 
 @pytest.mark.parametrize(
-    ("against", "text"),
+    ("against", "claimed", "text"),
     [
-        pytest.param(Estimate(0.5, 0.4, 0.6), "50 % less [40 %, 60 %]", id="cheaper"),
-        pytest.param(Estimate(1.5, 1.2, 1.8), "50 % more [20 %, 80 %]", id="dearer"),
-        pytest.param(Estimate(0.9, 0.8, 1.1), "no difference is shown", id="the interval holds 1"),
-        pytest.param(Estimate(0.5, why="1 < 3 repeats"), "–", id="no interval"),
+        pytest.param(Estimate(0.5, 0.4, 0.6), True, "50 % less [40 %, 60 %]", id="cheaper"),
+        pytest.param(Estimate(1.5, 1.2, 1.8), True, "50 % more [20 %, 80 %]", id="dearer"),
+        pytest.param(Estimate(0.9, 0.8, 1.1), False, "no difference is shown", id="not claimed"),
+        pytest.param(Estimate(0.5, why="1 < 3 repeats"), False, "–", id="no interval"),
     ],
 )
-def test_a_saving_is_claimed_only_where_the_interval_allows_it(against: Estimate, text: str) -> None:
-    assert saved(against) == text
+def test_a_saving_is_said_only_where_it_is_claimed(
+    repeats: list[RunSummary], against: Estimate, claimed: bool, text: str
+) -> None:
+    cost = costs_of(repeats, slow="1", quick="3").of("quick")
+    assert saved(replace(cost, against=against, claimed=claimed)) == text
+
+
+def test_a_cost_is_claimed_beyond_the_practical_margin_alone(repeats: list[RunSummary]) -> None:
+    """With an interval as narrow as may be: of prices that leave 1 % between the two, no difference is said."""
+    same = costs_of(repeats, all="1").of("quick").against.value
+    assert same is not None
+    nearly = costs_of(repeats, slow="1", quick=str(1.01 / same)).of("quick")
+    assert nearly.against.value == pytest.approx(1.01)
+    assert not nearly.claimed
+    assert costs_of(repeats, slow="1", quick="3").of("quick").claimed
 
 
 def test_a_saving_is_less_than_the_baseline_costs(repeats: list[RunSummary]) -> None:

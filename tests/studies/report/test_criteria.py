@@ -11,7 +11,7 @@ from studies.report.criteria import CRITERIA, judged
 from studies.report.criterion import Judged
 from studies.report.expected import brief
 from studies.report.source import StudySource
-from tests.support.studies import BASELINE, QUICK, SLOW, over_users, source, users_part, whole
+from tests.support.studies import BASELINE, NOISE, QUICK, SLOW, over_users, source, users_part, whole
 
 
 def answer(of: StudySource, key: str) -> Judged:
@@ -20,6 +20,17 @@ def answer(of: StudySource, key: str) -> Judged:
 
 def test_every_criterion_of_the_brief_is_judged_once() -> None:
     assert [criterion.key for criterion in CRITERIA] == list(brief().criteria)
+
+
+def test_what_one_run_of_each_shows_is_no_speed_up() -> None:
+    """The table of the same page says that a winner needs three repeats."""
+    once = source(users_part(over_users(BASELINE, SLOW, NOISE[:1]), over_users("candle", QUICK, NOISE[:1])))
+    for key in ("faster", "speed_up", "scaling"):
+        found = answer(once, key)
+        assert found.answer == "not measurable here", (key, found)
+    assert "undecided is candle 3.25×" in answer(once, "faster").evidence.replace("3.2×", "3.25×").replace(
+        "3.3×", "3.25×"
+    )
 
 
 def test_the_made_up_study_meets_what_it_was_made_to_meet() -> None:
