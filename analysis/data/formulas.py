@@ -34,7 +34,7 @@ from records.stage import SECOND
 
 @cache  # metrics and objectives ask for the same ones for every window
 def expression(formula: Formula) -> pl.Expr:
-    """What `records.formula.reader` gives for one request, for a whole column; null where a part is missing."""
+    """What `records.readers.reader` gives for one request, for a whole column; null where a part is missing."""
     match formula:
         case Field(name):
             return pl.col(name)
