@@ -82,12 +82,12 @@ def test_heads_that_share_keys_are_repeated(model: Model, monkeypatch: pytest.Mo
     eager = logits(model, "eager")
     asked: list[dict[str, Any]] = []
     real = torch.nn.functional.scaled_dot_product_attention
-    monkeypatch.setattr(
-        "torch.nn.functional.scaled_dot_product_attention",
-        lambda query, key, *rest, **settings: (
-            asked.append(settings | {"heads": key.shape[1] / query.shape[1]}) or real(query, key, *rest, **settings)
-        ),
-    )
+
+    def watched(query: Any, key: Any, *rest: Any, **settings: Any) -> Any:
+        asked.append(settings | {"heads": key.shape[1] / query.shape[1]})
+        return real(query, key, *rest, **settings)
+
+    monkeypatch.setattr("torch.nn.functional.scaled_dot_product_attention", watched)
     monkeypatch.setattr("engines.transformers.choose", lambda attention, device: repeating_heads())
     assert logits(model, "sdpa") == pytest.approx(eager, abs=1e-4 * float(eager.abs().max()))
     assert asked
