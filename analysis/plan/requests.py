@@ -181,7 +181,7 @@ def bands(of_futures: Sequence[Mapping[str, float]]) -> dict[str, Band]:
 
 
 def band(values: Sequence[float]) -> Band:
-    """Ends are values that occurred: nearest ranks, outwards."""
+    """Ends are values that occurred: outwards from each quantile the next one."""
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     low, high = math.floor(BAND[0] * (len(ordered) - 1)), math.ceil(BAND[1] * (len(ordered) - 1))
     return Band(float(np.median(ordered)), float(ordered[low]), float(ordered[high]))

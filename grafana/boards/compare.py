@@ -11,12 +11,14 @@ from grafana.boards.board import Board
 from grafana.palette import BLUE, BY_SIDE, GREEN, ORANGE, RED
 from grafana.panels import ABSENT, TOKENS_PER_SECOND, Panel, labels_table, lines, sentence, tile, values_table
 from grafana.promql import Query
+from records.rules import MARGIN
 
 RUN_A, RUN_B = 'run="$run_a"', 'run="$run_b",run!="$run_a"'  # a run is not compared with itself
 SIDES = (("A", RUN_A, " offset ${shift_a}s"), ("B", RUN_B, " offset ${shift_b}s"))
 OFFERED = (load.USERS, load.OFFERED_RATE)  # a run has one of them
 TAILS = {"TTFT (user)": load.TTFT_USER, "TPOT": load.TPOT, "E2E (user)": load.E2E_USER}
 FAILING = 1000  # a ratio to a percentile among failures is infinite
+WORSE = round(1 / MARGIN, 3)
 
 
 def board() -> Board:
@@ -70,10 +72,10 @@ def _glance() -> list[Panel]:
     return [
         ratio_tile(
             "Output, B over A",
-            "Output tokens per second of B divided by A's: the geometric mean over the stages that both have. Above "
-            "1.05, B was faster by more than the practical margin.",
+            "Output tokens per second of B divided by A's: the geometric mean over the stages that both have. Green "
+            f"from the practical margin of {MARGIN:g} on; whether that may be chance says `enginebench compare`.",
             query=ratio(_output(RUN_B), _output(RUN_A)),
-            steps=[(None, ORANGE), (0.95, BLUE), (1.05, GREEN)],
+            steps=[(None, ORANGE), (WORSE, BLUE), (MARGIN, GREEN)],
         ),
         *(
             ratio_tile(
@@ -81,7 +83,7 @@ def _glance() -> list[Panel]:
                 f"The 99th percentile of {name} of B divided by A's: the geometric mean over the stages that both "
                 "have. Below 1, B was faster. Stages in which over 1 % of both failed are left out.",
                 query=ratio(_p99(histogram, RUN_B), _p99(histogram, RUN_A)),
-                steps=[(None, GREEN), (0.95, BLUE), (1.05, ORANGE), (2, RED), (FAILING, RED)],
+                steps=[(None, GREEN), (WORSE, BLUE), (MARGIN, ORANGE), (2, RED), (FAILING, RED)],
                 beyond="over 1 % failed",
             )
             for name, histogram in TAILS.items()

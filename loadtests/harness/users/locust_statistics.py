@@ -58,11 +58,13 @@ class LocustStatistics:
                     self._environment.stats.get(path, title).log(seconds * MILLISECONDS, 0)  # type: ignore[arg-type]  # it rounds
         else:
             failure = RequestFailed(" ".join(filter(None, (record.outcome, str(record.status or "")))))
+        # Of a failure, too, since it was sent, where it was.
+        since = record.t_sched if record.t_send is None else record.t_send
         e2e = BY_NAME["e2e"].of(record)
         self._environment.events.request.fire(  # type: ignore[no-untyped-call]
             request_type="POST",
             name=path,
-            response_time=((record.t_end - record.t_sched) / SECOND if e2e is None else e2e) * MILLISECONDS,
+            response_time=((record.t_end - since) / SECOND if e2e is None else e2e) * MILLISECONDS,
             response_length=answer_bytes,
             exception=failure,
             context={},
