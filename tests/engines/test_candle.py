@@ -16,6 +16,7 @@ from engines.models.fetch import fetch_model
 from engines.models.to_gguf import Format, gguf_of
 from engines.process.loading import load_engine
 from engines.process.stream import ReceivedChunk
+from engines.text.detokenize import tokenizer_of
 from tests.conftest import BackgroundLoop
 from tests.support.engines.reference import Reference
 from tests.support.engines.rust_answers import PROMPT, answer, assert_same_likeliest, first_words, text
@@ -88,14 +89,13 @@ def test_candle_transformers_say_what_transformers_says(
     differs: dict[str, Any],
     rust_program: Callable[[str], Path],
     background: BackgroundLoop,
-    tokenizer: Tokenizer,
     tmp_path: Path,
 ) -> None:
     rust_program("candle")
     model, reference = write_tiny(tmp_path, family, **differs)
     dtype, (chunk,) = first_words("candle", model, {"dtype": "float32"}, PROMPT, background)
     assert dtype == "float32"
-    assert_same_likeliest(chunk, reference.likeliest(PROMPT, 5), tokenizer)
+    assert_same_likeliest(chunk, reference.likeliest(PROMPT, 5), tokenizer_of(model.folder))
 
 
 def assert_near(chunk: ReceivedChunk, wanted: list[tuple[int, float]], tokenizer: Tokenizer, within: float) -> None:
@@ -121,7 +121,6 @@ def test_a_gguf_file_says_what_its_own_numbers_say_in_transformers(
     within: float,
     rust_program: Callable[[str], Path],
     background: BackgroundLoop,
-    tokenizer: Tokenizer,
     tmp_path: Path,
 ) -> None:
     """Quantised products round the tokens too, each block of 32 numbers to bytes."""
@@ -130,7 +129,7 @@ def test_a_gguf_file_says_what_its_own_numbers_say_in_transformers(
     file = gguf_of(model, format)
     dtype, (chunk,) = first_words("candle", replace(model, gguf=file), {}, PROMPT, background, logprobs=20)
     assert dtype == format
-    assert_near(chunk, Reference.of_gguf(file).likeliest(PROMPT, VOCABULARY), tokenizer, within)
+    assert_near(chunk, Reference.of_gguf(file).likeliest(PROMPT, VOCABULARY), tokenizer_of(model.folder), within)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "q8_0"])
@@ -138,7 +137,6 @@ def test_weights_are_rounded_while_loading(
     dtype: Format,
     rust_program: Callable[[str], Path],
     background: BackgroundLoop,
-    tokenizer: Tokenizer,
     tmp_path: Path,
 ) -> None:
     """As the package of GGUF rounds them."""
@@ -147,7 +145,7 @@ def test_weights_are_rounded_while_loading(
     rounded = Reference.of_gguf(gguf_of(model, dtype))
     kept, (chunk,) = first_words("candle", model, {"dtype": dtype}, PROMPT, background, logprobs=20)
     assert kept == dtype
-    assert_near(chunk, rounded.likeliest(PROMPT, VOCABULARY), tokenizer, 0.3)
+    assert_near(chunk, rounded.likeliest(PROMPT, VOCABULARY), tokenizer_of(model.folder), 0.3)
 
 
 def test_weights_of_four_bits_still_know_what_comes_next(

@@ -17,6 +17,7 @@ from engines.contract.registry import engine_class
 from engines.process.child import ChildEngine
 from engines.process.loading import load_engine
 from engines.process.stream import ReceivedChunk
+from engines.text.detokenize import tokenizer_of
 from settings.schema import from_text
 from tests.conftest import BackgroundLoop
 from tests.support.engines.reference import PROMPTS, Reference
@@ -202,14 +203,13 @@ def test_every_family_says_what_transformers_says(
     differs: dict[str, Any],
     rust_program: Callable[[str], Path],
     background: BackgroundLoop,
-    tokenizer: Tokenizer,
     tmp_path: Path,
 ) -> None:
     rust_program(name)
     model, reference = write_tiny(tmp_path, family, **differs)
     dtype, (chunk,) = first_words(name, model, {"dtype": "float32", "concurrency": "2"}, PROMPT, background)
     assert dtype == "float32"
-    assert_same_likeliest(chunk, reference.likeliest(PROMPT, 5), tokenizer)
+    assert_same_likeliest(chunk, reference.likeliest(PROMPT, 5), tokenizer_of(model.folder))
 
 
 @pytest.mark.parametrize("name", NAMES)

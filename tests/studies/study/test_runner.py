@@ -111,6 +111,7 @@ def test_cells_become_runs_and_documents(tmp_path: Path) -> None:
 
 
 def test_a_grid_may_keep_all_engines_loaded_from_repeat_to_repeat(tmp_path: Path) -> None:
+    before = psutil.Process().children()
     after, complete = run(study(tmp_path, USERS, engines=(FAST, SLOW), repeats=2, keep_loaded=True))
     assert complete
     loads = {
@@ -120,7 +121,7 @@ def test_a_grid_may_keep_all_engines_loaded_from_repeat_to_repeat(tmp_path: Path
     assert loads == {
         "users.none.fast.1": 1, "users.none.slow.1": 1, "users.none.fast.2": 0, "users.none.slow.2": 0
     }  # fmt: skip
-    assert not psutil.Process().children()
+    assert set(psutil.Process().children()) <= set(before)
 
 
 def test_what_cannot_run_is_skipped_with_its_reason_and_tried_again(tmp_path: Path) -> None:
