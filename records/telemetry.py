@@ -69,6 +69,8 @@ POWER_CAP, SLOWED = 0x4, 0x8 | 0x20 | 0x40 | 0x80
 SLOWING = ("hardware_slowdown", "software_thermal", "hardware_thermal", "power_brake")
 MASKS = ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS")  # newer DCGM, older DCGM
 
+GPU_MEMORY = ("enginebench_gpu_memory_used_bytes", Published("DCGM_FI_DEV_FB_USED", MEBIBYTE))  # of all processes
+
 GAUGES: Mapping[str, Source] = {
     "requests_running": Source(
         "requests running",
@@ -111,11 +113,7 @@ GAUGES: Mapping[str, Source] = {
         "engine memory (device)",
         "B",
         "sum",
-        (
-            "enginebench_engine_device_memory_peak_bytes",
-            "enginebench_gpu_memory_used_bytes",
-            Published("DCGM_FI_DEV_FB_USED", MEBIBYTE),
-        ),
+        ("enginebench_engine_device_memory_peak_bytes", *GPU_MEMORY),
     ),
     "process_memory_bytes": Source("server memory (host)", "B", "sum", ("process_resident_memory_bytes",)),
     "gpu_utilisation": Source(
@@ -124,12 +122,7 @@ GAUGES: Mapping[str, Source] = {
         "mean",
         ("enginebench_gpu_utilization_ratio", Published("DCGM_FI_DEV_GPU_UTIL", 0.01)),
     ),
-    "gpu_memory_bytes": Source(
-        "GPU memory in use",
-        "B",
-        "sum",
-        ("enginebench_gpu_memory_used_bytes", Published("DCGM_FI_DEV_FB_USED", MEBIBYTE)),
-    ),
+    "gpu_memory_bytes": Source("GPU memory in use", "B", "sum", GPU_MEMORY),
     "gpu_memory_bandwidth_utilisation": Source(
         "GPU memory bandwidth in use",
         "share",
