@@ -18,6 +18,7 @@ from loadtests.harness.settings.run import RunSettings
 from settings.flags import AsJson, with_flags
 from settings.profile import ProfileSettings, read_profile
 from settings.schema import UserMistake
+from studies.study.grid import Chosen
 
 if TYPE_CHECKING:
     from loadtests.harness.command.terminal import Terminal
@@ -41,6 +42,8 @@ FOLDER = typer.Option(metavar="DIR", help="Folder of the study. Default: runs/NA
 MODEL = typer.Option(
     metavar="LABEL", help="Measure with this model of the grid alone, an optional one too; may be repeated."
 )
+ENGINE = typer.Option(metavar="LABEL", help="Measure this engine of the grid alone; may be repeated.")
+PART = typer.Option(metavar="LABEL", help="Measure this part of the grid alone; may be repeated.")
 REPEATS = typer.Option(
     metavar="N",
     min=1,
@@ -57,6 +60,8 @@ def study(
     archive: Annotated[Path | None, ARCHIVE] = None,
     folder: Annotated[Path | None, FOLDER] = None,
     model: Annotated[list[str] | None, MODEL] = None,
+    engine: Annotated[list[str] | None, ENGINE] = None,
+    part: Annotated[list[str] | None, PART] = None,
     repeats: Annotated[int | None, REPEATS] = None,
     install: Annotated[bool, INSTALL] = False,
     as_json: AsJson = False,
@@ -96,7 +101,8 @@ def study(
     wanted = read_profile(given)
     if wanted.profile is not None and seconds is not None:
         raise UserMistake("--profile comes after all cells and takes its own time: leave out --budget.")
-    if not _run(_one(words), quick, seconds, archive, folder, model or (), repeats, install, wanted, terminal):
+    chosen = Chosen(tuple(model or ()), tuple(engine or ()), tuple(part or ()))
+    if not _run(_one(words), quick, seconds, archive, folder, chosen, repeats, install, wanted, terminal):
         raise typer.Exit(2)
     return None
 
@@ -124,7 +130,7 @@ def _run(
     budget: float | None,
     archive: Path | None,
     folder: Path | None,
-    models: Sequence[str],
+    chosen: Chosen,
     repeats: int | None,
     install: bool,
     wanted: ProfileSettings,
@@ -139,17 +145,17 @@ def _run(
     from studies.study.sitting import measure, open_study
 
     began = time.monotonic()
-    chosen = None if wanted.profile is None else profiler(wanted.profile)
+    profiled_by = None if wanted.profile is None else profiler(wanted.profile)
     if archive is not None:
         check_archive(archive)
-    place = open_study(name, quick, folder, models, terminal)
+    place = open_study(name, quick, folder, chosen, terminal)
     stopped, profiled = False, True
     with only_here(place), sigterm_is_ctrl_c():
         if repeats is not None:
             set_repeats(place, repeats)
         try:
             deadline = math.inf if budget is None else began + budget - REPORTING
-            profiled = measure(place, deadline, install, budget, chosen, wanted.profile_seconds, terminal)
+            profiled = measure(place, deadline, install, budget, profiled_by, wanted.profile_seconds, terminal)
         except KeyboardInterrupt:
             stopped = True
             terminal.say("stopped: what was measured is kept")

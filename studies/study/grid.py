@@ -60,6 +60,18 @@ class StudyPart(Struct, frozen=True, forbid_unknown_fields=True):
         return dict(text.split("=", 1) for text in texts_of(self.settings))
 
 
+class Chosen(Struct, frozen=True):
+    """Labels of the rows of a grid that are measured; none: all, but for the models that are optional."""
+
+    models: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (*self.models, *self.engines, *self.parts)
+
+
 class Price(Struct, frozen=True, forbid_unknown_fields=True):
     """Of a replica, in US dollars."""
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,13 +35,14 @@ import msgspec
 from msgspec import Struct
 
 from settings.schema import UserMistake
-from studies.study.grid import Grid, NotMeasured, Price, StudyEngine, StudyModel, StudyPart
+from studies.study.grid import Chosen, Grid, NotMeasured, Price, StudyEngine, StudyModel, StudyPart
 
 GRIDS = Path(__file__).parent.parent / "grids"
 # Tables with other values of a grid's keys, in the order in which they are applied.
 VARIANTS = ("cpu", "quick", "gpu_quick")
 LABEL = re.compile(r"\w[\w+.-]*")  # what a cell's folder may be called by
 Row = TypeVar("Row", StudyEngine, StudyPart)
+EVERYTHING = Chosen()
 
 
 def grid_names() -> list[str]:
@@ -61,9 +62,9 @@ def find_grid(name: str) -> Path:
     return GRIDS / f"{name}.toml"
 
 
-def read_grid(path: Path, variants: Iterable[str] = (), models: Sequence[str] = ()) -> tuple[Grid, tuple[str, ...]]:
-    """The grid with those `variants` that it has, and their names. `models` are labels: no others are measured; by
-    default all but the optional ones. Raises `UserMistake`."""
+def read_grid(path: Path, variants: Iterable[str] = (), chosen: Chosen = EVERYTHING) -> tuple[Grid, tuple[str, ...]]:
+    """The grid with those `variants` that it has, and their names; of its rows those that are `chosen`. Raises
+    `UserMistake`."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -77,26 +78,52 @@ def read_grid(path: Path, variants: Iterable[str] = (), models: Sequence[str] = 
     applied = tuple(name for name in VARIANTS if name in tables and name in set(variants))
     for name in applied:
         document |= tables[name]
-    return _with_models(path, _checked(path, _converted(path, document)), models), applied
+    return _narrowed(path, _checked(path, _converted(path, document)), chosen), applied
 
 
-def _with_models(path: Path, grid: Grid, wanted: Sequence[str]) -> Grid:
-    """Raises `UserMistake` for one that the grid does not have."""
-    labels = [one.label for one in grid.models]
-    for label in wanted:
-        if label not in labels:
-            raise UserMistake(f"{path} has no model `{label}`; choose from {', '.join(labels)}.")
-    chosen = tuple(one for one in grid.models if (one.label in wanted if wanted else not one.optional))
-    left_out = set(labels) - {one.label for one in chosen}
-    parts = tuple(_without(part, left_out) for part in grid.parts if not part.models or set(part.models) - left_out)
-    engines = tuple(_without(one, left_out) for one in grid.engines if not one.models or set(one.models) - left_out)
-    if grid.baseline not in {one.label for one in engines}:
-        raise UserMistake(f"{path}: the baseline {grid.baseline} is not measured with {', '.join(wanted)}.")
-    return msgspec.structs.replace(grid, models=chosen, parts=parts, engines=engines)
+def _narrowed(path: Path, grid: Grid, chosen: Chosen) -> Grid:
+    """What was left out by request, but for models, is named as not measured. Raises `UserMistake` for a label that the
+    grid does not have."""
+    named = _labels(grid)
+    for what, wanted in msgspec.structs.asdict(chosen).items():
+        for label in wanted:
+            if label not in named[what]:
+                raise UserMistake(f"{path} has no {what[:-1]} `{label}`; choose from {', '.join(named[what])}.")
+    models = tuple(one for one in grid.models if (one.label in chosen.models if chosen.models else not one.optional))
+    left = frozenset(one.label for one in models)
+    engines = tuple(
+        _only(one, models=left)
+        for one in grid.engines
+        if (not chosen.engines or one.label in chosen.engines) and (not one.models or left & set(one.models))
+    )
+    able = frozenset(one.label for one in engines)
+    if grid.baseline not in able:
+        raise UserMistake(f"{path}: the baseline {grid.baseline} is not measured with {', '.join(chosen.labels)}.")
+    parts = tuple(
+        _only(_only(part, models=left), engines=able)
+        for part in grid.parts
+        if (not chosen.parts or part.name in chosen.parts)
+        and (not part.models or left & set(part.models))
+        and (not part.engines or able & set(part.engines))
+    )
+    absent = [part.title or part.name for part in grid.parts if chosen.parts and part.name not in chosen.parts]
+    absent += [one.label for one in grid.engines if chosen.engines and one.label not in chosen.engines]
+    not_measured = (*grid.not_measured, *(NotMeasured(what, "it was left out of this study.") for what in absent))
+    return msgspec.structs.replace(grid, models=models, engines=engines, parts=parts, not_measured=not_measured)
 
 
-def _without(row: Row, left_out: Collection[str]) -> Row:
-    return msgspec.structs.replace(row, models=tuple(label for label in row.models if label not in left_out))
+def _only(row: Row, **left: Collection[str]) -> Row:
+    """With those labels alone that are `left` of each field."""
+    fields = {name: tuple(label for label in getattr(row, name) if label in labels) for name, labels in left.items()}
+    return msgspec.structs.replace(row, **fields)
+
+
+def _labels(grid: Grid) -> dict[str, list[str]]:
+    return {
+        "models": [one.label for one in grid.models],
+        "engines": [one.label for one in grid.engines],
+        "parts": [one.name for one in grid.parts],
+    }
 
 
 def _known(path: Path, where: str, kind: type[Struct], table: Mapping[str, Any]) -> None:
@@ -137,11 +164,7 @@ def _checked(path: Path, grid: Grid) -> Grid:
         msgspec.structs.replace(one, engine=one.engine or one.label, options=dict(one.options)) for one in grid.engines
     )
     grid = msgspec.structs.replace(grid, models=models, engines=engines)
-    named = {
-        "models": [one.label for one in models],
-        "engines": [one.label for one in engines],
-        "parts": [one.name for one in grid.parts],
-    }
+    named = _labels(grid)
     for what, labels in named.items():
         if not labels:
             raise UserMistake(f"{path}: a study needs [[{what}]].")

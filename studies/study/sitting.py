@@ -4,7 +4,6 @@ named; the cells that are left are measured; then engines are profiled."""
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from records.profile import read_profiles
 from settings.schema import UserMistake
 from studies.study.archive import is_archive, name_in, unpack
 from studies.study.folder import SITTINGS, STUDY, Sitting, StudyFacts, StudyFolder, append_line, load_study, write_facts
-from studies.study.grid import Grid
+from studies.study.grid import Chosen, Grid
 from studies.study.grid_file import find_grid, read_grid
 from studies.study.lacking import INSTALL, Lacking
 from studies.study.runner import Runner, jobs_of, summary_of
@@ -32,7 +31,7 @@ RUNS = RunSettings().runs
 IMAGE = "ENGINEBENCH_IMAGE"  # variable with the digest of the container's image
 
 
-def open_study(name: str, quick: bool, folder: Path | None, models: Sequence[str], terminal: Terminal) -> Path:
+def open_study(name: str, quick: bool, folder: Path | None, chosen: Chosen, terminal: Terminal) -> Path:
     """The study's folder, made where it is new. Raises `UserMistake`."""
     if is_archive(name):
         place = (folder or RUNS / name_in(Path(name))).absolute()
@@ -44,10 +43,10 @@ def open_study(name: str, quick: bool, folder: Path | None, models: Sequence[str
             raise UserMistake(f"{name} is a study that goes on where it is: leave out --folder.")
         return Path(name).absolute()
     path = find_grid(name)
-    grid, applied = read_grid(path, variants(quick), models)
+    grid, applied = read_grid(path, variants(quick), chosen)
     if quick and "quick" not in applied:
         raise UserMistake(f"{path} has no table [quick]: leave out --quick.")
-    place = (folder or RUNS / "-".join([path.stem, *(["quick"] if quick else []), *models])).absolute()
+    place = (folder or RUNS / "-".join([path.stem, *(["quick"] if quick else []), *chosen.labels])).absolute()
     if (place / STUDY).is_file():
         before = load_study(place)
         if structs.replace(before.grid, repeats=grid.repeats) != grid:

@@ -4,6 +4,7 @@ import pytest
 
 from settings.schema import UserMistake
 from studies.study.cells import Cell, cells_of, rotated
+from studies.study.grid import Chosen
 from studies.study.grid_file import find_grid, grid_names, read_grid
 
 SMALL = """
@@ -128,6 +129,31 @@ def test_engines_take_turns_at_being_first(engines: int, repeats: int) -> None:
 def test_what_a_grid_cannot_say_is_refused(tmp_path: Path, before: str, after: str, said: str) -> None:
     with pytest.raises(UserMistake, match=said):
         read_grid(written(tmp_path, SMALL.replace(before, after, 1)))
+
+
+def test_what_is_chosen_of_a_grid_is_measured_alone_and_the_rest_named(tmp_path: Path) -> None:
+    path = written(tmp_path, SMALL)
+    grid, _ = read_grid(path, chosen=Chosen(models=("smol",), engines=("slow", "its-own"), parts=("users",)))
+    assert [cell.id for cell in cells_of(grid)] == [
+        "users.smol.slow.1",
+        "users.smol.its-own.1",
+        "users.smol.its-own.2",
+        "users.smol.slow.2",
+    ]
+    assert [one.what for one in grid.not_measured] == ["kernels", "fast"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        (Chosen(engines=("fats",)), "has no engine `fats`; choose from slow, fast, its-own"),
+        (Chosen(parts=("user",)), "has no part `user`; choose from users, kernels"),
+        (Chosen(engines=("fast",)), "the baseline slow is not measured with fast"),
+    ],
+)
+def test_a_choice_that_the_grid_does_not_have_is_refused(tmp_path: Path, chosen: Chosen, said: str) -> None:
+    with pytest.raises(UserMistake, match=said):
+        read_grid(written(tmp_path, SMALL), chosen=chosen)
 
 
 def test_an_unknown_study_is_refused_with_those_that_there_are() -> None:
