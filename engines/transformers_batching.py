@@ -27,7 +27,10 @@ from settings.schema import setting
 
 # Tokens per page of the cache; each sequence wastes half of one. Flash attention's kernels for decoding take no others.
 PAGES = {"cpu": 32, "cuda": 256}
-CPU_BATCH_TOKENS, CPU_KV_TOKENS = 512, 16_384
+# Tokens in one step. Without flash attention there is a mask of as many rows, each as wide as the cache: with what
+# Transformers would choose by a large GPU's memory, masks take most of it.
+BATCH_TOKENS = {"cpu": 512, "cuda": 8192}
+CPU_KV_TOKENS = 16_384
 OLDEST = (5, 17)  # whose `warmup` captures CUDA graphs
 NO_END = -1  # a token that no model generates
 
@@ -43,7 +46,7 @@ class BatchingOptions(TorchOptions):
     batch_tokens: int | None = setting(
         None,
         "tokens of prompts and answers in one step, at most "
-        f"(none: {CPU_BATCH_TOKENS} on a CPU, on a GPU Transformers decides by its memory)",
+        f"(none: {BATCH_TOKENS['cpu']} on a CPU, {BATCH_TOKENS['cuda']} on a GPU)",
         least=1,
     )
     prefix_cache: bool = setting(False, "reuse the keys and values of shared prompt prefixes")
@@ -113,14 +116,13 @@ class TransformersBatchingEngine(OnTorch):
 
     def batching(self, device: str, names: Set[str]) -> dict[str, Any]:
         """For `ContinuousBatchingConfig`, which has these `names`: until 5.17 a page was called a block, and until 5.18
-        flash attention was always taken. On a GPU, what is not given is left to it: it measures the free memory.
+        flash attention was always taken. On a GPU, a cache whose size is not given takes the memory that is free.
 
         Raises `EngineUnavailable` where the version would take another attention than asked for.
         """
         options, page = self.options, PAGES.get(device, PAGES["cpu"])
-        on_gpu = device == "cuda"
-        kv_tokens = options.kv_tokens or (None if on_gpu else CPU_KV_TOKENS)
-        tokens = options.batch_tokens or (None if on_gpu else CPU_BATCH_TOKENS)
+        kv_tokens = options.kv_tokens or (None if device == "cuda" else CPU_KV_TOKENS)
+        tokens = options.batch_tokens or BATCH_TOKENS.get(device, BATCH_TOKENS["cpu"])
         flash = {"auto_switch_to_flash": options.attention == "auto"}
         if not names >= flash.keys():
             if options.attention != "auto" and not options.attention.startswith("flash"):
@@ -132,7 +134,7 @@ class TransformersBatchingEngine(OnTorch):
         return flash | {
             "page_size" if "page_size" in names else "block_size": page,
             "num_blocks": None if kv_tokens is None else -(-kv_tokens // page),
-            "max_batch_tokens": None if tokens is None else max(tokens, options.concurrency),
+            "max_batch_tokens": max(tokens, options.concurrency),
             "max_requests_per_batch": options.concurrency,
             "allow_block_sharing": options.prefix_cache,
         }

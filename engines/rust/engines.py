@@ -14,7 +14,7 @@ from __future__ import annotations
 import tomllib
 from abc import abstractmethod
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from engines.contract.base import Chunk, Engine, EngineInfo, GenerateRequest, Launch, Model
@@ -127,12 +127,20 @@ class BurnOptions(BatchOptions):
         "auto", "auto: float32 on a CPU, bfloat16 on a GPU (float16 below compute capability 8.0)"
     )
     device: str = setting("auto", "auto, cpu, or what it was built with: cuda, rocm, metal, wgpu")
+    autotune: Literal["minimal", "balanced", "extensive", "full"] = setting(
+        "minimal", "how many kernels a GPU tries for each new size of product; each takes up to a second to compile"
+    )
 
 
 class BurnEngine(RustEngine):
     Options = BurnOptions
     program = "burn"
     crate = "burn"
+
+    @classmethod
+    def launch(cls, options: BurnOptions, model: Model | None) -> Launch:
+        started = super().launch(options, model)
+        return replace(started, environment={**started.environment, "CUBECL_AUTOTUNE_LEVEL": options.autotune})
 
     @classmethod
     def automatic_dtype(cls, device: str, options: BurnOptions, size: ModelSize) -> str:

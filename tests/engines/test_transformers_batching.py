@@ -78,7 +78,7 @@ def test_it_is_warm_before_the_first_request(loaded: Loaded) -> None:
 
 
 def test_a_gpu_has_sizes_of_its_own() -> None:
-    """What is not given is Transformers' to decide, by the memory that it finds; pages are those of flash attention."""
+    """A cache takes the memory that is free; pages are those of flash attention."""
     from transformers import ContinuousBatchingConfig
 
     names = {field.name for field in fields(ContinuousBatchingConfig)}
@@ -90,8 +90,8 @@ def test_a_gpu_has_sizes_of_its_own() -> None:
         return page, made.num_blocks, made.max_batch_tokens
 
     assert sizes("cpu") == (32, 512, 512)
-    assert sizes("cuda") == (256, None, None)
-    assert sizes("cuda", kv_tokens=1000, batch_tokens=8192) == (256, 4, 8192)
+    assert sizes("cuda") == (256, None, 8192)
+    assert sizes("cuda", kv_tokens=1000, batch_tokens=2048) == (256, 4, 2048)
     assert sizes("cpu", concurrency=600) == (32, 512, 600)
 
 

@@ -1,21 +1,19 @@
 //! The decoder of the Llama family (Touvron et al. 2023) for a batch of sequences, on Candle's operations: one matrix
-//! product for all tokens of a step, attention for each sequence over its own keys and values.
+//! product for all tokens of a step, and attention (`attention.rs`) of each over its own sequence.
 //!
 //! candle-transformers' models have one cache for one sequence, so this is ours; every product, norm, rotation and
 //! attention in it is Candle's.
 
+use crate::attention::{Heads, Kept, Rows, Step, is_one_kernel};
 use crate::weights::{Format, Linear};
 use anyhow::{Context, Result, anyhow, bail};
 use candle_core::{D, DType, Device, Module, Tensor};
-use candle_nn::attention::{AttnMask, flash_attn};
-use candle_nn::kv_cache::KvCache;
-use candle_nn::{RmsNorm, VarBuilder, ops, rotary_emb};
+use candle_nn::{RmsNorm, VarBuilder, rotary_emb};
 use enginebench_protocol::{Failure, LlamaConfig, Model, Output, Piece};
 use serde_json::Value;
 
 /// Families whose decoder this is; they differ in shapes, biases and norms of the heads.
 pub const FAMILIES: [&str; 5] = ["llama", "mistral", "phi3", "qwen2", "qwen3"];
-const ROOM: usize = 128; // tokens by which a sequence's cache grows when it is full
 
 struct Layer {
     attention_norm: RmsNorm,
@@ -25,16 +23,7 @@ struct Layer {
     inner_norm: RmsNorm,
     gate_up: Linear,
     down: Linear,
-    /// One for each slot.
-    caches: Vec<KvCache>,
-    fused: bool,
-}
-
-#[derive(Clone, Copy)]
-struct Heads {
-    queries: usize,
-    keys: usize,
-    width: usize,
+    kept: Kept,
 }
 
 pub struct Decoder {
@@ -47,6 +36,8 @@ pub struct Decoder {
     rotation: (Tensor, Tensor),
     vocabulary: usize,
     device: Device,
+    /// Of the sequences that share a tensor.
+    rows: Option<Rows>,
     logits: Vec<f32>,
 }
 
@@ -74,6 +65,7 @@ impl Decoder {
             norm: candle_nn::rms_norm(hidden, epsilon, model.pp("norm"))?,
             head: Linear::new(head, None, format)?,
             rotation: rotation(&config, context, &embeddings)?,
+            rows: (!is_one_kernel(embeddings.device(), embeddings.dtype())).then(Rows::default),
             device: embeddings.device().clone(),
             logits: Vec::new(),
             embeddings,
@@ -88,14 +80,12 @@ impl Decoder {
     }
 
     /// `[tokens, hidden]` of a step, before the last norm.
-    fn hidden(&mut self, batch: &[Piece]) -> Result<Tensor> {
-        let ids: Vec<u32> = batch.iter().flat_map(|piece| piece.tokens).copied().collect();
-        let positions = batch.iter().flat_map(|piece| piece.start as u32..(piece.start + piece.tokens.len()) as u32);
-        let positions = Tensor::from_iter(positions, &self.device)?;
+    fn hidden(&mut self, step: &Step) -> Result<Tensor> {
+        let positions = Tensor::new(step.positions.as_slice(), &self.device)?;
         let turns = (self.rotation.0.index_select(&positions, 0)?, self.rotation.1.index_select(&positions, 0)?);
-        let mut x = self.embeddings.index_select(&Tensor::new(ids, &self.device)?, 0)?;
+        let mut x = self.embeddings.index_select(&Tensor::new(step.ids.as_slice(), &self.device)?, 0)?;
         for layer in &mut self.layers {
-            let mixed = layer.attend(&layer.attention_norm.forward(&x)?, batch, &turns, self.heads)?;
+            let mixed = layer.attend(&layer.attention_norm.forward(&x)?, step, &turns, self.heads)?;
             x = (x + layer.out.forward(&mixed)?)?;
             let gate_up = layer.gate_up.forward(&layer.inner_norm.forward(&x)?)?;
             let (gate, up) = halves(&gate_up)?;
@@ -111,13 +101,10 @@ impl Model for Decoder {
     }
 
     fn forward(&mut self, batch: &[Piece], likeliest: bool) -> Result<Output<'_>> {
-        let hidden = self.hidden(batch)?;
-        let mut end = 0;
-        let ends = batch.iter().map(|piece| {
-            end += piece.tokens.len() as u32;
-            (piece.wants_logits, end - 1)
-        });
-        let last: Vec<u32> = ends.filter(|(wanted, _)| *wanted).map(|(_, at)| at).collect();
+        let step = Step::new(batch, self.rows.as_mut(), self.heads, &self.embeddings)?;
+        let hidden = self.hidden(&step)?;
+        let ends = batch.iter().zip(step.ends);
+        let last: Vec<u32> = ends.filter(|(piece, _)| piece.wants_logits).map(|(_, end)| end).collect();
         self.logits.clear();
         if !last.is_empty() {
             let last = hidden.index_select(&Tensor::new(last, &self.device)?, 0)?;
@@ -131,7 +118,10 @@ impl Model for Decoder {
     }
 
     fn free(&mut self, slot: usize) {
-        self.layers.iter_mut().for_each(|layer| layer.caches[slot] = new_cache(layer.fused));
+        self.layers.iter_mut().for_each(|layer| layer.kept.free(slot));
+        if let Some(rows) = &mut self.rows {
+            rows.free(slot);
+        }
     }
 }
 
@@ -143,20 +133,9 @@ pub fn likeliest_of(logits: &Tensor) -> Result<Vec<Option<u32>>> {
     Ok(ids.into_iter().zip(most).map(|(id, most)| most.is_finite().then_some(id)).collect())
 }
 
-/// Whether attention is Candle's one kernel, which is for 32-bit floats on a CPU; else it is products and a softmax.
-fn is_fused(device: &Device, dtype: DType) -> bool {
-    device.is_cpu() && dtype == DType::F32
-}
-
-/// Keys and values stand as `[1, tokens, heads, width]` for the one kernel, and as `[1, heads, tokens, width]` for
-/// products, which then read them where they are.
-fn new_cache(fused: bool) -> KvCache {
-    KvCache::new(if fused { 1 } else { 2 }, ROOM)
-}
-
 impl Layer {
     /// `x`: `[tokens, hidden]`; gives `[tokens, query heads * width]`.
-    fn attend(&mut self, x: &Tensor, batch: &[Piece], turns: &(Tensor, Tensor), heads: Heads) -> Result<Tensor> {
+    fn attend(&mut self, x: &Tensor, step: &Step, turns: &(Tensor, Tensor), heads: Heads) -> Result<Tensor> {
         let rows = self.queries_keys_values.forward(x)?;
         let tokens = rows.dim(0)?;
         let part = |first: usize, count: usize| -> Result<Tensor> {
@@ -169,62 +148,13 @@ impl Layer {
             (queries, keys) = (query_norm.forward(&queries)?, key_norm.forward(&keys)?);
         }
         let (queries, keys) = (turned(&queries, turns)?, turned(&keys, turns)?);
-        let mut outputs = Vec::with_capacity(batch.len());
-        let mut first = 0;
-        for piece in batch {
-            let count = piece.tokens.len();
-            let of = |all: &Tensor| all.narrow(1, first, count)?.contiguous();
-            let cache = &mut self.caches[piece.slot];
-            if piece.start == 0 {
-                *cache = new_cache(self.fused);
-            }
-            let kept = |new: &Tensor| if self.fused { of(new) } else { of(new)?.transpose(1, 2)?.contiguous() };
-            let (all_keys, all_values) = cache.append(&kept(&keys)?, &kept(&values)?)?;
-            outputs.push(attention(&of(&queries)?, &all_keys, &all_values, piece.start, self.fused)?);
-            first += count;
-        }
-        Ok(Tensor::cat(&outputs, 0)?)
+        self.kept.attend(step, &queries, &keys, &values)
     }
 }
 
 /// Pair `i` of each head is made of the numbers `i` and `i + width / 2`. `x`: `[1, tokens, heads, width]`.
 fn turned(x: &Tensor, (cosines, sines): &(Tensor, Tensor)) -> candle_core::Result<Tensor> {
     rotary_emb::rope_thd(x, cosines, sines)
-}
-
-/// Causal attention of tokens that begin at position `start`, over what a cache holds; `[tokens, heads * width]`.
-fn attention(queries: &Tensor, keys: &Tensor, values: &Tensor, start: usize, fused: bool) -> Result<Tensor> {
-    let (_, tokens, heads, width) = queries.dims4()?;
-    let scale = 1.0 / (width as f64).sqrt();
-    let by_head = if fused {
-        let mask = AttnMask::Causal { kv_offset: start };
-        flash_attn::<f32>(queries, keys, values, scale as f32, mask, None, None)?
-    } else {
-        plain_attention(queries, keys, values, start, scale)?
-    };
-    Ok(by_head.reshape((heads, tokens, width))?.transpose(0, 1)?.contiguous()?.reshape((tokens, heads * width))?)
-}
-
-/// The same by products and a softmax, for other devices and number formats. `keys` and `values` are `[1, heads, tokens,
-/// width]`, parts of larger ones: Candle's CUDA and Metal products take any stride from head to head, so that nothing is
-/// copied. Gives `[1, heads, tokens, width]`.
-fn plain_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, start: usize, scale: f64) -> Result<Tensor> {
-    let (_, tokens, heads, width) = queries.dims4()?;
-    let (_, key_heads, known, _) = keys.dims4()?;
-    let group = heads / key_heads;
-    // The queries of a group stand below each other, so that keys and values need not be repeated.
-    let queries = queries.transpose(1, 2)?.contiguous()?.reshape((key_heads, group * tokens, width))?;
-    let (keys, values) = (keys.squeeze(0)?, values.squeeze(0)?);
-    let scores = (queries.matmul(&keys.transpose(1, 2)?)? * scale)?;
-    let mut scores = scores.reshape((key_heads, group, tokens, known))?;
-    if tokens > 1 {
-        let hidden = |at: usize| if at % known > start + at / known { f32::NEG_INFINITY } else { 0.0 };
-        let mask: Vec<f32> = (0..tokens * known).map(hidden).collect();
-        let mask = Tensor::from_vec(mask, (tokens, known), scores.device())?.to_dtype(scores.dtype())?;
-        scores = scores.broadcast_add(&mask)?;
-    }
-    let weights = ops::softmax(&scores, D::Minus1)?.reshape((key_heads, group * tokens, known))?.contiguous()?;
-    Ok(weights.matmul(&values)?.reshape((1, heads, tokens, width))?)
 }
 
 fn halves(x: &Tensor) -> Result<(Tensor, Tensor)> {
@@ -258,7 +188,6 @@ impl Shape {
         let norm = |name: &str| candle_nn::rms_norm(hidden, epsilon, weights.pp(name));
         let head_norm = |name: &str| candle_nn::rms_norm(heads.width, epsilon, attention.pp(name));
         let has_head_norms = attention.contains_tensor("q_norm.weight");
-        let fused = is_fused(weights.device(), weights.dtype());
         Ok(Layer {
             attention_norm: norm("input_layernorm")?,
             queries_keys_values: self.joined(
@@ -277,8 +206,7 @@ impl Shape {
                 hidden,
             )?,
             down: self.joined(&weights.pp("mlp"), &[("down_proj", hidden)], "down_proj", inner)?,
-            caches: (0..self.slots).map(|_| new_cache(fused)).collect(),
-            fused,
+            kept: Kept::new(self.slots, heads, weights.dtype(), weights.device())?,
         })
     }
 
@@ -301,30 +229,11 @@ impl Shape {
 mod tests {
     use super::*;
 
-    fn random(shape: (usize, usize, usize, usize)) -> Tensor {
-        Tensor::randn(0f32, 1.0, shape, &Device::Cpu).unwrap()
-    }
-
     #[test]
     fn the_likeliest_token_is_found_where_the_logits_are() {
         let rows = Tensor::new(&[[0f32, 3.0, -1.0], [f32::NEG_INFINITY; 3], [2.0, 1.0, 0.0]], &Device::Cpu).unwrap();
         assert_eq!(likeliest_of(&rows).unwrap(), [Some(1), None, Some(0)]);
         let half = rows.to_dtype(DType::BF16).unwrap();
         assert_eq!(likeliest_of(&half).unwrap(), [Some(1), None, Some(0)]);
-    }
-
-    /// The path of other devices, with a prompt that is split over steps and several query heads to a key head.
-    #[test]
-    fn both_ways_of_attention_agree() {
-        for (tokens, start) in [(1, 0), (5, 0), (1, 7), (4, 9)] {
-            let (queries, known) = (random((1, tokens, 6, 16)), start + tokens);
-            let room = [random((1, 2, ROOM, 16)), random((1, 2, ROOM, 16))];
-            let [keys, values] = room.map(|all| all.narrow(2, 0, known).unwrap());
-            let [by_token, values_by_token] = [&keys, &values].map(|part| part.transpose(1, 2).unwrap());
-            let one = attention(&queries, &by_token, &values_by_token, start, true).unwrap();
-            let other = attention(&queries, &keys, &values, start, false).unwrap();
-            let most = (one - other).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
-            assert!(most < 1e-5, "{tokens} tokens at {start}: {most}");
-        }
     }
 }

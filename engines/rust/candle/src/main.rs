@@ -3,6 +3,7 @@
 //!
 //! Speaks the protocol of `docs/engine-protocol.md` on its standard input and output; `engines/rust/engines.py` starts it.
 
+mod attention;
 mod config;
 mod decoder;
 mod settings;
