@@ -61,9 +61,7 @@ class RunSettings:
         write=write_address,
         on_page=False,
     )
-    keep_going: bool = api_setting(
-        False, "Go on although all of the first requests fail in a way that load does not explain."
-    )
+    keep_going: bool = api_setting(False, "Go on although all requests fail in a way that load does not explain.")
     insecure: bool = api_setting(False, "Do not check the server's TLS certificate.")
     insecure_key: bool = api_setting(
         False, "Send OPENAI_API_KEY and its like over plain http to another machine, too.", on_page=False

@@ -34,7 +34,7 @@ from loadtests.harness.schedule.tracker import StageTracker
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.users.build_ahead import BuildAhead
 from loadtests.harness.users.conductor import POLL, PROGRESS_MESSAGE, Conductor
-from loadtests.harness.users.first_requests import FailureWatch
+from loadtests.harness.users.failure_watch import FailureWatch
 from loadtests.harness.users.locust_statistics import LocustStatistics
 from loadtests.harness.users.timed_command import TimedCommand, complete
 from records.files import JOURNAL, close_journal, write_meta

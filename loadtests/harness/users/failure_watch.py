@@ -1,7 +1,8 @@
-"""What the first requests say of the whole run: whether it can measure anything.
+"""Whether a run can still measure anything.
 
 A run whose first requests all fail because of a wrong address, key or request, or because answers are not streamed,
-would go on for minutes and measure nothing: it ends with the server's own words.
+would go on for minutes and measure nothing: it ends with the server's own words. So does one whose key is no longer
+accepted from some moment on.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from records.stage import SECOND, Nanoseconds
 logger = logging.getLogger(__name__)
 
 FEWEST, LEAST = 20, 5 * SECOND  # requests, and time since the first of them ended, before a run is given up
+NO_ACCESS = (401, 403)
 
 
 class FailureWatch:
@@ -27,7 +29,8 @@ class FailureWatch:
     def __init__(self, environment: Environment, keep_going: bool) -> None:
         self._environment = environment
         self._watching = not keep_going
-        self._failed = 0
+        self._answered = False
+        self._failed = 0  # one after the other
         self._first: Nanoseconds = 0
         self._told = False
 
@@ -42,16 +45,25 @@ class FailureWatch:
         if not self._watching or record.outcome in (*UNJUDGED, "dropped"):
             return
         if load_explains(record):
-            self._watching = False
+            self._answered, self._failed, self._first = True, 0, 0
             return
+        if self._answered and record.status not in NO_ACCESS:
+            return  # a stage of prompts that are too long, for one: others are answered
         self._failed += 1
         self._first = self._first or record.t_end
         if self._failed >= FEWEST and record.t_end - self._first >= LEAST:
             self._watching = False
-            status = f"HTTP {record.status}" if record.outcome == "http_error" else record.outcome
-            said = f": {record.detail}" if record.detail else ""
-            end_run(
-                self._environment,
-                f"All of the first {self._failed} requests failed in a way that load does not explain ({status}{said})."
-                " Mend the request or the server; --keep-going makes the run go on.",
+            end_run(self._environment, self._sentence(record))
+
+    def _sentence(self, last: RequestRecord) -> str:
+        status = f"HTTP {last.status}" if last.outcome == "http_error" else last.outcome
+        said = f"{status}: {last.detail}" if last.detail else status
+        if self._answered:
+            return (
+                f"The last {self._failed} requests were all refused for want of access ({said}). Give a key that is "
+                "valid for the whole run; --keep-going makes the run go on."
             )
+        return (
+            f"All of the first {self._failed} requests failed in a way that load does not explain ({said}). Mend the "
+            "request or the server; --keep-going makes the run go on."
+        )

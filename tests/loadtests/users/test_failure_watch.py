@@ -1,4 +1,5 @@
-"""A run whose first requests all fail in a way that load does not explain ends; others go on."""
+"""A run whose first requests all fail in a way that load does not explain ends, as does one that loses its access;
+others go on."""
 
 from pathlib import Path
 
@@ -22,11 +23,21 @@ def test_a_run_in_which_everything_is_refused_ends_with_the_servers_words(tmp_pa
     assert locust.meta.stages[0].steady_end is None, "stopped before the end of its window"
 
 
+def test_a_run_that_loses_its_access_ends(tmp_path: Path) -> None:
+    with ScriptedServer(Script(statuses=[200] * 30 + [401] * 10_000)) as server:
+        locust = start(server, tmp_path, *STAGE)
+        output = locust.wait(60)
+    assert locust.process.returncode == 2, output
+    assert "requests were all refused for want of access (HTTP 401: " in output
+    assert len(locust.records) >= 50
+
+
 @pytest.mark.parametrize(
     ("statuses", "options"),
     [
         pytest.param([400] * 10_000, ("--keep-going",), id="told to go on"),
         pytest.param([503] * 10_000, (), id="refusals under load"),
+        pytest.param([200] * 10 + [401] * 10_000, ("--keep-going",), id="told to go on without access"),
         pytest.param([400] * 10 + [200] + [400] * 10_000, (), id="one answer among the first"),
     ],
 )
