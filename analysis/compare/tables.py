@@ -34,6 +34,7 @@ from records.rules import SIGNIFICANCE
 from records.view import Estimate
 
 INFINITE = "∞"
+WIDEST = 1000  # ratio of the ends of a ratio's interval that is shown
 BASELINE, NOT_CLAIMED, ANSWERS = "baseline", "not claimed", "same answers"
 STYLES = {"better": GOOD, "worse": "bold red", NOT_CLAIMED: CAUTION, "met": GOOD, "missed": "bold red"}
 LEFT_OUT = (
@@ -215,14 +216,18 @@ def interval_of(estimate: Estimate, unit: ShownUnit) -> tuple[str | None, str | 
 
 
 def ratio_text(ratio: Estimate) -> str:
-    """`1.23× [1.19, 1.28]`; ∞ and 0 where one side fell among failures, `> 2×` where only an end is known."""
+    """`1.23× [1.19, 1.28]`; ∞ and 0 where one side fell among failures, `> 2×` where only an end is known, `≈ 139×`
+    where the interval is so wide that it says nothing."""
     if ratio.value is None:
         ends = [f"> {format_ratio(ratio.low, None, None)}"] if ratio.low else []
         ends += [f"< {format_ratio(ratio.high, None, None)}"] if ratio.high and math.isfinite(ratio.high) else []
         return ends[0] if ends else MISSING
     if math.isinf(ratio.value) or ratio.value == 0:
         return "∞" if ratio.value else "0"
-    return format_ratio(ratio.value, ratio.low, ratio.high)
+    low, high = ratio.ends
+    if low is not None and high is not None and math.inf > high > WIDEST * low:
+        return f"≈ {format_ratio(ratio.value, None, None)}"
+    return format_ratio(ratio.value, low, high)
 
 
 def _difference(estimate: Estimate, unit: str) -> str:

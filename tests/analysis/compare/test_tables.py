@@ -152,12 +152,13 @@ def test_the_answer_comes_first_and_the_criteria_once() -> None:
         (Estimate(1.119, 1.1187, 1.1193), "1.1190× [1.1187, 1.1193]"),
         (Estimate(float("inf")), "∞"),
         (Estimate(0.0), "0"),
+        (Estimate(139.0, 2e-8, 7e11), "≈ 139×"),
         (Estimate(None, 2.0, float("inf")), "> 2.0×"),
         (Estimate(None, 0.0, 0.5), "< 0.50×"),
         (Estimate(None, 0.0, float("inf")), MISSING),
     ],
 )
-def test_an_interval_of_width_zero_is_never_printed(estimate: Estimate, text: str) -> None:
+def test_an_interval_of_width_zero_or_without_meaning_is_never_printed(estimate: Estimate, text: str) -> None:
     assert ratio_text(estimate) == text
 
 

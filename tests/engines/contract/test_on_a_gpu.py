@@ -23,6 +23,7 @@ pytestmark = pytest.mark.gpu
 
 DEVICE = "cuda"
 LOADING = 300  # seconds, of which nearly all is compiling, where nothing of it is in the cache
+TF32 = 0.02  # Burn's 32-bit products take tensor cores, which round to 10 bits: 0.006 on an H200
 SMALL = {"batches": "1,4", "lengths": "1024", "prompts": "1"}  # each shape takes a second, or several to compile
 
 
@@ -69,7 +70,7 @@ def test_the_tokens_are_those_of_transformers_on_a_cpu(
             await engine.stop()
 
     info, answers, stats = background.run(work(), LOADING)
-    assert_those_of_transformers(answers, info, questions)
+    assert_those_of_transformers(answers, info, questions, TF32 if name == "burn" else 1e-4)
     assert info.device.startswith(DEVICE)
     assert stats.device_memory_peak_bytes is not None
     assert stats.device_memory_peak_bytes >= 1_000_000

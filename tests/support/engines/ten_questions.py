@@ -107,13 +107,16 @@ async def _asked(engine: ChildEngine, request: GenerateRequest) -> tuple[str, li
     return "".join(chunk.text for chunk in chunks), [one.logprob for chunk in chunks for one in chunk.logprobs]
 
 
-def assert_those_of_transformers(answers: Answers, info: EngineInfo, questions: Sequence[Question]) -> None:
+def assert_those_of_transformers(
+    answers: Answers, info: EngineInfo, questions: Sequence[Question], within: float = 1e-4
+) -> None:
+    """`within`: of the log-probabilities."""
     expected = [question.answer for question in questions]
     assert answers.alone == expected
     assert answers.together == (expected if info.max_concurrency > 1 else [])
     if "logprobs" in info.features:
         for logprobs, question in zip(answers.logprobs, questions, strict=True):
-            assert logprobs == pytest.approx(question.logprobs, abs=1e-4)
+            assert logprobs == pytest.approx(question.logprobs, abs=within)
 
 
 if __name__ == "__main__":
