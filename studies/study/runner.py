@@ -245,7 +245,8 @@ def summary_of(study: StudyFolder) -> str:
     then = f"; {count['left']} left (about {rounded_time(round(left))})" if count["left"] else ""
     cells = counted(len(study.cells), "cell")
     ended = f"{count['done']} of {cells} done, {count['skipped']} skipped, {count['failed']} failed"
-    return f"{ended}{then}; {rounded_time(round(spent(study.cells)))} spent."
+    seconds = round(spent(study.cells))
+    return f"{ended}{then}{f'; {rounded_time(seconds)} spent' if seconds else ''}."
 
 
 def _sync(path: Path) -> None:

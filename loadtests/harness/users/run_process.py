@@ -70,7 +70,6 @@ class RunProcess:
         self._worker = getattr(runner, "worker_index", 0)  # a master has none and writes no records
         scales = Scales(RunObjectives.of(plan.meta.workload))
         self._counts = LiveCounts(scales)
-        self.rows = plan.workload.rows_of(self._worker % plan.meta.workers, plan.meta.workers)
         self._users = 0
         self._requests = 0
         self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)
@@ -83,6 +82,7 @@ class RunProcess:
         if not plans and not (self.folder / "meta.json").exists():  # a worker on another host
             self.folder.mkdir(parents=True, exist_ok=True)
             write_meta(self.folder, plan.meta)
+        self.rows = plan.workload.rows_of(self._worker % plan.meta.workers, plan.meta.workers, self.folder)
         search = scenario.search_plan()
         self.tracker = StageTracker(search.objectives if search else ()) if makes_load else None
         self._recorder = Recorder(self.folder / f"requests-{self._worker}.jsonl") if makes_load else None
@@ -260,6 +260,8 @@ class RunProcess:
         gevent.killall(self._background)
         self._statistics.close()
         self._counts.settle_all()
+        if self.rows is not None:
+            self.rows.close()
         if isinstance(self._runner, WorkerRunner):
             self._runner.send_message(MESSAGE, self._counts.message())
         if self.live is not None:

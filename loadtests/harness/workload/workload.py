@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
@@ -81,9 +82,10 @@ class Workload:
     context: int | None = None
     keep_answers: bool = False
 
-    def rows_of(self, process: int, processes: int) -> DatasetRows | None:
-        """The rows of the dataset that this process sends; `None` without a dataset."""
-        return DatasetRows(self.dataset, self.set_name, process, processes) if self.dataset else None
+    def rows_of(self, process: int = 0, processes: int = 1, folder: Path | None = None) -> DatasetRows | None:
+        """The rows of the dataset that this process sends, as one of those with the run's `folder`; `None` without a
+        dataset. Raises `OSError`."""
+        return DatasetRows(self.dataset, self.set_name, process, processes, folder) if self.dataset else None
 
     def requests_of(self, user: int, rows: DatasetRows | None = None) -> UserRequests:
         """The requests of one user; `user` is its number in the whole run, over all workers, `rows` its process's."""

@@ -104,7 +104,7 @@ def question(ask: PlannedRequest) -> str:
 def test_every_row_once_before_any_row_twice_whatever_the_users_pace(tmp_path: Path, processes: int) -> None:
     """100 users who send 1 000 requests between them, some many more than others; 1 000 rows."""
     workload, rng = questions(tmp_path, 1000), Random(3)
-    decks = [workload.rows_of(process, processes) for process in range(processes)]
+    decks = [workload.rows_of(process, processes, tmp_path) for process in range(processes)]
     users = [workload.requests_of(user, decks[user % processes]) for user in range(100)]
     sent: list[str] = []
     for turn in range(2000):
@@ -117,19 +117,27 @@ def test_every_row_once_before_any_row_twice_whatever_the_users_pace(tmp_path: P
     assert set(Counter(sent[1000:]).values()) == {1}, "then again"
 
 
-@pytest.mark.parametrize(("processes", "rows"), [(2, 100), (2, 1), (3, 1), (5, 2)])
-def test_two_processes_share_the_rows_also_where_one_sends_more(tmp_path: Path, processes: int, rows: int) -> None:
-    workload = questions(tmp_path, rows)
-    users = [workload.requests_of(k, workload.rows_of(k, processes)) for k in range(processes)]
-    counts: Counter[str] = Counter()
-    for turn in range(3 * rows):
-        user = users[-1 if turn % 5 else 0]
-        counts[question(user.next({}))] += 1
-        user.answered(ENDED, "")
-        if processes == 2:
-            assert len(counts) == min(turn + 1, rows), "every row once before any twice"
-            assert len(counts) < rows or max(counts.values()) - min(counts.values()) <= 1
-    assert len(counts) == rows
+def test_processes_of_two_hosts_begin_at_their_shares(tmp_path: Path) -> None:
+    """Four processes, two on each host, that send as many requests each."""
+    workload = questions(tmp_path, 100)
+    hosts = [tmp_path / name for name in ("one", "other")]
+    for host in hosts:
+        host.mkdir()
+    decks = [workload.rows_of(process, 4, hosts[process // 2]) for process in range(4)]
+    sent = [question(workload.requests_of(k, decks[k % 4]).next({})) for k in range(100)]
+    assert len(set(sent)) == 100
+
+
+def test_the_count_that_processes_share_is_gone_after_the_run(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    decks = [questions(tmp_path, 3).rows_of(process, 3, folder) for process in range(3)]
+    assert len(list(folder.iterdir())) == 1
+    for deck in decks:
+        assert deck is not None
+        deck.take()
+        deck.close()
+    assert not list(folder.iterdir())
 
 
 def test_the_order_is_the_seeds_and_the_same_for_every_engine(tmp_path: Path) -> None:
