@@ -73,12 +73,13 @@ def section(folder: Path, shown_as: str = "") -> str:
     """What README shows; `shown_as` is the folder as its links have it."""
     place, head = shown_as or folder.as_posix(), Headline.of(folder)
     table, (answer, rest) = _table(head), split(head.answer)
+    compared, limits = split(rest)
     picture, shows = (PICTURE, SHOWN) if (folder / PICTURE).exists() else (CARD, "The answer and one chart")
     parts = [
-        f"**{answer}** {rest}".rstrip(),
+        f"**{answer}** {compared}".rstrip(),
         f"[![{shows}]({place}/{picture})]({place}/{PAGE})",
         table.markdown,
-        f"{table.caption} [Report]({place}/{PAGE}), [how to read it](docs/reading-a-study.md).",
+        f"{table.caption} {limits}".rstrip() + f" [Report]({place}/{PAGE}), [how to read it](docs/reading-a-study.md).",
     ]
     return "\n".join([f"<!-- results: {place} -->", "\n\n".join(parts), "<!-- /results -->"])
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from records.formatting import format_seconds
@@ -10,7 +11,7 @@ from settings.schema import UserMistake
 from studies.report.contents import StudyReport
 from studies.report.document import PICTURE
 from studies.report.publish import publish
-from studies.report.readme import BETWEEN, section, write_readme
+from studies.report.readme import BETWEEN, FRAME, section, write_readme
 
 ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "docs" / "results"
@@ -34,7 +35,11 @@ def test_the_table_has_the_numbers_of_the_report(published: Path, report: StudyR
     answer = re.search(r"^\*\*(.*)\*\* ?(.*)$", text, re.MULTILINE)
     assert answer is not None
     assert f"**{answer[1]}**" in page
-    assert answer[2] in page, "what limits the answer stands beside it"
+    assert answer[2] in page
+    (said,) = pl.read_parquet(published / FRAME).filter(metric="answer")["why"]
+    assert all(f"{sentence.rstrip('.')}." in text for sentence in said.split(". ")), (
+        "and what limits it, below the table"
+    )
     assert (published / PICTURE).exists()
     assert f"({published}/{PICTURE})" in text
 
