@@ -138,7 +138,7 @@ class BurnEngine(RustEngine):
     crate = "burn"
 
     @classmethod
-    def launch(cls, options: BurnOptions, model: Model | None) -> Launch:
+    def launch(cls, options: Any, model: Model | None) -> Launch:
         started = super().launch(options, model)
         return replace(started, environment={**started.environment, "CUBECL_AUTOTUNE_LEVEL": options.autotune})
 
