@@ -81,15 +81,15 @@ fn load(load: &Load) -> Result<Loaded<Decoder>, Failure> {
 }
 
 /// A GPU's kernels are compiled, and those of products tried against each other, when a size (to the next power of two) is
-/// first met: here, so that no request waits for that. They are kept in the user's cache.
+/// first met: here, so that no request waits for that.
 fn make_kernels(decoder: &mut Decoder, slots: usize, context: usize) -> Result<()> {
     let sizes = |most: usize| (0..).map(|power| 1 << power).take_while(move |&size| size < most).chain([most]);
-    let prompt = vec![0; PROMPT.min(context - 1)];
+    let prompt = vec![0; PROMPT.min(context)];
     for count in sizes(prompt.len()) {
         decoder.forward(&[Piece { slot: 0, start: 0, tokens: &prompt[..count], wants_logits: true }], true)?;
     }
     for count in sizes(slots) {
-        for start in 0..2 {
+        for start in 0..context.min(2) {
             let piece = |slot| Piece { slot, start, tokens: &prompt[..1], wants_logits: true };
             decoder.forward(&(0..count).map(piece).collect::<Vec<_>>(), true)?;
         }
