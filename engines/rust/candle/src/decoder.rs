@@ -4,7 +4,8 @@
 //! candle-transformers' models have one cache for one sequence, so this is ours; every product, norm, rotation and
 //! attention in it is Candle's.
 
-use crate::attention::{Heads, Kept, Rows, Step, is_one_kernel};
+use crate::attention::{Kept, is_one_kernel};
+use crate::step::{Heads, Rows, Step};
 use crate::weights::{Format, Linear};
 use anyhow::{Context, Result, anyhow, bail};
 use candle_core::{D, DType, Device, Module, Tensor};

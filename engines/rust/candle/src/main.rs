@@ -7,6 +7,7 @@ mod attention;
 mod config;
 mod decoder;
 mod settings;
+mod step;
 mod transformers;
 mod weights;
 
