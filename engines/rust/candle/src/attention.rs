@@ -1,19 +1,55 @@
 //! Attention of a step's tokens over the keys and values that are kept of their sequences.
 //!
-//! On a CPU with 32-bit floats it is Candle's one kernel, for each sequence over its own cache. Elsewhere a kernel's
-//! launch costs more than its work, so that sequences share launches: keys and values of all of them are rows of one
-//! tensor (`step.rs`), and those of a group are gathered and multiplied together.
+//! On a CPU with 32-bit floats it is Candle's one kernel, for each sequence over its own cache. Elsewhere sequences share
+//! the launches of products and a softmax.
 
-use crate::step::{Group, Heads, ROOM, Step};
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use candle_nn::attention::{AttnMask, flash_attn};
 use candle_nn::kv_cache::KvCache;
 use candle_nn::ops::softmax_last_dim;
+use enginebench_protocol::{Group, Step};
+
+const ROOM: usize = 128; // tokens by which a sequence's own cache grows
+
+#[derive(Clone, Copy)]
+pub struct Heads {
+    pub queries: usize,
+    pub keys: usize,
+    pub width: usize,
+}
 
 /// Whether attention is Candle's one kernel, which is for 32-bit floats on a CPU.
 pub fn is_one_kernel(device: &Device, dtype: DType) -> bool {
     device.is_cpu() && dtype == DType::F32
+}
+
+/// What a step needs on its device, once for all layers.
+pub struct Gathering {
+    /// Row of each new token and each number of its keys, `[key heads, tokens, width]`.
+    new_rows: Tensor,
+    /// Of each group, the rows of its known tokens, and its mask: `[sequences, 1, tokens, known]`.
+    groups: Vec<(Tensor, Option<Tensor>)>,
+}
+
+impl Gathering {
+    /// With numbers `like` those of keys and values.
+    pub fn of(step: &Step, heads: Heads, like: &Tensor) -> Result<Self> {
+        let (device, tokens) = (like.device(), step.ids.len());
+        let new_rows = Tensor::new(step.new_rows.as_slice(), device)?.reshape((1, tokens, 1))?;
+        let mask = |group: &Group, numbers: &Vec<f32>| {
+            let mask = Tensor::new(numbers.as_slice(), device)?.to_dtype(like.dtype())?;
+            mask.reshape((group.parts.len(), 1, group.tokens(), group.known))
+        };
+        let of = |group: &Group| -> candle_core::Result<_> {
+            let hidden = group.mask.as_ref().map(|numbers| mask(group, numbers)).transpose()?;
+            Ok((Tensor::new(group.rows.as_slice(), device)?, hidden))
+        };
+        Ok(Self {
+            new_rows: new_rows.broadcast_as((heads.keys, tokens, heads.width))?.contiguous()?,
+            groups: step.groups.iter().map(of).collect::<candle_core::Result<_>>()?,
+        })
+    }
 }
 
 /// Keys and values of one layer.
@@ -29,8 +65,8 @@ impl Kept {
         if is_one_kernel(device, dtype) {
             return Ok(Self::BySequence((0..slots).map(|_| new_cache()).collect()));
         }
-        let none = Tensor::zeros((heads.keys, ROOM, heads.width), dtype, device)?;
-        Ok(Self::Shared { keys: none.copy()?, values: none })
+        let none = || Tensor::zeros((heads.keys, 1, heads.width), dtype, device);
+        Ok(Self::Shared { keys: none()?, values: none()? })
     }
 
     pub fn free(&mut self, slot: usize) {
@@ -40,8 +76,15 @@ impl Kept {
     }
 
     /// `queries`, `keys` and `values` of a step's tokens: `[1, tokens, heads, width]`; gives `[tokens, query heads *
-    /// width]`.
-    pub fn attend(&mut self, step: &Step, queries: &Tensor, keys: &Tensor, values: &Tensor) -> Result<Tensor> {
+    /// width]`. `gathering`: where keys and values are shared.
+    pub fn attend(
+        &mut self,
+        step: &Step,
+        gathering: Option<&Gathering>,
+        queries: &Tensor,
+        keys: &Tensor,
+        values: &Tensor,
+    ) -> Result<Tensor> {
         let (_, tokens, heads, width) = queries.dims4()?;
         let mut outputs = Vec::with_capacity(step.groups.len());
         let mut first = 0;
@@ -59,13 +102,16 @@ impl Kept {
                 }
             }
             Self::Shared { keys: all_keys, values: all_values } => {
+                let gathering = gathering.expect("what is shared is gathered");
                 for (all, new) in [(&mut *all_keys, keys), (&mut *all_values, values)] {
-                    write(all, &new.squeeze(0)?, step)?;
+                    write(all, &new.squeeze(0)?, step.room, &gathering.new_rows)?;
                 }
                 let queries = (queries.squeeze(0)? * (1.0 / (width as f64).sqrt()))?;
-                for group in &step.groups {
-                    let count = group.parts.len() * group.parts[0].tokens;
-                    outputs.push(by_products(&queries.narrow(0, first, count)?, all_keys, all_values, group)?);
+                for (group, (rows, mask)) in step.groups.iter().zip(&gathering.groups) {
+                    let count = group.parts.len() * group.tokens();
+                    let known = |all: &Tensor| all.index_select(rows, 1);
+                    let queries = queries.narrow(0, first, count)?;
+                    outputs.push(by_products(&queries, &known(all_keys)?, &known(all_values)?, mask.as_ref(), group)?);
                     first += count;
                 }
             }
@@ -81,13 +127,12 @@ fn new_cache() -> KvCache {
 }
 
 /// `new`: `[tokens, heads, width]`.
-fn write(all: &mut Tensor, new: &Tensor, step: &Step) -> Result<()> {
+fn write(all: &mut Tensor, new: &Tensor, room: usize, rows: &Tensor) -> Result<()> {
     let (heads, there, width) = all.dims3()?;
-    if there < step.rows {
-        let more = Tensor::zeros((heads, step.rows - there, width), all.dtype(), all.device())?;
+    if there < room {
+        let more = Tensor::zeros((heads, room - there, width), all.dtype(), all.device())?;
         *all = Tensor::cat(&[&*all, &more], 1)?.contiguous()?;
     }
-    let rows = step.new_rows.as_ref().expect("sequences that share a tensor have rows");
     Ok(all.scatter_set(rows, &new.transpose(0, 1)?.contiguous()?, 1)?)
 }
 
@@ -101,19 +146,23 @@ fn by_one_kernel(queries: &Tensor, keys: &Tensor, values: &Tensor, start: usize)
 }
 
 /// The same by products and a softmax, of a group's sequences together. `queries`: `[sequences * tokens, heads, width]`,
-/// scaled, as the result.
-fn by_products(queries: &Tensor, keys: &Tensor, values: &Tensor, group: &Group) -> Result<Tensor> {
+/// scaled, as the result; `keys` and `values`: `[key heads, sequences * known, width]`.
+fn by_products(
+    queries: &Tensor,
+    keys: &Tensor,
+    values: &Tensor,
+    mask: Option<&Tensor>,
+    group: &Group,
+) -> Result<Tensor> {
     let (count, heads, width) = queries.dims3()?;
-    let (key_heads, sequences) = (keys.dim(0)?, group.parts.len());
-    let (tokens, each) = (count / sequences, heads / key_heads);
-    let rows = group.rows.as_ref().expect("sequences that share a tensor have rows");
-    let known = rows.dim(0)? / sequences;
-    let of = |all: &Tensor| all.index_select(rows, 1)?.reshape((key_heads * sequences, known, width));
+    let (key_heads, sequences, tokens, known) = (keys.dim(0)?, group.parts.len(), group.tokens(), group.known);
+    let each = heads / key_heads;
+    let of = |all: &Tensor| all.reshape((key_heads * sequences, known, width));
     // The queries of a key's heads stand below each other, so that keys and values need not be repeated.
     let queries = queries.reshape((sequences, tokens, key_heads, each, width))?.permute((2, 0, 3, 1, 4))?;
     let queries = queries.contiguous()?.reshape((key_heads * sequences, each * tokens, width))?;
     let mut scores = queries.matmul(&of(keys)?.transpose(1, 2)?)?;
-    if let Some(mask) = &group.mask {
+    if let Some(mask) = mask {
         scores = scores.reshape((key_heads, sequences, each, tokens, known))?.broadcast_add(mask)?;
     }
     let weights = softmax_last_dim(&scores)?.reshape((key_heads * sequences, each * tokens, known))?;
@@ -124,8 +173,7 @@ fn by_products(queries: &Tensor, keys: &Tensor, values: &Tensor, group: &Group) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::step::Rows;
-    use enginebench_protocol::Piece;
+    use enginebench_protocol::{Piece, Rows};
 
     const HEADS: Heads = Heads { queries: 6, keys: 2, width: 16 };
 
@@ -142,8 +190,8 @@ mod tests {
     #[test]
     fn both_ways_of_attention_agree() {
         let like = random(1, 1);
-        let none = Tensor::zeros((HEADS.keys, 1, HEADS.width), DType::F32, &Device::Cpu).unwrap();
-        let mut shared = Kept::Shared { keys: none.copy().unwrap(), values: none };
+        let none = || Tensor::zeros((HEADS.keys, 1, HEADS.width), DType::F32, &Device::Cpu).unwrap();
+        let mut shared = Kept::Shared { keys: none(), values: none() };
         let mut own = Kept::BySequence((0..4).map(|_| new_cache()).collect());
         let mut rows = Rows::default();
         let steps: [&[(usize, usize, usize)]; 7] = [
@@ -164,11 +212,10 @@ mod tests {
             let count = pieces.iter().map(|(_, _, count)| count).sum();
             let (queries, keys, values) =
                 (random(count, HEADS.queries), random(count, HEADS.keys), random(count, HEADS.keys));
-            let one = Step::new(&batch, None, HEADS, &like).unwrap();
-            let together = Step::new(&batch, Some(&mut rows), HEADS, &like).unwrap();
-            assert_eq!((&one.positions, &one.ends), (&together.positions, &together.ends));
-            let expected = own.attend(&one, &queries, &keys, &values).unwrap();
-            let found = shared.attend(&together, &queries, &keys, &values).unwrap();
+            let expected = own.attend(&Step::new(&batch, None), None, &queries, &keys, &values).unwrap();
+            let step = Step::new(&batch, Some(&mut rows));
+            let gathering = Gathering::of(&step, HEADS, &like).unwrap();
+            let found = shared.attend(&step, Some(&gathering), &queries, &keys, &values).unwrap();
             assert!(most(&(expected - found).unwrap()) < 1e-5, "{pieces:?}");
         }
     }

@@ -4,13 +4,12 @@
 //! candle-transformers' models have one cache for one sequence, so this is ours; every product, norm, rotation and
 //! attention in it is Candle's.
 
-use crate::attention::{Kept, is_one_kernel};
-use crate::step::{Heads, Rows, Step};
+use crate::attention::{Gathering, Heads, Kept, is_one_kernel};
 use crate::weights::{Format, Linear};
 use anyhow::{Context, Result, anyhow, bail};
 use candle_core::{D, DType, Device, Module, Tensor};
 use candle_nn::{RmsNorm, VarBuilder, rotary_emb};
-use enginebench_protocol::{Failure, LlamaConfig, Model, Output, Piece};
+use enginebench_protocol::{Failure, LlamaConfig, Model, Output, Piece, Rows, Step};
 use serde_json::Value;
 
 /// Families whose decoder this is; they differ in shapes, biases and norms of the heads.
@@ -84,9 +83,10 @@ impl Decoder {
     fn hidden(&mut self, step: &Step) -> Result<Tensor> {
         let positions = Tensor::new(step.positions.as_slice(), &self.device)?;
         let turns = (self.rotation.0.index_select(&positions, 0)?, self.rotation.1.index_select(&positions, 0)?);
+        let shared = self.rows.is_some().then(|| Gathering::of(step, self.heads, &self.embeddings)).transpose()?;
         let mut x = self.embeddings.index_select(&Tensor::new(step.ids.as_slice(), &self.device)?, 0)?;
         for layer in &mut self.layers {
-            let mixed = layer.attend(&layer.attention_norm.forward(&x)?, step, &turns, self.heads)?;
+            let mixed = layer.attend(&layer.attention_norm.forward(&x)?, step, shared.as_ref(), &turns, self.heads)?;
             x = (x + layer.out.forward(&mixed)?)?;
             let gate_up = layer.gate_up.forward(&layer.inner_norm.forward(&x)?)?;
             let (gate, up) = halves(&gate_up)?;
@@ -102,10 +102,8 @@ impl Model for Decoder {
     }
 
     fn forward(&mut self, batch: &[Piece], likeliest: bool) -> Result<Output<'_>> {
-        let step = Step::new(batch, self.rows.as_mut(), self.heads, &self.embeddings)?;
-        let hidden = self.hidden(&step)?;
-        let ends = batch.iter().zip(step.ends);
-        let last: Vec<u32> = ends.filter(|(piece, _)| piece.wants_logits).map(|(_, end)| end).collect();
+        let step = Step::new(batch, self.rows.as_mut());
+        let (hidden, last) = (self.hidden(&step)?, step.last());
         self.logits.clear();
         if !last.is_empty() {
             let last = hidden.index_select(&Tensor::new(last, &self.device)?, 0)?;
@@ -136,7 +134,14 @@ pub fn likeliest_of(logits: &Tensor) -> Result<Vec<Option<u32>>> {
 
 impl Layer {
     /// `x`: `[tokens, hidden]`; gives `[tokens, query heads * width]`.
-    fn attend(&mut self, x: &Tensor, step: &Step, turns: &(Tensor, Tensor), heads: Heads) -> Result<Tensor> {
+    fn attend(
+        &mut self,
+        x: &Tensor,
+        step: &Step,
+        shared: Option<&Gathering>,
+        turns: &(Tensor, Tensor),
+        heads: Heads,
+    ) -> Result<Tensor> {
         let rows = self.queries_keys_values.forward(x)?;
         let tokens = rows.dim(0)?;
         let part = |first: usize, count: usize| -> Result<Tensor> {
@@ -149,7 +154,7 @@ impl Layer {
             (queries, keys) = (query_norm.forward(&queries)?, key_norm.forward(&keys)?);
         }
         let (queries, keys) = (turned(&queries, turns)?, turned(&keys, turns)?);
-        self.kept.attend(step, &queries, &keys, &values)
+        self.kept.attend(step, shared, &queries, &keys, &values)
     }
 }
 

@@ -7,7 +7,6 @@ mod attention;
 mod config;
 mod decoder;
 mod settings;
-mod step;
 mod transformers;
 mod weights;
 

@@ -1,5 +1,5 @@
 //! Shared by the engines written in Rust: the protocol, its main loop, and, for engines that decode token by token,
-//! sampling, detokenising and continuous batching.
+//! sampling, detokenising and continuous batching, and what attention over a batch has to keep.
 //!
 //! A program with a scheduler of its own implements [`Engine`] and calls [`serve`]. A program that is only a model
 //! implements [`Model`] (tokens in, logits out) and calls [`serve_model`]. `docs/engine-protocol.md` describes the
@@ -14,6 +14,7 @@ mod message;
 mod output;
 mod sample;
 mod serve;
+mod step;
 mod stop;
 
 pub use batch::{BatchLimits, Loaded, Model, Output, Piece, serve_model};
@@ -26,4 +27,5 @@ pub use message::{
 };
 pub use sample::Sampler;
 pub use serve::{Answer, Engine, serve};
+pub use step::{Group, Part, Rows, Step};
 pub use stop::{Held, until_stop};
