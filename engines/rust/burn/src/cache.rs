@@ -1,7 +1,8 @@
 //! Keys and values of one layer and one sequence, and attention over them.
 
 use burn::prelude::*;
-use burn::tensor::activation;
+use burn::tensor::{DType, activation};
+use enginebench_protocol::Part;
 
 const FIRST_ROOM: usize = 128; // tokens; doubled whenever it is full
 
@@ -60,6 +61,19 @@ impl Cache {
             _ => found.reshape([heads, count, size]).permute([1, 0, 2]).reshape([count, heads * size]),
         }
     }
+}
+
+/// What is added to a sequence's scores. Rows: its new tokens, once for each of the `each` query heads of a key's.
+/// Columns: everything up to the last of them. Minus infinity where a token would look ahead; `None` for a single one.
+pub fn mask(part: &Part, each: usize, device: &Device, dtype: DType) -> Option<Tensor<3>> {
+    let Part { start, tokens, .. } = *part;
+    if tokens == 1 {
+        return None;
+    }
+    let end = start + tokens;
+    let row = |at: usize| (0..end).map(move |other| if other > at { f32::NEG_INFINITY } else { 0.0 });
+    let values: Vec<f32> = (0..each).flat_map(|_| (start..end).flat_map(row)).collect();
+    Some(Tensor::from_data(TensorData::new(values, [1, each * tokens, end]), (device, dtype)))
 }
 
 fn empty(like: &Tensor<3>) -> Tensor<3> {

@@ -6,6 +6,7 @@ mod cache;
 mod config;
 mod model;
 mod settings;
+mod shared;
 mod weights;
 
 use anyhow::Result;

@@ -1,15 +1,17 @@
 //! A decoder of the Llama family in Burn's layers and tensors: the same on every device that Burn knows.
 
-use crate::cache::Cache;
+use crate::cache::{Cache, mask};
 use crate::config::Config;
 use crate::settings::Settings;
+use crate::shared::{Gathering, SharedCache};
 use crate::weights::Weights;
 use anyhow::{Result, anyhow};
 use burn::module::Param;
 use burn::nn::{Linear, RmsNorm};
 use burn::prelude::*;
 use burn::tensor::{DType, Int, activation};
-use enginebench_protocol::{Failure, Model, Output, Piece};
+use enginebench_protocol::{Failure, Model, Output, Piece, Rows, Step};
+use std::ops::Range;
 
 pub struct Decoder {
     config: Config,
@@ -21,7 +23,7 @@ pub struct Decoder {
     head: Linear,
     cosines: Tensor<2>, // one row per position
     sines: Tensor<2>,   // the first half of a row negated: what turns a pair of values is (-sin, sin)
-    slots: Vec<Option<Vec<Cache>>>,
+    kept: Kept,
     logits: Vec<f32>,
     on_cpu: bool,
 }
@@ -35,12 +37,21 @@ struct Layer {
     down: Linear,
 }
 
+/// Keys and values of earlier tokens.
+enum Kept {
+    /// By slot and layer. On a CPU, where nothing is gained by computing sequences together.
+    BySequence(Vec<Option<Vec<Cache>>>),
+    /// By layer.
+    Shared(Rows, Vec<SharedCache>),
+}
+
 /// What all layers need to know of the tokens of one step.
-struct Step<'a> {
-    pieces: &'a [Piece<'a>],
+struct OnDevice<'a> {
+    step: &'a Step,
     cosines: Tensor<4>, // token, head (one for all), half, pair
     sines: Tensor<4>,
-    masks: Vec<Option<Tensor<3>>>, // of each piece: minus infinity where a token would look ahead
+    masks: Vec<Option<Tensor<3>>>, // of each sequence that has a cache of its own
+    gathering: Option<Gathering>,  // where they share
 }
 
 impl Decoder {
@@ -54,8 +65,13 @@ impl Decoder {
             false => embedding.clone().transpose(), // a view, so that the table is in memory once
         };
         let layers = (0..config.num_hidden_layers).map(|at| Layer::load(at, &config, weights));
-        let layers = layers.collect::<Result<_>>()?;
+        let layers: Vec<Layer> = layers.collect::<Result<_>>()?;
         let norm = norm("model.norm", &config, weights)?;
+        let on_cpu = settings.device_name.starts_with("cpu");
+        let kept = match on_cpu {
+            true => Kept::BySequence((0..settings.slots).map(|_| None).collect()),
+            false => Kept::Shared(Rows::default(), (0..layers.len()).map(|_| SharedCache::default()).collect()),
+        };
         let (cosines, sines) = turns(&config, context, &device, dtype)?;
         Ok(Self {
             embedding,
@@ -64,9 +80,9 @@ impl Decoder {
             head: linear(head, None),
             cosines,
             sines,
-            slots: (0..settings.slots).map(|_| None).collect(),
+            kept,
             logits: Vec::new(),
-            on_cpu: settings.device_name.starts_with("cpu"),
+            on_cpu,
             device,
             dtype,
             config,
@@ -78,89 +94,84 @@ impl Decoder {
         2 * self.layers.len() * self.config.kv_heads() * self.config.head_dim() * self.dtype.size()
     }
 
-    fn step<'a>(&self, pieces: &'a [Piece]) -> Step<'a> {
-        let positions: Vec<i32> = pieces
-            .iter()
-            .flat_map(|piece| (piece.start..piece.start + piece.tokens.len()).map(|at| at as i32))
-            .collect();
-        let (count, half) = (positions.len(), self.config.head_dim() / 2);
-        let positions = self.indices(positions);
+    fn on_device<'a>(&self, step: &'a Step) -> OnDevice<'a> {
+        let (count, half) = (step.ids.len(), self.config.head_dim() / 2);
+        let positions = self.indices(&step.positions);
         let rows = |table: &Tensor<2>| table.clone().select(0, positions.clone()).reshape([count, 1, 2, half]);
-        Step {
-            pieces,
-            cosines: rows(&self.cosines),
-            sines: rows(&self.sines),
-            masks: pieces.iter().map(|piece| self.mask(piece)).collect(),
-        }
+        let each = self.config.num_attention_heads / self.config.kv_heads();
+        let parts = step.groups.iter().flat_map(|group| &group.parts);
+        let (masks, gathering) = match self.kept {
+            Kept::BySequence(_) => (parts.map(|part| mask(part, each, &self.device, self.dtype)).collect(), None),
+            Kept::Shared(..) => (Vec::new(), Some(Gathering::of(step, &self.device, self.dtype))),
+        };
+        OnDevice { step, cosines: rows(&self.cosines), sines: rows(&self.sines), masks, gathering }
     }
 
-    /// Rows: the piece's tokens, once for each query head of a group. Columns: everything up to the last of them.
-    fn mask(&self, piece: &Piece) -> Option<Tensor<3>> {
-        let count = piece.tokens.len();
-        if count == 1 {
-            return None;
-        }
-        let (groups, end) = (self.config.num_attention_heads / self.config.kv_heads(), piece.start + count);
-        let row = |at: usize| (0..end).map(move |other| if other > at { f32::NEG_INFINITY } else { 0.0 });
-        let values: Vec<f32> = (0..groups).flat_map(|_| (piece.start..end).flat_map(row)).collect();
-        Some(Tensor::from_data(TensorData::new(values, [1, groups * count, end]), (&self.device, self.dtype)))
-    }
-
-    fn indices(&self, values: Vec<i32>) -> Tensor<1, Int> {
+    fn indices(&self, values: &[u32]) -> Tensor<1, Int> {
+        let values: Vec<i32> = values.iter().map(|&value| value as i32).collect();
         let count = values.len();
         Tensor::from_data(TensorData::new(values, [count]), &self.device)
     }
 
-    fn attend(&mut self, at: usize, x: Tensor<2>, step: &Step) -> Tensor<2> {
+    fn attend(&mut self, at: usize, x: Tensor<2>, of: &OnDevice) -> Tensor<2> {
         let (heads, kv_heads, size) = (self.config.num_attention_heads, self.config.kv_heads(), self.config.head_dim());
         let [count, _] = x.dims();
         let qkv = self.layers[at].qkv.forward(x);
         let turning = heads + kv_heads;
         let qk = qkv.clone().slice([0..count, 0..turning * size]).reshape([count, turning, 2, size / 2]);
-        let qk = qk.clone() * step.cosines.clone() + qk.flip([2]) * step.sines.clone();
+        let qk = qk.clone() * of.cosines.clone() + qk.flip([2]) * of.sines.clone();
         let qk = qk.reshape([count, turning, size]);
         let values =
             qkv.slice([0..count, turning * size..(turning + kv_heads) * size]).reshape([count, kv_heads, size]);
-        let mut answers = Vec::with_capacity(step.pieces.len());
-        let mut row = 0;
-        for (piece, mask) in step.pieces.iter().zip(&step.masks) {
-            let rows = row..row + piece.tokens.len();
-            row = rows.end;
-            let cache = &mut self.slots[piece.slot].as_mut().expect("a piece's slot has caches")[at];
-            let keys = qk.clone().slice([rows.clone(), heads..turning, 0..size]);
-            cache.append(piece.start, keys, values.clone().slice([rows.clone(), 0..kv_heads, 0..size]));
-            answers.push(cache.attend(qk.clone().slice([rows, 0..heads, 0..size]), mask.as_ref()));
-        }
-        let answer = if answers.len() == 1 { answers.remove(0) } else { Tensor::cat(answers, 0) };
+        let part = |rows: Range<usize>, heads: Range<usize>| qk.clone().slice([rows, heads, 0..size]);
+        let answer = match &mut self.kept {
+            Kept::BySequence(slots) => {
+                let parts = of.step.groups.iter().flat_map(|group| &group.parts);
+                let mut answers = Vec::with_capacity(of.masks.len());
+                let mut row = 0;
+                for (new, mask) in parts.zip(&of.masks) {
+                    let rows = row..row + new.tokens;
+                    row = rows.end;
+                    let cache = &mut slots[new.slot].as_mut().expect("a piece's slot has caches")[at];
+                    let values = values.clone().slice([rows.clone(), 0..kv_heads, 0..size]);
+                    cache.append(new.start, part(rows.clone(), heads..turning), values);
+                    answers.push(cache.attend(part(rows, 0..heads), mask.as_ref()));
+                }
+                if answers.len() == 1 { answers.remove(0) } else { Tensor::cat(answers, 0) }
+            }
+            Kept::Shared(_, layers) => {
+                let gathering = of.gathering.as_ref().expect("what is shared is gathered");
+                layers[at].append(of.step, gathering, part(0..count, heads..turning), values);
+                layers[at].attend(of.step, gathering, part(0..count, 0..heads))
+            }
+        };
         self.layers[at].output.forward(answer)
     }
 
     /// The logits, or `None` where no piece wants any.
     fn run(&mut self, pieces: &[Piece]) -> Option<Tensor<2>> {
-        for piece in pieces.iter().filter(|piece| piece.start == 0) {
-            self.slots[piece.slot] = Some((0..self.config.num_hidden_layers).map(|_| Cache::default()).collect());
-        }
-        let ids = pieces.iter().flat_map(|piece| piece.tokens.iter().map(|&id| id as i32)).collect();
-        let mut x = self.embedding.clone().select(0, self.indices(ids));
-        let step = self.step(pieces);
+        let step = match &mut self.kept {
+            Kept::Shared(rows, _) => Step::new(pieces, Some(rows)),
+            Kept::BySequence(slots) => {
+                for piece in pieces.iter().filter(|piece| piece.start == 0) {
+                    slots[piece.slot] = Some((0..self.layers.len()).map(|_| Cache::default()).collect());
+                }
+                Step::new(pieces, None)
+            }
+        };
+        let of = self.on_device(&step);
+        let mut x = self.embedding.clone().select(0, self.indices(&step.ids));
         for at in 0..self.layers.len() {
             let normed = self.layers[at].before_attention.forward(x.clone());
-            x = x + self.attend(at, normed, &step);
+            x = x + self.attend(at, normed, &of);
             x = x.clone() + self.layers[at].mlp(x);
         }
-        let mut end = 0;
-        let mut last = Vec::new();
-        for piece in pieces {
-            end += piece.tokens.len();
-            if piece.wants_logits {
-                last.push(end as i32 - 1);
-            }
-        }
+        let last = step.last();
         if last.is_empty() {
             return None;
         }
-        if last.len() < end {
-            x = x.select(0, self.indices(last));
+        if last.len() < step.ids.len() {
+            x = x.select(0, self.indices(&last));
         }
         Some(self.head.forward(self.norm.forward(x)))
     }
@@ -184,7 +195,10 @@ impl Model for Decoder {
     }
 
     fn free(&mut self, slot: usize) {
-        self.slots[slot] = None;
+        match &mut self.kept {
+            Kept::BySequence(slots) => slots[slot] = None,
+            Kept::Shared(rows, _) => rows.free(slot),
+        }
     }
 }
 
