@@ -78,17 +78,18 @@ def read_grid(path: Path, variants: Iterable[str] = (), chosen: Chosen = EVERYTH
     applied = tuple(name for name in VARIANTS if name in tables and name in set(variants))
     for name in applied:
         document |= tables[name]
-    return _narrowed(path, _checked(path, _converted(path, document)), chosen), applied
+    form = " ".join([str(path), *(f"[{name}]" for name in applied)])
+    return _narrowed(form, _checked(path, _converted(path, document)), chosen), applied
 
 
-def _narrowed(path: Path, grid: Grid, chosen: Chosen) -> Grid:
+def _narrowed(form: str, grid: Grid, chosen: Chosen) -> Grid:
     """What was left out by request, but for models, is named as not measured. Raises `UserMistake` for a label that the
-    grid does not have."""
+    grid does not have in this `form`."""
     named = _labels(grid)
     for what, wanted in msgspec.structs.asdict(chosen).items():
         for label in wanted:
             if label not in named[what]:
-                raise UserMistake(f"{path} has no {what[:-1]} `{label}`; choose from {', '.join(named[what])}.")
+                raise UserMistake(f"{form} has no {what[:-1]} `{label}`; choose from {', '.join(named[what])}.")
     models = tuple(one for one in grid.models if (one.label in chosen.models if chosen.models else not one.optional))
     left = frozenset(one.label for one in models)
     engines = tuple(
@@ -98,7 +99,7 @@ def _narrowed(path: Path, grid: Grid, chosen: Chosen) -> Grid:
     )
     able = frozenset(one.label for one in engines)
     if grid.baseline not in able:
-        raise UserMistake(f"{path}: the baseline {grid.baseline} is not measured with {', '.join(chosen.labels)}.")
+        raise UserMistake(f"{form}: the baseline {grid.baseline} is not measured with {', '.join(chosen.labels)}.")
     parts = tuple(
         _only(_only(part, models=left), engines=able)
         for part in grid.parts

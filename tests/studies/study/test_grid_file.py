@@ -156,6 +156,11 @@ def test_a_choice_that_the_grid_does_not_have_is_refused(tmp_path: Path, chosen:
         read_grid(written(tmp_path, SMALL), chosen=chosen)
 
 
+def test_a_refused_choice_says_of_which_form(tmp_path: Path) -> None:
+    with pytest.raises(UserMistake, match=r"small\.toml \[quick\] has no part `kernels`; choose from users"):
+        read_grid(written(tmp_path, SMALL), ["quick"], Chosen(parts=("kernels",)))
+
+
 def test_an_unknown_study_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(UserMistake, match="no study called `breif`; choose from brief"):
         find_grid("breif")
