@@ -9,6 +9,7 @@ import hashlib
 import re
 import shlex
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, takewhile
@@ -113,21 +114,24 @@ def _drawn(figure: Figure, styles: Styles, top: float, bottom: float) -> list[st
 
 def rivals_picture(report: Report) -> str | None:
     """TTFT p99 against the load, of the best engine and the first that is shown to hold less, else the second, with the
-    SLO's limit and what both hold within it, as an SVG. `None` where nothing is held within objectives."""
+    SLO's limit and what both hold within it, as an SVG. A rival has a p99 at several loads, where any has. `None` where
+    nothing is held within objectives."""
     comparison = report.comparison
     first = comparison.capacity(comparison.engines[0])
     if first is None or first.met is None or len(comparison.engines) < 2:
         return None
     best, *others = comparison.engines
-    less = [each for each in comparison.capacities if each.engine != best and each.missed and each.missed <= first.met]
-    pair = (best, min((each.engine for each in less), key=others.index, default=others[0]))
+    column = next(each for each in columns("chart", since_due(report.runs)) if each.key.endswith(" p99"))
     source = FigureSource.of(report.runs, comparison, axis_of(report.runs))
+    known = (each.label for each, place in source.measured if each.column(place.label, column).value is not None)
+    loads = Counter(known)
+    less = {each.engine for each in comparison.capacities if each.missed and each.missed <= first.met}
+    pair = (best, min(others, key=lambda label: (loads[label] < 2, label not in less, others.index(label))))
     source = replace(
         source,
         engines=tuple(each for each in source.engines if each.label in pair),
         capacities=tuple(each for each in source.capacities if each.engine in pair),
     )
-    column = next(each for each in columns("chart", since_due(report.runs)) if each.key.endswith(" p99"))
     figure = column_figure(source, column)
     if figure is None:
         return None
