@@ -217,7 +217,7 @@ def interval_of(estimate: Estimate, unit: ShownUnit) -> tuple[str | None, str | 
 
 def ratio_text(ratio: Estimate) -> str:
     """`1.23× [1.19, 1.28]`; ∞ and 0 where one side fell among failures, `> 2×` where only an end is known, `≈ 139×`
-    where the interval is so wide that it says nothing."""
+    where the interval is so wide that it says nothing, and nothing where any ratio is possible."""
     if ratio.value is None:
         ends = [f"> {format_ratio(ratio.low, None, None)}"] if ratio.low else []
         ends += [f"< {format_ratio(ratio.high, None, None)}"] if ratio.high and math.isfinite(ratio.high) else []
@@ -225,6 +225,8 @@ def ratio_text(ratio: Estimate) -> str:
     if math.isinf(ratio.value) or ratio.value == 0:
         return "∞" if ratio.value else "0"
     low, high = ratio.ends
+    if (low, high) == (0.0, math.inf):
+        return MISSING
     if low is not None and high is not None and math.inf > high > WIDEST * low:
         return f"≈ {format_ratio(ratio.value, None, None)}"
     return format_ratio(ratio.value, low, high)

@@ -153,6 +153,8 @@ def test_the_answer_comes_first_and_the_criteria_once() -> None:
         (Estimate(float("inf")), "∞"),
         (Estimate(0.0), "0"),
         (Estimate(139.0, 2e-8, 7e11), "≈ 139×"),
+        (Estimate(1.0, 0.0, float("inf")), MISSING),
+        (Estimate(2.0, 1.5, float("inf")), "2.0× [1.5, ∞]"),
         (Estimate(None, 2.0, float("inf")), "> 2.0×"),
         (Estimate(None, 0.0, 0.5), "< 0.50×"),
         (Estimate(None, 0.0, float("inf")), MISSING),
