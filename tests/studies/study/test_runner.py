@@ -177,12 +177,12 @@ def test_engines_are_profiled_once_after_all_cells_and_beside_their_last_run(tmp
 
 def test_a_load_that_runs_over_its_limit_keeps_what_it_measured(tmp_path: Path) -> None:
     long = StudyPart(
-        "users", "load", "concurrent", settings={"stages": "1,2", "stage_seconds": 20}, seconds=1, limit=9.0
+        "users", "load", "concurrent", settings={"stages": "1,2", "stage_seconds": 60}, seconds=1, limit=20.0
     )
     after, _ = run(study(tmp_path, long))
     (state,) = after.cells
     assert state.outcome == "done"
-    assert "ended after 9 s, the limit of this part" in str(state.reason)
+    assert "ended after 20 s, the limit of this part" in str(state.reason)
     assert (tmp_path / "runs/users.none.fast.1/meta.json").exists()
 
 

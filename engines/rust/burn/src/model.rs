@@ -170,7 +170,7 @@ impl Decoder {
         if last.is_empty() {
             return None;
         }
-        if last.len() < step.ids.len() {
+        if !last.iter().copied().eq(0..step.ids.len() as u32) {
             x = x.select(0, self.indices(&last));
         }
         Some(self.head.forward(self.norm.forward(x)))
