@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from records.formatting import format_seconds
+from records.formatting import counted, format_seconds
 
 ProbeRole = Literal["locate", "below", "above"]
 ProbeVerdict = Literal["met", "missed", "undecided"]
@@ -71,7 +71,7 @@ class SearchRecord:
     def sentence(self) -> str:
         """The answer."""
         slo = ", ".join(self.objectives)
-        judged = f" ({len(self.probes)} probes, {self.requests:,} requests)"
+        judged = f" ({counted(len(self.probes), 'probe')}, {counted(self.requests, 'request')})"
         match self.state:
             case "running":
                 return f"capacity {self.bracket}"

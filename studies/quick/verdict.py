@@ -146,7 +146,8 @@ def _measured(summary: RunSummary, load: LoadJudgement) -> str:
         return ""
     if math.isinf(estimate.value):
         return f" ({format_share(stage.value('failure_share'))} of the requests fail)"
-    return f" ({_number(estimate, 's')})"
+    named = f"{objective.metric.upper()} {objective.statistic} " if len(load.objectives) > 1 else ""
+    return f" ({named}{_number(estimate, 's')})"
 
 
 def _why(summary: RunSummary, bracket: Bracket) -> str:
