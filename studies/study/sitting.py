@@ -33,6 +33,8 @@ IMAGE = "ENGINEBENCH_IMAGE"  # variable with the digest of the container's image
 
 def open_study(name: str, quick: bool, folder: Path | None, chosen: Chosen, terminal: Terminal) -> Path:
     """The study's folder, made where it is new. Raises `UserMistake`."""
+    if chosen.labels and (is_archive(name) or (Path(name) / STUDY).is_file()):
+        raise UserMistake(f"{name} goes on with what was chosen when it began: leave out --model, --engine and --part.")
     if is_archive(name):
         place = (folder or RUNS / name_in(Path(name))).absolute()
         place.parent.mkdir(parents=True, exist_ok=True)

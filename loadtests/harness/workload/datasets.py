@@ -80,10 +80,10 @@ class DatasetRows:
         """Raises `OSError`."""
         self._rows = list(dataset(path))
         Random(f"rows {seed}").shuffle(self._rows)
-        self._shared = None
+        self._shared: SharedCount | None = None
         if folder is not None and processes > 1:
             self._shared = SharedCount(folder / COUNT_FILE, len(self._rows) * process // processes)
-        self._numbers = self._shared or count()
+        self._numbers: Iterator[int] = self._shared or count()
         self._taken: deque[TraceRequest] = deque(maxlen=REMEMBERED)
         self._returned: list[TraceRequest] = []
 
@@ -101,8 +101,10 @@ class DatasetRows:
         self._returned += [self._taken.pop() for _ in range(min(many, len(self._taken)))]
 
     def close(self) -> None:
+        """Rows that are taken after that are counted by this process alone."""
         if self._shared is not None:
             self._shared.close()
+            self._shared, self._numbers = None, count()
 
 
 def checked_dataset(text: str) -> str:

@@ -10,7 +10,7 @@ from analysis.summary.run_summary import RunSummary
 from records.slo import Objective
 from records.view import Estimate, Level, StageView
 from studies.quick.verdict import verdict_of
-from tests.support.analysis.compared import judged_view, run
+from tests.support.analysis.compared import judged, judged_view, run
 
 SLO = Objective("ttft", 0.95, 0.5)
 FAILURES = Objective("failures", 0.99)
@@ -41,6 +41,17 @@ def test_a_bracket_between_two_measured_loads() -> None:
     assert sentences[1] == f"16 users get their {WITHIN}, 20 no longer (about 1.90 s)."
     assert "80 users: about 5 replicas." in sentences
     assert not any("ot decided" in sentence for sentence in sentences)
+
+
+def test_of_several_objectives_the_one_that_is_missed_is_named() -> None:
+    objectives = (SLO, Objective("tpot", 0.95, 0.1))
+    stages = [
+        replace(each, judgements=tuple(judged(objective, share, 1000) for objective in objectives))
+        for each, share in ((ONE, 1.0), (HELD, 0.99))
+    ]
+    late = replace(MISSED, judgements=(judged(SLO, 0.4, 1000), judged(objectives[1], 1.0, 1000)))
+    found = verdict_of(run("a", (*stages, late), objectives=objectives), 80)
+    assert found.sentences[1].endswith("20 no longer (TTFT p95 about 1.90 s).")
 
 
 def test_what_the_intervals_leave_open_is_said_to_be_probable_and_undecided() -> None:

@@ -280,6 +280,7 @@ def _kill_once(folder: Path, reached: Callable[[Path], bool]) -> None:
         (["brief", "--model", "llama-7b"], "has no model `llama-7b`; choose from"),
         (["status", "/nowhere"], "is not the folder of a study"),
         (["brief", "ladder"], "name one study, not 2"),
+        (["gone.tar.gz", "--part", "users"], "leave out --model, --engine and --part"),
         (["gone.tar.gz"], "the file gone.tar.gz does not exist"),
     ],
 )

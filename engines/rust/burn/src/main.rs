@@ -43,7 +43,7 @@ fn load(load: &Load) -> Result<Loaded<Decoder>, Failure> {
         false => Weights::open(&model.folder, &settings.device, settings.dtype).map_err(unusable)?,
     };
     let mut decoder = Decoder::load(config, &mut weights, context_length, &settings).map_err(unusable)?;
-    if !settings.device_name.starts_with("cpu") {
+    if !settings.on_cpu() {
         make_kernels(&mut decoder, settings.slots, context_length).map_err(unusable)?;
     }
     let fit = cache_tokens(settings.free_memory(), decoder.cache_bytes_per_token(), settings.slots, context_length);

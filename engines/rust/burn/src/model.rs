@@ -67,8 +67,7 @@ impl Decoder {
         let layers = (0..config.num_hidden_layers).map(|at| Layer::load(at, &config, weights));
         let layers: Vec<Layer> = layers.collect::<Result<_>>()?;
         let norm = norm("model.norm", &config, weights)?;
-        let on_cpu = settings.device_name.starts_with("cpu");
-        let kept = match on_cpu {
+        let kept = match settings.on_cpu() {
             true => Kept::BySequence((0..settings.slots).map(|_| None).collect()),
             false => Kept::Shared(Rows::default(), (0..layers.len()).map(|_| SharedCache::default()).collect()),
         };
@@ -82,7 +81,7 @@ impl Decoder {
             sines,
             kept,
             logits: Vec::new(),
-            on_cpu,
+            on_cpu: settings.on_cpu(),
             device,
             dtype,
             config,

@@ -34,6 +34,10 @@ impl Settings {
         })
     }
 
+    pub fn on_cpu(&self) -> bool {
+        self.device_name.starts_with("cpu")
+    }
+
     /// Bytes that the device has left; `None` where it does not say.
     pub fn free_memory(&self) -> Option<u64> {
         match self.device_name.as_str() {
