@@ -28,7 +28,7 @@ from msgspec import Struct
 from records.files import MALFORMED, blocks_of, write_atomically
 from settings.schema import UserMistake
 from studies.study.cells import Cell, cells_of
-from studies.study.grid import Grid
+from studies.study.grid import Chosen, Grid
 
 SCHEMA = 1
 STUDY, SITTINGS, CELLS = "study.json", "sittings.jsonl", "cells.jsonl"
@@ -46,6 +46,7 @@ class StudyFacts(Struct, frozen=True, kw_only=True):
 
     name: str
     variants: tuple[str, ...]  # of the grid's file, that were applied: cpu, quick, gpu_quick
+    chosen: Chosen = Chosen()  # of the file's rows; `grid` has these alone
     grid: Grid
     command: tuple[str, ...]
     commit: str | None

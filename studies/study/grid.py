@@ -71,6 +71,14 @@ class Chosen(Struct, frozen=True):
     def labels(self) -> tuple[str, ...]:
         return (*self.models, *self.engines, *self.parts)
 
+    def and_also(self, more: Chosen) -> Chosen:
+        """What either has. Where nothing was chosen, all stays."""
+
+        def both(here: tuple[str, ...], added: tuple[str, ...]) -> tuple[str, ...]:
+            return here and tuple(dict.fromkeys((*here, *added)))
+
+        return Chosen(both(self.models, more.models), both(self.engines, more.engines), both(self.parts, more.parts))
+
 
 class Price(Struct, frozen=True, forbid_unknown_fields=True):
     """Of a replica, in US dollars."""

@@ -4,6 +4,7 @@ named; the cells that are left are measured; then engines are profiled."""
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -34,7 +35,10 @@ IMAGE = "ENGINEBENCH_IMAGE"  # variable with the digest of the container's image
 def open_study(name: str, quick: bool, folder: Path | None, chosen: Chosen, terminal: Terminal) -> Path:
     """The study's folder, made where it is new. Raises `UserMistake`."""
     if chosen.labels and (is_archive(name) or (Path(name) / STUDY).is_file()):
-        raise UserMistake(f"{name} goes on with what was chosen when it began: leave out --model, --engine and --part.")
+        raise UserMistake(
+            f"{name} goes on with what was chosen: leave out --model, --engine and --part. To add to a study, name its "
+            "grid and its --folder."
+        )
     if is_archive(name):
         place = (folder or RUNS / name_in(Path(name))).absolute()
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -44,23 +48,41 @@ def open_study(name: str, quick: bool, folder: Path | None, chosen: Chosen, term
         if folder is not None and folder.absolute() != Path(name).absolute():
             raise UserMistake(f"{name} is a study that goes on where it is: leave out --folder.")
         return Path(name).absolute()
-    path = find_grid(name)
-    grid, applied = read_grid(path, variants(quick), chosen)
-    if quick and "quick" not in applied:
-        raise UserMistake(f"{path} has no table [quick]: leave out --quick.")
+    path, on = find_grid(name), variants(quick)
     place = (folder or RUNS / "-".join([path.stem, *(["quick"] if quick else []), *chosen.labels])).absolute()
     if (place / STUDY).is_file():
-        before = load_study(place)
-        if structs.replace(before.grid, repeats=grid.repeats) != grid:
-            raise UserMistake(
-                f"{place} is a study of another grid than {path} is now: `enginebench study {place}` goes on with its "
-                "own; for the new one name another --folder."
-            )
+        _grow(place, path, on, chosen, terminal)
         return place
-    _write_facts(place, path.stem, grid, applied)
+    grid, applied = read_grid(path, on, chosen)
+    if quick and "quick" not in applied:
+        raise UserMistake(f"{path} has no table [quick]: leave out --quick.")
+    _write_facts(place, path.stem, grid, applied, chosen)
     if "cpu" in applied:
         terminal.say("There is no GPU: the grid's smaller form for CPUs is measured ([cpu] in its file).")
     return place
+
+
+def _grow(place: Path, path: Path, on: Sequence[str], chosen: Chosen, terminal: Terminal) -> None:
+    """What is chosen now is added to what was when the study in `place` began. Raises `UserMistake` where the file's
+    rows are no longer its own, or have no such label."""
+    study = load_study(place)
+    facts, repeats = study.facts, study.grid.repeats
+    before, _ = read_grid(path, on, facts.chosen)
+    if structs.replace(before, repeats=repeats) != facts.grid:
+        raise UserMistake(
+            f"{place} is a study of another grid than {path} is now: `enginebench study {place}` goes on with its "
+            "own; for the new one name another --folder."
+        )
+    models = facts.chosen.models or tuple(model.label for model in facts.grid.models)  # without the optional ones
+    wanted = structs.replace(facts.chosen, models=models).and_also(chosen)
+    grid, _ = read_grid(path, on, wanted)
+    grid = structs.replace(grid, repeats=repeats)
+    if grid == facts.grid:
+        return
+    jobs_of(grid)  # its settings are checked before anything is changed
+    write_facts(place, structs.replace(facts, grid=grid, chosen=wanted))
+    added = [label for label in chosen.labels if label not in facts.chosen.labels]
+    terminal.say(f"Added to the study: {', '.join(added)}")
 
 
 def variants(quick: bool) -> tuple[str, ...]:
@@ -70,10 +92,11 @@ def variants(quick: bool) -> tuple[str, ...]:
     return tuple(name for name, wanted in chosen.items() if wanted)
 
 
-def _write_facts(place: Path, name: str, grid: Grid, applied: tuple[str, ...]) -> None:
+def _write_facts(place: Path, name: str, grid: Grid, applied: tuple[str, ...], chosen: Chosen) -> None:
     facts = StudyFacts(
         name=name,
         variants=applied,
+        chosen=chosen,
         grid=grid,
         command=command_of_run(),
         commit=commit_here(),

@@ -1,0 +1,104 @@
+"""A study's folder, made and opened again."""
+
+from pathlib import Path
+
+import pytest
+
+from settings.schema import UserMistake
+from studies.study.cells import cells_of
+from studies.study.folder import CELLS, CellRecord, append_line, load_study
+from studies.study.grid import Chosen
+from studies.study.sitting import open_study
+from tests.studies.study.test_runner import silent
+
+GRID = """
+title = "Small"
+baseline = "slow"
+repeats = 2
+
+[[models]]
+name = "random:llama-3.2-tiny"
+label = "tiny"
+[[models]]
+name = "random:gpt2"
+label = "large"
+optional = true
+
+[[engines]]
+label = "slow"
+engine = "fake"
+[[engines]]
+label = "fast"
+engine = "fake"
+[[engines]]
+label = "other"
+engine = "fake"
+models = ["large"]
+
+[[parts]]
+name = "users"
+kind = "load"
+scenario = "concurrent"
+settings = { stages = "1,8" }
+[[parts]]
+name = "kernels"
+kind = "bench"
+settings = { batch = "1,8" }
+"""
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> str:
+    path = tmp_path / "small.toml"
+    path.write_text(GRID)
+    return str(path)
+
+
+def opened(grid: str, **chosen: tuple[str, ...]) -> Path:
+    return open_study(grid, False, Path(grid).parent / "study", Chosen(**chosen), silent())
+
+
+def test_what_is_chosen_later_is_added_and_what_was_measured_stays(grid: str) -> None:
+    folder = opened(grid, engines=("slow",), parts=("users",))
+    done = CellRecord(cell="users.tiny.slow.1", outcome="done", started_at="", seconds=7)
+    append_line(folder / CELLS, done)
+    assert [one.what for one in load_study(folder).grid.not_measured] == ["kernels", "fast", "other"]
+
+    for _ in range(2):  # the same command goes on
+        opened(grid, engines=("fast",), parts=("kernels",))
+        study = load_study(folder)
+        assert {(state.cell.part, state.cell.engine) for state in study.cells} == {
+            (part, engine) for part in ("users", "kernels") for engine in ("slow", "fast")
+        }
+        assert [one.what for one in study.grid.not_measured] == ["other"]
+        assert [state.record for state in study.with_outcome("done")] == [done]
+
+    opened(grid, models=("large",), engines=("other",))
+    assert len(load_study(folder).cells) == len(cells_of(load_study(folder).grid)) == 2 * 2 * (2 + 3)
+    assert load_study(folder).with_outcome("done")
+
+
+def test_where_nothing_was_chosen_all_stays(grid: str) -> None:
+    before = load_study(opened(grid))
+    assert load_study(opened(grid, parts=("users",))).facts == before.facts
+    after = load_study(opened(grid, models=("large",)))  # an optional one
+    assert [model.label for model in after.grid.models] == ["tiny", "large"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "chosen", "said"),
+    [
+        ('stages = "1,8"', 'stages = "1,4"', (), "is a study of another grid than .*small.toml is now"),
+        ('stages = "1,8"', 'stages = "1,4"', ("kernels",), "is a study of another grid"),
+        ('batch = "1,8"', 'batches = "1,8"', ("kernels",), "no setting `batches`"),
+        ("", "", ("kernel",), "has no part `kernel`"),
+    ],
+)
+def test_what_cannot_be_added_is_refused_and_changes_nothing(
+    grid: str, before: str, after: str, chosen: tuple[str, ...], said: str
+) -> None:
+    facts = load_study(folder := opened(grid, parts=("users",))).facts
+    Path(grid).write_text(GRID.replace(before, after))
+    with pytest.raises(UserMistake, match=said):
+        opened(grid, parts=chosen or ("users",))
+    assert load_study(folder).facts == facts
