@@ -5,7 +5,7 @@ With objectives the load is each engine's highest within them, else the one at w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from analysis.compare.comparison import Comparison
@@ -55,17 +55,43 @@ class Costs:
         return next(cost for cost in self.engines if cost.engine == engine)
 
 
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """An engine at the stage that stands for it, and the price of an hour of a replica."""
+
+    engine: EngineRuns
+    stage: str | None
+    hourly: float | None  # US dollars
+
+    @property
+    def throughput(self) -> Estimate:
+        if self.stage is None:
+            return Estimate(None, why="no load is known to meet the objectives")
+        failed = self.engine.mean(lambda at: at.value("failure_share"), self.stage)
+        if failed is None or failed > FAILURES_BORNE:
+            return Estimate(None, why="no request ended" if failed is None else f"{format_share(failed)} failed")
+        throughput = self.engine.estimate(self.stage, DECIDING)
+        if throughput.low is not None and throughput.low <= 0:
+            return replace(throughput, low=None, high=None, why="the interval reaches zero")
+        return throughput
+
+    @property
+    def values(self) -> list[float]:
+        """Output tokens per second of each run."""
+        return [value for view in self.engine.at(self.stage or "") if (value := view.value(DECIDING)) is not None]
+
+
 def costs_of(engines: Sequence[EngineRuns], comparison: Comparison, settings: PlanSettings) -> Costs | None:
     """`None` where there is no stage to give costs for. Raises `UserMistake` for a GPU without a price."""
     prices = read_prices(settings.prices)
     replicas = {engine.label: gpu_hours(settings, prices, engine.label) for engine in engines}
     hourly = {label: None if price is None else gpus * price for label, (gpus, price) in replicas.items()}
     sources = [price_source(settings, prices, engine.label) for engine in engines]
-    stages = {engine.label: stage_of(engine, comparison) for engine in engines}
-    if not any(stages.values()):
+    offers = [_Offer(engine, stage_of(engine, comparison), hourly[engine.label]) for engine in engines]
+    if not any(offer.stage for offer in offers):
         return None
-    base = next(engine for engine in engines if engine.label == comparison.baseline)
-    costs = [_cost(engine, base, stages, hourly, comparison) for engine in engines]
+    base = next(offer for offer in offers if offer.engine.label == comparison.baseline)
+    costs = [_cost(offer, base, comparison) for offer in offers]
     return Costs(
         comparison.baseline, tuple(costs), tuple(dict.fromkeys(str(source) for source in sources if source is not None))
     )
@@ -80,18 +106,11 @@ def stage_of(engine: EngineRuns, comparison: Comparison) -> str | None:
     return capacity.stage
 
 
-def _cost(
-    engine: EngineRuns,
-    base: EngineRuns,
-    stages: Mapping[str, str | None],
-    hourly: Mapping[str, float | None],
-    comparison: Comparison,
-) -> EngineCost:
-    stage, price = stages[engine.label], hourly[engine.label]
-    throughput = _throughput(engine, stage)
+def _cost(offer: _Offer, base: _Offer, comparison: Comparison) -> EngineCost:
+    engine, stage, price, throughput = offer.engine, offer.stage, offer.hourly, offer.throughput
     hours = throughput.inverse.scaled(cost_per_million(per_hour=1.0, tokens_per_second=1.0))
     cost = replace(hours, value=None, low=None, high=None, why="no price") if price is None else hours.scaled(price)
-    against = _against(engine, base, stages, hourly, comparison)
+    against = _against(offer, base, comparison)
     return EngineCost(
         engine=engine.label,
         stage=stage,
@@ -106,78 +125,42 @@ def _cost(
         else engine.estimate(stage, "achieved_rate").scaled(HOUR),
         gpus=None if stage is None else engine.gauge(stage, GPUS),
         differs=comparison.differs.get(engine.label, ""),
-        claimed=_claimed(against, engine, base, stages, hourly, comparison),
+        claimed=_claimed(against, offer, base, comparison),
     )
 
 
-def _claimed(
-    against: Estimate,
-    engine: EngineRuns,
-    base: EngineRuns,
-    stages: Mapping[str, str | None],
-    hourly: Mapping[str, float | None],
-    comparison: Comparison,
-) -> bool:
+def _claimed(against: Estimate, offer: _Offer, base: _Offer, comparison: Comparison) -> bool:
     """As the comparison claims of the tokens, where they alone tell the costs apart; else by the interval and the
     practical margin."""
-    compared = comparison.of(stages[engine.label], engine.label, DECIDING)
-    if (
-        compared is not None
-        and stages[engine.label] == stages[base.label]
-        and hourly[engine.label] == hourly[base.label]
-    ):
+    compared = comparison.of(offer.stage, offer.engine.label, DECIDING)
+    if compared is not None and (offer.stage, offer.hourly) == (base.stage, base.hourly):
         return compared.verdict in {"better", "worse"}
     if against.value is None or against.low is None or against.high is None or against.low <= 1 <= against.high:
         return False
     return max(against.value, 1 / against.value) >= comparison.margin
 
 
-def _throughput(engine: EngineRuns, stage: str | None) -> Estimate:
-    if stage is None:
-        return Estimate(None, why="no load is known to meet the objectives")
-    failed = engine.mean(lambda at: at.value("failure_share"), stage)
-    if failed is None or failed > FAILURES_BORNE:
-        return Estimate(None, why="no request ended" if failed is None else f"{format_share(failed)} failed")
-    throughput = engine.estimate(stage, DECIDING)
-    if throughput.low is not None and throughput.low <= 0:
-        return replace(throughput, low=None, high=None, why="the interval reaches zero")
-    return throughput
-
-
-def _against(
-    engine: EngineRuns,
-    base: EngineRuns,
-    stages: Mapping[str, str | None],
-    hourly: Mapping[str, float | None],
-    comparison: Comparison,
-) -> Estimate:
-    if engine is base:
+def _against(offer: _Offer, base: _Offer, comparison: Comparison) -> Estimate:
+    if offer is base:
         return Estimate(1.0)
-    if engine.label in comparison.unlike:
-        return Estimate(None, why=comparison.unlike[engine.label])
-    for side in (engine, base):
-        if _throughput(side, stages[side.label]).value is None:
-            why = _throughput(side, stages[side.label]).why
-            return Estimate(None, why=why if side is engine else f"{side.label}: {why}")
-    ours, theirs = hourly[engine.label], hourly[base.label]
-    if (ours is None) != (theirs is None):
+    label = offer.engine.label
+    if label in comparison.unlike:
+        return Estimate(None, why=comparison.unlike[label])
+    for side in (offer, base):
+        if (throughput := side.throughput).value is None:
+            return Estimate(None, why=throughput.why if side is offer else f"{base.engine.label}: {throughput.why}")
+    if (offer.hourly is None) != (base.hourly is None):
         return Estimate(None, why="one of the two has no price")
-    return _tokens_ratio(engine, base, stages, comparison).inverse.scaled(ours / theirs if ours and theirs else 1.0)
+    prices = offer.hourly / base.hourly if offer.hourly and base.hourly else 1.0
+    return _tokens_ratio(offer, base, comparison).inverse.scaled(prices)
 
 
-def _tokens_ratio(
-    engine: EngineRuns, base: EngineRuns, stages: Mapping[str, str | None], comparison: Comparison
-) -> Estimate:
+def _tokens_ratio(offer: _Offer, base: _Offer, comparison: Comparison) -> Estimate:
     """The comparison's own where both are at one stage."""
-    stage, other = stages[engine.label], stages[base.label]
-    compared = comparison.of(stage, engine.label, DECIDING)
-    if stage == other and compared is not None:
+    compared = comparison.of(offer.stage, offer.engine.label, DECIDING)
+    if offer.stage == base.stage and compared is not None:
         return compared.ratio
-    sides = [
-        [value for view in side.at(at or "") if (value := view.value(DECIDING)) is not None]
-        for side, at in ((engine, stage), (base, other))
-    ]
-    return compare_runs(sides[0], sides[1], paired([engine, base]), relative=True).ratio
+    return compare_runs(offer.values, base.values, paired([offer.engine, base.engine]), relative=True).ratio
 
 
 def saved(cost: EngineCost) -> str:
