@@ -1,4 +1,5 @@
-// Opens the tab of tokens first, and draws TTFT and output over time below it and below Locust's own charts.
+// Opens the tab of tokens first, gives its findings room, and draws TTFT and output over time below it and below Locust's
+// own charts.
 (() => {
   const TABS = ["tokens", "charts"], EVERY = 2000, WIDTH = 1100, HEIGHT = 260, LEFT = 64, RIGHT = 16, TOP = 34, BOTTOM = 26;
   const address = new URL(location.href);
@@ -63,13 +64,22 @@
     return `<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" width="100%" font-size="12" role="img" aria-label="${chart.title}">${parts.join("")}</svg>`;
   }
 
+  const style = document.createElement("style");
+  style.textContent = `
+    .enginebench-tokens :is(th, td) { padding: 6px 8px; }
+    .enginebench-tokens td:not(:nth-child(4)) { white-space: nowrap; } /* the fourth: whether the SLO is met, in words */
+    .enginebench-tokens td:last-child { min-width: 24em; white-space: normal; font-size: 12px; }`;
+  document.head.append(style);
+
   const box = document.createElement("div");
   box.id = "enginebench-charts";
   box.style = "margin: 24px 0; font-family: Roboto, sans-serif";
 
   async function refresh() {
     const place = document.querySelector(".MuiTabs-root")?.closest(".MuiContainer-root"); // there once a test has begun
-    box.hidden = !place || !TABS.includes(new URL(location.href).searchParams.get("tab"));
+    const tab = new URL(location.href).searchParams.get("tab");
+    place?.classList.toggle("enginebench-tokens", tab === TABS[0]);
+    box.hidden = !place || !TABS.includes(tab);
     if (box.hidden) return;
     if (place.lastElementChild !== box) place.append(box); // another tab's panel was put behind it
     try {
