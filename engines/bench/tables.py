@@ -77,12 +77,16 @@ def middle_of(series: Series) -> Middle | None:
 
 
 def tables_of(found: BenchResult) -> list[TextTable]:
-    """One for each family of measures that has figures."""
+    """One for each family of measures that has figures. Below it, why intervals are missing."""
     tables = []
     for title, families in FAMILIES.items():
-        rows = tuple(_row(one, series) for one in found.measured for name in families for series in one.family(name))
-        if rows:
-            tables.append(TextTable(title, HEADERS, rows, (0, 1), ""))
+        shown = [(one, series) for one in found.measured for name in families for series in one.family(name)]
+        if not shown:
+            continue
+        middles = [middle for _, series in shown if (middle := middle_of(series)) is not None and middle.low is None]
+        reasons = dict.fromkeys(str(middle.why) for middle in middles)
+        caption = f"No interval: {', '.join(reasons)}." if reasons else ""
+        tables.append(TextTable(title, HEADERS, tuple(_row(*each) for each in shown), (0, 1), caption))
     return tables
 
 
@@ -110,7 +114,7 @@ def _row(result: Result, series: Series) -> tuple[str, ...]:
 
 def _interval(middle: Middle, unit: str) -> str:
     if middle.low is None or middle.high is None:
-        return f"{MISSING}, {middle.why}"
+        return MISSING
     return f"[{_value(middle.low, unit)}, {_value(middle.high, unit)}]"
 
 
@@ -167,7 +171,8 @@ def sentence_of(found: BenchResult) -> str:
         ((label, series),) = decodes.items()
         middle = middle_of(series)
         assert middle is not None
-        return f"{label} decodes a token in {format_value(middle.median, 's')} {_interval(middle, 's')}."
+        interval = _interval(middle, "s") if middle.low is not None else f"(no interval: {middle.why})"
+        return f"{label} decodes a token in {format_value(middle.median, 's')} {interval}."
     samples = [
         Sample(label, tuple(Estimate(1 / value) for value in series.medians)) for label, series in decodes.items()
     ]

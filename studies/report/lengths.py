@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import compress, islice
 
 from analysis.compare.engine_runs import EngineRuns
 from analysis.compare.growth import context_sentences
@@ -17,7 +18,7 @@ from analysis.stats.repeats import ratio_interval
 from engines.bench.document import BenchResult, Result
 from engines.bench.tables import middle_of, notes_of, sentence_of, tables_of
 from records.formatting import MISSING, column_unit, format_seconds, significant
-from studies.report.contents import MeasuredPart, StudyReport
+from studies.report.contents import MeasuredPart, StudyReport, distinct
 from studies.report.expected import ExpectedKernels, ExpectedPrefill, brief
 from studies.report.section import Section, of_model, titled
 
@@ -32,7 +33,8 @@ def lengths(study: StudyReport) -> Section:
     found = [each for each in study.measured if each.alone and each.figures.axis.title == PROMPTS]
     figures, tables, sentences = [], [], []
     for each in found:
-        figures += [titled(of, each, study) for of in length_figures(each)]
+        on_first_screen = int(each is study.head)
+        figures += [titled(of, each, study) for of in islice(length_figures(each), on_first_screen, None)]
         tables.append(_table(each, study))
         sentences += [f"{of_model(each, study)}{sentence}" for sentence in context_sentences(each.runs)]
     why = "" if found else "no part of this study varies the prompt's length with one user alone"
@@ -146,17 +148,20 @@ def _in_brief(published: ExpectedPrefill | None, place: Place) -> str:
 def kernels(study: StudyReport) -> Section:
     """What `bench` measured, without HTTP, beside the brief's targets."""
     sentences, tables = [], []
+    several = [len(distinct(each)) > 1 for each in zip(*((one.title, one.model) for one in study.benches), strict=True)]
     for bench in study.benches:
-        name = f"{bench.title}, {bench.model}" if len(study.benches) > 1 else bench.title
-        sentences += [f"{name}: {sentence_of(bench.result)}", *(f"{name}: {note}" for note in notes_of(bench.result))]
-        tables += [replace(table, title=f"{name}: {table.title.lower()}") for table in tables_of(bench.result)]
+        name = ", ".join(compress((bench.title, bench.model), several))
+        of = f"{name}: " if name else ""
+        sentences += [f"{of}{text}" for text in (sentence_of(bench.result), *notes_of(bench.result))]
+        found = tables_of(bench.result)
         targets = brief().expected.kernels_of(bench.model)
-        tables += [_targets(name, bench.result, targets)] if targets is not None else []
+        found += [_targets(bench.result, targets)] if targets is not None else []
+        tables += [replace(table, title=f"{of}{table.title.lower() if of else table.title}") for table in found]
     why = "" if study.benches else "no part of this study measures engines without HTTP"
     return Section("Engines without HTTP", tuple(sentences), tables=tuple(tables), why=why)
 
 
-def _targets(name: str, bench: BenchResult, wanted: ExpectedKernels) -> TextTable:
+def _targets(bench: BenchResult, wanted: ExpectedKernels) -> TextTable:
     rows = []
     for result in bench.measured:
         one = _fastest(result, "generate")
@@ -164,7 +169,7 @@ def _targets(name: str, bench: BenchResult, wanted: ExpectedKernels) -> TextTabl
     low, high = wanted.one_request
     rows.append(("the brief", f"{wanted.prefill:,.0f}", f"{wanted.decode:,.0f}", f"{low:,.0f} to {high:,.0f}"))
     caption = "Tokens/s, the highest median over the sizes measured. The brief means float16 on an RTX 4090."
-    return TextTable(f"{name}: targets", ("engine", "prefill", "decode", "one request"), tuple(rows), (0,), caption)
+    return TextTable("Targets", ("engine", "prefill", "decode", "one request"), tuple(rows), (0,), caption)
 
 
 def _fastest(result: Result, family: str) -> float | None:

@@ -88,6 +88,7 @@ def test_who_decodes_fastest_needs_rounds() -> None:
         "No engine is named as the fastest at decoding: against candle, 1 < 3 repeats."
     )
     assert sentence_of(bench(fast)).startswith("burn decodes a token in 10.0 ms [")
+    assert sentence_of(bench(one[0])) == "burn decodes a token in 10.0 ms (no interval: 1 < 3 rounds)."
     assert sentence_of(bench(result("burn", failure="no model"))) == "Nothing was measured."
 
 
@@ -97,6 +98,10 @@ def test_tables_and_notes_say_what_there_is_and_what_is_missing() -> None:
     assert table.rows[0][:2] == ("burn", "time per decoded token")
     assert table.rows[0][2] == "10.0 ms"
     assert table.rows[0][6] == "100"
+    assert table.caption == ""
+    (loading,) = tables_of(bench(result("burn", series=(series("load", [1.0], [2.0]),))))
+    assert loading.rows[0][4] == "–"
+    assert loading.caption == "No interval: 2 < 3 rounds."
     notes = list(notes_of(bench(result("gone", series=(), info=None, failure="no program."))))
     assert notes[0] == "gone was not measured: no program."
     assert notes[1] == "cpu reads 8.00 GB/s and multiplies 40.0 GFLOP/s in float32 (test, last round)."

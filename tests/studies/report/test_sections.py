@@ -87,6 +87,7 @@ def test_the_briefs_figures_stand_beside_their_engine() -> None:
     picture = picture_of(study)
     assert picture is not None
     assert picture.title == "TTFT p50 against the prompt's length, in milliseconds"
+    assert [figure.key for figure in lengths(study).figures] == ["ladder-smollm2-135m-tpot-lengths"], "none twice"
 
 
 def test_ttft_by_prompt_length_has_an_average_and_a_speed_up(report: StudyReport) -> None:
