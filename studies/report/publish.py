@@ -64,7 +64,8 @@ def lay_out(study: StudyReport, folder: Path, written: Sequence[Path], results: 
 def slug(machine: str) -> str:
     """`AMD EPYC, 2 cores, 23.5 GiB, no GPU` → `amd-epyc-2-cores`"""
     named = [part for part in machine.split(", ") if not re.search(r"[KMGT]iB$|^no GPU$", part)]
-    return re.sub(r"[^a-z0-9]+", "-", " ".join(named).lower()).strip("-")
+    plain = re.sub(r"\((r|tm)\)|\b(cpu|processor)\b", "", " ".join(named).lower())
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
 
 
 def _records(folder: Path) -> Iterator[Path]:

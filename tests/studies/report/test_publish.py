@@ -70,6 +70,7 @@ def test_links_to_profiles_lead_somewhere(tmp_path: Path, folder: Path) -> None:
     [
         pytest.param("AMD EPYC, 2 cores, 23.5 GiB, no GPU", "amd-epyc-2-cores", id="no GPU"),
         pytest.param("Xeon, 8 cores, 64 GiB, 2 × NVIDIA L4", "xeon-8-cores-2-nvidia-l4", id="GPUs"),
+        pytest.param("Intel(R) Xeon(R) Processor, 2 cores, 23.5 GiB, no GPU", "intel-xeon-2-cores", id="Intel's name"),
     ],
 )
 def test_a_machine_has_a_short_name(machine: str, expected: str) -> None:
