@@ -180,8 +180,8 @@ def sentence_of(found: BenchResult) -> str:
     second, *others = ranked(DECODE_RATE, samples, paired, MARGIN)
     for lead in (second, *others):
         if lead.verdict != "better":
-            why = lead.why or "no difference is shown"
-            return f"No engine is named as the fastest at decoding: against {lead.over}, {why}."
+            faster = f"{lead.engine} decodes {ratio_text(lead.ratio)} the tokens/s of {lead.over}"
+            return f"No engine is named as the fastest at decoding: {faster} ({lead.why or 'no difference is shown'})."
     return f"{second.engine} decodes {ratio_text(second.ratio)} the tokens/s of {second.over}."
 
 

@@ -144,11 +144,12 @@ def _bench(places: Sequence[tuple[Cell, Path]]) -> BenchResult:
 
 
 def _joined(before: Result, after: Result) -> Result:
+    """Of a case that was left out, the last round's reason."""
     series = {one.measure.name: one for one in before.series}
     for one in after.series:
         known = series.get(one.measure.name)
         series[one.measure.name] = one if known is None else replace(known, rounds=(*known.rounds, *one.rounds))
-    left_out = {(one.case, one.why): one for one in (*before.left_out, *after.left_out)}
+    left_out = {one.case: one for one in (*before.left_out, *after.left_out)}
     return replace(
         before,
         info=before.info or after.info,

@@ -82,10 +82,10 @@ def test_who_decodes_fastest_needs_rounds() -> None:
     fast, slow = decoding("burn", 0.01), decoding("candle", 0.02, (1.0, 1.02, 0.98, 0.99, 1.01))
     assert sentence_of(bench(fast, slow)).startswith("burn decodes 2.00× [1.97, 2.03]")
     same = sentence_of(bench(fast, decoding("candle", 0.02)))
-    assert same.endswith("against candle, no spread from run to run.")
+    assert same.endswith("the tokens/s of candle (no spread from run to run).")
     one = [replace(each, series=(series("decode", [0.01] * 3),)) for each in (fast, slow)]
     assert sentence_of(bench(*one, rounds=1)) == (
-        "No engine is named as the fastest at decoding: against candle, 1 < 3 repeats."
+        "No engine is named as the fastest at decoding: burn decodes 1.00× the tokens/s of candle (1 < 3 repeats)."
     )
     assert sentence_of(bench(fast)).startswith("burn decodes a token in 10.0 ms [")
     assert sentence_of(bench(one[0])) == "burn decodes a token in 10.0 ms (no interval: 1 < 3 rounds)."
