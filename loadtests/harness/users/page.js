@@ -68,7 +68,7 @@
   style.textContent = `
     .enginebench-tokens :is(th, td) { padding: 6px 8px; }
     .enginebench-tokens td:not(:nth-child(4)) { white-space: nowrap; } /* the fourth: whether the SLO is met, in words */
-    .enginebench-tokens td:last-child { min-width: 24em; white-space: normal; font-size: 12px; }`;
+    .enginebench-tokens td:last-child { min-width: 17em; white-space: normal; font-size: 12px; }`;
   document.head.append(style);
 
   const box = document.createElement("div");
