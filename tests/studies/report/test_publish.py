@@ -23,7 +23,7 @@ def laid_out(folder: Path, report: StudyReport, results: Path, machine: str = ""
 
 def test_what_is_published_is_the_same_twice(tmp_path: Path, folder: Path, report: StudyReport) -> None:
     places = [laid_out(folder, report, tmp_path / name) for name in ("one", "two")]
-    assert [place.name for place in places] == ["brief-test-cpu-2-cores"] * 2
+    assert [place.name for place in places] == ["brief-test-2-cores"] * 2
     assert {path.name for path in places[0].iterdir()} >= {"report.html", "card.svg", "study.json", "cells.jsonl"}
     for name in ("report.md", "frame.parquet", "records.tar.xz"):
         assert (places[0] / name).read_bytes() == (places[1] / name).read_bytes(), name
