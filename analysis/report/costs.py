@@ -151,8 +151,8 @@ def _against(offer: _Offer, base: _Offer, comparison: Comparison) -> Estimate:
             return Estimate(None, why=throughput.why if side is offer else f"{base.engine.label}: {throughput.why}")
     if (offer.hourly is None) != (base.hourly is None):
         return Estimate(None, why="one of the two has no price")
-    prices = offer.hourly / base.hourly if offer.hourly and base.hourly else 1.0
-    return _tokens_ratio(offer, base, comparison).inverse.scaled(prices)
+    price_ratio = offer.hourly / base.hourly if offer.hourly and base.hourly else 1.0
+    return _tokens_ratio(offer, base, comparison).inverse.scaled(price_ratio)
 
 
 def _tokens_ratio(offer: _Offer, base: _Offer, comparison: Comparison) -> Estimate:

@@ -81,12 +81,11 @@ def tables_of(found: BenchResult) -> list[TextTable]:
     tables = []
     for title, families in FAMILIES.items():
         shown = [(one, series) for one in found.measured for name in families for series in one.family(name)]
-        if not shown:
-            continue
-        middles = [middle for _, series in shown if (middle := middle_of(series)) is not None and middle.low is None]
-        reasons = dict.fromkeys(str(middle.why) for middle in middles)
+        middles = [middle_of(series) for _, series in shown]
+        reasons = dict.fromkeys(middle.why for middle in middles if middle and middle.low is None and middle.why)
         caption = f"No interval: {', '.join(reasons)}." if reasons else ""
-        tables.append(TextTable(title, HEADERS, tuple(_row(*each) for each in shown), (0, 1), caption))
+        rows = tuple(_row(one, series, middle) for (one, series), middle in zip(shown, middles, strict=True))
+        tables += [TextTable(title, HEADERS, rows, (0, 1), caption)] if rows else []
     return tables
 
 
@@ -96,8 +95,8 @@ def quality_table(found: BenchResult) -> TextTable | None:
     return table_of_quality(rows) if any(one.perplexity is not None for one in rows) else None
 
 
-def _row(result: Result, series: Series) -> tuple[str, ...]:
-    measure, middle = series.measure, middle_of(series)
+def _row(result: Result, series: Series, middle: Middle | None) -> tuple[str, ...]:
+    measure = series.measure
     if middle is None:
         return (result.label, measure.title, *[MISSING] * (len(HEADERS) - 2))
     return (
@@ -180,8 +179,9 @@ def sentence_of(found: BenchResult) -> str:
     second, *others = ranked(DECODE_RATE, samples, paired, MARGIN)
     for lead in (second, *others):
         if lead.verdict != "better":
-            faster = f"{lead.engine} decodes {ratio_text(lead.ratio)} the tokens/s of {lead.over}"
-            return f"No engine is named as the fastest at decoding: {faster} ({lead.why or 'no difference is shown'})."
+            ratio, why = ratio_text(lead.ratio), lead.why or "no difference is shown"
+            faster = f"{lead.engine} decodes {ratio} the tokens/s of" if ratio != MISSING else "against"
+            return f"No engine is named as the fastest at decoding: {faster} {lead.over} ({why})."
     return f"{second.engine} decodes {ratio_text(second.ratio)} the tokens/s of {second.over}."
 
 

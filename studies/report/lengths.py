@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import compress, islice
 
 from analysis.compare.engine_runs import EngineRuns
 from analysis.compare.growth import context_sentences
@@ -33,8 +32,8 @@ def lengths(study: StudyReport) -> Section:
     found = [each for each in study.measured if each.alone and each.figures.axis.title == PROMPTS]
     figures, tables, sentences = [], [], []
     for each in found:
-        on_first_screen = int(each is study.head)
-        figures += [titled(of, each, study) for of in islice(length_figures(each), on_first_screen, None)]
+        shown = list(length_figures(each))[int(each is study.head) :]  # the decision's first stands on the first screen
+        figures += [titled(of, each, study) for of in shown]
         tables.append(_table(each, study))
         sentences += [f"{of_model(each, study)}{sentence}" for sentence in context_sentences(each.runs)]
     why = "" if found else "no part of this study varies the prompt's length with one user alone"
@@ -148,10 +147,12 @@ def _in_brief(published: ExpectedPrefill | None, place: Place) -> str:
 def kernels(study: StudyReport) -> Section:
     """What `bench` measured, without HTTP, beside the brief's targets."""
     sentences, tables = [], []
-    several = [len(distinct(each)) > 1 for each in zip(*((one.title, one.model) for one in study.benches), strict=True)]
+    titles = distinct(bench.title for bench in study.benches)
+    models = distinct(bench.model for bench in study.benches)
     for bench in study.benches:
-        name = ", ".join(compress((bench.title, bench.model), several))
-        of = f"{name}: " if name else ""
+        names = [bench.title] if len(titles) > 1 else []
+        names += [bench.model] if len(models) > 1 else []
+        of = f"{', '.join(names)}: " if names else ""
         sentences += [f"{of}{text}" for text in (sentence_of(bench.result), *notes_of(bench.result))]
         found = tables_of(bench.result)
         targets = brief().expected.kernels_of(bench.model)

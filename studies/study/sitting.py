@@ -4,7 +4,6 @@ named; the cells that are left are measured; then engines are profiled."""
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -48,40 +47,47 @@ def open_study(name: str, quick: bool, folder: Path | None, chosen: Chosen, term
         if folder is not None and folder.absolute() != Path(name).absolute():
             raise UserMistake(f"{name} is a study that goes on where it is: leave out --folder.")
         return Path(name).absolute()
-    path, on = find_grid(name), variants(quick)
+    path = find_grid(name)
     place = (folder or RUNS / "-".join([path.stem, *(["quick"] if quick else []), *chosen.labels])).absolute()
     if (place / STUDY).is_file():
-        _grow(place, path, on, chosen, terminal)
+        _grow(place, path, quick, chosen, terminal)
         return place
-    grid, applied = read_grid(path, on, chosen)
-    if quick and "quick" not in applied:
-        raise UserMistake(f"{path} has no table [quick]: leave out --quick.")
+    grid, applied = _grid_here(path, quick, chosen)
     _write_facts(place, path.stem, grid, applied, chosen)
     if "cpu" in applied:
         terminal.say("There is no GPU: the grid's smaller form for CPUs is measured ([cpu] in its file).")
     return place
 
 
-def _grow(place: Path, path: Path, on: Sequence[str], chosen: Chosen, terminal: Terminal) -> None:
+def _grid_here(path: Path, quick: bool, chosen: Chosen) -> tuple[Grid, tuple[str, ...]]:
+    """As `read_grid` gives it for this machine. Raises `UserMistake`."""
+    grid, applied = read_grid(path, variants(quick), chosen)
+    if quick and "quick" not in applied:
+        raise UserMistake(f"{path} has no table [quick]: leave out --quick.")
+    return grid, applied
+
+
+def _grow(place: Path, path: Path, quick: bool, chosen: Chosen, terminal: Terminal) -> None:
     """What is chosen now is added to what was when the study in `place` began. Raises `UserMistake` where the file's
     rows are no longer its own, or have no such label."""
     study = load_study(place)
     facts, repeats = study.facts, study.grid.repeats
-    before, _ = read_grid(path, on, facts.chosen)
+    before, _ = _grid_here(path, quick, facts.chosen)
     if structs.replace(before, repeats=repeats) != facts.grid:
         raise UserMistake(
             f"{place} is a study of another grid than {path} is now: `enginebench study {place}` goes on with its "
             "own; for the new one name another --folder."
         )
     models = facts.chosen.models or tuple(model.label for model in facts.grid.models)  # without the optional ones
-    wanted = structs.replace(facts.chosen, models=models).and_also(chosen)
-    grid, _ = read_grid(path, on, wanted)
+    here = structs.replace(facts.chosen, models=models)
+    wanted = here.and_also(chosen)
+    grid, _ = _grid_here(path, quick, wanted)
     grid = structs.replace(grid, repeats=repeats)
     if grid == facts.grid:
         return
     jobs_of(grid)  # its settings are checked before anything is changed
     write_facts(place, structs.replace(facts, grid=grid, chosen=wanted))
-    added = [label for label in chosen.labels if label not in facts.chosen.labels]
+    added = [label for label in wanted.labels if label not in here.labels]
     terminal.say(f"Added to the study: {', '.join(added)}")
 
 

@@ -9,6 +9,7 @@ from studies.study.cells import cells_of
 from studies.study.folder import CELLS, CellRecord, append_line, load_study
 from studies.study.grid import Chosen
 from studies.study.sitting import open_study
+from tests.studies.study.test_grid_file import written
 from tests.studies.study.test_runner import silent
 
 GRID = """
@@ -49,9 +50,7 @@ settings = { batch = "1,8" }
 
 @pytest.fixture
 def grid(tmp_path: Path) -> str:
-    path = tmp_path / "small.toml"
-    path.write_text(GRID)
-    return str(path)
+    return str(written(tmp_path, GRID))
 
 
 def opened(grid: str, **chosen: tuple[str, ...]) -> Path:
