@@ -32,11 +32,16 @@ _journal = msgspec.json.Decoder(JournalLine)
 JOURNAL = "journal.jsonl"
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace `path` in one step, so that a reader never sees half of it. Raises `OSError`."""
+def write_atomically(path: Path, content: str | bytes, synced: bool = False) -> None:
+    """Replace `path` in one step, so that a reader never sees half of it; `synced`: not even after a power cut. Raises
+    `OSError`."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+        with partial.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            if synced:
+                file.flush()
+                os.fsync(file.fileno())
         partial.replace(path)
     except OSError as error:
         with suppress(OSError):  # a read-only file system

@@ -22,8 +22,10 @@ CACHED_TOLERANCE = 0.1  # of the prompt's tokens
 RUN_TO_RUN = 0.05  # standard deviation, as a share, from which on repeats are called apart
 CLIENT: tuple[tuple[str, Callable[[RunSummary], object]], ...] = (
     ("the load generator's CPU", lambda run: run.host.get("cpu")),
+    ("its cores", lambda run: run.host.get("usable_cores")),
     ("the number of worker processes", lambda run: run.workers),
 )
+GPUS = "gpus"  # of `host`: names of the GPUs beside the load generator, in a study
 
 
 class Unlikeness(Enum):
@@ -34,6 +36,7 @@ class Unlikeness(Enum):
     WORKLOAD = ("workloads_differ", "workload")
     MODEL = ("models_differ", "model")
     CLIENT = ("clients_differ", "load generator")
+    GPUS = ("gpus_differ", "GPU")
     THROTTLING = ("throttling_differs", "GPU throttling")
     FORMAT = ("formats_differ", "number format", False)
     VERSION = ("commits_differ", "version of this tool", False)
@@ -114,6 +117,10 @@ def _engines(first: RunSummary, other: RunSummary) -> Iterator[Difference]:
     if clients:
         evidence = f"were measured by different clients: {clients}"
         yield Unlikeness.CLIENT, "warn", evidence, "measure both with the same load generator"
+    if first.host.get(GPUS) != other.host.get(GPUS):
+        ours, theirs = (run.host.get(GPUS) or "none" for run in (first, other))
+        evidence = f"were measured on different GPUs: {ours} and {theirs}"
+        yield Unlikeness.GPUS, "warn", evidence, "measure both on the same one"
     if _version(first) != _version(other):
         versions = f"were measured by different versions of this tool: {_version(first)} and {_version(other)}"
         yield Unlikeness.VERSION, "note", versions, "measure both with the same version"

@@ -147,7 +147,8 @@ def notes_of(found: BenchResult) -> Iterator[str]:
             yield f"{result.label} was not measured: {result.failure}"
         reasons: dict[str, list[str]] = {}
         for one in result.left_out:
-            reasons.setdefault(one.why, []).append(one.case)
+            of_some = " in some rounds" if result.of(one.case) is not None else ""
+            reasons.setdefault(one.why, []).append(f"{one.case}{of_some}")
         for why, cases in reasons.items():
             yield f"{result.label} without {in_words(cases)}: {why}."
     limits = {(one.device, one.dtype): one for each in found.rounds for one in each.limits}

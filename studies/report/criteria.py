@@ -34,7 +34,7 @@ from studies.report.ladder import OneRequest, one_request
 from studies.report.lengths import peak_of
 from studies.report.over_loads import efficiencies
 from studies.report.quality import logits, perplexity
-from studies.report.section import Section
+from studies.report.section import NO_LOAD, Section, of_model
 
 TITLE = "The brief's criteria"
 HEADERS = ("criterion", "limit", "answer", "what was found", "meaning")
@@ -94,7 +94,7 @@ def samples(study: StudyReport, limit: BriefLimit) -> Judged:
     for _, engine, stage, where in _stages(study):
         count = sum(view.ok for view in engine.at(stage))
         values.append(Value(where, Estimate(float(count)), f"{count:,}"))
-    return of_many(limit, values, "nothing was measured", "requests answered, over all repeats")
+    return of_many(limit, values, NO_LOAD, "requests answered, over all repeats")
 
 
 def statistics(study: StudyReport, limit: BriefLimit) -> Judged:
@@ -143,7 +143,7 @@ def faster(study: StudyReport, limit: BriefLimit) -> Judged:
     parts = [f"{listed(found[MET])} count as faster than {study.source.baseline}"] if found[MET] else []
     parts += [f"not {listed(found[MISSED])}"] if found[MISSED] else []
     parts += [f"undecided is {listed(found[UNKNOWN])}"] if found[UNKNOWN] else []
-    return Judged(MET if found[MET] else MISSED if found[MISSED] else UNKNOWN, "; ".join(parts))
+    return Judged(MET if found[MET] else UNKNOWN if found[UNKNOWN] else MISSED, "; ".join(parts))
 
 
 def speed_up(study: StudyReport, limit: BriefLimit) -> Judged:
@@ -164,13 +164,14 @@ def gpu_utilisation(study: StudyReport, limit: BriefLimit) -> Judged:
             stage = each.figures.axis.labels[-1]
             busy = engine.gauge(stage, "gpu_utilisation")
             if busy is not None:
-                values.append(Value(f"{engine.label} at {stage}", Estimate(busy), format_share(busy)))
+                where = f"{of_model(each, study)}{engine.label} at {stage}"
+                values.append(Value(where, Estimate(busy), format_share(busy)))
     return answer_of(limit, values, "there was no GPU, or its utilisation was not reported")
 
 
 def memory(study: StudyReport, limit: BriefLimit) -> Judged:
-    """At the same load, of the engines that serve no fewer tokens there."""
-    values, slower = [], []
+    """At the same load, of the engines that serve as many tokens there, or more."""
+    values, others = [], []
     for each in study.over_loads[:1]:
         stage, base = each.comparison.stage, each.comparison.baseline
         engines = {engine.label: engine for engine in each.engines}
@@ -178,8 +179,8 @@ def memory(study: StudyReport, limit: BriefLimit) -> Judged:
             continue
         for label in each.comparison.others:
             compared = each.comparison.of(stage, label, DECIDING)
-            if compared is None or compared.verdict == "worse":
-                slower.append(label)
+            if compared is None or compared.verdict not in {"better", "alike"}:
+                others.append(label)
                 continue
             ratios = []
             for gauge in ("engine_memory_bytes", "engine_device_memory_bytes"):
@@ -187,7 +188,7 @@ def memory(study: StudyReport, limit: BriefLimit) -> Judged:
                 ratios += [ours / theirs] if ours and theirs else []
             if ratios:
                 values.append(Value(label, Estimate(max(ratios)), format_ratio(max(ratios), None, None)))
-    why = "no server told its memory" if not slower else f"no engine is as fast as {study.source.baseline}"
+    why = f"no engine is shown to be as fast as {study.source.baseline}" if others else "no server told its memory"
     return answer_of(limit, worst_first(limit, values), why)
 
 

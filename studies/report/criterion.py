@@ -53,9 +53,9 @@ def answer_of(limit: BriefLimit, values: Sequence[Value], nothing: str) -> Judge
     """All keep the limit, some certainly do not, or what was measured does not say."""
     if not values:
         return Judged(UNKNOWN, nothing)
-    sides = {value.where: side_of(limit, value.number) for value in values}
-    off = [value for value in values if sides[value.where] == MISSED]
-    open_ones = [value for value in values if sides[value.where] == UNKNOWN]
+    sides = [(value, side_of(limit, value.number)) for value in values]
+    off = [value for value, side in sides if side == MISSED]
+    open_ones = [value for value, side in sides if side == UNKNOWN]
     if off:
         rest = len(values) - len(off)
         kept = f"; {rest} of {len(values)} keep it" if rest and not open_ones else ""

@@ -16,7 +16,7 @@ from records.telemetry import GAUGES
 from records.view import Estimate
 from studies.report.contents import MeasuredPart, OwnServer, StudyReport
 from studies.report.lengths import peak_of
-from studies.report.section import Section, of_model, of_part, titled
+from studies.report.section import NO_LOAD, Section, of_model, of_part, titled
 
 MEMORY = {"engine_memory_bytes": "host", "engine_device_memory_bytes": "device"}
 """Gauges of memory, and where it is."""
@@ -154,4 +154,4 @@ def recommendation(study: StudyReport) -> Section:
         for each in study.over_loads or ([study.head] if study.head is not None else [])
         for advice in each.report.decision.advice
     ]
-    return Section("Deployment recommendation", advice=tuple(advice), why="" if advice else "nothing was measured")
+    return Section("Deployment recommendation", advice=tuple(advice), why="" if advice else NO_LOAD)

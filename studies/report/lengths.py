@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from analysis.compare.engine_runs import EngineRuns
+from analysis.compare.engine_runs import EngineRuns, paired
 from analysis.compare.growth import context_sentences
 from analysis.compare.tables import ratio_text
 from analysis.console import TextTable
@@ -89,28 +89,27 @@ def _cells(engine: EngineRuns, base: EngineRuns, place: Place) -> tuple[str, ...
         *(format_seconds(engine.value(place.label, "ttft", p)) for p in ("p50", "p95", "p99")),
         format_seconds(engine.value(place.label, "tpot", "p50")),
         MISSING if memory is None else significant(memory / GIGABYTE),
-        _over(_means(base, place), _means(engine, place), engine.label == base.label),
+        _over(base, engine, lambda one: [view.metrics["ttft"].mean for view in one.at(place.label)]),
     )
 
 
-def _means(engine: EngineRuns, place: Place) -> list[float | None]:
-    return [view.metrics["ttft"].mean for view in engine.at(place.label)]
-
-
-def _over(base: Sequence[float | None], ours: Sequence[float | None], is_base: bool) -> str:
-    if is_base:
+def _over(base: EngineRuns, engine: EngineRuns, means: Callable[[EngineRuns], Sequence[float | None]]) -> str:
+    """The ratio of two engines' means, from one of each run."""
+    if engine.label == base.label:
         return "1"
-    known = [[value for value in side if value is not None and math.isfinite(value)] for side in (base, ours)]
-    if not known[0] or len(known[0]) != len(known[1]):
+    all_of = [means(base), means(engine)]
+    known = [[value for value in side if value is not None and math.isfinite(value)] for side in all_of]
+    if not all(known):
         return MISSING
-    return ratio_text(ratio_interval(known[0], known[1], paired=True))
+    pairs = paired([base, engine]) and [len(side) for side in known] == [len(side) for side in all_of]
+    return ratio_text(ratio_interval(known[0], known[1], pairs))
 
 
 def _average_cells(engine: EngineRuns, base: EngineRuns, places: Sequence[Place]) -> tuple[str, ...]:
-    ours, theirs = _averages(engine, places), _averages(base, places)
-    known = [average for average in ours if average is not None]
+    known = [average for average in _averages(engine, places) if average is not None]
     mean = sum(known) / len(known) if known else None
-    return format_seconds(mean), *[""] * (len(HEADERS) - 4), _over(theirs, ours, engine.label == base.label)
+    over = _over(base, engine, lambda one: _averages(one, places))
+    return format_seconds(mean), *[""] * (len(HEADERS) - 4), over
 
 
 def _averages(engine: EngineRuns, places: Sequence[Place]) -> list[float | None]:
@@ -153,7 +152,8 @@ def kernels(study: StudyReport) -> Section:
         names = [bench.title] if len(titles) > 1 else []
         names += [bench.model] if len(models) > 1 else []
         of = f"{', '.join(names)}: " if names else ""
-        sentences += [f"{of}{text}" for text in (sentence_of(bench.result), *notes_of(bench.result))]
+        answer = [] if study.head is None and bench is study.benches[0] else [sentence_of(bench.result)]  # said first
+        sentences += [f"{of}{text}" for text in (*answer, *notes_of(bench.result))]
         found = tables_of(bench.result)
         targets = brief().expected.kernels_of(bench.model)
         found += [_targets(bench.result, targets)] if targets is not None else []

@@ -1,7 +1,7 @@
 """A study's folder as a committed result: report, tidy frame, what was asked, and the records.
 
     python -m studies.report.publish runs/brief docs/results          # docs/results/brief-amd-epyc-2-cores/
-    python -m studies.report.publish runs/brief docs/results --machine lent-l4
+    python -m studies.report.publish runs/brief-1b docs/results --name brief-1b-amd-epyc-2-cores
 
 The report is made again from the records. `records.tar.xz` holds all that `enginebench study` goes on with; where it
 would be larger than 20 MB, `records.sha256` has the hash of each file in its place. The same folder gives the same
@@ -34,15 +34,15 @@ KEPT = (STUDY, SITTINGS, CELLS)
 LEFT_OUT = {"requests.parquet", "requests.parquet.json", "summary.json", "report.html", "locust.log"}  # derived or logs
 
 
-def publish(folder: Path, results: Path, machine: str = "") -> Path:
+def publish(folder: Path, results: Path, name: str = "") -> Path:
     """Raises `NotAStudy`, and `UserMistake` where the study's folder cannot be written."""
     study, written = write_report(folder)
-    return lay_out(study, folder, written, results, machine)
+    return lay_out(study, folder, written, results, name)
 
 
-def lay_out(study: StudyReport, folder: Path, written: Sequence[Path], results: Path, machine: str = "") -> Path:
-    """What was `written` of a study, copied with its records."""
-    place = results / f"{study.source.name}-{machine or slug(study.machine)}"
+def lay_out(study: StudyReport, folder: Path, written: Sequence[Path], results: Path, name: str = "") -> Path:
+    """What was `written` of a study, copied with its records to a folder called `name`, or by study and machine."""
+    place = results / (name or f"{study.source.name}-{slug(study.machine)}")
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     for path in [*written, *(folder / name for name in KEPT if (folder / name).exists())]:
@@ -97,10 +97,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="of the study")
     parser.add_argument("results", type=Path, nargs="?", default=Path("docs/results"), help="default: %(default)s")
-    parser.add_argument("--machine", default="", help="default: the processor and its cores, or its GPUs")
+    parser.add_argument("--name", default="", help="of the new folder; default: the study with its processor or GPUs")
     arguments = parser.parse_args()
     try:
-        place = publish(arguments.folder, arguments.results, arguments.machine)
+        place = publish(arguments.folder, arguments.results, arguments.name)
     except UserMistake as mistake:
         sys.exit(str(mistake))
     size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())

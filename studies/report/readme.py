@@ -92,7 +92,8 @@ def _table(head: Headline) -> TextTable:
     rows = tuple(_row(head, row, held.get(row["label"])) for row in served.iter_rows(named=True))
     headers = ("engine", "users within the SLO", f"tokens/s at {head.stage}", f"over {head.baseline}", "TTFT p99")
     caption = (
-        f"{head.model} on {head.machine}: means over the repeats at {head.stage}; (8): the load that misses the SLO."
+        f"{head.model} on {head.machine}: means over the repeats at {head.stage}; in parentheses: the load that misses "
+        "the SLO."
     )
     table = TextTable("", headers, rows, (0,), caption)
     return table if held else table.without(["users within the SLO"])
@@ -102,14 +103,14 @@ def _row(head: Headline, served: dict[str, Any], capacity: dict[str, Any] | None
     label = served["label"]
     ratio = head.row(label=label, metric=DECIDING, statistic=f"ratio over {head.baseline}", stage=head.stage)
     here = head.frame.filter(pl.col("metric").is_in(["ttft", "ttft_user"]), label=label, stage=head.stage)
-    ttft = here.filter(statistic=f"p99 {SERVED}")["value"].to_list()
+    ttft = here.filter(statistic=f"p99 {SERVED}").to_dicts()
     tokens = f"{significant(served['value'])} {format_interval(served['low'], served['high'])}".strip()
     return (
         label,
         MISSING if capacity is None else _held(capacity),
         tokens,
         "1" if label == head.baseline else MISSING if not ratio else _ratio(ratio),
-        format_seconds(ttft[0] if ttft else None),
+        _seconds(ttft[0]) if ttft else MISSING,
     )
 
 
@@ -119,6 +120,11 @@ def _held(capacity: dict[str, Any]) -> str:
     if met is None:
         return f"< {load_text(missed)}" if missed is not None else "undecided"
     return f"{load_text(met)} ({load_text(missed)})" if missed is not None else f"≥ {load_text(met)}"
+
+
+def _seconds(time: dict[str, Any]) -> str:
+    ends = [format_seconds(time[end]) for end in ("low", "high") if time[end] is not None]
+    return f"{format_seconds(time['value'])} [{', '.join(ends)}]" if len(ends) == 2 else format_seconds(time["value"])
 
 
 def _ratio(ratio: dict[str, Any]) -> str:

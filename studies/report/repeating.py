@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import polars as pl
@@ -14,9 +15,11 @@ from analysis.console import TextTable
 from analysis.report.card import records_hash
 from analysis.summary.remarks import Remark, remarks
 from analysis.summary.run_summary import RunSummary
+from engines.bench.document import to_json
 from records.formatting import MISSING, counted, format_error, format_seconds, in_words
 from studies.report.contents import StudyReport, distinct
-from studies.report.section import Section, of_part
+from studies.report.section import NO_LOAD, Section, of_part
+from studies.study.cells import cells_of
 
 UNKNOWN = "not recorded"
 MISSED, REPEAT = "What was not measured", "To repeat it"
@@ -32,7 +35,7 @@ def comparisons(study: StudyReport) -> Section:
         folded += [TextTable(f"{named}{of.title}", of.headers, of.rows, of.texts, of.caption) for of in tables]
         sentences += [f"{named}{each.report.headline}"]
     criteria = [each.report.criteria for each in study.measured if each.report.criteria][:1]
-    return Section("Every comparison", (*sentences, *criteria), folded=tuple(folded), why="one engine")
+    return Section("Every comparison", (*sentences, *criteria), folded=tuple(folded), why=NO_LOAD)
 
 
 def study_remarks(study: StudyReport) -> tuple[Remark, ...]:
@@ -60,7 +63,7 @@ def repeating(study: StudyReport) -> Section:
         "GPU driver and power limit": _gpus(study) or "no GPU",
         "operating system": in_words(distinct(host.get("os") for host in _hosts(study))) or UNKNOWN,
         "versions": _versions(study),
-        "engines": _engines(runs),
+        "engines": _engines(study),
         "image": in_words(distinct(sitting.image for sitting in source.sittings)) or "no container",
         "commit": in_words(distinct([facts.commit if facts else None, *(run.commit for run in runs)])) or UNKNOWN,
         "seed": UNKNOWN if facts is None else str(facts.grid.seed),
@@ -69,7 +72,7 @@ def repeating(study: StudyReport) -> Section:
         "sittings": _sittings(study),
         "excluded": "warm-up and cool-down of every stage; cells of the table above; no measured value was removed",
         "client error": _client_error(runs),
-        "records": f"sha256 {records_hash([run.folder for run in runs])[:DIGITS]}" if runs else UNKNOWN,
+        "records": f"sha256 {_records_hash(study)[:DIGITS]}" if runs or study.benches else UNKNOWN,
     }
     table = TextTable(REPEAT, ("", "of this study"), tuple(rows.items()), (0, 1), "")
     commands = [] if facts is None else [shlex.join(facts.command)]
@@ -98,14 +101,23 @@ def _versions(study: StudyReport) -> str:
     return ", ".join(f"{name} {'/'.join(distinct(of_name))}" for name, of_name in found.items()) or UNKNOWN
 
 
-def _engines(runs: Sequence[RunSummary]) -> str:
+def _engines(study: StudyReport) -> str:
+    found = [(run.label, run.engine or {}) for run in study.runs]
+    for bench in study.benches:
+        found += [(one.label, asdict(one.info)) for one in bench.result.results if one.info is not None]
     named = []
-    for run in runs:
-        engine = run.engine or {}
+    for label, engine in found:
         libraries = ", ".join(f"{name} {version}" for name, version in (engine.get("libraries") or {}).items())
         version = f" {engine['version']}" if engine.get("version") else ""
-        named.append(f"{run.label}{version}{f' ({libraries})' if libraries else ''}")
+        named.append(f"{label}{version}{f' ({libraries})' if libraries else ''}")
     return "; ".join(distinct(named)) or UNKNOWN
+
+
+def _records_hash(study: StudyReport) -> str:
+    """Of the runs' records, or of what the benches wrote."""
+    if study.runs:
+        return records_hash([run.folder for run in study.runs])
+    return hashlib.sha256("".join(to_json(bench.result) for bench in study.benches).encode()).hexdigest()
 
 
 def _prompts(runs: Sequence[RunSummary]) -> str:
@@ -126,8 +138,11 @@ def _prompts(runs: Sequence[RunSummary]) -> str:
 
 def _order(study: StudyReport) -> str:
     first: dict[int, list[str]] = {}
-    for run in sorted(study.runs, key=lambda run: run.started_at):
-        first.setdefault(run.repeat, []).append(run.label)
+    ran = [(run.repeat, run.label) for run in sorted(study.runs, key=lambda run: run.started_at)]
+    if not ran and study.source.facts is not None:
+        ran = [(cell.repeat, cell.engine) for cell in cells_of(study.source.facts.grid)]
+    for repeat, label in ran:
+        first.setdefault(repeat, []).append(label)
     orders = [", ".join(distinct(labels)) for _, labels in sorted(first.items())]
     return f"repeats interleaved: {'; then '.join(distinct(orders))}" if orders else UNKNOWN
 
@@ -141,6 +156,8 @@ def _sittings(study: StudyReport) -> str:
 
 
 def _client_error(runs: Sequence[RunSummary]) -> str:
+    if not runs:
+        return NO_LOAD
     errors = [run.client_error for run in runs]
     known = [error for error in errors if error is not None]
     unknown = len(errors) - len(known)

@@ -9,6 +9,8 @@ from analysis.console import TextTable
 from analysis.report.figure import Figure
 from studies.report.contents import MeasuredPart, StudyReport
 
+NO_LOAD = "no part of this study was under load"
+
 
 @dataclass(frozen=True, slots=True)
 class Section:

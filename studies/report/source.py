@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 
+from analysis.compare.likeness import GPUS
 from analysis.data.load import NotARun
 from analysis.plan.settings import PlanSettings, parse_peak
 from analysis.summary.loading import summaries_of
 from analysis.summary.run_summary import RunSummary
-from engines.bench.document import BenchResult, Result, read_result
+from engines.bench.document import BenchResult, NotABench, Result, read_result
 from records.formatting import counted
 from records.slo import parse_objectives
 from studies.study.cells import Cell
-from studies.study.folder import CellState, Sitting, StudyFacts, StudyFolder
+from studies.study.folder import CellState, NotAStudy, Sitting, StudyFacts, StudyFolder
 from studies.study.grid import Grid
 
 
@@ -64,8 +66,15 @@ class StudySource:
 
 
 def read_source(study: StudyFolder, says: Callable[[str], None] = lambda _: None) -> StudySource:
-    """Every cell that has ended; a run that was not finished has no line in `cells.jsonl` and is not read."""
+    """Every cell that has ended; a run that was not finished has no line in `cells.jsonl` and is not read. Raises
+    `NotAStudy` where the folder has none of their records: its report would be empty, in place of the one it has."""
     grid = study.grid
+    results = [path for state in study.with_outcome("done") if (path := study.result(state)) is not None]
+    if results and not any(path.exists() for path in results):
+        raise NotAStudy(
+            f"{study.path} lacks the records of its cells. Where it holds a records.tar.xz: enginebench study report "
+            f"{study.path / 'records.tar.xz'}"
+        )
     parts: list[PartRuns] = []
     benches: list[PartBench] = []
     missing = [MissingPart(each.what, each.why) for each in grid.not_measured]
@@ -78,9 +87,11 @@ def read_source(study: StudyFolder, says: Callable[[str], None] = lambda _: None
                 continue
             says(f"Reading {part.name} with {model.label} …")
             if part.kind == "bench":
-                benches.append(PartBench(part.name, title, model.label, _bench(places)))
+                bench, unreadable = _bench(part.name, title, model.label, places)
+                benches += [bench] if bench is not None else []
+                missing += unreadable
                 continue
-            runs, unreadable = _runs(grid, part.name, title, model.label, places)
+            runs, unreadable = _runs(study, part.name, title, model.label, places)
             parts += [runs] if runs.runs else []
             missing += unreadable
     return StudySource(
@@ -107,9 +118,10 @@ def _plan(grid: Grid) -> PlanSettings:
 
 
 def _runs(
-    grid: Grid, part: str, title: str, model: str, places: Sequence[tuple[Cell, Path]]
+    study: StudyFolder, part: str, title: str, model: str, places: Sequence[tuple[Cell, Path]]
 ) -> tuple[PartRuns, list[MissingPart]]:
     """A server names its model as it likes: what was asked for is the grid's."""
+    grid = study.grid
     runs: dict[str, list[RunSummary]] = {}
     unreadable = []
     for cell, path in places:
@@ -118,21 +130,47 @@ def _runs(
         except NotARun as error:
             unreadable.append(MissingPart(cell.id, str(error)))
             continue
-        named = replace(summary, label=cell.engine, model=model, repeat=cell.repeat)
+        host = {**summary.host, GPUS: gpus} if (gpus := _gpus_at(study, summary.started_at)) else summary.host
+        named = replace(summary, label=cell.engine, model=model, repeat=cell.repeat, host=host)
         runs.setdefault(cell.engine, []).append(named)
-    own = {
-        ours.label: tuple(runs[engine.label])
-        for engine in grid.engines
-        if engine.own_server and engine.label in runs and (ours := grid.behind_our_server(engine)) is not None
-    }
+    own = {}
+    for engine in grid.engines:
+        if engine.own_server and engine.label in runs:
+            ours = grid.behind_our_server(engine)
+            if ours is not None and ours.label in runs:
+                own[ours.label] = tuple(runs[engine.label])
+            else:
+                why = "it has nothing to be compared with: the same engine and options behind our server."
+                unreadable.append(MissingPart(f"{engine.label} with {model}: {part}", why))
     behind_ours = [engine.label for engine in grid.engines if not engine.own_server]
     ordered = tuple(run for label in behind_ours for run in runs.get(label, []))
     return PartRuns(part, title, model, ordered, own), unreadable
 
 
-def _bench(places: Sequence[tuple[Cell, Path]]) -> BenchResult:
+def _gpus_at(study: StudyFolder, started_at: str) -> str:
+    """Names of the GPUs of the sitting in which a run was made; empty where there were none."""
+    begun = [sitting for sitting in study.sittings if _instant(sitting.started_at) <= _instant(started_at)]
+    return ", ".join(str(gpu.get("name")) for gpu in begun[-1].gpus) if begun else ""
+
+
+def _instant(iso: str) -> datetime:
+    return datetime.fromisoformat(iso)
+
+
+def _bench(
+    part: str, title: str, model: str, places: Sequence[tuple[Cell, Path]]
+) -> tuple[PartBench | None, list[MissingPart]]:
     """The documents of all cells as one: each repeat is a round of its engine."""
-    documents = [(cell, read_result(path)) for cell, path in places]
+    documents, unreadable = [], []
+    for cell, path in places:
+        try:
+            documents.append((cell, read_result(path)))
+        except (NotABench, OSError) as error:
+            unreadable.append(MissingPart(cell.id, str(error)))
+    return (PartBench(part, title, model, _as_one(documents)) if documents else None), unreadable
+
+
+def _as_one(documents: Sequence[tuple[Cell, BenchResult]]) -> BenchResult:
     results: dict[str, Result] = {}
     for cell, document in documents:
         for result in document.results:

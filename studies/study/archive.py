@@ -8,8 +8,10 @@ from __future__ import annotations
 import tarfile
 from pathlib import Path
 
+import msgspec
+
 from settings.schema import UserMistake
-from studies.study.folder import INTERRUPTED, LOCK, RUNNING, STUDY
+from studies.study.folder import INTERRUPTED, LOCK, RUNNING, STUDY, StudyFacts, load_study
 
 MODES = {".tar.gz": "gz", ".tgz": "gz", ".tar.xz": "xz", ".tar": ""}
 LEFT_OUT = {INTERRUPTED, RUNNING, LOCK}
@@ -24,6 +26,21 @@ def check_archive(path: Path) -> None:
     _mode(path)
     if not path.absolute().parent.is_dir():
         raise UserMistake(f"the folder of {path} does not exist.")
+
+
+def check_replaces(path: Path, folder: Path) -> None:
+    """An archive that exists is replaced by the same study alone, gone on. Raises `UserMistake`."""
+    try:
+        with tarfile.open(path) as archive:
+            held = next((entry for entry in archive if Path(entry.name).parts[1:] == (STUDY,)), None)
+            content = None if held is None else archive.extractfile(held)
+            before = None if content is None else msgspec.json.decode(content.read(), type=StudyFacts).started_at
+    except (tarfile.TarError, EOFError, msgspec.DecodeError):
+        before = None
+    if before != load_study(folder).facts.started_at:
+        raise UserMistake(
+            f"{path} is there and is not of this study, which would take its place: name another --archive."
+        )
 
 
 def pack(folder: Path, path: Path) -> None:

@@ -41,7 +41,7 @@ def cells_of(grid: Grid) -> tuple[Cell, ...]:
     found: list[Cell] = []
     for model in grid.models:
         rows = [engine for engine in grid.engines if _parts(grid, model, engine)]
-        for repeat in range(max(map(grid.repeats_of, grid.parts))):
+        for repeat in range(max(map(grid.repeats_of, grid.parts), default=0)):
             for engine in rotated(rows, repeat, grid.repeats):
                 parts = [part for part in _parts(grid, model, engine) if repeat < grid.repeats_of(part)]
                 found += [Cell(part.name, model.label, engine.label, repeat) for part in parts]
@@ -52,7 +52,8 @@ def rotated(rows: Sequence[T], repeat: int, repeats: int) -> list[T]:
     """`rows` from another one on in each repeat, as far apart as the repeats allow: each then comes early and late."""
     if not rows:
         return []
-    first = repeat * -(-len(rows) // max(repeats, 1)) % len(rows)
+    evenly = (repeat * len(rows) + repeats // 2) // repeats
+    first = (evenly if repeats <= len(rows) else repeat) % len(rows)
     return [*rows[first:], *rows[:first]]
 
 

@@ -27,15 +27,16 @@ RUNS = RunSettings().runs
 STATUS, REPORT = "status", "report"
 REPORTING = 20.0  # seconds of a budget that are kept for the report and the archive
 LEAST_BUDGET = 60.0  # seconds
+SHORT = 20 * 60.0  # seconds: the budget of a short form, where none is given
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 NAME = typer.Argument(
     metavar="[status|report] NAME|FILE|FOLDER",
-    help="A study that comes along, a grid's file (.toml), a study's folder or an archive of one. status: how far it "
+    help="An included study, a grid's file (.toml), a study's folder or an archive of one. status: how far it "
     "is. report: make its report again.",
     show_default=False,
 )
-QUICK = typer.Option("--quick", help="The grid's short form: twenty minutes at most on two cores.")
+QUICK = typer.Option("--quick", help="The grid's short form, in twenty minutes at most: --budget sets another time.")
 BUDGET = typer.Option(metavar="TIME", help="Stop in time, with the report: 90s, 8m, 2h. The same command goes on.")
 ARCHIVE = typer.Option(metavar="FILE", help="Pack the study into this file at the end: .tar.gz, .tar.xz or .tar.")
 FOLDER = typer.Option(metavar="DIR", help="Folder of the study. Default: runs/NAME, with what distinguishes it.")
@@ -96,11 +97,14 @@ def study(
         return _status(words[1:], folder, as_json)
     terminal = Terminal(Console(stderr=True, highlight=False, markup=False))
     if words[0] == REPORT:
-        return _report(_one(words[1:]), terminal)
-    seconds = read_time(budget) if budget is not None else None
+        return _report_of(_one(words[1:]), folder, terminal)
     wanted = read_profile(given)
-    if wanted.profile is not None and seconds is not None:
+    if wanted.profile is not None and budget is not None:
         raise UserMistake("--profile comes after all cells and takes its own time: leave out --budget.")
+    if install and budget is not None:
+        raise UserMistake("--install takes its own time: give it alone first, or leave out --budget.")
+    short = SHORT if quick and wanted.profile is None else None
+    seconds = short if budget is None else read_time(budget)
     chosen = Chosen(tuple(model or ()), tuple(engine or ()), tuple(part or ()))
     if not _run(_one(words), quick, seconds, archive, folder, chosen, repeats, install, wanted, terminal):
         raise typer.Exit(2)
@@ -139,10 +143,10 @@ def _run(
     """Whether no cell and no profile failed and nothing stopped it but the budget."""
     from loadtests.harness.command.terminal import sigterm_is_ctrl_c
     from loadtests.harness.profiling.profilers import profiler
-    from studies.study.archive import check_archive, pack
+    from studies.study.archive import check_archive, check_replaces, pack
     from studies.study.folder import load_study, set_repeats
     from studies.study.runner import only_here, summary_of
-    from studies.study.sitting import measure, open_study
+    from studies.study.sitting import find_engines, measure, open_study
 
     began = time.monotonic()
     profiled_by = None if wanted.profile is None else profiler(wanted.profile)
@@ -151,35 +155,53 @@ def _run(
     place = open_study(name, quick, folder, chosen, terminal)
     stopped, profiled = False, True
     with only_here(place), sigterm_is_ctrl_c():
+        if archive is not None and archive.exists():
+            check_replaces(archive, place)
         if repeats is not None:
             set_repeats(place, repeats)
         try:
+            lacking = find_engines(place, install, terminal)
+            if install:
+                began = time.monotonic()
             deadline = math.inf if budget is None else began + budget - REPORTING
-            profiled = measure(place, deadline, install, budget, profiled_by, wanted.profile_seconds, terminal)
+            profiled = measure(place, lacking, deadline, budget, profiled_by, wanted.profile_seconds, terminal)
         except KeyboardInterrupt:
             stopped = True
             terminal.say("stopped: what was measured is kept")
         after = load_study(place)
         terminal.say(summary_of(after))
         try:
-            _report(str(place), terminal)
-        except UserMistake as mistake:  # what was measured is packed all the same
+            _report(place, terminal)
+        except UserMistake as mistake:
             terminal.say(str(mistake), style="red")
-        if archive is not None:
-            pack(place, archive)
-            terminal.say(f"Archive: {archive}; `enginebench study {archive.name}` goes on with it elsewhere.")
+        finally:  # whatever became of the report
+            if archive is not None:
+                pack(place, archive)
+                terminal.say(f"Archive: {archive}; `enginebench study {archive.name}` goes on with it elsewhere.")
     if after.with_outcome("left"):
         terminal.say(f"Go on with: enginebench study {place}")
     return not stopped and profiled and not after.with_outcome("failed")
 
 
-def _report(name: str, terminal: Terminal) -> None:
+def _report_of(name: str, folder: Path | None, terminal: Terminal) -> None:
+    """Of a study's folder, or of an archive, which is unpacked."""
+    from studies.study.archive import is_archive
+    from studies.study.sitting import unpacked
+
+    if is_archive(name):
+        return _report(unpacked(name, folder), terminal)
+    if folder is not None:
+        raise UserMistake("--folder is where an archive is unpacked: name the study's folder alone.")
+    return _report(Path(name), terminal)
+
+
+def _report(folder: Path, terminal: Terminal) -> None:
     """The report's files, made again from the study's folder."""
     if find_spec("polars") is None:  # `make bundle` leaves it out
-        return terminal.say(f"The report: `enginebench study report {name}` where all packages are installed.")
+        return terminal.say(f"The report: `enginebench study report {folder}` where all packages are installed.")
     from studies.report.document import write_report
 
-    _, paths = write_report(Path(name), terminal.say)
+    _, paths = write_report(folder, terminal.say)
     for path in paths:
         print(path)
     return None

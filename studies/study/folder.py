@@ -152,6 +152,10 @@ def load_study(folder: Path) -> StudyFolder:
     return StudyFolder(folder, facts, tuple(_lines(folder / SITTINGS, Sitting)), states)
 
 
+def holds_results(folder: Path) -> bool:
+    return any((folder / name).exists() for name in (RUNS, BENCH))
+
+
 def read_records(folder: Path) -> list[CellRecord]:
     """The last line of each cell."""
     last: dict[str, CellRecord] = {}
@@ -162,7 +166,8 @@ def read_records(folder: Path) -> list[CellRecord]:
 
 
 def write_facts(folder: Path, facts: StudyFacts) -> None:
-    write_atomically(folder / STUDY, msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
+    content = msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n"
+    write_atomically(folder / STUDY, content, synced=True)
 
 
 def set_repeats(folder: Path, repeats: int) -> None:

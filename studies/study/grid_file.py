@@ -35,6 +35,7 @@ import msgspec
 from msgspec import Struct
 
 from settings.schema import UserMistake
+from studies.study.cells import cells_of
 from studies.study.grid import Chosen, Grid, NotMeasured, Price, StudyEngine, StudyModel, StudyPart
 
 GRIDS = Path(__file__).parent.parent / "grids"
@@ -83,8 +84,8 @@ def read_grid(path: Path, variants: Iterable[str] = (), chosen: Chosen = EVERYTH
 
 
 def _narrowed(form: str, grid: Grid, chosen: Chosen) -> Grid:
-    """What was left out by request, but for models, is named as not measured. Raises `UserMistake` for a label that the
-    grid does not have in this `form`."""
+    """What was left out by request, but for optional models, is named as not measured. Raises `UserMistake` for a label
+    that the grid does not have in this `form`, or that has nothing to measure with what else is chosen."""
     named = _labels(grid)
     for what, wanted in msgspec.structs.asdict(chosen).items():
         for label in wanted:
@@ -107,10 +108,19 @@ def _narrowed(form: str, grid: Grid, chosen: Chosen) -> Grid:
         and (not part.models or left & set(part.models))
         and (not part.engines or able & set(part.engines))
     )
-    absent = [part.title or part.name for part in grid.parts if chosen.parts and part.name not in chosen.parts]
-    absent += [one.label for one in grid.engines if chosen.engines and one.label not in chosen.engines]
-    not_measured = (*grid.not_measured, *(NotMeasured(what, "it was left out of this study.") for what in absent))
-    return msgspec.structs.replace(grid, models=models, engines=engines, parts=parts, not_measured=not_measured)
+    narrowed = msgspec.structs.replace(grid, models=models, engines=engines, parts=parts)
+    measured = {label for cell in cells_of(narrowed) for label in (cell.part, cell.model, cell.engine)}
+    without = [label for label in (*chosen.parts, *chosen.engines) if label not in measured]
+    if without or not measured:
+        of = ", ".join(without or chosen.labels)
+        raise UserMistake(f"{form}: nothing is measured of {of} with what else is chosen.")
+    if not chosen.labels:
+        return narrowed
+    absent = [part.title or part.name for part in grid.parts if part.name not in measured]
+    absent += [one.label for one in grid.models if one.label not in measured and not one.optional]
+    absent += [one.label for one in grid.engines if one.label not in measured]
+    left_out = (NotMeasured(what, "it was left out of this study.") for what in absent)
+    return msgspec.structs.replace(narrowed, not_measured=(*grid.not_measured, *left_out))
 
 
 def _only(row: Row, **left: Collection[str]) -> Row:

@@ -6,9 +6,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
 
 from loadtests.harness.command.contenders import Contender
-from loadtests.harness.command.drive import MeasuredRun, run_against
+from loadtests.harness.command.drive import MeasuredRun, RunFailed, run_against
 from loadtests.harness.command.job import Job
 from loadtests.harness.command.loaded import LoadedServers
 from loadtests.harness.command.rounds import Repeat
@@ -40,8 +41,8 @@ class LoadedEngines:
         deadline: float,
         fresh: bool,
     ) -> MeasuredRun:
-        """Run the job against the engine, which is loaded where it is not. Raises `OutOfTime`,
-        `ServerFailed` and `RunFailed`.
+        """Run the job against the engine, which is loaded where it is not. Raises `OutOfTime`, `ServerFailed`, and
+        `RunFailed` too where the server has ended before the run.
 
         `limit` are seconds of the run alone, `deadline` an instant of the monotonic clock.
         """
@@ -61,7 +62,18 @@ class LoadedEngines:
             folder.mkdir(parents=True)
             job = replace(job, settings=replace(job.settings, runs=folder.parent, run_id=folder.name))
             contender = Contender(engine.label, engine=engine.engine)
-            return run_against(job, contender, loaded.url, folder, repeat, self._terminal, variables, title, ends)
+            run = run_against(job, contender, loaded.url, folder, repeat, self._terminal, variables, title, ends)
+            if not loaded.alive:  # the engine's own server: ours replaces an engine that has ended
+                raise RunFailed(f"its server ended during the run; its output: {loaded.log}")
+            return run
+
+    def __enter__(self) -> LoadedEngines:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._servers.__exit__(kind, error, trace)
 
     def stop(self) -> None:
         self._servers.stop()

@@ -23,7 +23,7 @@ from loadtests.harness.command.rounds import Repeat
 from loadtests.harness.command.server_process import ServerFailed
 from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.run.duration import rounded_time
-from records.files import read_requests
+from records.files import read_meta, read_requests
 from records.formatting import counted
 from settings.schema import UserMistake
 from studies.study.bench_cell import BenchFailed, bench_cell
@@ -89,7 +89,6 @@ class Runner:
         self._jobs = jobs_of(study.grid)
         self._loaded = LoadedEngines(self._folder / LOGS, terminal, study.grid.keep_loaded)
         self._unloadable: dict[tuple[str, str], str] = {}
-        self._too_long: set[Cell] = set()
 
     def run(self) -> bool:
         """Every cell that is left, and once more those that were skipped or have failed. Whether none is left: the
@@ -97,21 +96,28 @@ class Runner:
         self._put_aside_what_was_interrupted()
         tried: set[str] = set()
         try:
-            while (state := self._next(tried)) is not None:
-                tried.add(state.cell.id)
-                self._run(state)
+            with self._loaded:
+                for state in self._not_done():  # so that no time is expected of what cannot run here
+                    if self._lacking.is_missing(self._grid.engine(state.cell.engine)):
+                        tried.add(state.cell.id)
+                        self._run(state)
+                while (following := self._next(tried)) is not None:
+                    tried.add(following.cell.id)
+                    self._run(following)
         except OutOfTime:
             self._terminal.say("The budget is over: the cell that was running is run again when the study goes on.")
         finally:
-            self._loaded.stop()
             self._put_aside_what_was_interrupted()
         return not load_study(self._folder).with_outcome("left")
 
+    def _not_done(self) -> list[CellState]:
+        return [state for state in load_study(self._folder).cells if state.outcome != "done"]
+
     def _next(self, tried: set[str]) -> CellState | None:
         """The first that was not tried and fits into the time that is left."""
-        states = [state for state in load_study(self._folder).cells if state.outcome != "done"]
         remaining = self._deadline - time.monotonic()
-        return next((state for state in states if state.cell.id not in tried and state.expected <= remaining), None)
+        fitting = (state for state in self._not_done() if state.expected <= remaining)
+        return next((state for state in fitting if state.cell.id not in tried), None)
 
     def _run(self, state: CellState) -> None:
         cell, began = state.cell, time.monotonic()
@@ -191,12 +197,14 @@ class Runner:
         limit = f"{part.limit:g} s, the limit of this part"
         if not any(request.outcome == "ok" for request in read_requests(run.folder)):
             return CellEnd("failed", f"no request was answered within {limit}.")
+        if all(stage.steady_start is None for stage in read_meta(run.folder).stages):
+            return CellEnd("failed", f"its warm-up was not over within {limit}.")
         return CellEnd("done", f"ended after {limit}: what it had not reached is missing.")
 
     def _title(self, cell: Cell) -> str:
         """`12 of 135, 34 min left`"""
         study = load_study(self._folder)
-        ended = [state for state in study.cells if state.record is not None]
+        ended = [state for state in study.cells if state.record is not None and state.cell != cell]
         seconds = sum(state.expected for state in study.cells if state.outcome == "left")
         left = f"about {rounded_time(round(seconds))} left"
         if math.isfinite(self._deadline):

@@ -21,11 +21,21 @@ from loadtests.harness.settings.run import RunSettings
 from records.profile import read_profiles
 from settings.schema import UserMistake
 from studies.study.archive import is_archive, name_in, unpack
-from studies.study.folder import SITTINGS, STUDY, Sitting, StudyFacts, StudyFolder, append_line, load_study, write_facts
+from studies.study.folder import (
+    SITTINGS,
+    STUDY,
+    Sitting,
+    StudyFacts,
+    StudyFolder,
+    append_line,
+    holds_results,
+    load_study,
+    write_facts,
+)
 from studies.study.grid import Chosen, Grid
 from studies.study.grid_file import find_grid, read_grid
 from studies.study.lacking import INSTALL, Lacking
-from studies.study.runner import Runner, jobs_of, summary_of
+from studies.study.runner import Runner, jobs_of, only_here, summary_of
 
 RUNS = RunSettings().runs
 IMAGE = "ENGINEBENCH_IMAGE"  # variable with the digest of the container's image
@@ -39,10 +49,7 @@ def open_study(name: str, quick: bool, folder: Path | None, chosen: Chosen, term
             "grid and its --folder."
         )
     if is_archive(name):
-        place = (folder or RUNS / name_in(Path(name))).absolute()
-        place.parent.mkdir(parents=True, exist_ok=True)
-        unpack(Path(name), place)
-        return place
+        return unpacked(name, folder)
     if (Path(name) / STUDY).is_file():
         if folder is not None and folder.absolute() != Path(name).absolute():
             raise UserMistake(f"{name} is a study that goes on where it is: leave out --folder.")
@@ -52,42 +59,48 @@ def open_study(name: str, quick: bool, folder: Path | None, chosen: Chosen, term
     if (place / STUDY).is_file():
         _grow(place, path, quick, chosen, terminal)
         return place
-    grid, applied = _grid_here(path, quick, chosen)
+    if holds_results(place):  # it would put them aside
+        raise UserMistake(f"{place} holds runs that are not of this study: name another --folder.")
+    grid, applied = read_grid(path, variants(quick), chosen)
+    if quick and "quick" not in applied:
+        raise UserMistake(f"{path} has no table [quick]: leave out --quick.")
     _write_facts(place, path.stem, grid, applied, chosen)
     if "cpu" in applied:
         terminal.say("There is no GPU: the grid's smaller form for CPUs is measured ([cpu] in its file).")
     return place
 
 
-def _grid_here(path: Path, quick: bool, chosen: Chosen) -> tuple[Grid, tuple[str, ...]]:
-    """As `read_grid` gives it for this machine. Raises `UserMistake`."""
-    grid, applied = read_grid(path, variants(quick), chosen)
-    if quick and "quick" not in applied:
-        raise UserMistake(f"{path} has no table [quick]: leave out --quick.")
-    return grid, applied
+def unpacked(name: str, folder: Path | None) -> Path:
+    """The folder of a study that was an archive. Raises `UserMistake`."""
+    place = (folder or RUNS / name_in(Path(name))).absolute()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    unpack(Path(name), place)
+    return place
 
 
 def _grow(place: Path, path: Path, quick: bool, chosen: Chosen, terminal: Terminal) -> None:
-    """What is chosen now is added to what was when the study in `place` began. Raises `UserMistake` where the file's
-    rows are no longer its own, or have no such label."""
+    """What is chosen now is added to what was when the study in `place` began, in the form that it has: the machine may
+    be another one by now. Raises `UserMistake` where the file's rows are no longer its own, or have no such label."""
     study = load_study(place)
-    facts, repeats = study.facts, study.grid.repeats
-    before, _ = _grid_here(path, quick, facts.chosen)
-    if structs.replace(before, repeats=repeats) != facts.grid:
+    facts, grid = study.facts, study.grid
+    before, _ = read_grid(path, facts.variants, facts.chosen)
+    kept = {"repeats": grid.repeats, "not_measured": grid.not_measured}
+    if quick != ("quick" in facts.variants) or structs.replace(before, **kept) != grid:
         raise UserMistake(
             f"{place} is a study of another grid than {path} is now: `enginebench study {place}` goes on with its "
             "own; for the new one name another --folder."
         )
-    models = facts.chosen.models or tuple(model.label for model in facts.grid.models)  # without the optional ones
+    models = facts.chosen.models or tuple(model.label for model in grid.models)  # without the optional ones
     here = structs.replace(facts.chosen, models=models)
     wanted = here.and_also(chosen)
-    grid, _ = _grid_here(path, quick, wanted)
-    grid = structs.replace(grid, repeats=repeats)
-    if grid == facts.grid:
-        return
-    jobs_of(grid)  # its settings are checked before anything is changed
-    write_facts(place, structs.replace(facts, grid=grid, chosen=wanted))
     added = [label for label in wanted.labels if label not in here.labels]
+    if not added:
+        return
+    larger, _ = read_grid(path, facts.variants, wanted)
+    larger = structs.replace(larger, repeats=grid.repeats)
+    jobs_of(larger)  # its settings are checked before anything is changed
+    with only_here(place):  # what is at work there has read the smaller grid
+        write_facts(place, structs.replace(facts, grid=larger, chosen=wanted))
     terminal.say(f"Added to the study: {', '.join(added)}")
 
 
@@ -114,10 +127,26 @@ def _write_facts(place: Path, name: str, grid: Grid, applied: tuple[str, ...], c
     write_facts(place, facts)
 
 
+def find_engines(place: Path, install: bool, terminal: Terminal) -> Lacking:
+    """What is missing is installed where that was asked for and is possible, else named once."""
+    found = load_study(place)
+    terminal.say(f"{found.grid.title}: {place}")
+    terminal.say(summary_of(found))
+    lacking = Lacking()
+    for engine, reason in lacking.engines(found.grid).items():
+        if install and INSTALL in reason:
+            terminal.say(f"installing {engine}")
+            if lacking.install(engine):
+                continue
+        hint = "; --install does that" if INSTALL in reason and not install else ""
+        terminal.say(f"{engine} is skipped: {reason}{hint}", style=CAUTION)
+    return lacking
+
+
 def measure(
     place: Path,
+    lacking: Lacking,
     deadline: float,
-    install: bool,
     budget: float | None,
     chosen: Profiler | None,
     profile_seconds: float,
@@ -127,10 +156,6 @@ def measure(
     found = load_study(place)
     if chosen is not None:
         check_parts(found.grid)
-    terminal.say(f"{found.grid.title}: {place}")
-    terminal.say(summary_of(found))
-    lacking = Lacking()
-    _install_or_name(found, lacking, install, terminal)
     sitting = Sitting(
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command_of_run(),
@@ -143,20 +168,12 @@ def measure(
     )
     append_line(place / SITTINGS, sitting)
     complete = Runner(found, lacking, terminal, deadline).run()
-    if chosen is None or not complete:
+    if chosen is None:
+        return True
+    if not complete:
+        terminal.say("Nothing is profiled: that comes after all cells.", style=CAUTION)
         return True
     return profile_engines(load_study(place), lacking, chosen, profile_seconds, terminal)
-
-
-def _install_or_name(found: StudyFolder, lacking: Lacking, install: bool, terminal: Terminal) -> None:
-    """What is missing is installed where that was asked for and is possible, else named once."""
-    for engine, reason in lacking.engines(found.grid).items():
-        if install and INSTALL in reason:
-            terminal.say(f"installing {engine}")
-            if lacking.install(engine):
-                continue
-        hint = "; --install does that" if INSTALL in reason and not install else ""
-        terminal.say(f"{engine} is skipped: {reason}{hint}", style=CAUTION)
 
 
 def check_parts(grid: Grid) -> None:

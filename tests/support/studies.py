@@ -139,7 +139,7 @@ def write_study(folder: Path, grid: Grid = GRID, loads: tuple[int, ...] = (1, 4,
         grid=grid,
         command=command,
         commit="0" * 40,
-        started_at="2026-11-21T10:00:00",
+        started_at="2026-11-21T10:00:00+00:00",
         host=host,
     )
     write_facts(folder, facts)
@@ -153,7 +153,7 @@ def write_study(folder: Path, grid: Grid = GRID, loads: tuple[int, ...] = (1, 4,
 
 
 def _cell(folder: Path, cell: Cell, loads: tuple[int, ...], seconds: float, seed: int) -> CellRecord:
-    ended = partial(CellRecord, cell=cell.id, started_at="2026-11-21T10:00:00", seconds=seconds * len(loads))
+    ended = partial(CellRecord, cell=cell.id, started_at="2026-11-21T10:00:00+00:00", seconds=seconds * len(loads))
     if cell.model != "smollm2-135m":
         return ended(outcome="skipped", reason=NO_ROOM)
     if (cell.part, cell.engine) == ("lengths", "vllm"):

@@ -71,9 +71,11 @@ class LoadedServers:
             return server
 
     def _end(self, keys: list[Hashable]) -> ExitStack:
-        """Ends those servers when it is closed, each whatever becomes of the others."""
+        """Ends those servers, all at the same time, when it is closed."""
         ending = ExitStack()
-        for key in keys:
-            if (server := self._servers.pop(key, None)) is not None:
-                ending.push(server)
+        servers = [server for key in keys if (server := self._servers.pop(key, None)) is not None]
+        for server in servers:
+            ending.push(server)  # each whatever becomes of the others
+        for server in servers:
+            ending.callback(server.terminate)  # called before any is waited for
         return ending

@@ -69,6 +69,7 @@ class ServerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: Guard | None = None
         self._started = self._ready = 0
+        self._ending = False
 
     def __enter__(self) -> ServerProcess:
         self._started = time.monotonic_ns()
@@ -90,14 +91,20 @@ class ServerProcess:
         assert self._process is not None
         assert self._guard is not None
         with closing(self._guard):
-            if self._process.poll() is not None:
+            if not self.alive:
                 return
-            self._process.terminate()
+            self.terminate()
             try:
                 self._process.wait(STOP_LIMIT if kind is None else STOP_LIMIT / 10)
             except subprocess.TimeoutExpired:
                 os.killpg(self._process.pid, signal.SIGKILL)  # with its children: it leads a session of its own
                 self._process.wait()
+
+    def terminate(self) -> None:
+        """Ask it to end, once: leaving the block waits for that."""
+        if self._process is not None and not self._ending:
+            self._ending = True
+            self._process.terminate()
 
     @property
     def alive(self) -> bool:

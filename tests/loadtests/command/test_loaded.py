@@ -70,6 +70,18 @@ def test_a_server_that_has_died_is_started_again(tmp_path: Path) -> None:
     assert not again.alive
 
 
+def test_all_are_asked_to_end_before_any_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[str] = []
+    ended, asked = ServerProcess.__exit__, ServerProcess.terminate
+    monkeypatch.setattr(ServerProcess, "__exit__", lambda self, *of: (ends.append("waited"), ended(self, *of))[1])
+    monkeypatch.setattr(ServerProcess, "terminate", lambda self: (ends.append("asked"), asked(self))[1])
+    with LoadedServers(Terminal(Console(file=io.StringIO())), keep=True) as servers:
+        for name in ("one", "other"):
+            with servers.loaded(name, lambda: ServerProcess("fake", [], None, tmp_path / "server.log"), name):
+                pass
+    assert ends[:3] == ["asked", "asked", "waited"]
+
+
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
 def test_in_the_second_round_it_leaves_no_process_behind(tmp_path: Path, stop: signal.Signals) -> None:
     process = subprocess.Popen(

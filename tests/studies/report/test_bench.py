@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -10,7 +13,8 @@ from typer.testing import CliRunner
 
 from enginebench import app
 from engines.bench.document import read_result
-from engines.bench.tables import middle_of
+from engines.bench.settings import LeftOut
+from engines.bench.tables import middle_of, notes_of, sentence_of
 from studies.report.contents import StudyReport
 from studies.report.document import write_report
 from studies.report.lengths import kernels
@@ -87,3 +91,28 @@ def test_the_report_shows_them_and_why_there_is_no_quality(folder: Path, report:
     assert "| Quality | no engine gave log-probabilities of the fixed text (" in missing
     page = (folder / "report.html").read_text()
     assert "Engines without HTTP</h2>" in page
+    assert "records of 4 benches" in page
+    assert "| Every comparison | no part of this study was under load |" in missing
+    repeat = text.partition("## To repeat it")[2]
+    assert re.search(r"\| engines \| slow [\d.]+; fast [\d.]+ \|", repeat), repeat
+    assert "| order | repeats interleaved: slow, fast; then fast, slow |" in repeat
+    assert re.search(r"\| records \| sha256 [0-9a-f]{16} \|", repeat)
+    assert text.count(sentence_of(report.benches[0].result)) == 1
+
+
+def test_a_bench_that_cannot_be_read_is_named_and_the_others_are_shown(folder: Path, tmp_path: Path) -> None:
+    torn = tmp_path / "torn"
+    shutil.copytree(folder, torn)
+    (torn / BENCH / "kernels.tiny.slow.2.json").write_text("{")
+    report, _ = write_report(torn)
+    (bench,) = report.benches
+    assert [len(one.series[0].rounds) for one in bench.result.results] == [1, 2]
+    assert any(one.what == "kernels.tiny.slow.2" for one in report.source.missing)
+
+
+def test_a_case_that_was_measured_in_another_round_is_said_so(report: StudyReport) -> None:
+    result = report.benches[0].result
+    first, other = result.results
+    left_out = (LeftOut("prefill 8", "it would take 9 s"), LeftOut("prefill 512", "it would take 9 s"))
+    found = replace(result, results=(replace(first, left_out=left_out), other))
+    assert "slow without prefill 8 in some rounds and prefill 512: it would take 9 s." in list(notes_of(found))

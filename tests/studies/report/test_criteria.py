@@ -8,7 +8,7 @@ import pytest
 
 from studies.report.contents import study_report
 from studies.report.criteria import CRITERIA, judged
-from studies.report.criterion import Judged
+from studies.report.criterion import UNKNOWN, Judged
 from studies.report.expected import brief
 from studies.report.source import StudySource
 from tests.support.studies import BASELINE, NOISE, QUICK, SLOW, over_users, source, users_part, whole
@@ -102,6 +102,20 @@ def test_the_gpu_is_busy_or_not() -> None:
     busy, idle = (source(users_part(over_users(BASELINE, SLOW, gpu=share))) for share in (0.82, 0.41))
     assert answer(busy, "gpu_utilisation") == Judged("met", f"{BASELINE} at 100 users 82 %")
     assert answer(idle, "gpu_utilisation").answer == "missed"
+
+
+def test_of_two_models_neither_hides_the_other() -> None:
+    shares = {"a": 0.4, "b": 0.8}
+    parts = [users_part(over_users(BASELINE, SLOW, gpu=share), model=model) for model, share in shares.items()]
+    found = answer(source(*parts), "gpu_utilisation")
+    assert found == Judged("missed", f"a: {BASELINE} at 100 users 40 %; 1 of 2 keep it")
+
+
+def test_one_that_is_undecided_may_still_count_as_faster() -> None:
+    slow = over_users("transformers", {load: 0.5 * rate for load, rate in SLOW.items()})
+    open_one = over_users("candle", {load: 1.3 * rate for load, rate in SLOW.items()}, (-0.3, 0.0, 0.3))
+    assert answer(source(users_part(over_users(BASELINE, SLOW), slow)), "faster").answer == "missed"
+    assert answer(source(users_part(over_users(BASELINE, SLOW), slow, open_one)), "faster").answer == UNKNOWN
 
 
 def test_scaling_is_judged_up_to_the_knee() -> None:

@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import polars as pl
 import pytest
+from msgspec import structs
 from typer.testing import CliRunner
 
 from analysis.cli import app
 from studies.report.contents import StudyReport
-from studies.report.document import FILES
+from studies.report.document import FILES, write_report
 from studies.report.page import screen_of
-from studies.study.folder import NotAStudy, load_study
+from studies.study.folder import SITTINGS, NotAStudy, append_line, load_study
 from tests.support.studies import BASELINE, BROKEN, NO_ROOM, SLO_TEXTS
 
 pytestmark = pytest.mark.usefixtures("report")  # whose files are in the study's folder
@@ -104,3 +106,40 @@ def test_a_study_of_which_nothing_ran_has_a_report_too(tmp_path: Path, folder: P
 def test_a_folder_without_a_study_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotAStudy, match=re.escape("study.json")):
         load_study(tmp_path)
+
+
+def test_a_folder_without_its_records_keeps_the_report_that_it_has(tmp_path: Path, folder: Path) -> None:
+    for name in ("study.json", "cells.jsonl", "report.md"):
+        shutil.copy(folder / name, tmp_path)
+    before = (tmp_path / "report.md").read_text()
+    with pytest.raises(NotAStudy, match=r"enginebench study report .*records\.tar\.xz"):
+        write_report(tmp_path)
+    assert (tmp_path / "report.md").read_text() == before
+
+
+def test_runs_beside_other_gpus_are_not_compared(tmp_path: Path, folder: Path) -> None:
+    """A study that went on where there is another GPU, behind the same processor."""
+    moved = tmp_path / "moved"
+    shutil.copytree(folder, moved)
+    (sitting,) = load_study(moved).sittings
+    (moved / SITTINGS).unlink()
+    for day, gpu in (("2026-11-21", "NVIDIA H100"), ("2026-11-22", "NVIDIA H200")):
+        begun = structs.replace(sitting, started_at=f"{day}T10:00:00+00:00", gpus=({"name": gpu},))
+        append_line(moved / SITTINGS, begun)
+    for run in (moved / "runs").glob("users.*.candle.*"):
+        (run / "summary.json").unlink(missing_ok=True)
+        meta = (run / "meta.json").read_text()
+        (run / "meta.json").write_text(meta.replace("2026-11-21T10:00:00", "2026-11-22T11:00:00"))
+    report, _ = write_report(moved)
+    differing = [finding for each in report.measured for finding in each.comparison.findings]
+    assert any("different GPUs: NVIDIA H100 and NVIDIA H200" in finding.evidence for finding in differing)
+
+
+def test_an_own_server_that_has_nothing_beside_it_is_named(tmp_path: Path, folder: Path) -> None:
+    alone = tmp_path / "alone"
+    shutil.copytree(folder, alone)
+    for run in (alone / "runs").glob("users.*.vllm.*"):
+        shutil.rmtree(run)
+    report, _ = write_report(alone)
+    reasons = {one.what: one.why for one in report.source.missing}
+    assert "nothing to be compared with" in reasons["vllm-own-server with smollm2-135m: users"]

@@ -16,9 +16,9 @@ from studies.report.publish import lay_out, slug
 from studies.study.folder import load_study
 
 
-def laid_out(folder: Path, report: StudyReport, results: Path, machine: str = "") -> Path:
+def laid_out(folder: Path, report: StudyReport, results: Path, name: str = "") -> Path:
     """Without making the report again, which is in the folder."""
-    return lay_out(report, folder, [folder / name for name in (*FILES, CARD, PICTURE)], results, machine)
+    return lay_out(report, folder, [folder / name for name in (*FILES, CARD, PICTURE)], results, name)
 
 
 def test_what_is_published_is_the_same_twice(tmp_path: Path, folder: Path, report: StudyReport) -> None:
@@ -30,8 +30,8 @@ def test_what_is_published_is_the_same_twice(tmp_path: Path, folder: Path, repor
 
 
 def test_the_records_are_the_study(tmp_path: Path, folder: Path, report: StudyReport) -> None:
-    place = laid_out(folder, report, tmp_path, "lent")
-    assert place.name == "brief-lent"
+    place = laid_out(folder, report, tmp_path, "brief-1b")
+    assert place.name == "brief-1b"
     with tarfile.open(place / "records.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     found = load_study(tmp_path / "brief")

@@ -1,3 +1,4 @@
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -96,11 +97,12 @@ def test_prompts_are_the_same_for_all_engines_of_a_repeat_only() -> None:
     assert Cell("long", "m", "a", 0).prompt_set(7) not in sets
 
 
-@pytest.mark.parametrize(("engines", "repeats"), [(2, 3), (3, 3), (9, 3), (9, 5), (12, 2), (4, 1)])
+@pytest.mark.parametrize(("engines", "repeats"), [(2, 3), (3, 3), (9, 3), (9, 5), (12, 2), (4, 1), (4, 3), (4, 7)])
 def test_engines_take_turns_at_being_first(engines: int, repeats: int) -> None:
     orders = [rotated(range(engines), repeat, repeats) for repeat in range(repeats)]
     assert all(sorted(order) == list(range(engines)) for order in orders)
     assert len({order[0] for order in orders}) == min(engines, repeats)
+    assert all(one[0] != other[0] for one, other in pairwise(orders)), "each round from another engine on"
     if engines % repeats == 0:  # then no engine comes later than another on average, beyond its place within a group
         places = [sum(order.index(engine) for order in orders) / repeats for engine in range(engines)]
         assert max(places) - min(places) < engines / repeats
@@ -140,7 +142,7 @@ def test_what_is_chosen_of_a_grid_is_measured_alone_and_the_rest_named(tmp_path:
         "users.smol.its-own.2",
         "users.smol.slow.2",
     ]
-    assert [one.what for one in grid.not_measured] == ["kernels", "fast"]
+    assert [one.what for one in grid.not_measured] == ["kernels", "llama-3.2-1b", "fast"]
 
 
 @pytest.mark.parametrize(
@@ -149,6 +151,11 @@ def test_what_is_chosen_of_a_grid_is_measured_alone_and_the_rest_named(tmp_path:
         (Chosen(engines=("fats",)), "has no engine `fats`; choose from slow, fast, its-own"),
         (Chosen(parts=("user",)), "has no part `user`; choose from users, kernels"),
         (Chosen(engines=("fast",)), "the baseline slow is not measured with fast"),
+        (
+            Chosen(models=("llama-3.2-1b",), parts=("kernels",)),
+            "nothing is measured of kernels with what",
+        ),
+        (Chosen(models=("llama-3.2-1b",), engines=("slow", "fast")), "nothing is measured of fast with"),
     ],
 )
 def test_a_choice_that_the_grid_does_not_have_is_refused(tmp_path: Path, chosen: Chosen, said: str) -> None:

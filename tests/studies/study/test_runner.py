@@ -5,19 +5,22 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
+from msgspec import structs
 from rich.console import Console
 
 from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.profiling.profilers import PROFILERS, Profiler
 from records.profile import read_profiles
+from settings.schema import UserMistake
 from studies.report.document import write_report
-from studies.study.archive import pack, unpack
+from studies.study.archive import check_replaces, pack, unpack
 from studies.study.folder import StudyFacts, StudyFolder, load_study, write_facts
 from studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart
 from studies.study.lacking import Lacking
@@ -134,6 +137,39 @@ def test_what_cannot_run_is_skipped_with_its_reason_and_tried_again(tmp_path: Pa
     assert before.items() <= of_done(second).items()
 
 
+def test_an_engine_that_is_missing_is_skipped_however_little_time_there_is(tmp_path: Path) -> None:
+    class Missing(Here):
+        def is_missing(self, engine: StudyEngine) -> bool:
+            return engine.label in self._reasons
+
+    part = StudyPart("users", "load", "concurrent", settings=USERS.settings, seconds=1000)
+    found = study(tmp_path, part, engines=(FAST, SLOW), repeats=2)
+    after, complete = run(found, Missing(slow="it is not installed."), seconds=5)
+    assert not complete
+    assert {state.cell.engine: state.outcome for state in after.cells} == {"fast": "left", "slow": "skipped"}
+
+
+def test_a_load_whose_server_has_ended_has_failed(tmp_path: Path) -> None:
+    """Our server replaces an engine that has ended; an engine's own server is itself gone."""
+    found = study(tmp_path, StudyPart("users", "load", "concurrent", settings={"stages": "2", "stage_seconds": 6}))
+
+    def kill() -> None:
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            served = [one for one in psutil.Process().children() if "serve" in one.cmdline()]
+            if served and any((tmp_path / "running").glob("*/*/requests*.jsonl")):
+                served[0].kill()
+                break
+            time.sleep(0.1)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    after, _ = run(found)
+    killer.join()
+    assert after.cells[0].outcome == "failed"
+    assert "its server ended during the run" in str(after.cells[0].reason)
+
+
 def test_an_engine_that_does_not_load_fails_once(tmp_path: Path) -> None:
     broken = StudyEngine("broken", "fake", {"no_such_option": 1})
     after, _ = run(study(tmp_path, USERS, engines=(FAST, broken), repeats=2))
@@ -192,6 +228,29 @@ def test_a_load_of_which_nothing_was_answered_has_failed(tmp_path: Path) -> None
     after, _ = run(study(tmp_path, part, engines=(stuck,)))
     assert after.cells[0].outcome == "failed"
     assert after.cells[0].reason == "no request was answered within 8 s, the limit of this part."
+
+
+def test_a_load_that_ended_in_its_warm_up_has_failed(tmp_path: Path) -> None:
+    part = StudyPart(
+        "users", "load", "concurrent", settings={"stages": "1", "stage_seconds": 60, "warm_up": 60}, limit=8.0
+    )
+    after, _ = run(study(tmp_path, part))
+    assert after.cells[0].outcome == "failed"
+    assert after.cells[0].reason == "its warm-up was not over within 8 s, the limit of this part."
+
+
+def test_an_archive_is_replaced_by_the_same_study_only(tmp_path: Path) -> None:
+    path = tmp_path / "study.tar.gz"
+    one = study(tmp_path / "one", USERS)
+    pack(one.path, path)
+    check_replaces(path, one.path)
+    other = study(tmp_path / "other", USERS)
+    write_facts(other.path, structs.replace(other.facts, started_at="another day"))
+    with pytest.raises(UserMistake, match="is not of this study"):
+        check_replaces(path, other.path)
+    path.write_text("no archive")
+    with pytest.raises(UserMistake, match="is not of this study"):
+        check_replaces(path, one.path)
 
 
 def test_a_budget_ends_the_cell_that_runs_and_starts_none_that_does_not_fit(tmp_path: Path) -> None:
@@ -276,6 +335,9 @@ def _kill_once(folder: Path, reached: Callable[[Path], bool]) -> None:
         (["brief", "--budget", "10s"], "a budget is 60 s or more"),
         (["brief", "--profile", "gprof"], "no profiler called `gprof`; choose from"),
         (["brief", "--profile", "perf", "--budget", "8m"], "leave out --budget"),
+        (["brief", "--install", "--budget", "8m"], "leave out --budget"),
+        (["report", "gone.tar.gz"], "the file gone.tar.gz does not exist"),
+        (["report", "gone", "--folder", "x"], "--folder is where an archive is unpacked"),
         (["brief", "--archive", "x.zip"], "an archive's name ends in .tar.gz"),
         (["brief", "--model", "llama-7b"], "has no model `llama-7b`; choose from"),
         (["status", "/nowhere"], "is not the folder of a study"),

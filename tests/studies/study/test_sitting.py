@@ -8,6 +8,7 @@ from settings.schema import UserMistake
 from studies.study.cells import cells_of
 from studies.study.folder import CELLS, CellRecord, append_line, load_study
 from studies.study.grid import Chosen
+from studies.study.runner import only_here
 from studies.study.sitting import open_study
 from tests.studies.study.test_grid_file import written
 from tests.studies.study.test_runner import silent
@@ -101,3 +102,28 @@ def test_what_cannot_be_added_is_refused_and_changes_nothing(
     with pytest.raises(UserMistake, match=said):
         opened(grid, parts=chosen or ("users",))
     assert load_study(folder).facts == facts
+
+
+def test_it_does_not_grow_while_it_is_at_work(grid: str) -> None:
+    facts = load_study(folder := opened(grid, parts=("users",))).facts
+    with only_here(folder), pytest.raises(UserMistake, match="another process is at work"):
+        opened(grid, parts=("kernels",))
+    assert load_study(folder).facts == facts
+
+
+def test_it_grows_in_the_form_in_which_it_began(grid: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine whose GPU is not seen, too: a study may have gone on elsewhere."""
+    Path(grid).write_text(GRID + "[cpu]\nrepeats = 1\n")
+    monkeypatch.setattr("studies.study.sitting.variants", lambda quick: ())
+    folder = opened(grid, parts=("users",))
+    monkeypatch.setattr("studies.study.sitting.variants", lambda quick: ("cpu",))
+    opened(grid, parts=("kernels",))
+    assert (load_study(folder).grid.repeats, len(load_study(folder).grid.parts)) == (2, 2)
+
+
+def test_other_runs_are_not_put_aside(grid: str) -> None:
+    kept = Path(grid).parent / "study/runs/of-yesterday"
+    kept.mkdir(parents=True)
+    with pytest.raises(UserMistake, match="holds runs that are not of this study"):
+        opened(grid)
+    assert kept.exists()
