@@ -17,7 +17,7 @@ from engines.bench.tables import sentence_of
 from records.formatting import counted
 from studies.report import criteria, deployment, ladder, lengths, over_loads, quality, repeating
 from studies.report.contents import StudyReport, distinct
-from studies.report.section import Section
+from studies.report.section import Section, of_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,17 @@ def render(page: StudyPage) -> str:
 
 
 def screen_of(study: StudyReport) -> FirstScreen:
-    """The decision, with a row for each engine; of a study without load what its first bench shows."""
+    """The decision, with a row for each engine, and what the other parts with several requests at a time say, which
+    may be another answer; of a study without load what its first bench shows."""
     if study.head is None:
         return FirstScreen(_without_load(study), None, ())
-    return study.head.report.screen
+    screen = study.head.report.screen
+    others = [each for each in study.measured if each is not study.head and not each.alone]
+    if not others:
+        return screen
+    sentences = tuple((of_part(each, study), each.report.headline) for each in others)
+    answer = f"{of_part(study.head, study)}: {screen.answer}"
+    return dataclasses.replace(screen, answer=answer, sentences=(*screen.sentences, *sentences))
 
 
 def _without_load(study: StudyReport) -> str:

@@ -12,7 +12,7 @@ from studies.report.ladder import ladder
 from studies.report.lengths import lengths
 from studies.report.over_loads import efficiencies, scaling
 from studies.report.page import picture_of, screen_of
-from tests.support.studies import BASELINE, runs, source, stage, users_part, whole
+from tests.support.studies import BASELINE, over_users, runs, source, stage, users_part, whole
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +27,18 @@ def test_the_answer_has_the_margin(made_up: StudyReport) -> None:
         "candle serves 6.2× [5.9, 6.5] the tokens of transformers and 6.3× [6.2, 6.3] those of pytorch-baseline, over "
         "3 repeats."
     )
+
+
+def test_another_part_has_its_answer_beside_it() -> None:
+    """At 32 users candle meets what it meets at 10 and misses at 100."""
+    other = users_part(
+        over_users(BASELINE, {32: 200.0}, ttft=0.9), over_users("candle", {32: 1300.0}), part="sustained"
+    )
+    study = study_report(source(*whole().parts, replace(other, title="32 requests at once")))
+    screen = screen_of(study)
+    assert screen.answer.startswith("1 to 100 users: candle, transformers and pytorch-baseline hold 10 users within")
+    (said,) = (sentence for heading, sentence in screen.sentences if heading == "32 requests at once")
+    assert said.startswith("candle holds 32 users within TTFT p95 ≤ 500 ms (the most measured)")
 
 
 def test_measured_stands_beside_expected(made_up: StudyReport) -> None:
