@@ -253,7 +253,7 @@ def test_different_scenarios_are_compared_only_where_that_is_allowed() -> None:
             {"host": {"cpu": "Other"}}, "clients_differ", "warn", "generator's CPU", "load generator", id="machine"
         ),
         pytest.param(
-            {"host": {"cpu": "A CPU", "gpus": "NVIDIA L4"}}, "gpus_differ", "warn", "GPUs: none and NVIDIA L4", "GPU"
+            {"host": {"cpu": "Test CPU", "gpus": "NVIDIA L4"}}, "gpus_differ", "warn", "GPUs: none and NVIDIA L4", "GPU"
         ),
         pytest.param(
             {"workers": 4}, "clients_differ", "warn", "worker processes (1 and 4)", "load generator", id="processes"
