@@ -232,7 +232,7 @@ def test_a_load_of_which_nothing_was_answered_has_failed(tmp_path: Path) -> None
 
 def test_a_load_that_ended_in_its_warm_up_has_failed(tmp_path: Path) -> None:
     part = StudyPart(
-        "users", "load", "concurrent", settings={"stages": "1", "stage_seconds": 60, "warm_up": 60}, limit=8.0
+        "users", "load", "concurrent", settings={"stages": "1", "stage_seconds": 120, "warm_up": 60}, limit=8.0
     )
     after, _ = run(study(tmp_path, part))
     assert after.cells[0].outcome == "failed"
