@@ -115,7 +115,10 @@ def _study(here: Path) -> None:
         grid, variants = read_grid(find_grid("brief"), variants_here(quick))
         facts: dict[str, Any] = {"command": (), "commit": None, "started_at": "", "host": {}}
         write_facts(folder, StudyFacts(name="brief", variants=variants, grid=grid, **facts))
-    pack(here / "packed" / "brief", here / "brief.tar.gz")
+    committed = here / "docs/results/brief-amd-epyc-2-cores"
+    committed.mkdir(parents=True)
+    for path in (here / "brief.tar.gz", committed / "records.tar.xz"):
+        pack(here / "packed" / "brief", path)
 
 
 @pytest.mark.parametrize("words", printed())
@@ -159,7 +162,8 @@ def accepted(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     if expanded[0] == "serve":
         expanded += ["--port", "0"]  # the printed one may be in use here
     done = CliRunner().invoke(app, expanded)
-    if expanded[0] in LONG and expanded[0:2] != ["study", "status"] and expanded != ["study"]:
+    at_once = expanded == ["study"] or expanded[:2] in (["study", "status"], ["study", "report"])
+    if expanded[0] in LONG and not at_once:
         assert REACHED in done.output or NOT_BUILT in done.output, done.output
         assert done.exit_code == 2
     else:
