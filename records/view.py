@@ -17,6 +17,7 @@ from records.stage import StagePlan
 
 BEYOND_OBSERVED = "the upper end lies beyond the largest value observed"
 DEPENDS_ON_CUT_OFF = "depends on cut-off requests"  # why it has none
+NO_REQUEST = "no request in the window"  # why there is no answer
 IN_CYCLES = "requests repeat in cycles"  # why there is no interval: one pattern does not show how it would vary
 FAILED = "failed"  # why a percentile has no finite value
 Severity = Literal["note", "warn", "invalid"]
@@ -168,12 +169,19 @@ class Judgement:
     """One stage judged by one objective: `share` of the attempted requests were within the limit.
 
     `requests_needed` is about how many further requests the answer would take where there is not enough evidence.
+    `unknown` requests were cut off before it was known whether they met the objective; `share` leaves them out.
     """
 
     objective: Objective
     share: Estimate
     answer: SloAnswer
     requests_needed: float | None = None
+    unknown: int = 0
+
+    @classmethod
+    def without(cls, objective: Objective, why: str = NO_REQUEST) -> Judgement:
+        """Where no request tells."""
+        return cls(objective, Estimate(None, why=why), "not enough evidence")
 
 
 @dataclass(frozen=True, slots=True)

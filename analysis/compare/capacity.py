@@ -1,5 +1,5 @@
-"""How much load an engine bears within its objectives: the one judge of an objective at a load, over all repeats, and
-the bracket between the highest measured load that meets all of them and the lowest that misses one.
+"""How much load an engine bears within its objectives: every load judged over all repeats (`pooling.py`), and the
+bracket between the highest measured load that meets all of them and the lowest that misses one.
 
 Nothing between two measured loads is interpolated. A load that a search certified keeps the search's own verdict, which
 allowed for being looked at many times.
@@ -9,29 +9,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from statistics import stdev
+from dataclasses import dataclass
 
 from analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
 from analysis.compare.limit import Limit, limit_of
-from analysis.stats.estimate import t_quantile
-from analysis.stats.intervals import clopper_pearson, requests_needed
-from analysis.stats.repeats import REPEATS, repeats_interval
+from analysis.compare.pooling import pooled
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_seconds, format_share, in_words, join_labels, significant
-from records.rules import MARGIN, Claim, SloAnswer, answer_of, claim_of_brackets, opposite, overall
+from records.rules import MARGIN, Claim, SloAnswer, claim_of_brackets, opposite, overall
 from records.search import SearchRecord
 from records.slo import CAPACITY_GRID, Objective, of_tier
-from records.view import Estimate, Judgement, StageView
+from records.view import NO_REQUEST, Estimate, Judgement, StageView
 
-MOST_RUNS = 100  # repeats that are thought of when it is said how many would decide
 OF_SEARCH: dict[str, SloAnswer] = {"met": "met", "missed": "missed", "undecided": "not enough evidence"}
 
 
 @dataclass(frozen=True, slots=True)
 class LoadJudgement:
-    """One engine at one load, all repeats together: each objective, and all of them. `seconds_needed` is about how
-    much more of the same load would decide, where that can be said."""
+    """One engine at one load, all repeats together: each objective, and all of them. `runs` are those with requests.
+    `seconds_needed` is about how much more of the same load would decide, where that can be said."""
 
     label: str
     load: float
@@ -171,9 +167,9 @@ def capacity_matrix(engine: EngineRuns) -> dict[tuple[Objective, Objective], Slo
     matrix = {}
     for ttft in (objective for objective in CAPACITY_GRID if objective.metric == "ttft"):
         for tpot in (objective for objective in CAPACITY_GRID if objective.metric == "tpot"):
-            judgements = judgements_of(engine, (ttft, tpot))
-            if judgements:
-                matrix[ttft, tpot] = _bracketed(engine, judgements, (ttft, tpot))
+            pair = (ttft, tpot)
+            if any(stage.ok and all(map(stage.judgement, pair)) for stage in engine.stages):
+                matrix[pair] = _bracketed(engine, judgements_of(engine, pair), pair)
     return matrix
 
 
@@ -230,73 +226,19 @@ def judgements_of(engine: EngineRuns, objectives: Sequence[Objective]) -> tuple[
 def judge_load(engine: EngineRuns, label: str, objectives: Sequence[Objective]) -> LoadJudgement:
     """All repeats of a stage together. A search's own verdict stands where it has one."""
     stages = engine.at(label)
-    pooled = []
-    for objective in objectives:
-        of_stages = [judgement for stage in stages if (judgement := stage.judgement(objective)) is not None]
-        pooled.append(_pooled(of_stages))
+    judgements = tuple(pooled([_judgement(stage, objective) for stage in stages]) for objective in objectives)
     requests, seconds = sum(stage.requests for stage in stages), sum(stage.seconds for stage in stages)
-    needed = [judgement.requests_needed for judgement in pooled if judgement.answer == "not enough evidence"]
+    needed = [judgement.requests_needed for judgement in judgements if judgement.answer == "not enough evidence"]
     known = [count for count in needed if count is not None]
     longer = max(known) * seconds / requests if known and len(known) == len(needed) and requests else None
-    answer = _certified(engine, stages, objectives) or overall([judgement.answer for judgement in pooled])
-    return LoadJudgement(label, stages[0].load, tuple(pooled), answer, len(stages), requests, longer)
+    answer = _certified(engine, stages, objectives) or overall([judgement.answer for judgement in judgements])
+    runs = sum(stage.requests > 0 for stage in stages)
+    return LoadJudgement(label, stages[0].load, judgements, answer, runs, requests, longer)
 
 
-def _pooled(judgements: Sequence[Judgement]) -> Judgement:
-    """Repeats are independent, so their effective requests add up; where the runs differ by more than that explains,
-    the spread between them counts."""
-    if len(judgements) == 1:
-        return _with_need(judgements[0])
-    objective = judgements[0].objective
-    shares = [judgement.share for judgement in judgements]
-    if any(share.value is None for share in shares):
-        return replace(judgements[0], answer="not enough evidence")
-    weights = [share.n for share in shares]
-    total = sum(weights)
-    value = sum((share.value or 0.0) * share.n for share in shares) / total if total else 0.0
-    if any(share.low is None or share.effective is None for share in shares):
-        between = repeats_interval([share.value or 0.0 for share in shares]).within(0.0, 1.0)
-        if between.low is not None and between.low < (between.high or 0.0):  # the runs are samples of their own
-            return _between_runs(objective, replace(between, n=total), [share.value or 0.0 for share in shares])
-        why = next(share.why for share in shares if share.low is None or share.effective is None)
-        if len(shares) < REPEATS:
-            why = "; ".join(filter(None, (why, f"{REPEATS} repeats would be judged by their spread")))
-        return Judgement(objective, Estimate(value, n=total, why=why), _agreed(judgements))
-    effective = sum(share.effective or 0.0 for share in shares)
-    if len(shares) >= REPEATS and 0 < value < 1:
-        apart = sum(((share.value or 0.0) - value) ** 2 for share in shares) / (len(shares) - 1) / len(shares)
-        if apart > 0:
-            effective = min(effective, value * (1 - value) / apart)
-    low, high = clopper_pearson(value, max(effective, 1e-9))
-    share = Estimate(value, low, high, total, effective=effective)
-    return _with_need(Judgement(objective, share, answer_of(share.low, share.high, objective.q)))
-
-
-def _between_runs(objective: Objective, share: Estimate, runs: Sequence[float]) -> Judgement:
-    """By the spread of the runs alone, with how many requests the further repeats have that would decide: the share and
-    the spread would have to stay what they are."""
-    answer, needed = answer_of(share.low, share.high, objective.q), None
-    if answer == "not enough evidence" and share.value is not None:
-        spread, distance = stdev(runs), abs(share.value - objective.q)
-        counts = range(len(runs) + 1, MOST_RUNS)
-        enough = (count for count in counts if t_quantile(count - 1) * spread / math.sqrt(count) < distance)
-        if (count := next(enough, None)) is not None:
-            needed = share.n * (count / len(runs) - 1)
-        share = replace(share, why="judged by the spread between runs, so more repeats are needed")
-    return Judgement(objective, share, answer, needed)
-
-
-def _agreed(judgements: Sequence[Judgement]) -> SloAnswer:
-    answers = {judgement.answer for judgement in judgements}
-    return answers.pop() if len(answers) == 1 else "not enough evidence"
-
-
-def _with_need(judgement: Judgement) -> Judgement:
-    """About how many requests more would decide, where not enough of them is what an answer lacks."""
-    total = requests_needed(judgement.share, judgement.objective.q)
-    if judgement.answer != "not enough evidence" or total is None or total <= judgement.share.n:
-        return judgement
-    return replace(judgement, requests_needed=float(total - judgement.share.n))
+def _judgement(stage: StageView, objective: Objective) -> Judgement:
+    known = stage.judgement(objective)
+    return known or Judgement.without(objective, "not measured" if stage.requests else NO_REQUEST)
 
 
 def _certified(engine: EngineRuns, stages: Sequence[StageView], objectives: Sequence[Objective]) -> SloAnswer | None:
@@ -312,6 +254,14 @@ def _certified(engine: EngineRuns, stages: Sequence[StageView], objectives: Sequ
     if met is not None and stages[0].load <= met:
         return "met"
     return "missed" if missed is not None and stages[0].load >= missed else "not enough evidence"
+
+
+def runs_at(engine: EngineRuns, capacity: SloCapacity, load: float) -> int:
+    """The runs that the answer at an end of its bracket rests on: each search certifies a bracket of its own, whichever
+    loads it probed."""
+    if all(_searched_for(run, capacity.objectives) for run in engine.runs):
+        return len(engine.runs)
+    return next((each.runs for each in capacity.loads if each.load == load), 0)
 
 
 def _limit(engine: EngineRuns, loads: Sequence[LoadJudgement], met: float | None, missed: float | None) -> Limit | None:
@@ -382,7 +332,8 @@ def _line(engine: EngineRuns, judgements: Sequence[LoadJudgement], index: int) -
 
 
 def _share_text(judgement: LoadJudgement, index: int) -> str:
-    pooled = judgement.objectives[index]
-    text = f"{format_share(pooled.share.value)} within"
-    need = judgement.need if pooled.answer == "not enough evidence" else ""
-    return f"{text}, {need}" if need else text
+    of_objective = judgement.objectives[index]
+    share = of_objective.share.value
+    within = "" if share is None else f"{format_share(share)} within"
+    need = judgement.need if of_objective.answer == "not enough evidence" else ""
+    return ", ".join(filter(None, (within, need)))

@@ -1,12 +1,13 @@
 """Judge requests by service-level objectives (`records.slo`): the share that met each, and goodput.
 
 The answer has three values, because a share that was measured on few requests may be above or below the wanted one by
-chance. A load is judged over all repeats together: `analysis/compare/capacity.py`.
+chance. A load is judged over all repeats together: `analysis/compare/pooling.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import polars as pl
 
@@ -16,29 +17,32 @@ from analysis.stats.intervals import bin_by_user, bin_events, rate_interval, sha
 from records.rules import NO_FAILURE, SloAnswer, answer_of, attempted, within
 from records.slo import CAPACITY_GRID, Objective, RunObjectives
 from records.stage import SECOND
-from records.view import Estimate, Judgement
+from records.view import DEPENDS_ON_CUT_OFF, Estimate, Judgement
 from settings.schema import UserMistake
 
 
 def judge(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[Judgement, ...]:
-    """`scheduled` are the requests scheduled in a window, in order.
+    """`scheduled` are the requests scheduled in a window, in order. Without any, as where the server hung, there is not
+    enough evidence.
 
     Raises `UserMistake` when an objective cannot be judged, because its metric was not measured.
     """
-    if scheduled.is_empty():
-        return ()
     for objective in objectives:
         _check_measured(scheduled.filter(outcome="ok"), objective)
     return _judged(scheduled, objectives)
 
 
 def judge_grid(scheduled: pl.DataFrame) -> tuple[Judgement, ...]:
-    """By each of `CAPACITY_GRID`, as far as its metric was measured."""
-    return _judged(scheduled, [each for each in CAPACITY_GRID if each.column and scheduled[each.column].count()])
+    """By each of `CAPACITY_GRID`, as far as its metric was measured; by all of it where no request ended well."""
+    none = not (scheduled["outcome"] == "ok").any()
+    measured = [each for each in CAPACITY_GRID if each.column and (none or scheduled[each.column].count())]
+    return _judged(scheduled, measured)
 
 
 def _judged(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[Judgement, ...]:
     """In the order of the objectives; those on one metric are judged together."""
+    if scheduled.is_empty():
+        return tuple(Judgement.without(objective) for objective in objectives)
     by_metric: dict[str, list[Objective]] = {}
     for objective in objectives:
         by_metric.setdefault(objective.metric, []).append(objective)
@@ -60,7 +64,11 @@ def _judged_by_one_metric(scheduled: pl.DataFrame, objectives: Sequence[Objectiv
     for index, (name, objective) in enumerate(zip(goods, objectives, strict=True)):
         answers = {_answer(objective, case, of_case[index]) for case, of_case in zip(cases, of_cases, strict=True)}
         share = _shares(requests.drop_nulls(name), [name])[0] if name in uncertain else of_cases[0][index]
-        yield Judgement(objective, share, answers.pop() if len(answers) == 1 else "not enough evidence")
+        unknown = requests[name].null_count()
+        if len(answers) == 1:
+            yield Judgement(objective, share, answers.pop(), unknown=unknown)
+        else:
+            yield Judgement(objective, replace(share, why=DEPENDS_ON_CUT_OFF), "not enough evidence", unknown=unknown)
 
 
 def _answer(objective: Objective, requests: pl.DataFrame, share: Estimate) -> SloAnswer:

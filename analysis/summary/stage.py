@@ -103,12 +103,15 @@ def _means_by_part(values: pl.Series, part: npt.NDArray[np.intp], parts: int) ->
 def classes_of(
     scheduled: pl.DataFrame, objectives: Mapping[str, tuple[Objective, ...]], window: Window
 ) -> tuple[ClassView, ...]:
-    """Nothing where requests have no class. `objectives` are those of each class.
+    """Nothing where requests have no class. `objectives` are those of each class, which is judged without requests too:
+    a server may have answered none of them.
 
     Raises `UserMistake` when an objective cannot be judged by what was measured.
     """
     classes = []
-    for name in scheduled["request_class"].drop_nulls().unique().sort():
+    alone = window.stage.plan.asks.get("request_class")
+    judged = [name for name, own in objectives.items() if own and alone in {None, name}]
+    for name in sorted({*scheduled["request_class"].drop_nulls().unique(), *judged}):
         requests = scheduled.filter(pl.col("request_class") == name)
         own = objectives.get(name, ())
         failed = sum(is_failure(outcome) for outcome in requests["outcome"])

@@ -191,6 +191,79 @@ def test_runs_judged_by_their_spread_say_how_many_more_would_decide() -> None:
     )
 
 
+def several(judgements: Sequence[Judgement]) -> EngineRuns:
+    """A run for each, of one load."""
+    stages = [
+        view(10, {}, judgements=(each,), outcomes={} if each.share.value is None else {"ok": 400})
+        for each in judgements
+    ]
+    return engine_runs_of([run("a", [stage], k, objectives=(SLO,)) for k, stage in enumerate(stages)])[0]
+
+
+@pytest.mark.parametrize(
+    ("unknown", "answer"),
+    [
+        pytest.param(0, "met", id="none was cut off"),
+        pytest.param(1, "met", id="one of 401 in each run: they are too few to change it"),
+        pytest.param(60, "not enough evidence", id="60 of 460 in each run: they may all have missed it"),
+    ],
+)
+def test_requests_that_were_cut_off_do_not_decide_in_repeats_either(unknown: int, answer: str) -> None:
+    """Of the others 99.9 % met it."""
+    runs = several([replace(judged(SLO, 0.999, 400), unknown=unknown)] * 3)
+    judgement = judge_load(runs, "10 users", (SLO,))
+    assert (judgement.answer, judgement.objectives[0].unknown) == (answer, 3 * unknown)
+    assert judgement.need == ("" if answer == "met" else "depends on cut-off requests")
+
+
+def test_two_runs_that_contradict_each_other_decide_nothing() -> None:
+    """Together 99.5 % of 5,200 requests met it, by the weight of the longer run."""
+    runs = several([judged(SLO, 0.999, 5000), judged(SLO, 0.9, 200)])
+    assert [stage.judgements[0].answer for stage in runs.stages] == ["met", "missed"]
+    judgement = judge_load(runs, "10 users", (SLO,))
+    assert judgement.answer == "not enough evidence"
+    assert judgement.need == "the runs contradict each other; 3 repeats would be judged by their spread"
+
+
+@pytest.mark.parametrize(
+    ("shares", "answer"),
+    [
+        pytest.param((0.999, 0.999), "not enough evidence", id="the others met it: that one may not have"),
+        pytest.param((0.2, 0.2), "missed", id="the others missed it"),
+        pytest.param((), "not enough evidence", id="there is no other"),
+    ],
+)
+def test_a_run_without_requests_is_no_evidence_that_a_load_is_met(shares: Sequence[float], answer: str) -> None:
+    runs = several([*(judged(SLO, share, 400) for share in shares), Judgement.without(SLO)])
+    judgement = judge_load(runs, "10 users", (SLO,))
+    assert (judgement.answer, judgement.runs) == (answer, len(shares))
+    assert answer == "missed" or judgement.need.startswith("no request in the window")
+
+
+def test_a_load_at_which_the_server_hung_is_not_passed_over() -> None:
+    hung = view(20, {}, judgements=(Judgement.without(SLO),), outcomes={})
+    runs = [run("a", [judged_view(10, SLO, 0.999), hung], objectives=(SLO,))]
+    capacity = slo_capacity(runs)
+    assert capacity is not None
+    assert capacity.sentence == (
+        "a holds 10 users within TTFT p95 ≤ 500 ms; 20 users are undecided: no request in the window."
+    )
+    assert objective_lines(engine_runs_of(runs)[0]) == [
+        (
+            "not enough evidence",
+            "a, TTFT p95 ≤ 500 ms: met at 10 users; not enough evidence at 20 users (no request in the window)",
+        )
+    ]
+
+
+def test_the_matrix_has_loads_at_which_no_request_ended_well() -> None:
+    pair = (CAPACITY_GRID[0], next(objective for objective in CAPACITY_GRID if objective.metric == "tpot"))
+    stages = [view(10, {}, grid=tuple(judged(objective, 0.999, 400) for objective in pair))]
+    stages += [view(20, {}, grid=tuple(map(Judgement.without, pair)), outcomes={})]
+    capacity = capacity_matrix(engine_runs_of([run("a", stages)])[0])[pair]
+    assert (capacity.met, capacity.undecided) == (10, (20,))
+
+
 def test_several_objectives_are_them() -> None:
     both = (SLO, Objective("tpot", 0.95, 0.03))
     stages = [

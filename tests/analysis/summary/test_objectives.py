@@ -140,3 +140,24 @@ def test_an_objective_that_was_not_measured_is_refused(tmp_path: Path) -> None:
     whole = record(0, 3 * SECOND, streamed=False, t_first=None, t_first_out=None, icl=(), chunks=0)
     with pytest.raises(ValueError, match="no request has a ttft"):
         stage_of(tmp_path, [whole], slo=["ttft_p99=1"])
+
+
+def test_a_window_without_requests_is_not_enough_evidence(tmp_path: Path) -> None:
+    """The server hung after the first answer: nothing was due from 2 s to 9 s."""
+    stage = stage_of(
+        tmp_path, [record(0, SECOND // 2), record(1, 19 * SECOND // 2)], slo=["ttft_p95=1", "failures=0.1"]
+    )
+    answers = [(judgement.answer, judgement.share.value, judgement.share.why) for judgement in stage.judgements]
+    assert answers == [("not enough evidence", None, "no request in the window")] * 2
+    assert {judgement.answer for judgement in stage.grid} == {"not enough evidence"}
+
+
+def test_of_requests_that_were_cut_off_it_is_kept_how_many_are_unknown(tmp_path: Path) -> None:
+    records = [record(k, 3 * SECOND + k * MS) for k in range(40)]
+    records += [
+        record(40 + k, 4 * SECOND + k, outcome="cut_off", **NOTHING_CAME | {"t_end": 4 * SECOND + MS})
+        for k in range(40)
+    ]
+    (judgement,) = stage_of(tmp_path, records, slo=["ttft_p50=0.2"]).judgements
+    assert (judgement.unknown, judgement.share.n, judgement.share.value) == (40, 40, 1.0)
+    assert (judgement.answer, judgement.share.why) == ("not enough evidence", "depends on cut-off requests")

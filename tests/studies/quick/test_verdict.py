@@ -8,7 +8,7 @@ import pytest
 
 from analysis.summary.run_summary import RunSummary
 from records.slo import Objective
-from records.view import Estimate, Level, StageView
+from records.view import Estimate, Judgement, Level, StageView
 from studies.quick.verdict import verdict_of
 from tests.support.analysis.compared import judged, judged_view, run
 
@@ -74,6 +74,13 @@ def test_an_unlucky_brief_stage_below_a_load_that_is_held_says_nothing() -> None
     sentences, decided = verdict(ONE, stage(4, 0.9, 0.6, effective=12), HELD, MISSED)
     assert decided
     assert sentences[1].startswith("16 users get")
+
+
+def test_a_load_at_which_the_server_hung_is_not_decided() -> None:
+    hung = replace(MISSED, judgements=(Judgement.without(SLO),), outcomes={})
+    sentences, decided = verdict(ONE, HELD, hung)
+    assert not decided
+    assert "Not decided: 20 users (no request in the window); the next command decides." in sentences
 
 
 def test_never_missed() -> None:
