@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from analysis.compare.engine_runs import EngineRuns, engine_runs_of, over_runs, since_due
+from analysis.compare.pooling import pooled
 from analysis.compare.tables import estimate_text
 from analysis.console import TextTable
 from analysis.summary.run_summary import RunSummary
@@ -22,7 +23,8 @@ from records.formatting import (
 )
 from records.metrics import Column, Metric, columns
 from records.rules import overall
-from records.view import ClassView, Estimate, StageView
+from records.slo import Objective
+from records.view import ClassView, Estimate, Judgement, StageView
 
 NO_REQUESTS = Estimate(None, why="no requests")
 
@@ -75,12 +77,7 @@ def _row(name: str, label: str, engine: EngineRuns, shown: Sequence[Column], spr
     views = [view for stage in engine.at(label) if (view := class_of(stage, name)) is not None]
     text = estimate_text if spreads else _number
     goodput = over_runs([view.goodput or Estimate(None) for view in views])
-    shares = []
-    for judgements in zip(*(view.judgements for view in views), strict=True):
-        known = [judgement.share.value for judgement in judgements if judgement.share.value is not None]
-        share = format_share(sum(known) / len(known)) if known else MISSING
-        shares.append(f"{judgements[0].objective.text}: {share}")
-    answers = [judgement.answer for view in views for judgement in view.judgements]
+    judgements = judge_class(engine, label, name)
     return (
         name,
         label,
@@ -89,9 +86,28 @@ def _row(name: str, label: str, engine: EngineRuns, shown: Sequence[Column], spr
         f"{sum(view.failed for view in views):,}",
         *(text(_percentile(engine, label, name, column), column.unit) for column in shown),
         text(goodput, "req/s"),
-        overall(answers) if answers else MISSING,
-        ", ".join(shares),
+        overall([judgement.answer for judgement in judgements]) if judgements else MISSING,
+        ", ".join(f"{each.objective.text}: {format_share(each.share.value)}" for each in judgements),
     )
+
+
+def judge_class(engine: EngineRuns, label: str, name: str) -> tuple[Judgement, ...]:
+    """One class at one stage by each of its own objectives, all repeats together."""
+    views = [class_of(stage, name) for stage in engine.at(label)]
+    objectives = dict.fromkeys(each.objective for view in views if view is not None for each in view.judgements)
+    return tuple(pooled([_judgement(view, objective) for view in views]) for objective in objectives)
+
+
+def _judgement(view: ClassView | None, objective: Objective) -> Judgement:
+    judgements = () if view is None else view.judgements
+    return next((each for each in judgements if each.objective == objective), Judgement.without(objective))
+
+
+def judge_classes(engine: EngineRuns) -> list[Judgement]:
+    """Every class at every stage."""
+    labels = dict.fromkeys(stage.label for stage in engine.stages)
+    names = class_names(engine.runs)
+    return [judgement for label in labels for name in names for judgement in judge_class(engine, label, name)]
 
 
 def _number(estimate: Estimate, unit: str) -> str:

@@ -13,6 +13,7 @@ from analysis.compare.growth import context_sentences, growth_sentences
 from analysis.compare.headline import headline
 from analysis.compare.tables import criteria
 from analysis.first_screen import Candidate, FirstScreen, candidates_of, first_screen
+from analysis.report.classes import judge_classes
 from analysis.report.decision import Decision, decide
 from analysis.summary.remarks import Remark, remarks
 from analysis.summary.run_summary import SCHEMA_VERSION, RunSummary
@@ -26,7 +27,7 @@ class Report:
 
     `capacities` are those of each engine within the objectives of each tier, the first one first; `matrix` within each
     pair of limits of `records.slo.CAPACITY_GRID`. `criteria` say what better and worse mean.
-    `objectives` is `None` where there was none to judge.
+    `objectives` is about those of classes too, and `None` where there was none to judge.
     """
 
     schema: int
@@ -74,7 +75,9 @@ def report_of(
     compared = [] if any(finding.kind == "scenarios_differ" for finding in comparison.findings) else engines
     capacities = [capacity for tier in tiers for capacity in capacities_of(summaries, tier)] if compared else []
     judged = [load.answer for capacity in capacities for load in capacity.loads]
-    judged += [] if capacities else [answer for engine in engines for answer, _ in objective_lines(engine)]
+    others = [engine for engine in engines if engine.label not in {capacity.engine for capacity in capacities}]
+    judged += [answer for engine in others for answer, _ in objective_lines(engine)]
+    judged += [judgement.answer for engine in engines for judgement in judge_classes(engine)]
     return Report(
         schema=SCHEMA_VERSION,
         headline=sentence,

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from analysis.compare.engine_runs import EngineRuns
 from analysis.console import TextTable
 from analysis.data.load import load_run
-from analysis.report.classes import class_sentences, class_table
+from analysis.report.classes import class_sentences, class_table, judge_class
 from analysis.report.markdown import markdown
 from analysis.report.page import render
 from analysis.summary.run_summary import RunSummary, summarise
+from records.metrics import BY_NAME
 from records.request import RequestRecord
+from records.slo import Objective
 from records.stage import SECOND
+from records.view import EMPTY, ClassView, Judgement
+from tests.support.analysis.compared import judged, run, view
 from tests.support.analysis.printed import printed, reported
 from tests.support.analysis.synthetic import FAILED, meta_of, record, stages_of, write_run
 
 MS = SECOND // 1000
 NAMES = ("20 users, mixed", "15 users, chat alone", "5 users, batch alone")
-STAGES = stages_of((20, 15, 5), 10.0, names=NAMES)
+ASKS: tuple[dict[str, str], ...] = ({}, {"request_class": "chat"}, {"request_class": "batch"})
+STAGES = tuple(
+    replace(stage, plan=replace(stage.plan, asks=asks))
+    for stage, asks in zip(stages_of((20, 15, 5), 10.0, names=NAMES), ASKS, strict=True)
+)
 OBJECTIVES = {"chat": "ttft_p95=0.25", "batch": "ttft_p95=2"}
 SECONDS = {("chat", 0): 0.3, ("chat", 1): 0.1, ("batch", 0): 0.8, ("batch", 2): 0.8}  # TTFT by class and stage
 A_FAILURE = 7  # the number of a request
@@ -72,6 +82,52 @@ def test_each_class_is_judged_by_its_own_objectives(classes: TextTable) -> None:
     assert judged["chat", NAMES[1]] == ("met", "TTFT p95 ≤ 250 ms: 100 %")
     assert judged["batch", NAMES[0]] == ("met", "TTFT p95 ≤ 2.00 s: 100 %")
     assert judged["batch", NAMES[2]][1] == "TTFT p95 ≤ 2.00 s: 99.7 %", "a failure is no good request"
+
+
+def test_a_class_that_misses_its_objective_is_a_missed_objective_of_the_report(summary: RunSummary) -> None:
+    assert summary.objectives == ()
+    assert reported([summary]).objectives == "missed"
+    alone = replace(summary, stages=summary.stages[1:])
+    assert reported([alone]).objectives == "met"
+
+
+def of_class(*judgements: Judgement | None) -> EngineRuns:
+    """A repeat for each, with a class `chat` that was judged so, or without it."""
+    metrics = dict.fromkeys(BY_NAME, EMPTY)
+    views = [(ClassView("chat", 400, 0, metrics, None, (each,)),) if each is not None else () for each in judgements]
+    return EngineRuns("a", tuple(run("a", [view(20, {}, classes=each)], k) for k, each in enumerate(views)))
+
+
+def test_repeats_of_a_class_are_judged_together() -> None:
+    """96.6 % of 400 is not enough evidence for 95 %; four times that is, unless a fifth repeat had no request of it."""
+    objective = Objective("ttft", 0.95, 0.5)
+    once = judged(objective, 0.966, 400)
+    assert [each.answer for each in judge_class(of_class(once), "20 users", "chat")] == ["not enough evidence"]
+    four = of_class(*[once] * 4)
+    assert [each.answer for each in judge_class(four, "20 users", "chat")] == ["met"]
+    assert reported(four.runs).objectives == "met"
+    table = class_table(four.runs)
+    assert table is not None
+    assert table.rows[0][-2:] == ("met", "TTFT p95 ≤ 500 ms: 96.6 %")
+    (lacking,) = judge_class(of_class(*[once] * 4, None), "20 users", "chat")
+    assert (lacking.answer, lacking.share.why) == ("not enough evidence", "no request in the window of 1 of 5 runs")
+
+
+def test_a_class_of_which_nothing_was_asked_is_not_passed_over(tmp_path: Path) -> None:
+    """Of the mix the server answered chat alone; where chat is alone, no batch was to be asked."""
+    meta = meta_of(STAGES, workload={**meta_of(STAGES).workload, "class_objectives": OBJECTIVES})
+    chat = [one for one in requests() if one.request_class == "chat"]
+    summary = summarise(load_run(write_run(tmp_path / "run", meta, chat)))
+    answers = {
+        (stage.label, view.name): [judgement.answer for judgement in view.judgements]
+        for stage in summary.stages
+        for view in stage.classes
+    }
+    assert answers == {
+        (NAMES[0], "batch"): ["not enough evidence"], (NAMES[0], "chat"): ["missed"],
+        (NAMES[1], "chat"): ["met"],
+        (NAMES[2], "batch"): ["not enough evidence"],
+    }  # fmt: skip
 
 
 def test_goodput_counts_what_met_the_objectives_of_the_class(summary: RunSummary) -> None:
