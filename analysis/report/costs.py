@@ -76,9 +76,10 @@ class _Offer:
         return throughput
 
     @property
-    def values(self) -> list[float]:
-        """Output tokens per second of each run."""
-        return [value for view in self.engine.at(self.stage or "") if (value := view.value(DECIDING)) is not None]
+    def values(self) -> list[float | None]:
+        """Output tokens per second of each run; `None` where it lacks the stage."""
+        views = [run.at(self.stage or "") for run in self.engine.runs]
+        return [None if view is None else view.value(DECIDING) for view in views]
 
 
 def costs_of(engines: Sequence[EngineRuns], comparison: Comparison, settings: PlanSettings) -> Costs | None:
@@ -160,7 +161,13 @@ def _tokens_ratio(offer: _Offer, base: _Offer, comparison: Comparison) -> Estima
     compared = comparison.of(offer.stage, offer.engine.label, DECIDING)
     if offer.stage == base.stage and compared is not None:
         return compared.ratio
-    return compare_runs(offer.values, base.values, paired([offer.engine, base.engine]), relative=True).ratio
+    pairs = paired([offer.engine, base.engine])
+    if pairs:  # the i-th runs are of one repeat, which counts where both have their stage in it
+        known = [(a, b) for a, b in zip(offer.values, base.values, strict=True) if a is not None and b is not None]
+        ours, theirs = [a for a, _ in known], [b for _, b in known]
+    else:
+        ours, theirs = ([value for value in side.values if value is not None] for side in (offer, base))
+    return compare_runs(ours, theirs, pairs, relative=True).ratio
 
 
 def saved(cost: EngineCost) -> str:
