@@ -27,10 +27,10 @@ def summaries_of(
     from there. Without names the newest run.
 
     A name may be that of a folder of runs; files among several names are passed over, so that `runs/*` may hold a
-    report beside the runs. Where two such folders have runs of one label, they are told apart by the
-    folder, `vllm (before)` and `vllm (after)`, unless `tell_apart` is false. `need_requests` refuses summaries without
-    records. A folder that cannot be written is left as it is. Raises `NotARun`, and `ValueError` for an objective that
-    cannot be judged.
+    report beside the runs. Where two such folders have runs of one label, they are told apart by the folder, `vllm
+    (before)` and `vllm (after)`, with as much of its path as that takes, unless `tell_apart` is false. `need_requests`
+    refuses summaries without records. A folder that cannot be written is left as it is. Raises `NotARun`, and
+    `ValueError` for an objective that cannot be judged.
     """
     names = [name for name in names if len(names) == 1 or not Path(name).is_file()] or names
     groups = {name: _folders(name, runs) for name in names or ("",)}
@@ -42,12 +42,23 @@ def summaries_of(
     if not tell_apart:
         return list(summaries.values())
     labels = {name: {summaries[folder.resolve()].label for folder in folders} for name, folders in groups.items()}
+    places = {name: Path(name).resolve() for name in groups}
     for name, folders in groups.items():
-        elsewhere = {label for other, of_it in labels.items() if other != name for label in of_it}
+        others = [other for other in groups if places[other] != places[name]]
+        elsewhere = {label for other in others for label in labels[other]}
+        named = _shortest_suffix(places[name], [places[other] for other in others])
         for folder in (folder.resolve() for folder in folders if not _is_run(Path(name))):
-            if summaries[folder].label in elsewhere and folder.parent == Path(name).resolve():
-                summaries[folder] = replace(summaries[folder], label=f"{summaries[folder].label} ({Path(name).name})")
+            if summaries[folder].label in elsewhere and folder.parent == places[name]:
+                summaries[folder] = replace(summaries[folder], label=f"{summaries[folder].label} ({named})")
     return list(summaries.values())
+
+
+def _shortest_suffix(place: Path, others: Sequence[Path]) -> str:
+    """`after`, or where another place has that name `after/runs`."""
+    lengths = range(1, len(place.parts))
+    tails = (place.parts[-length:] for length in lengths)
+    distinct = (tail for tail in tails if all(other.parts[-len(tail) :] != tail for other in others))
+    return str(Path(*next(distinct, place.parts)))
 
 
 def _folders(name: str, runs: Path) -> tuple[Path, ...]:

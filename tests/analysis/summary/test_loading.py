@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +95,21 @@ def test_an_objective_that_is_not_known_here_is_a_sentence(tmp_path: Path) -> No
     done = invoke("report", tmp_path / "run")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "was made with what this version does not know: an objective is " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        pytest.param(("before", "after"), ("a (before)", "a (after)"), id="by their names"),
+        pytest.param(("before/runs", "after/runs"), ("a (before/runs)", "a (after/runs)"), id="by their parents' too"),
+        pytest.param(("before/runs", "other"), ("a (runs)", "a (other)"), id="by no more than that takes"),
+        pytest.param(("before/runs", "before/../before/runs"), ("a",), id="one folder twice is one engine"),
+    ],
+)
+def test_folders_of_runs_of_one_label_are_told_apart(
+    tmp_path: Path, names: Sequence[str], labels: Sequence[str]
+) -> None:
+    for number, name in enumerate(dict.fromkeys((tmp_path / name).resolve() for name in names)):
+        simulate(name / "run", Engine("a"), (2,), 5.0, run_id=f"a-{number}")
+    found = summaries_of([str(tmp_path / name) for name in names], tmp_path)
+    assert tuple(summary.label for summary in found) == labels
