@@ -14,7 +14,7 @@ from rich.text import Text
 
 from analysis.compare.capacity import SloCapacity, capacity_of, load_text
 from analysis.compare.comparison import Comparison
-from analysis.compare.engine_runs import EngineRuns, engine_runs_of
+from analysis.compare.engine_runs import EngineRuns, by_settings, engine_runs_of
 from analysis.console import TextTable, print_table
 from analysis.plan.prices import dollars
 from analysis.report.costs import Costs
@@ -91,15 +91,17 @@ def candidates_of(
     planned: Sequence[PlannedReplicas] = (),
     costs: Costs | None = None,
 ) -> list[Candidate]:
-    """The engines of a comparison, the best first; where replicas could be planned, in the order of those."""
+    """The engines of a comparison, the best first; where replicas could be planned, in the order of those, which are
+    planned apart where runs of one label had different settings."""
     engines = {engine.label: engine for engine in engine_runs_of(summaries)}
+    of_plans = {name: EngineRuns(name, tuple(runs)) for name, runs in by_settings(summaries).items()} | engines
     replicas = {each.engine: each for each in planned}
     million = {} if costs is None else {cost.engine: cost.cost.value for cost in costs.engines}
     return [
         Candidate(
             label,
-            engines[label],
-            comparison.capacity(label),
+            of_plans[label],
+            comparison.capacity(label) if label in engines else capacity_of(of_plans[label]),
             replicas.get(label),
             million.get(label),
             frozenset(other for other in engines if _holds_more(comparison, label, other)),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from analysis.stats.repeats import repeats_interval, within_run_error
 from analysis.summary.run_summary import RunSummary
@@ -14,6 +16,7 @@ from settings.schema import UserMistake
 
 DECIDING = "throughput"  # engines are ranked by it where no objective decides
 GPUS = "gpus"  # the gauge that is a number of devices
+ENGINE_FACTS = ("model", "dtype", "device", "max_concurrency")  # that tell engines apart, beside their options
 ALIKE = 0.01  # share by which a latency may differ from the same since the request was due, and be called the same
 
 
@@ -84,6 +87,27 @@ def engine_runs_of(summaries: Sequence[RunSummary]) -> tuple[EngineRuns, ...]:
             )
     by_repeat = {label: sorted(runs, key=lambda run: run.repeat) for label, runs in groups.items()}
     return tuple(EngineRuns(label, tuple(runs)) for label, runs in by_repeat.items())
+
+
+def by_settings(summaries: Sequence[RunSummary]) -> dict[str, list[RunSummary]]:
+    """Runs by engine and settings. Where one label has several settings, its name says how they differ."""
+    groups: dict[tuple[str, str], list[RunSummary]] = {}
+    for run in summaries:
+        settings = json.dumps(engine_settings(run), sort_keys=True, default=str)
+        groups.setdefault((run.label, settings), []).append(run)
+    named = {}
+    for (label, _), members in groups.items():
+        same = [engine_settings(others[0]) for (other, _), others in groups.items() if other == label]
+        own = engine_settings(members[0])
+        differing = [key for key in own if any(others.get(key) != own[key] for others in same)]
+        settings = ", ".join(f"{key}={own[key]}" for key in differing)
+        named[f"{label} ({settings})" if settings else label] = members
+    return named
+
+
+def engine_settings(run: RunSummary) -> dict[str, Any]:
+    engine = run.engine or {}
+    return {name: engine.get(name) for name in ENGINE_FACTS} | dict(engine.get("options") or {})
 
 
 def paired(engines: Sequence[EngineRuns]) -> bool:

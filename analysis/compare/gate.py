@@ -300,8 +300,9 @@ def _constant(comparison: MetricComparison) -> bool:
 
 
 def _differences(before: EngineRuns, now: EngineRuns) -> Iterator[Finding]:
-    """What makes them incomparable; and the version of this tool, which is only told."""
-    runs = [before.runs[0], *now.runs]
+    """What makes a run of either side incomparable with the first of the baseline; and the version of this tool, which
+    is only told."""
+    runs = [*before.runs, *now.runs]
     scenarios = different_scenarios(runs)
     if scenarios is not None:
         yield scenarios

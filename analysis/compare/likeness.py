@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
-from analysis.compare.engine_runs import DECIDING, EngineRuns, stages_of
+from analysis.compare.engine_runs import DECIDING, EngineRuns, engine_settings, stages_of
 from analysis.stats.differences import spread
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_seconds, format_share, in_words, join_labels, significant
@@ -34,6 +34,7 @@ class Unlikeness(Enum):
 
     SCENARIO = ("scenarios_differ", "scenario")
     WORKLOAD = ("workloads_differ", "workload")
+    SETTINGS = ("settings_differ", "engine settings")  # of runs that pass as repeats of one engine
     MODEL = ("models_differ", "model")
     CLIENT = ("clients_differ", "load generator")
     GPUS = ("gpus_differ", "GPU")
@@ -71,14 +72,15 @@ def different_scenarios(summaries: Sequence[RunSummary]) -> Finding | None:
 
 
 def unlike(summaries: Sequence[RunSummary], stage: str | None) -> list[Finding]:
-    """How each run differs from the first, at the stage of the comparison; repeats of one engine say it once.
+    """How each run differs from the first, at the stage of the comparison, and in the settings of the engine from the
+    first of its label; repeats of one engine say it once.
 
     A finding has the label of the run that differs.
     """
-    first = summaries[0]
+    first, of_label = summaries[0], {run.label: run for run in reversed(summaries)}
     differences: dict[tuple[str, str | None, str], Finding] = {}
     for other in summaries[1:]:
-        for finding in _differences(first, other, stage):
+        for finding in (*_differences(first, other, stage), *_other_settings(of_label[other.label], other)):
             differences.setdefault((finding.kind, finding.label, finding.remedy), finding)
     return list(differences.values())
 
@@ -128,6 +130,17 @@ def _engines(first: RunSummary, other: RunSummary) -> Iterator[Difference]:
         hot = first if _throttled(first) else other
         evidence = f"were not cooled alike: the GPU of {hot.label} was throttled, and the other one was not"
         yield Unlikeness.THROTTLING, "invalid", evidence, "cool it, or raise its power limit, and measure again"
+
+
+def _other_settings(first: RunSummary, other: RunSummary) -> Iterator[Finding]:
+    """Of two runs of one label, as far as both say what their engine is."""
+    ours, theirs = engine_settings(first), engine_settings(other)
+    names = [name for name in dict.fromkeys((*ours, *theirs)) if ours.get(name) != theirs.get(name)]
+    if first.engine and other.engine and names:
+        apart = "; ".join(f"{name} {ours.get(name)} and {theirs.get(name)}" for name in names)
+        evidence = f"the runs of {other.label} had different engine settings: {apart}"
+        remedy = "give the runs with other settings a --label of their own"
+        yield Finding(Unlikeness.SETTINGS.kind, "warn", evidence, remedy, None, other.label)
 
 
 def _version(run: RunSummary) -> str:

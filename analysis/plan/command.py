@@ -66,10 +66,10 @@ def plan(
     if example:
         _show_example(Path(given["html"] or "example-plan.html"), open_page)
         return
+    from analysis.compare.engine_runs import by_settings
     from analysis.console import stderr
     from analysis.plan.alternatives import make_alternatives
     from analysis.plan.document import screen_of
-    from analysis.plan.measured import by_settings
     from analysis.plan.page import page_data
     from analysis.plan.prices import check_labels
     from analysis.plan.requests import check_objectives

@@ -5,11 +5,9 @@ capacity within the objectives.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -31,7 +29,6 @@ from records.slo import FAILURES, Objective
 from records.stage import SECOND
 from records.view import StageView
 
-ENGINE_FACTS = ("model", "dtype", "device", "max_concurrency")  # that tell engines apart, beside their options
 BEYOND = 1.5  # times the largest measured load of a replica, up to which predictions are made
 
 
@@ -180,26 +177,6 @@ def declared_slots(runs: Sequence[RunData]) -> int | None:
 def load_points(stages: Iterable[StageView]) -> list[LoadPoint]:
     """The throughput of each stage, and with how many requests in flight."""
     return [LoadPoint(stage.label, stage.value("concurrency") or 0.0, stage.estimate("throughput")) for stage in stages]
-
-
-def by_settings(summaries: Sequence[RunSummary]) -> dict[str, list[RunSummary]]:
-    """Runs by engine and settings. Where one label has several settings, its name says how they differ."""
-    groups: dict[tuple[str, str], list[RunSummary]] = {}
-    for run in summaries:
-        groups.setdefault((run.label, json.dumps(_settings(run), sort_keys=True, default=str)), []).append(run)
-    named = {}
-    for (label, _), members in groups.items():
-        same = [_settings(others[0]) for (other, _), others in groups.items() if other == label]
-        own = _settings(members[0])
-        differing = [key for key in own if any(others.get(key) != own[key] for others in same)]
-        settings = ", ".join(f"{key}={own[key]}" for key in differing)
-        named[f"{label} ({settings})" if settings else label] = members
-    return named
-
-
-def _settings(run: RunSummary) -> dict[str, Any]:
-    engine = run.engine or {}
-    return {name: engine.get(name) for name in ENGINE_FACTS} | dict(engine.get("options") or {})
 
 
 def measured_capacity(summaries: Sequence[RunSummary], load: Load) -> SloCapacity | None:

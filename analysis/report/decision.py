@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from analysis.compare.comparison import Comparison
-from analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
+from analysis.compare.engine_runs import EngineRuns, by_load, by_settings, engine_runs_of
 from analysis.first_screen import PlannedReplicas
 from analysis.plan.measured import load_points
 from analysis.plan.scalability import Scalability, scalability
@@ -60,9 +60,10 @@ def decide(
     advice = [*_winner(comparison), *_answers(comparison)]
     for engine in engines:
         advice += [*_load(engine, comparison), *_limit(engine.label, laws), *_gpu(engine, comparison)]
-        for planned in (each for each in replicas if each.engine == engine.label):
-            advice.append(Advice("replicas", engine.label, planned.sentence))
-            advice += [Advice("warning", engine.label, f"{warning}.") for warning in planned.warnings]
+        names = by_settings(engine.runs)
+        for planned in (each for each in replicas if each.engine in names):
+            advice.append(Advice("replicas", planned.engine, planned.sentence))
+            advice += [Advice("warning", planned.engine, f"{warning}.") for warning in planned.warnings]
         advice += [] if costs is None else _cost(engine.label, costs)
     topics = list(dict.fromkeys(each.topic for each in advice))
     ordered = sorted(advice, key=lambda each: topics.index(each.topic))
@@ -71,7 +72,7 @@ def decide(
 
 
 def replicas_of(summaries: Sequence[RunSummary], settings: PlanSettings) -> tuple[list[PlannedReplicas], str]:
-    """What `enginebench plan` says of each engine, the cheapest first, and its answer.
+    """What `enginebench plan` says of each engine with each of its settings, the cheapest first, and its answer.
 
     Raises `UserMistake` for a price that cannot be read.
     """
@@ -79,8 +80,7 @@ def replicas_of(summaries: Sequence[RunSummary], settings: PlanSettings) -> tupl
     from analysis.plan.document import planned_of
 
     assert settings.peak is not None, "a peak was given"
-    groups = {engine.label: engine.runs for engine in engine_runs_of(summaries)}
-    alternatives = make_alternatives(groups, settings)
+    alternatives = make_alternatives(by_settings(summaries), settings)
     return [planned_of(alternative, settings.peak) for alternative in alternatives.ranked], alternatives.sentence
 
 

@@ -342,6 +342,22 @@ def test_runs_that_are_not_alike_are_refused(changes: dict[str, Any]) -> None:
     assert judge(version(), version(**changes), allow_different=True).passed
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"host": {"cpu": "Another"}}, id="another machine"),
+        pytest.param({"workload": {"output_tokens": 9}}, id="another workload"),
+        pytest.param({"engine": {"name": "vllm", "dtype": "bfloat16", "max_concurrency": 64}}, id="other settings"),
+    ],
+)
+def test_every_run_of_the_baseline_is_looked_at(changes: dict[str, Any]) -> None:
+    """The first one is as the runs are now, the last is not."""
+    baseline = [*version()[:4], version(**changes)[4]]
+    with pytest.raises(GateRefused, match="--allow-different"):
+        judge(baseline, version())
+    assert judge(baseline, version(), allow_different=True).passed
+
+
 def test_invalid_runs_are_refused_and_findings_are_noted() -> None:
     def found(severity: Any) -> list[RunSummary]:
         return version(findings=(Finding("client_late", severity, "41 ms late", "add --processes", None, "vllm"),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,18 +13,21 @@ import pytest
 from analysis.compare.comparison import compare
 from analysis.data.load import load_run
 from analysis.first_screen import PlannedReplicas
+from analysis.plan.alternatives import Alternatives
 from analysis.plan.prices import dollars
 from analysis.plan.settings import PlanSettings
 from analysis.report.card import card
 from analysis.report.contents import report_of
 from analysis.report.costs import Costs, cost_table, saved
-from analysis.report.decision import Decision, decide
+from analysis.report.decision import Decision, decide, replicas_of
 from analysis.report.document import as_json_document
 from analysis.report.markdown import markdown
 from analysis.report.page import render
 from analysis.summary.run_summary import RunSummary, summarise
-from records.slo import parse_objectives
+from records.load import Users
+from records.slo import Objective, parse_objectives
 from records.view import Estimate
+from tests.support.analysis.compared import judged_view, run
 from tests.support.analysis.printed import printed, reported
 from tests.support.analysis.synthetic import Engine, simulate
 
@@ -251,3 +255,49 @@ def test_the_page_has_every_sentence_and_every_number(repeats: list[RunSummary])
     for row in cost_table(report.decision.costs).rows:
         for cell in row:
             assert f">{cell}</td>" in page or f"</i>{cell}</td>" in page
+
+
+@pytest.mark.parametrize("same_prompts", [True, False], ids=["in pairs", "not in pairs"])
+def test_a_repeat_without_the_stage_of_the_costs_is_left_out(same_prompts: bool) -> None:
+    """`wide` holds 20 users, a load that its last run lacks; `narrow` holds 10."""
+    slo, runs = Objective("ttft", 0.95, 0.5), []
+    for label, (share, rate) in {"narrow": (0.2, 100.0), "wide": (0.999, 200.0)}.items():
+        for k in range(4):
+            numbers = (1 + k / 100) * rate
+            stages = [judged_view(10, slo, 0.999, throughput=numbers), judged_view(20, slo, share, throughput=numbers)]
+            prompts = {"prompt_set": f"set {k}" if same_prompts else f"{label} {k}"}
+            stages = stages[: 1 if (label, k) == ("wide", 3) else 2]
+            runs.append(run(label, stages, k, objectives=(slo,), workload=prompts))
+    costs = decide(runs, compare(runs)).costs
+    assert costs is not None
+    wide = costs.of("wide")
+    assert wide.stage == "20 users"
+    assert wide.against.value == pytest.approx(0.5 if same_prompts else 0.5 * 1.015 / 1.01, rel=1e-3)
+    assert wide.against.n == 3
+
+
+def test_a_peak_is_planned_for_each_setting_of_an_engine(
+    repeats: list[RunSummary], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `enginebench plan` does: runs of one label with other settings are no repeats."""
+    few, many = ("slow (max_concurrency=2)", "slow (max_concurrency=64)")
+    runs = [replace(repeats[0], engine={**(repeats[0].engine or {}), "max_concurrency": 64}), *repeats[1:]]
+    planned: list[str] = []
+
+    def made(groups: Mapping[str, Sequence[RunSummary]], settings: PlanSettings) -> Alternatives:
+        planned.extend(groups)
+        return Alternatives((), priced=False)
+
+    monkeypatch.setattr("analysis.plan.alternatives.make_alternatives", made)
+    replicas_of(runs, PlanSettings(peak=Users(80), slo=parse_objectives(["ttft_p50=10"])))
+    assert sorted(planned) == ["quick", few, many]
+    replicas = [
+        PlannedReplicas(name, "80 users", count, count, count, None, f"80 users: {count} replicas.")
+        for count, name in enumerate((many, "quick", few), 2)
+    ]
+    report = report_of(runs, compare(runs), decide(runs, compare(runs), None, replicas))
+    assert report.screen.table is not None
+    assert [row[0] for row in report.screen.table.rows] == [many, "quick", few]
+    assert texts(report.decision, "replicas", few) == ["80 users: 4 replicas."]
+    page = html.unescape(re.sub("<[^>]+>", "", render(report)))
+    assert f"{few}, replicas80 users: 4 replicas." in page

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from analysis.plan.measured import by_settings
+from analysis.compare.engine_runs import by_settings
 from engines.bench.settings import variants_of
 from engines.contract import registry
 from engines.contract.base import EngineInfo
