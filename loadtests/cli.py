@@ -78,8 +78,8 @@ def run(
     engine, URL or model, NAME. before an option or header that is for one of them. Arguments after -- are passed to
     Locust. The defaults shown are those of `concurrent`; other scenarios have their own.
 
-    Exit code: 0 good, 1 an objective (--slo) was missed or not shown to be met, 2 a usage error, a run that failed, or
-    one that a finding makes invalid.
+    Exit code: 0 good, 1 an objective was missed or not shown to be met, 2 a usage error, a run that failed or is
+    invalid, or nothing may be claimed of an engine because its runs differ.
 
     Examples:
 

@@ -79,7 +79,8 @@ def compare(
         typer.echo(json.dumps(document(comparison, summaries), allow_nan=False))
     else:
         show(stdout(), comparison, summaries)
-    if comparison.unlike:
+    if comparison.not_claimed is not None:
+        log.print(f"Nothing may be claimed: {comparison.not_claimed}.", style="red")
         raise typer.Exit(2)
 
 

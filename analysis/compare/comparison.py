@@ -11,7 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.compare.capacity import CapacityComparison, SloCapacity, capacities_of, compare_capacities, judge_load
+from analysis.compare.capacity import (
+    CapacityComparison,
+    SloCapacity,
+    capacities_of,
+    compare_capacities,
+    judge_load,
+    load_text,
+    runs_at,
+)
 from analysis.compare.engine_runs import (
     DECIDING,
     EngineRuns,
@@ -92,6 +100,11 @@ class Comparison:
     @property
     def invalid(self) -> bool:
         return any(finding.severity == "invalid" for finding in self.findings)
+
+    @property
+    def not_claimed(self) -> str | None:
+        """Why nothing may be claimed of an engine, the first one; `None` where something may of each."""
+        return next(iter(self.unlike.values()), None)
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -190,7 +203,28 @@ def _capacity_comparisons(
         if ours is not None and theirs is not None and ours.unit == theirs.unit:
             few = min(len(engines[label].runs) for label in (engine, over)) < REPEATS
             why_not = unlike_engines.get(engine) or unlike_engines.get(over) or (TOO_FEW if few else None)
-            yield compare_capacities(ours, theirs, margin, why_not)
+            yield _in_enough_runs(compare_capacities(ours, theirs, margin, why_not), by_engine, engines)
+
+
+def _in_enough_runs(
+    comparison: CapacityComparison, capacities: Mapping[str, SloCapacity], engines: Mapping[str, EngineRuns]
+) -> CapacityComparison:
+    """Better and worse rest on a load that one of the two meets, and on one that the other misses."""
+    if comparison.verdict not in {"better", "worse"}:
+        return comparison
+    pair = (comparison.engine, comparison.over)
+    best, other = pair if comparison.verdict == "better" else pair[::-1]
+    why = _measured_seldom(capacities[best], engines[best], capacities[best].met)
+    why = why or _measured_seldom(capacities[other], engines[other], capacities[other].missed)
+    return comparison if why is None else replace(comparison, verdict="not shown", why=why)
+
+
+def _measured_seldom(capacity: SloCapacity, engine: EngineRuns, *ends: float | None) -> str | None:
+    """Why an end of a bracket decides nothing: fewer runs measured that load than a winner needs."""
+    for load in ends:
+        if load is not None and (runs := runs_at(engine, capacity, load)) < REPEATS:
+            return f"{TOO_FEW} at {load_text(load, capacity.unit)}: {engine.label} has {runs}"
+    return None
 
 
 def _quality(engines: Mapping[str, EngineRuns], base: str) -> tuple[QualityAgainst, ...]:
@@ -282,16 +316,22 @@ def _why_no_winner(comparison: Comparison, engines: Mapping[str, EngineRuns]) ->
         return TOO_FEW
     if comparison.capacities and all(capacity.met is None for capacity in comparison.capacities):
         return f"no load is known to meet {comparison.capacities[0].slo}"
-    return next((why for other in others if (why := _not_better(comparison, best, other)) is not None), None)
+    return next((why for other in others if (why := _not_better(comparison, engines, best, other)) is not None), None)
 
 
-def _not_better(comparison: Comparison, best: str, other: str) -> str | None:
+def _not_better(comparison: Comparison, engines: Mapping[str, EngineRuns], best: str, other: str) -> str | None:
     ratio = comparison.capacity_ratio(best, other)
     if ratio is not None and ratio.verdict == "better":
         return None
     if ratio is not None and not same_bracket(comparison, best, other):
         unit = comparison.capacities[0].unit
         return f"whether {best} holds more {unit} than {other} is not shown ({ratio.why})"
+    if ratio is not None:  # both hold the same load, as far as enough runs show it
+        for label in (best, other):
+            capacity = comparison.capacity(label)
+            assert capacity is not None, "their ratio is known"
+            if (why := _measured_seldom(capacity, engines[label], capacity.met, capacity.missed)) is not None:
+                return why
     tokens = comparison.of(comparison.stage, best, DECIDING, other)
     if tokens is None:
         return f"the tokens of {best} and {other} were not counted in every run"

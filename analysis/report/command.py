@@ -53,8 +53,8 @@ def report(
     objectives. --price or --gpu adds the cost of tokens, --peak with --slo the number of replicas that each engine
     needs.
 
-    Exit code: 0 good, 1 an objective was missed or not shown to be met or a search is undecided, 2 a usage error
-    or an invalid run.
+    Exit code: 0 good, 1 an objective (those of classes too) was missed or not shown to be met or a search is undecided,
+    2 a usage error, or nothing may be claimed of an engine (its runs differ, or are invalid).
 
     Examples:
 
@@ -92,8 +92,8 @@ def report(
         check_labels(plan, [summary.label for summary in summaries])
         made, files = made_of(summaries, output or (), claims, plan, status.update)
     _print(made, files, as_json)
-    if made.invalid and not claims.allow_invalid:
-        log.print("A finding makes this invalid; --allow-invalid accepts it.", style="red")
+    if made.comparison.not_claimed is not None:
+        log.print(f"Nothing may be claimed: {made.comparison.not_claimed}.", style="red")
         raise typer.Exit(2)
     if not _found_good(made):
         raise typer.Exit(1)

@@ -125,6 +125,55 @@ def test_with_objectives_the_winner_holds_more_load_whatever_the_shares() -> Non
     assert winners > 3
 
 
+@pytest.mark.parametrize(
+    ("at_20", "why"),
+    [
+        pytest.param({"a": (0.999, 3), "b": (0.2, 3)}, None, id="three runs of each"),
+        pytest.param({"a": (0.999, 1), "b": (0.2, 3)}, "a has 1", id="one run of the engine that meets it"),
+        pytest.param({"a": (0.999, 3), "b": (0.2, 2)}, "b has 2", id="two runs of the one that misses it"),
+        pytest.param({"a": (0.999, 1), "b": (0.999, 1)}, "a has 1", id="of one bracket: tokens decide nothing either"),
+    ],
+)
+def test_a_winner_needs_three_runs_at_the_loads_that_decide(
+    at_20: dict[str, tuple[float, int]], why: str | None
+) -> None:
+    """Each has three runs at 10 users, and at 20 as many as are given. `a` serves twice the tokens."""
+    slo, runs = Objective("ttft", 0.95, 0.5), []
+    for label, (share, repeats) in at_20.items():
+        for k in range(3):
+            rate = NEAR[k] * (200 if label == "a" else 100)
+            stages = [judged_view(10, slo, 0.999, throughput=rate), judged_view(20, slo, share, throughput=rate)]
+            runs.append(run(label, stages[: 2 if k < repeats else 1], k, objectives=(slo,)))
+    comparison = compare(runs)
+    assert comparison.engines[0] == "a"
+    assert comparison.winner == ("a" if why is None else None)
+    ratio = comparison.capacity_ratio("a", "b")
+    assert ratio is not None
+    assert ratio.verdict == ("better" if why is None else "not shown")
+    if why is not None:
+        assert f"a winner needs 3 repeats of each at 20 users: {why}" in str(comparison.why)
+
+
+def test_repeats_of_one_engine_with_other_settings_claim_nothing() -> None:
+    """Not of it; engines of two labels may differ in their settings."""
+    few, many = {"name": "vllm", "max_concurrency": 8}, {"name": "vllm", "max_concurrency": 64}
+    alike = [*tokens("quick", 200, engine=many), *tokens("slow", 100, CLOSE, engine=few)]
+    assert compare(alike).winner == "quick"
+    mixed = [*tokens("quick", 200, NEAR[:3], engine=many), *tokens("slow", 100, CLOSE[:3], engine=few)]
+    mixed[-1] = replace(mixed[-1], engine=many)
+    comparison = compare(mixed)
+    (finding,) = (each for each in comparison.findings if each.kind == "settings_differ")
+    assert finding.evidence == "the runs of slow had different engine settings: max_concurrency 8 and 64"
+    assert (comparison.winner, comparison.differs, list(comparison.unlike)) == (
+        None,
+        {"slow": "engine settings"},
+        ["slow"],
+    )
+    assert compare(mixed, allow_different=True).winner == "quick"
+    unknown = [*mixed[:-1], replace(mixed[-1], engine=None)]
+    assert compare(unknown).winner == "quick"
+
+
 def test_constant_metrics_do_not_inflate_the_family() -> None:
     rates = {"a": (112.0, 109, 113), "b": (100.0, 101, 99)}
     alone = compare([each for label, values in rates.items() for each in runs_of(label, ttft_p50=values)])

@@ -7,12 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from enginebench import app
+from records.stage import SECOND
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 from tests.support.servers.served import ROOT
 
@@ -183,3 +185,45 @@ def test_tiers_give_each_engine_a_capacity_within_each(folders: tuple[Path, Path
     for text in (done.stdout, (tmp_path / "r.md").read_text()):
         assert "Users within the objectives" in text
         assert "relaxed" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags", "code"),
+    [
+        pytest.param({}, [], 0, id="alike"),
+        pytest.param({"model": "another"}, [], 2, id="models that differ: a warning, which blocks every claim"),
+        pytest.param({"model": "another"}, ["--allow-different"], 0, id="models that may differ"),
+        pytest.param({"scenario": "single"}, ["--allow-invalid"], 2, id="scenarios that differ are no invalid run"),
+        pytest.param({"scenario": "single"}, ["--allow-different"], 0, id="scenarios that may differ"),
+    ],
+)
+def test_report_and_compare_exit_alike(
+    folders: tuple[Path, Path], tmp_path: Path, changes: dict[str, str], flags: list[str], code: int
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(folders[1], other)
+    meta = json.loads((other / "meta.json").read_text()) | changes
+    (other / "meta.json").write_text(json.dumps(meta))
+    reported = command(folders[0], other, "-o", tmp_path / "page.html", *flags)
+    compared = CliRunner().invoke(app, ["compare", str(folders[0]), str(other), *flags])
+    assert (reported.exit_code, compared.exit_code) == (code, code), reported.stderr
+    for stderr in (reported.stderr, compared.stderr):
+        assert ("Nothing may be claimed: " in stderr) is (code == 2)
+
+
+def test_a_stage_without_requests_is_no_objective_met(tmp_path: Path) -> None:
+    """One user had 100 answers; of two users none asked in the window: the server hung."""
+    records = [record(k, 2 * SECOND + k * SECOND // 20) for k in range(100)]
+    hung = write_run(tmp_path / "hung", meta_of(stages_of((1, 2), 10.0)), records)
+    done = command(hung, "--slo", "ttft_p50=30", "--allow-invalid")
+    assert "2 users are undecided: no request in the window." in " ".join(done.stdout.split())
+    assert done.exit_code == 1, done.stderr
+
+
+def test_an_objective_of_a_class_that_is_missed_exits_with_1(tmp_path: Path) -> None:
+    records = [record(k, 2 * SECOND + k * SECOND // 20, request_class="chat") for k in range(100)]
+    meta = meta_of(stages_of((1,), 10.0))
+    for limit, code in (("30", 0), ("0.01", 1)):
+        asked = {**meta.workload, "class_objectives": {"chat": f"ttft_p50={limit}"}}
+        run = write_run(tmp_path / limit, replace(meta, workload=asked), records)
+        assert command(run, "--allow-invalid").exit_code == code
