@@ -3,6 +3,7 @@ dominated."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -39,9 +40,11 @@ class Alternatives:
         return plan.bill.per_hour if self.priced and plan.bill is not None else float(plan.count)
 
     def coordinates(self, plan: Plan) -> tuple[float, float, float]:
-        """Cost, TTFT p95 and median TPOT at the peak: less of each is better."""
+        """Cost, TTFT p95 and median TPOT at the peak: less of each is better. Answers of one token have no TPOT, and so
+        none that is long."""
         chosen = plan.replicas.chosen
-        return self.cost(plan), chosen.ttft_p95.median, chosen.tpot_p50.median
+        tpot = chosen.tpot_p50.median
+        return self.cost(plan), chosen.ttft_p95.median, 0.0 if math.isnan(tpot) else tpot
 
     def dominated_by(self, name: str) -> str | None:
         """Another that is no worse in cost, TTFT and TPOT, and better in one; `None` for those on the Pareto front."""

@@ -3,6 +3,7 @@ JSON document."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -273,8 +274,8 @@ def alternatives_table(alternatives: Alternatives) -> TextTable:
                 alternative.name,
                 f"{plan.replicas.capacity.met:.3g} {plan.replicas.capacity.unit}",
                 format_share(chosen.share.median),
-                format_seconds(chosen.ttft_p95.median),
-                format_seconds(chosen.tpot_p50.median),
+                _seconds(chosen.ttft_p95.median),
+                _seconds(chosen.tpot_p50.median),
                 doubt + ("on the front" if by is None else f"dominated by {by}"),
             )
         )
@@ -283,3 +284,8 @@ def alternatives_table(alternatives: Alternatives) -> TextTable:
         "better in one; the others are the Pareto front."
     )
     return TextTable("Simulated at the peak", headers, tuple(rows), (0, 5), caption)
+
+
+def _seconds(value: float) -> str:
+    """Answers of one token have no time per token."""
+    return MISSING if math.isnan(value) else format_seconds(value)

@@ -7,7 +7,7 @@ requests come. The same futures are used for every size of the fleet, so that si
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,7 +26,7 @@ FUTURES, FEW_FUTURES = 60, 20  # from which the number of replicas is taken; fro
 SURE, MEDIAN = 0.95, 0.5  # shares of futures that meet every objective
 MOST_REQUESTS = 6000  # of one future; of larger fleets a part is simulated, whose shares vary more than the whole's
 LEAST_TOGETHER = 6  # replicas that stand for a larger fleet, where the balancer looks at them all
-WARM_UP = 30.0  # seconds
+WARM_UP, ANSWERS = 30.0, 3  # seconds, and mean answers, that the warm-up lasts at least
 USER_LENGTHS = 8192  # drawn for the users of one replica, who ask them in turn
 
 
@@ -74,7 +74,7 @@ class Attainment:
     prompts: float  # prompt tokens per second
     rate: float  # answers per second
     ttft_p95: Band  # seconds
-    tpot_p50: Band
+    tpot_p50: Band  # `nan` where answers have one token
 
 
 @dataclass(eq=False, slots=True)
@@ -91,6 +91,10 @@ class Fleet:
     def meets(self, replicas: int, future: int) -> bool:
         parts = self.parts(replicas, future)
         return all(share_within(parts, objective) >= objective.q for objective in self.objectives)
+
+    def asked(self, replicas: int, future: int) -> bool:
+        """Whether a request is due in the window on every replica."""
+        return all(tally.requests for tally, _ in self.parts(replicas, future))
 
     def met(self, replicas: int, futures: int) -> float:
         """Share of so many futures."""
@@ -126,8 +130,8 @@ class Fleet:
             mean(lambda tally: tally.output / tally.seconds),
             mean(lambda tally: tally.prompts / tally.seconds),
             mean(lambda tally: tally.requests / tally.seconds),
-            band([_percentile(future, "ttft", 0.95) for future in parts]),
-            band([_percentile(future, "tpot", 0.5) for future in parts]),
+            _band_of_known(_percentile(future, "ttft", 0.95) for future in parts),
+            _band_of_known(_percentile(future, "tpot", 0.5) for future in parts),
         )
 
     def parts(self, replicas: int, future: int) -> Parts:
@@ -159,22 +163,39 @@ class Fleet:
         return min(replicas, max(least, round(self.most_requests / each)))
 
     def _open_loop(self, replicas: int, future: Future) -> Requests:
-        model, rate, until = future.drawn(self.fitted), self.peak.load.value, WARM_UP + self.peak.seconds
-        lengths, simulated = self._lengths(future), self._simulated(replicas)
-        requests = serve_fleet(model, rate, until, lengths, replicas, self.balancer, future.rng, simulated)
-        return requests.between(WARM_UP, until)
+        model, rate, lengths = future.drawn(self.fitted), self.peak.load.value, self._lengths(future)
+        simulated = self._simulated(replicas)
+
+        def serve(warm_up: float) -> Requests:
+            until = warm_up + self.peak.seconds
+            return serve_fleet(model, rate, until, lengths, replicas, self.balancer, future.rng, simulated)
+
+        return self._warmed_up(serve)[0]
 
     def _users(self, users: int, future: Future) -> tuple[Requests, float]:
         """Of one replica: the requests of the window, and its length in seconds."""
-        rng, peak, until = future.rng, self.peak, WARM_UP + self.peak.seconds
-        starts, lengths = rng.uniform(0, peak.starts, users), self._lengths(future).drawn(USER_LENGTHS, rng)
-        model = future.drawn(self.fitted)
-        requests = serve_users(model, starts, lengths, until, peak.think, rng, (WARM_UP, self.most_requests))
-        inside = requests.between(WARM_UP, until)
+        peak, model, asked = self.peak, future.drawn(self.fitted), self._lengths(future)
+
+        def serve(warm_up: float) -> Requests:
+            rng, until, bound = future.rng, warm_up + peak.seconds, (warm_up, self.most_requests)
+            starts, lengths = rng.uniform(0, peak.starts, users), asked.drawn(USER_LENGTHS, rng)
+            return serve_users(model, starts, lengths, until, peak.think, rng, bound)
+
+        inside, start = self._warmed_up(serve)
         if len(inside.sched) < self.most_requests:
             return inside, peak.seconds
         end = float(inside.sched[self.most_requests - 1])
-        return inside.between(WARM_UP, end), max(end - WARM_UP, 1e-9)
+        return inside.between(start, end), max(end - start, 1e-9)
+
+    def _warmed_up(self, serve: Callable[[float], Requests]) -> tuple[Requests, float]:
+        """The requests due in the window, and when it begins. `serve` simulates a warm-up of so many seconds and the
+        window; where a few answers take longer than that, once more with a longer one."""
+        warm_up, requests = WARM_UP, serve(WARM_UP)
+        took = (requests.last - requests.sched)[requests.sched < WARM_UP + self.peak.seconds]
+        took = took[np.isfinite(took)]
+        if len(took) and (longer := ANSWERS * float(took.mean())) > warm_up:
+            warm_up, requests = longer, serve(longer)
+        return requests.between(warm_up, warm_up + self.peak.seconds), warm_up
 
     def _lengths(self, future: Future) -> Lengths:
         """As many as were measured, drawn from them: other requests might as well have been measured (bootstrap)."""
@@ -194,10 +215,11 @@ class Fleet:
 
 
 def share_within(parts: Parts, *objectives: Objective) -> float:
-    """The share of the requests that are within all of the objectives; all of none."""
+    """The share of the requests that are within all of the objectives. Where none is due on some of the replicas,
+    nothing is shown of those, and nothing met."""
+    if not all(tally.requests for tally, _ in parts):
+        return 0.0
     total = sum(weight * tally.requests for tally, weight in parts)
-    if not total:
-        return 1.0
     good = [np.logical_and.reduce([tally.within(objective) for objective in objectives]) for tally, _ in parts]
     return sum(weight * float(met.sum()) for met, (_, weight) in zip(good, parts, strict=True)) / total
 
@@ -211,3 +233,8 @@ def _percentile(parts: Parts, metric: str, q: float) -> float:
     if not len(order):
         return math.nan
     return weighted_percentile(values[known][order], np.cumsum(weights[known][order]), q)
+
+
+def _band_of_known(values: Iterable[float]) -> Band:
+    """Over the futures that have one; `nan` where none has."""
+    return band([value for value in values if not math.isnan(value)] or [math.nan])

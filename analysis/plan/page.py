@@ -26,7 +26,7 @@ from analysis.plan.plan import Plan
 from analysis.plan.prices import HOURS_A_MONTH
 from analysis.plan.replicas import NEARLY_ALL, more_load
 from analysis.plan.requests import band
-from records.load import Load
+from records.load import Load, Users
 from records.slo import Objective
 
 SIZES = 9  # of the fleet
@@ -145,8 +145,14 @@ def _cells(
 def _grid_fleet(plan: Plan, load: Load, factor: float) -> Fleet:
     lengths = plan.fleet.peak.lengths
     lengths = replace(lengths, output=np.maximum(np.rint(factor * lengths.output), 1.0))
-    peak = replace(plan.fleet.peak, load=load, lengths=lengths, seconds=GRID_SECONDS)
+    peak = replace(plan.fleet.peak, load=load, lengths=lengths, seconds=max(GRID_SECONDS, 2 * _cycle(plan)))
     return replace(plan.fleet, peak=peak, most_requests=GRID_REQUESTS, tallies={})
+
+
+def _cycle(plan: Plan) -> float:
+    """Mean seconds from a request to the next one of the same user; in an open loop, to its answer (Little's law)."""
+    chosen = plan.replicas.chosen
+    return (plan.load.value if isinstance(plan.load, Users) else chosen.in_flight) / chosen.rate
 
 
 def _margins(of_futures: Sequence[float]) -> list[float]:

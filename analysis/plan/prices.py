@@ -116,7 +116,7 @@ def gpu_hours(settings: PlanSettings, prices: Prices, label: str) -> tuple[int, 
 
     Raises `UserMistake`.
     """
-    gpus = int(float(named(settings.gpus, label) or 1))
+    gpus = int(named(settings.gpus, label) or 1)
     price, gpu = named(settings.price, label), named(settings.gpu, label)
     if price is not None:
         return gpus, float(price) / gpus
@@ -153,6 +153,7 @@ def cost_per_million(per_hour: float, tokens_per_second: float) -> float:
 
 def bill(replicas: int, gpus: int, gpu_hour: float, busy: Attainment, prices: Prices) -> Bill:
     """`replicas` of `gpus` each are paid for; `busy` is what they do at the peak."""
+    assert busy.rate, "objectives are met by requests"
     hourly, requests = replicas * gpus * gpu_hour, HOUR * busy.rate
     per_request = hourly / requests
     hosted = []

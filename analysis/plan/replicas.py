@@ -94,11 +94,11 @@ def fewest_replicas(fleet: Fleet, supported: SupportedLoads) -> Replicas:
     most = max(floor, _most(load))
     located = first(lambda k: fleet.met(k, LOCATING) >= MEDIAN, floor, most)
     if located is None:
-        raise CannotPlan(_hopeless(fleet, most))
+        raise CannotPlan(_too_short(fleet, most, LOCATING, MEDIAN) or _hopeless(fleet, most))
     step = max(1, round(STEP * located))  # of a large fleet, the ends of the range are as coarse
     more = first(lambda k: fleet.holds(located + k * step, SURE), 0, (most - located) // step)
     if more is None:
-        raise CannotPlan(_uncertain(fleet, most))
+        raise CannotPlan(_too_short(fleet, most, FUTURES, SURE) or _uncertain(fleet, most))
     count = located + more * step
     while count - step >= floor and fleet.holds(count - step, SURE):
         count -= step
@@ -144,6 +144,17 @@ def first(true: Callable[[int], bool], low: int, most: int) -> int | None:
 def _most(load: Load) -> int:
     """Replicas beyond which each has hardly anything to do."""
     return load.count if isinstance(load, Users) else min(MOST_REPLICAS, max(64, math.ceil(100 * load.value)))
+
+
+def _too_short(fleet: Fleet, most: int, futures: int, share: float) -> str | None:
+    """Where futures in which no request is due are what is lacking."""
+    silent = sum(not fleet.asked(most, future) for future in range(futures)) / futures
+    if not silent or fleet.met(most, futures) + silent < share:
+        return None
+    return (
+        f"the peak of {fleet.peak.seconds:g} s is too short: in {format_share(silent)} of the simulated futures no "
+        "request is due in it on some of the replicas. Plan for a longer one (--peak-seconds)."
+    )
 
 
 def _hopeless(fleet: Fleet, most: int) -> str:

@@ -57,7 +57,16 @@ def parse_named_numbers(text: str) -> Named:
     pairs = parse_named(text)
     for _, value in pairs:
         if re.fullmatch(r"\d+(\.\d*)?|\.\d+", value) is None:
-            raise UserMistake(f"a price or a number of GPUs is a number, or LABEL=NUMBER, not `{text.strip()}`.")
+            raise UserMistake(f"a price is a number, or LABEL=NUMBER, not `{text.strip()}`.")
+    return pairs
+
+
+def parse_named_counts(text: str) -> Named:
+    """The same of GPUs. Raises `UserMistake`."""
+    pairs = parse_named(text)
+    for _, value in pairs:
+        if re.fullmatch(r"0*[1-9]\d*", value) is None:
+            raise UserMistake(f"--gpus is a whole number of GPUs, 1 or more, or LABEL=NUMBER, not `{text.strip()}`.")
     return pairs
 
 
@@ -88,7 +97,12 @@ class PlanSettings:
     gpu: Named = named_setting(
         (), "GPU type in the price list; LABEL=NAME for one of several engines.", metavar="NAME", read=parse_named
     )
-    gpus: Named = named_setting((("", "1"),), "GPUs per replica; LABEL=N for one of several engines.", metavar="N")
+    gpus: Named = named_setting(
+        (("", "1"),),
+        "GPUs per replica; LABEL=N for one of several engines.",
+        metavar="N",
+        read=parse_named_counts,
+    )
     prices: Path | None = cost_setting(None, "Price list to use instead of the built-in one.", metavar="FILE")
     balancer: Balancer = prediction_setting("round_robin", "How the load balancer chooses a replica.")
     allow_drift: bool = prediction_setting(False, "Plan even if the machine's speed drifted during the measurement.")

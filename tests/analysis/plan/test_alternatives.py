@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -9,13 +10,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from analysis.compare.engine_runs import by_settings
 from analysis.data.load import load_run
 from analysis.first_screen import FirstScreen
 from analysis.plan.alternatives import Alternative, Alternatives, make_alternatives
 from analysis.plan.document import alternatives_document, screen_of
-from analysis.plan.measured import by_settings
 from analysis.plan.page import page_data
 from analysis.plan.prices import dollars
+from analysis.plan.requests import Band
 from analysis.plan.settings import PlanSettings
 from analysis.plan.terminal import print_plan
 from analysis.summary.run_summary import RunSummary, summarise
@@ -122,6 +124,25 @@ def test_the_table_says_what_is_dominated_and_the_choice_comes_first(
     assert any("small" in line and "dominated by large" in line for line in page)
     assert any("large" in line and "on the front" in line for line in page)
     assert "warn other: only 3 steps can be seen." in page
+
+
+def test_answers_of_one_token_have_no_time_per_token(alternatives: Alternatives, two: list[RunSummary]) -> None:
+    """`small` gives answers of one token: a dash, in no front because of it, and dominated all the same."""
+    none = Band(math.nan, math.nan, math.nan)
+    plans = []
+    for alternative in priced(alternatives, small=1.0, large=1.0).all:
+        plan = alternative.plan
+        assert plan is not None
+        chosen = replace(plan.replicas.chosen, tpot_p50=none)
+        plans.append(replace(alternative, plan=replace(plan, replicas=replace(plan.replicas, chosen=chosen))))
+    short = replace(alternatives, all=tuple(plans))
+    assert (short.dominated_by("small"), short.dominated_by("large")) == ("large", None)
+    console = Console(width=160, record=True, file=StringIO())
+    print_plan(console, short, shown(short, two))
+    rows = [line.split() for line in console.export_text().splitlines()]
+    assert any(row[0] == "large" and row[-4:] == ["–", "on", "the", "front"] for row in rows if row)
+    document = alternatives_document(short)["alternatives"][0]["plan"]["replicas"]["chosen"]
+    assert document["tpot_p50"]["median"] is None
 
 
 def test_runs_of_one_label_are_told_apart_by_their_settings(two: list[RunSummary], tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from analysis.plan.fleet import Attainment
-from analysis.plan.prices import bill, check_labels, cost_per_million, read_prices
+from analysis.plan.prices import bill, check_labels, cost_per_million, gpu_hours, read_prices
 from analysis.plan.requests import Band
-from analysis.plan.settings import PlanSettings
+from analysis.plan.settings import PlanSettings, parse_named_counts
 from settings.schema import UserMistake
 
 ALL = Band(1.0, 1.0, 1.0)
@@ -78,3 +78,13 @@ def test_a_price_of_an_engine_without_a_run_is_refused() -> None:
         check_labels(settings, labels)
     with pytest.raises(UserMistake, match="--gpu vlm=…: there is no run of `vlm`; choose from vllm"):
         check_labels(PlanSettings(gpu=(("vlm", "H100"),)), labels)
+
+
+@pytest.mark.parametrize("text", ["0", "0.5", "-1", "two", "vllm=0", "vllm="])
+def test_a_replica_has_a_whole_number_of_gpus(text: str) -> None:
+    with pytest.raises(
+        UserMistake, match=f"--gpus is a whole number of GPUs, 1 or more, or LABEL=NUMBER, not `{text}`"
+    ):
+        parse_named_counts(text)
+    settings = PlanSettings(price=(("", "6"),), gpus=parse_named_counts("3\nvllm=2"))
+    assert [gpu_hours(settings, read_prices(None), label) for label in ("vllm", "other")] == [(2, 3.0), (3, 2.0)]

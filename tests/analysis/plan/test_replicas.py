@@ -152,3 +152,24 @@ def test_rates_and_users_are_supported_by_what_was_measured() -> None:
     assert supported.fewest(Users(80)) == math.ceil(80 / 30)
     assert supported.fewest(Rate(40.0)) == math.ceil(40 / 9)
     assert replace(supported, beyond=1.0).fewest(Users(80)) == 4
+
+
+def test_a_future_in_which_nothing_is_due_is_not_met() -> None:
+    """Users pause for 100 s after an answer of 1.1 s, and so ask at 0 to 5 s and from 101 s on; the window is from 30 s
+    to 50 s."""
+    pausing = Peak(Users(2), LENGTHS, seconds=20.0, think=np.array([100.0]))
+    silent = Fleet(fitted([STEP]), pausing, parse_objectives(["e2e_p50=60"]), "round_robin")
+    assert not silent.asked(2, 0)
+    assert silent.met(2, FUTURES) == 0
+    with pytest.raises(
+        CannotPlan, match=r"the peak of 20 s is too short: in 100 % of .* no request is due in it .*--peak"
+    ):
+        fewest_replicas(silent, SUPPORTED)
+    longer = replace(silent, peak=replace(pausing, seconds=200.0), tallies={})
+    assert fewest_replicas(longer, SUPPORTED).count == 1
+
+
+@pytest.mark.parametrize(("limit", "met"), [(60, 0.0), (120, 1.0)])
+def test_the_warm_up_lasts_a_few_answers(limit: int, met: float) -> None:
+    """Answers take 110 s; a user who asked at 0 to 5 s asks again 330 s later, and at no time from 30 s to 50 s."""
+    assert fleet(fitted([10.0]), Users(1), f"e2e_p50={limit}").met(1, 4) == met
