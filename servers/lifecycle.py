@@ -47,16 +47,17 @@ class Lifecycle:
         state = self.state
         if state == "ready" and self.engine.info is not None:
             return self.engine.info
-        raise self._unavailable(state)
+        raise self.unavailable(state)
 
     async def until_ready(self) -> None:
         """Wait while the engine is restarted, also while the server drains. Raises `ApiError` 503 if it has stopped."""
         while (state := self.engine.state) != "ready":
             if state != "restarting":
-                raise self._unavailable("draining" if self._draining else state)
+                raise self.unavailable("draining" if self._draining else state)
             await asyncio.sleep(READY_CHECK)
 
-    def _unavailable(self, state: State) -> ApiError:
+    def unavailable(self, state: State) -> ApiError:
+        """What a request gets while requests are not accepted."""
         message = {
             "loading": "The engine is still loading; /ready answers 200 when it is loaded.",
             "restarting": "The engine's process ended and is being restarted.",

@@ -91,7 +91,7 @@ class CompletionResponse:
         except asyncio.CancelledError:  # the server stops, and waits no longer: for the rest of a body, for example
             if self._head_sent:
                 raise
-            await self._refuse(_shutting_down(), scope, receive)
+            await self._refuse(self._context.lifecycle.unavailable("draining"), scope, receive)
         except Exception as error:
             outcome = "engine_error"
             await self._refuse(unexpected(error), scope, receive)
@@ -126,7 +126,7 @@ class CompletionResponse:
             raise ApiError(504, f"The answer was not complete within {accepted.timeout:g} s.", code="timeout") from None
         except EngineError as error:
             if context.lifecycle.state == "draining":
-                raise _shutting_down() from None
+                raise context.lifecycle.unavailable("draining") from None
             raise from_engine(error) from None
 
     async def _watch(self, receive: Receive, deadline: asyncio.Timeout) -> None:
@@ -208,10 +208,6 @@ class CompletionResponse:
             return
         event: dict[str, Any] = {"type": "http.response.body", "body": b"data: " + error.body() + b"\n\n"}
         await self._send(event)
-
-
-def _shutting_down() -> ApiError:
-    return ApiError(503, "The server is shutting down.", code="engine_draining")
 
 
 def _ending(stream: Stream, times: RequestTimes) -> Ending:

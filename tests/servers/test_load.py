@@ -335,6 +335,17 @@ def test_draining_has_an_end() -> None:
         assert '"code":"engine_draining"' in rest
 
 
+def test_an_answer_that_had_not_begun_when_draining_ends_is_refused_with_retry_after() -> None:
+    arguments = ("--drain-timeout", "0.3", "--warmup-tokens", "0")
+    with served("ttft=600", arguments=arguments) as server, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(server.ask, 1)
+        until(lambda: server.metric("requests_running") == 1, "the request runs")
+        assert server.stop() == 0
+        refused = waiting.result()
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "engine_draining")
+        assert refused.headers["retry-after"] == "1"
+
+
 def test_a_second_signal_ends_it_at_once() -> None:
     with served("tpot=0.02", arguments=("--drain-timeout", "600")) as server, occupied(server, 1):
         engine = server.engine_process()
