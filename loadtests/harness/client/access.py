@@ -68,8 +68,10 @@ def parse_headers(text: str) -> Headers:
     headers = []
     for line in filter(None, map(str.strip, text.splitlines())):
         name, colon, value = (part.strip() for part in line.partition(":"))
-        if not (colon and value and name.replace("-", "").isalnum() and name.isascii()):
-            raise UserMistake("a header is `Name: value`, and several are one a line or one for each --header.")
+        if not (colon and value and name.replace("-", "").isalnum() and line.isascii() and value.isprintable()):
+            raise UserMistake(
+                "a header is `Name: value` in printable ASCII, and several are one a line or one for each --header."
+            )
         headers.append((name.title(), value))
     return tuple(headers)
 

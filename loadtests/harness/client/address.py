@@ -11,9 +11,9 @@ from settings.schema import UserMistake
 
 
 def with_scheme(url: str) -> str:
-    """`127.0.0.1:8000` is taken as `http://127.0.0.1:8000`."""
-    url = url.strip()
-    return url if "://" in url else f"http://{url}"
+    """`127.0.0.1:8000` is taken as `http://127.0.0.1:8000`, and `HTTPS://` as `https://`."""
+    scheme, separator, rest = url.strip().partition("://")
+    return f"{scheme.lower()}://{rest}" if separator else f"http://{scheme}"
 
 
 def origin_of(url: str) -> str:
@@ -34,9 +34,14 @@ class Address:
     @classmethod
     def parse(cls, url: str) -> Address:
         """`url` as `origin_of` takes it. Raises `UserMistake`."""
-        parts = urlsplit(origin_of(url))
-        if "@" in parts.netloc:
+        origin = origin_of(url)
+        if "@" in re.split("[/?#]", origin.partition("://")[2])[0]:
             raise UserMistake(f"an address with a password would appear in reports: set {KEY_VARIABLE} instead.")
+        no_address = f"`{url}` is not a server's address; give one such as http://127.0.0.1:8000."
+        try:
+            parts = urlsplit(origin)
+        except ValueError:  # a bracket of an IPv6 address without the other one
+            raise UserMistake(no_address) from None
         try:
             port = parts.port
         except ValueError:
@@ -44,7 +49,7 @@ class Address:
         if port == 0:
             raise UserMistake(f"the port in `{url}` is not a number from 1 to 65535.")
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise UserMistake(f"`{url}` is not a server's address; give one such as http://127.0.0.1:8000.")
+            raise UserMistake(no_address)
         if parts.query or parts.fragment:
             raise UserMistake(f"`{url}` has a part after ? or #, which requests would not have: leave it out.")
         tls = parts.scheme == "https"

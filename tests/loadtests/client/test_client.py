@@ -185,6 +185,8 @@ def test_a_long_prompt_is_written_while_the_answer_may_already_come() -> None:
         pytest.param("127.0.0.1:8000", {}, "give one such as http://", id="no scheme"),
         pytest.param("ftp://x", {}, "is not a server's address", id="another protocol"),
         pytest.param("http://x:0", {}, "from 1 to 65535", id="port 0"),
+        pytest.param("http://[::1:8000", {}, "is not a server's address", id="half a pair of brackets"),
+        pytest.param("http://me:word@[::1", {}, "would appear in reports", id="the same with a password"),
         pytest.param("http://x/y?api-version=1", {}, "has a part after", id="a query"),
         pytest.param("http://x:99999", {}, "not a number from 1 to 65535", id="a port too high"),
         pytest.param("http://x", {"X": "a\r\nY: b"}, "a value one line", id="a header with a line break"),

@@ -16,6 +16,10 @@ import trustme
 
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.connection import tls_context
+from loadtests.harness.run.prepare import prepare
+from loadtests.harness.scenario import Scenario, users
+from loadtests.harness.settings.run import RunSettings
+from settings.schema import UserMistake
 from tests.support.loadtests.asking import CHAT, GOOD_END, ask, due
 from tests.support.servers.wire_script import (
     HEAD,
@@ -70,6 +74,15 @@ def test_tls_is_verified_unless_told_otherwise(
         assert seen.stamps == "kernel"
     assert seen.t_first is not None
     assert write.before - 0.0001e9 < seen.t_first < write.after + 0.04e9
+
+
+def test_the_certificate_is_checked_however_the_scheme_is_written(tls_server: ssl.SSLContext, tmp_path: Path) -> None:
+    scenario = Scenario(stages=users("1"))
+    with WireServer([HEAD, GOOD_END], tls=tls_server) as server:
+        url = server.url.replace("https", "HTTPS")
+        with pytest.raises(UserMistake, match="certificate verify failed"):
+            prepare("single", scenario, RunSettings(runs=tmp_path), url, scenario.plan(), 1, 1, grace=0.0)
+    assert server.requests == [], "no key has left this machine"
 
 
 def test_all_clients_of_a_process_share_one_context() -> None:
