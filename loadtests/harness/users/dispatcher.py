@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, dropwhile
 from math import ceil, inf
 from random import Random
 from time import monotonic_ns
@@ -65,9 +65,10 @@ class Dispatcher:
         new_client: Callable[[], Client],
         next_request: Callable[[Stage, int, int], PlannedRequest],
     ) -> None:
-        self._run, self._next_request = run, next_request
-        _, self._workers = run.share
-        self._pool = SenderPool(new_client, max(1, run.scenario.max_in_flight // self._workers))
+        assert run.share is not None
+        self._run, self._next_request, self._share = run, next_request, run.share
+        self._created = monotonic_ns()
+        self._pool = SenderPool(new_client, max(1, run.scenario.max_in_flight // self._share[1]))
         self._stage: Stage | None = None
         self._source: Iterator[tuple[int, float]] = iter(())
         self._following: tuple[int, float] = (0, inf)
@@ -77,7 +78,7 @@ class Dispatcher:
         trace = run.trace
         self._sessions = trace.arrivals if trace is not None and trace.has_sessions else ()
         self._open_sessions = 0
-        self._jitter = Random(f"retries {run.plan.workload.seed}/{run.share[0]}")
+        self._jitter = Random(f"retries {run.plan.workload.seed}/{self._share[0]}")
         self._closing = False
         self._building = False
         self._alarm = Alarm(self._on_due)
@@ -86,6 +87,7 @@ class Dispatcher:
         """Until the run is over or `stopping()`, and everything in flight has its answer."""
         run, tracker = self._run, self._run.tracker
         assert tracker is not None
+        run.dispatching = True
         try:
             while not (run.over or stopping()):
                 self._pool.spare = self._spare(run.stage.load)
@@ -94,16 +96,20 @@ class Dispatcher:
                 tracker.ready = tracker.ready or self._pool.complete
                 tracker.played = self._has_played
                 gevent.sleep(pause)
-            self._closing = True  # pending retries are dropped, and what would follow in sessions
-            self._queue.clear()
-            self._later.clear()
+            self._end_sending()
             while self._pool.in_flight:
                 gevent.sleep(TURN)
         finally:
-            self._closing = True
-            self._queue.clear()
+            self._end_sending()
             self._alarm.close()
             self._pool.close()
+
+    def _end_sending(self) -> None:
+        """Drop pending arrivals and retries, and what would follow in sessions. Another one may take over the share."""
+        if not self._closing:
+            self._closing, self._run.dispatching = True, False
+        self._queue.clear()
+        self._later.clear()
 
     @property
     def _has_played(self) -> bool:
@@ -113,7 +119,7 @@ class Dispatcher:
 
     def _spare(self, load: Load) -> int:
         assert isinstance(load, Rate)
-        return FEWEST_SPARE + ceil(peak_rate(load) * STALL / self._workers)
+        return FEWEST_SPARE + ceil(peak_rate(load) * STALL / self._share[1])
 
     def _follow(self, stage: Stage) -> None:
         """Switch to the announced stage once its start is decided."""
@@ -125,7 +131,9 @@ class Dispatcher:
         self._stage, load = stage, stage.load
         assert isinstance(load, Rate)
         times = self._run.arrival_times(stage)
-        self._source = share_of(times, *self._run.share)
+        # Another one has sent what was due before this one was created, or was stopped before it could.
+        missed = (self._created - begins) / SECOND
+        self._source = dropwhile(lambda arrival: arrival[1] < missed, share_of(times, *self._share))
         self._following = next(self._source, (0, inf))
 
     def _unsend(self, arrivals: list[Arrival]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import statistics
-import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -66,6 +65,8 @@ class RunProcess:
         self.start = plan.start_here()
         self.trace = scenario.played()
         self.over = False
+        self.dispatching = False
+        """Whether this process's share of an open loop's arrivals is being sent."""
         self.folder = plan.folder_here(settings.runs)
         self._worker = getattr(runner, "worker_index", 0)  # a master has none and writes no records
         scales = Scales(RunObjectives.of(plan.meta.workload))
@@ -150,10 +151,10 @@ class RunProcess:
         return self._meta.stages
 
     @property
-    def share(self) -> tuple[int, int]:
-        """Which of how many processes this one is; one that joined after the plan was made has no share."""
+    def share(self) -> tuple[int, int] | None:
+        """Which of how many processes this one is; `None` where it joined after the arrivals were shared out."""
         workers = self.plan.meta.workers
-        return self._worker, workers if self._worker < workers else sys.maxsize
+        return (self._worker, workers) if self._worker < workers else None
 
     def arrival_times(self, stage: Stage) -> Iterator[float]:
         """Seconds from the start of an open stage to each of its arrivals, those of all processes."""
@@ -236,6 +237,8 @@ class RunProcess:
     def _enter(self, stage: Stage) -> None:
         assert self.tracker is not None
         self.tracker.enter(stage)
+        if self.share is None:  # the next stage does not wait for its arrivals
+            self.tracker.ready = self.tracker.played = True
         self._counts.enter(stage)
 
     def drain_limit(self) -> float:

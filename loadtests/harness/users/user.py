@@ -54,10 +54,7 @@ class ModelUser(User):
         self._run = run
         self._number = run.next_user()
         self.workload = run.plan.workload
-        self._dispatcher: Dispatcher | None = None
         if isinstance(run.stage.load, Rate):
-            # Locust moves the users of a lost worker process to others; its arrivals are not sent by them.
-            self._dispatcher = Dispatcher(run, self._new_client, self.arrival_request)
             return
         assert run.tracker is not None
         run.tracker.user_started(self._number)
@@ -130,13 +127,20 @@ class ModelUser(User):
     def ask(self) -> None:
         """Requests one after the other. Between two of them it is Locust's turn only where there is a pause, and where
         a stage's boundary may depend on the one that has ended: a turn takes an iteration of the event loop."""
-        if self._dispatcher is not None:
-            self._dispatcher.run(lambda: self._state == LOCUST_STATE_STOPPING)
+        if isinstance(self._run.stage.load, Rate):
+            self._send_arrivals()
             raise StopUser
         tracker = self._run.tracker
         assert tracker is not None
         while self._ask() == "ok" and self._free_at <= monotonic_ns() and not tracker.waits_for_requests:
             pass
+
+    def _send_arrivals(self) -> None:
+        """Until the run is over or Locust stops this user. It sends nothing where another user of this process does, or
+        where the process has no share: Locust gives users of a lost worker to others, and some to workers that join."""
+        if self._run.share is not None and not self._run.dispatching:
+            dispatcher = Dispatcher(self._run, self._new_client, self.arrival_request)
+            dispatcher.run(lambda: self._state == LOCUST_STATE_STOPPING)
 
     def _ask(self) -> Outcome:
         if self._leaving:

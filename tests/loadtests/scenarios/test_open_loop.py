@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 from collections import Counter
 from contextlib import ExitStack
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
 
 from analysis.data.load import load_run
 from analysis.summary.run_summary import summarise
+from loadtests.harness.run.host import free_port
 from loadtests.harness.schedule.rates import arrival_times
 from records.load import Rate
 from records.request import RequestRecord
 from records.stage import SECOND, Stage
-from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
+from tests.support.loadtests.locust_process import LOCUST, MS, ROOT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
 
 RATE = ROOT / "loadtests/rate.py"
@@ -180,3 +183,73 @@ def test_a_run_that_is_stopped_records_what_was_in_flight(tmp_path: Path) -> Non
     on_their_way = len(locust.records) - sent  # a busy server has not read all of them
     assert 0 <= on_their_way <= 20, "more than a second of arrivals"
     assert {one.outcome for one in locust.records} == {"cut_off"}
+
+
+ANOTHER_USER = """
+import gevent
+from locust import events
+
+from loadtests.harness.users.events import current_run
+from loadtests.rate import User
+
+
+@events.test_start.add_listener
+def start_another(environment, **_):
+    gevent.spawn(another, environment.runner)
+
+
+def another(runner):
+    while current_run().stage.steady_start is None:
+        gevent.sleep(0.1)
+    if {stops_first}:
+        runner.stop_users({{"User": 1}})
+        gevent.sleep(1)
+    runner.spawn_users({{"User": 1}})
+"""
+
+
+@pytest.mark.parametrize("stops_first", [False, True], ids=["beside the first", "after the first"])
+def test_another_user_of_a_process_sends_no_arrival_again(tmp_path: Path, stops_first: bool) -> None:
+    """Locust moves the users of a lost worker process to others, and those of others when one joins."""
+    scenario = tmp_path / "another.py"
+    scenario.write_text(ANOTHER_USER.format(stops_first=stops_first))
+    with ScriptedServer() as server:
+        locust = finished(start(server, tmp_path, "--rate", "40", "--stage-seconds", "8", *FIXED, scenario=scenario))
+    sent = sorted(one.t_sched for one in locust.records)
+    assert len(set(sent)) == len(sent), "each arrival at most once"
+    assert {one.outcome for one in locust.records} == {"ok"}
+    assert max((one.t_send or 0) - one.t_sched for one in locust.records) < SECOND, "what was missed is not sent late"
+    gaps = sorted(after - before for before, after in pairwise(sent))
+    assert (gaps[-1] > SECOND) == stops_first
+    (stage,) = locust.meta.stages
+    assert sent[-1] > (stage.steady_end or 0) - SECOND, "one of them sends to the end"
+
+
+def test_a_worker_that_joins_during_the_run_sends_nothing_and_holds_nothing_up(tmp_path: Path) -> None:
+    port = str(free_port())
+    command = [LOCUST, "-f", str(RATE), "--worker", "--master-host", "127.0.0.1", "--master-port", port]
+    environment = {name: text for name, text in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
+    master_options = ("--master", "--expect-workers", "1", "--master-bind-host", "127.0.0.1")
+    with ScriptedServer() as server, ExitStack() as stack:
+        master = start(
+            server, tmp_path, "--rate", "20,40", "--stage-seconds", "6", *FIXED, *master_options,
+            "--master-bind-port", port, scenario=RATE,
+        )  # fmt: skip
+
+        def join() -> subprocess.Popen[bytes]:
+            worker = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
+            stack.callback(worker.kill)
+            return worker
+
+        workers = [join()]
+        master.wait_until(lambda: len(server.bodies) > 10)
+        workers.append(join())
+        finished(master)
+        assert [worker.wait(20) for worker in workers] == [0, 0]
+        asked = len(server.bodies)
+    assert master.process.returncode == 0
+    assert len(master.records) == asked
+    assert {one.worker for one in master.records} == {"0"}
+    assert [stage.label for stage in master.meta.stages] == ["20 req/s", "40 req/s"]
+    sent = [one.t_sched for one in master.records]
+    assert len(set(sent)) == len(sent), "each arrival at most once"
