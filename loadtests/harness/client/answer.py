@@ -21,6 +21,7 @@ from loadtests.harness.client.event_frame import BEGIN, END, UNREADABLE, EventFr
 from loadtests.harness.client.sse import Event, EventReader
 
 DETAIL_CHARACTERS = 300
+CUT = "…"  # at the end of a text that was shortened
 DIGEST_BYTES = 8
 MOST_TOKENS = 10**9  # of one request
 FEW = 4  # events that are read one by one
@@ -280,7 +281,7 @@ def error_in(body: bytes) -> str | None:
 def shorten(text: str) -> str:
     """One line of at most `DETAIL_CHARACTERS`."""
     line = writable(" ".join(text.split()))
-    return line if len(line) <= DETAIL_CHARACTERS else line[: DETAIL_CHARACTERS - 1] + "…"
+    return line if len(line) <= DETAIL_CHARACTERS else line[: DETAIL_CHARACTERS - len(CUT)] + CUT
 
 
 def writable(text: str) -> str:

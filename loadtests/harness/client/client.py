@@ -21,6 +21,7 @@ from loadtests.harness.client.connection import Connection, open_connection, tls
 from loadtests.harness.client.dialects.dialect import Signer
 from loadtests.harness.client.exchange import Exchange
 from loadtests.harness.client.outcome import outcome_of_opening
+from loadtests.harness.client.redaction import redacted
 from records.request import Outcome, RequestRecord
 from settings.schema import UserMistake
 
@@ -60,6 +61,7 @@ class Client:
         self._address = Address.parse(url)
         self._tls = tls_context(insecure) if self._address.tls else None
         self._headers = _header_lines(self._address.authority, headers)
+        self._sent = dict(headers)  # with those of the last signature
         self._signer = signer
         self._connect_timeout = connect_timeout
         self._silence_timeout = silence_timeout
@@ -119,6 +121,8 @@ class Client:
                 self.close()
             self.free_at, self.answer_bytes = exchange.ended_at, exchange.size
             exchange.complete(record, self._epoch)
+            if record.detail is not None:
+                record.detail = redacted(record.detail, self._sent)
             self.answer_text = answer.spoken
             if call.kept:
                 record.text, record.token_ends, record.logprobs = answer.text, answer.token_ends, answer.logprobs
@@ -155,6 +159,7 @@ class Client:
         head = f"POST {path} HTTP/1.1\r\nContent-Length: {len(call.body)}\r\n"
         if self._signer is not None:
             signed = self._signer(self._address.authority, path, call.body)
+            self._sent |= signed
             head += "".join(f"{name}: {value}\r\n" for name, value in signed.items())
         return head.encode() + self._headers + call.body
 

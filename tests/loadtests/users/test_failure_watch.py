@@ -13,11 +13,16 @@ STAGE = ("--stages", "10", "--stage-seconds", "60", "--pause-after-failure", "0.
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_run_in_which_everything_is_refused_ends_with_the_servers_words(tmp_path: Path, processes: int) -> None:
-    with ScriptedServer(Script(statuses=[400] * 10_000)) as server:
-        locust = start(server, tmp_path, *STAGE, processes=processes)
+    """But for the key, which they quote."""
+    script = Script(refuses={"model": "no such model for a-secret-key"})
+    with ScriptedServer(script) as server:
+        locust = start(server, tmp_path, *STAGE, processes=processes, environment={"OPENAI_API_KEY": "a-secret-key"})
         output = locust.wait(60)
     assert locust.process.returncode == 2, output
-    assert "requests failed in a way that load does not explain (HTTP 400: " in output
+    said = "(HTTP 400: no such model for ***)"
+    assert f"requests failed in a way that load does not explain {said}" in output
+    assert "a-secret-key" not in output
+    assert all(b"a-secret-key" not in path.read_bytes() for path in locust.run.iterdir())
     assert "--keep-going makes the run go on" in output
     assert 20 <= len(locust.records) < 2000
     assert locust.meta.stages[0].steady_end is None, "stopped before the end of its window"
