@@ -43,7 +43,7 @@ def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[W
     if engine is not None and sampling.logprobs and "logprobs" not in (engine.get("features") or ()):
         logger.info("The engine gives no log-probabilities: answers are compared by their text alone.")
         sampling = sampling.without("logprobs")
-    wanted = ModelRequest(model, (), TRIAL_TOKENS, sampling=sampling)
+    wanted = ModelRequest(model, (), TRIAL_TOKENS, streamed=not scenario.no_stream, sampling=sampling)
     trials: list[Trial] = []
 
     def tried(text: str) -> int | None:
@@ -75,6 +75,7 @@ def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[W
         shared_prefix_tokens=scenario.shared_prefix_tokens[0],
         sampling=sampling,
         max_tokens_field=accepted.max_tokens_field,
+        stream_usage=accepted.stream_usage,
         dataset=scenario.dataset,
         classes=scenario.classes,
         turns=scenario.turns,

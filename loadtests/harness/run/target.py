@@ -19,8 +19,9 @@ import msgspec
 
 from loadtests.harness.client.access import KEY_VARIABLE, Access
 from loadtests.harness.client.address import origin_of
-from loadtests.harness.client.answer import message_of
+from loadtests.harness.client.answer import Answer, message_of
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest
+from loadtests.harness.client.redaction import redacted
 from records.quality import NO_WEIGHTS, TEXT, TOP, Quality
 from settings.schema import UserMistake
 
@@ -64,6 +65,7 @@ class Target:
     def __init__(self, url: str, access: Access) -> None:
         self.url = origin_of(url)
         self._access = access
+        self._sent = dict(access.headers)  # with those of the last signature
         self._http = httpx.Client(
             headers={**access.headers, "Accept-Encoding": "identity"},
             verify=self.url.startswith("https:") and not access.insecure,  # reading the certificates takes 40 ms
@@ -126,7 +128,7 @@ class Target:
         try:
             answer = self._http.post(f"{self.url}/v1/completions", json=body, timeout=QUALITY_TIMEOUT)
             if not answer.is_success:
-                return Quality(dtype=dtype, why=message_of(answer.content).rstrip("."))
+                return Quality(dtype=dtype, why=self._said(message_of(answer.content)).rstrip("."))
             found = answer.json()["choices"][0]["logprobs"]
             tokens, values, tops = (tuple(found[name][1:-1]) for name in ("tokens", "token_logprobs", "top_logprobs"))
             return msgspec.convert(Quality(tokens, values, tops, dtype), Quality, from_attributes=True)
@@ -134,50 +136,65 @@ class Target:
             return Quality(dtype=dtype, why="the server gives no log-probabilities of a prompt's tokens")
 
     def try_out(self, request: ModelRequest, dialect: Dialect) -> Trial:
-        """Send one request before the run, and change it where the server says what it does not take.
+        """Send one request before the run, as the run sends it, and change it where the server says what it does not
+        take: a sampling option, `stream_options`, or `max_tokens` where it requires `max_completion_tokens`.
 
-        That is a sampling option, and `max_tokens` where it requires `max_completion_tokens`. Raises
-        `UnreachableServer` when the server does not let this client in or has no such API; other failures are left to
-        the run, which counts them.
+        A server whose streams have no `usage` is asked once more for a whole answer, for the tokens of the prompt.
+        Raises `UnreachableServer` when the server does not let this client in or has no such API; other failures are
+        left to the run, which counts them.
         """
         while True:
-            answer = self._send(request, dialect)
-            if answer is None:
+            sent = self._send(request, dialect)
+            if sent is None:
                 return Trial(request)
-            if answer.status_code in {401, 403}:
+            response, answer = sent
+            if response.status_code in {401, 403}:
                 raise self._no_entry(dialect)
-            self._refuse_redirect(answer)
-            if answer.status_code == 404:
+            self._refuse_redirect(response)
+            if response.is_success:
+                if request.streamed and answer.prompt_tokens is None:
+                    whole = self._send(replace(request, streamed=False), dialect)
+                    answer = answer if whole is None else whole[1]
+                return Trial(request, answer.prompt_tokens, answer.output_tokens)
+            reason = self._said(message_of(response.content))
+            if response.status_code == 404:
                 raise UnreachableServer(
-                    f"{self.url}{dialect.path(request)} answers 404 ({message_of(answer.content)}): choose another "
-                    "--endpoint or --model."
+                    f"{self.url}{dialect.path(request)} answers 404 ({reason}): choose another --endpoint or --model."
                 )
-            if answer.is_success:
-                read = dialect.answer()
-                read.whole(answer.content, (None, monotonic_ns()))
-                return Trial(request, read.prompt_tokens, read.output_tokens)
-            changed = _without_what_is_refused(request, answer)
+            changed = _without_what_is_refused(request, response.status_code, reason)
             if changed is None:
                 return Trial(request)
             request = changed
 
-    def _send(self, request: ModelRequest, dialect: Dialect) -> httpx.Response | None:
-        whole = replace(request, streamed=False)
-        path, body = dialect.path(whole), dialect.written(whole)
+    def _send(self, request: ModelRequest, dialect: Dialect) -> tuple[httpx.Response, Answer] | None:
+        """The response, and what a successful one has answered; `None` where the server does not answer."""
+        path, body = dialect.path(request), dialect.written(request)
         headers = {"Content-Type": "application/json"}
         url = httpx.URL(self.url)
         if self._access.signer is not None:
-            headers |= self._access.signer(url.netloc.decode(), url.path.rstrip("/") + path, body)
+            signed = self._access.signer(url.netloc.decode(), url.path.rstrip("/") + path, body)
+            self._sent |= signed
+            headers |= signed
+        answer = dialect.answer()
         try:
-            return self._http.post(self.url + path, content=body, headers=headers)
+            with self._http.stream("POST", self.url + path, content=body, headers=headers) as response:
+                if response.is_success:
+                    _read(response, answer, request.streamed)
+                else:
+                    response.read()
         except httpx.HTTPError:
             return None
+        return response, answer
 
     def _refuse_redirect(self, answer: httpx.Response) -> None:
         """A request that is measured is never sent twice, so no redirect is followed. Raises `UnreachableServer`."""
         if answer.has_redirect_location:
-            said = f"{answer.request.url} redirects to {answer.headers['Location']}: give the address that it leads to."
-            raise UnreachableServer(said)
+            where = self._said(answer.headers["Location"])
+            raise UnreachableServer(f"{answer.request.url} redirects to {where}: give the address that it leads to.")
+
+    def _said(self, text: str) -> str:
+        """Without the keys that were sent: a server may quote them."""
+        return redacted(text, self._sent)
 
     def _no_entry(self, dialect: Dialect) -> UnreachableServer:
         if self._access.withheld is not None:
@@ -199,7 +216,7 @@ class Target:
         try:
             return self._http.request(method, self.url + path)
         except httpx.HTTPError as error:
-            reason = ERRNO.sub("", str(error)) or type(error).__name__
+            reason = self._said(ERRNO.sub("", str(error))) or type(error).__name__
             plain = self.url.replace("https:", "http:", 1)
             if PLAIN_ANSWER.search(reason) or ("EOF occurred" in reason and _answers(plain)):
                 raise UnreachableServer(f"{self.url} speaks plain http, not https: give {plain}.") from error
@@ -212,14 +229,28 @@ class Target:
             ) from error
 
 
-def _without_what_is_refused(request: ModelRequest, answer: httpx.Response) -> ModelRequest | None:
+def _read(response: httpx.Response, answer: Answer, streamed: bool) -> None:
+    """A stream is read up to its last event: some servers keep the connection open after it."""
+    if not streamed or response.headers.get("Content-Type", "").startswith("application/json"):
+        answer.whole(response.read(), (None, monotonic_ns()))
+        return
+    for piece in response.iter_bytes():
+        answer.feed(piece, (None, monotonic_ns()))
+        if answer.done is not None or answer.error is not None:
+            return
+    answer.close((None, monotonic_ns()))
+
+
+def _without_what_is_refused(request: ModelRequest, status: int, reason: str) -> ModelRequest | None:
     """The request changed as the server requires; `None` where it names no field."""
-    reason = message_of(answer.content)
-    if answer.status_code not in {400, 422}:  # Pydantic's servers say 422
+    if status not in {400, 422}:  # Pydantic's servers say 422
         return None
     if "max_completion_tokens" in reason and request.max_tokens_field == "max_tokens":
         logger.info("The model accepts max_completion_tokens instead of max_tokens.")
         return replace(request, max_tokens_field="max_completion_tokens")
+    if "stream_options" in reason and request.stream_usage:
+        logger.warning("The server accepts no stream_options (%s): its streams are asked for without usage.", reason)
+        return replace(request, stream_usage=False)
     for name in request.sampling.options:
         if name in reason:
             logger.warning("The model accepts no %s (%s): its own default applies.", name, reason)

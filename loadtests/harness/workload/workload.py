@@ -75,6 +75,7 @@ class Workload:
     shared_prefix_tokens: int = 0
     sampling: Sampling = GREEDY
     max_tokens_field: str = "max_tokens"
+    stream_usage: bool = True
     dataset: str = ""
     classes: tuple[RequestClass, ...] = ()
     turns: Lengths = ONE_TURN
@@ -136,6 +137,7 @@ class Workload:
             sampling=self.sampling,
             seed=seed,
             max_tokens_field=self.max_tokens_field,
+            stream_usage=self.stream_usage,
         )
         record = RequestRecord.planned(
             planned_prompt_tokens=prompt_tokens,

@@ -88,7 +88,7 @@ def test_a_server_that_is_there_is_tested_where_it_is_with_one_model_after_anoth
     ]  # fmt: skip
     for folder, model in zip(folders, ("second", "third"), strict=True):
         tried, *asked = [body for body in server.bodies if body["model"] == model]
-        assert (tried["max_tokens"], tried.get("stream")) == (16, None), "before the run, to see what the server takes"
+        assert (tried["max_tokens"], tried["stream"]) == (16, True), "before the run, to see what the server takes"
         assert len(list(read_requests(folder))) == len(asked)
         assert all(b"a-secret" not in path.read_bytes() for path in folder.iterdir() if path.is_file())
         assert "***" in read_meta(folder).command

@@ -1,5 +1,6 @@
 """What a server says of itself before a run, and what is said where it is none."""
 
+import json
 import logging
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -199,6 +200,37 @@ def test_pydantics_servers_refuse_with_another_status() -> None:
     script = Script(refusal=422, refuses={"temperature": "body.temperature: Extra inputs are not permitted"})
     with ScriptedServer(script) as server, target(server.url) as asked:
         assert asked.try_out(ASKED, CHAT).request.sampling.temperature is None
+
+
+def test_a_key_that_the_server_quotes_is_not_repeated() -> None:
+    script = Script(refusal=404, refuses={"model": "no such model for Bearer a-secret-key"})
+    access = Access({"Authorization": "Bearer a-secret-key"})
+    with (
+        ScriptedServer(script) as server,
+        Target(server.url, access) as asked,
+        pytest.raises(UnreachableServer, match=r"answers 404 \(no such model for Bearer \*\*\*\)"),
+    ):
+        asked.try_out(ASKED, CHAT)
+
+
+def test_a_server_without_stream_options_is_asked_for_streams_without_them(caplog: pytest.LogCaptureFixture) -> None:
+    """The tokens of a prompt are then learned from a whole answer."""
+    refuses = {"stream_options": "body.stream_options: Extra inputs are not permitted"}
+    with ScriptedServer(Script(refusal=422, refuses=refuses, engine=None)) as server, target(server.url) as asked:
+        assert asked.try_out(ASKED, CHAT).prompt_tokens == 8
+        found, _ = fitted(asked, Scenario(), RunSettings())
+    assert [body.get("stream") for body in server.bodies] == [True, True, None] * 2
+    assert "The server accepts no stream_options (body.stream_options: Extra inputs are not permitted)" in caplog.text
+    body = json.loads(found.requests_of(0).next({}).call.body)
+    assert (body["stream"], "stream_options" in body) == (True, False)
+
+
+@pytest.mark.parametrize("no_stream", [False, True])
+def test_a_server_is_tried_as_the_run_asks_it(no_stream: bool) -> None:
+    with ScriptedServer(Script(engine=None)) as server, target(server.url) as asked:
+        fitted(asked, replace(Scenario(), no_stream=no_stream), RunSettings())
+    (tried,) = server.bodies
+    assert tried.get("stream") is (None if no_stream else True)
 
 
 def test_a_server_that_is_busy_is_left_to_the_run() -> None:

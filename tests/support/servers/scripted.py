@@ -119,7 +119,8 @@ class ScriptedServer:
             await asyncio.sleep(self.script.tpot if number else self.script.ttft)
             choice = {"delta": {"content": "a "}} if "chat" in path else {"text": "a "}
             await _event(writer, json.dumps({"choices": [{"index": 0, **choice}]}))
-        await _event(writer, json.dumps({"choices": [], "usage": self._usage(body), "timing": TIMING}))
+        usage = {"usage": self._usage(body)} if body.get("stream_options") else {}
+        await _event(writer, json.dumps({"choices": [], **usage, "timing": TIMING}))
         await _event(writer, "[DONE]")
         writer.write(b"0\r\n\r\n")
         await writer.drain()

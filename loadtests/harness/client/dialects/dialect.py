@@ -46,6 +46,7 @@ class ModelRequest:
     sampling: Sampling = GREEDY
     seed: int | None = None
     max_tokens_field: str = "max_tokens"  # the name of the limit in OpenAI's chat API
+    stream_usage: bool = True  # OpenAI's APIs are asked for the usage of a stream, in `stream_options`
 
     @property
     def options(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from loadtests.harness.client.answer import Answer, Moment, Reported, message_of, token_count
-from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest
+from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, given
 from loadtests.harness.client.event_frame import UNREADABLE
 
 DONE = b"[DONE]"
@@ -176,12 +176,13 @@ class OpenAI(Dialect):
     answer: ClassVar[type[Answer]] = CompletionAnswer
 
     def _body(self, request: ModelRequest, limit: str, **asked: Any) -> dict[str, Any]:
+        with_usage = {"include_usage": True} if request.streamed and request.stream_usage else None
         return {
             "model": request.model,
             **asked,
             **self.options(request),
             limit: request.max_tokens,
-            **({"stream": True, "stream_options": {"include_usage": True}} if request.streamed else {}),
+            **given(stream=request.streamed or None, stream_options=with_usage),
         }
 
 
