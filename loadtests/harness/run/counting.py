@@ -23,33 +23,32 @@ def prompt_source_for(
     """
     if kind == "ids" and endpoint != "completions":
         raise UserMistake("token ids as prompts need --endpoint completions.")
+    chat = endpoint != "completions"
     if file is not None:
         tokenizer = _load(file)
         ids = sorted({one for word in WORDS for one in tokenizer.encode(word, add_special_tokens=False).ids})
-        special = endpoint == "completions"
-        source = measured(lambda text: len(tokenizer.encode(text, add_special_tokens=special).ids), kind, ids)
-        if source is not None and not special:
-            start = tried(START)
-            # Without the server's count nothing is known of its chat template.
-            return with_template(source, start, known=start is not None)
+        source = measured(lambda text: len(tokenizer.encode(text, add_special_tokens=not chat).ids), kind, ids)
+        of_chats = False
     else:
-        source = measured(lambda text: _count(target, model, endpoint, text), kind, _ids(target, model, kind))
+        # Some servers' /tokenize takes texts alone.
+        of_chats = chat and _count(target, model, START, of_chat=True) is not None
+        source = measured(lambda text: _count(target, model, text, of_chats), kind, _ids(target, model, kind))
     if source is None:
         if kind == "ids":
             raise UserMistake(f"{target.url} has no /tokenize to get token ids from: give --tokenizer.")
-        start = tried(START)
-        return with_template(assumed(kind, endpoint != "completions"), start, known=False)
-    return source
+        return with_template(assumed(kind, chat), tried(START), known=False)
+    if of_chats == chat:
+        return source
+    start = tried(START)
+    # Without the server's count nothing is known of its chat template.
+    return with_template(source, start, known=start is not None)
 
 
-def _count(target: Target, model: str, endpoint: Endpoint, text: str) -> int | None:
-    as_chat = {"model": model, "messages": [{"role": "user", "content": text}]}
-    as_text = {"model": model, "prompt": text}
-    for body in (as_text,) if endpoint == "completions" else (as_chat, as_text):
-        count = target.tokenized(body).get("count")
-        if isinstance(count, int):
-            return count
-    return None
+def _count(target: Target, model: str, text: str, of_chat: bool) -> int | None:
+    """Tokens of the prompt, with the chat template where it is counted as a message of a chat."""
+    prompt = {"messages": [{"role": "user", "content": text}]} if of_chat else {"prompt": text}
+    count = target.tokenized({"model": model, **prompt}).get("count")
+    return count if isinstance(count, int) else None
 
 
 def _ids(target: Target, model: str, kind: Kind) -> Sequence[int]:

@@ -14,7 +14,10 @@ from engines.models.fetch import fetch_model
 from loadtests.harness.client.access import Access
 from loadtests.harness.client.dialects.registry import Endpoint
 from loadtests.harness.run.counting import prompt_source_for
+from loadtests.harness.run.fitting import fitted
 from loadtests.harness.run.target import Target
+from loadtests.harness.scenario import Scenario
+from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.workload.lengths import Lengths
 from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.words import Kind
@@ -107,6 +110,17 @@ def test_the_chat_template_is_known_from_the_servers_own_count(tokenizer: Path, 
         assert (made_of.template, made_of.exact) == (31, True)
         unknown = prompt_source_for(target, "m", "chat", "words", tmp_path, lambda text: None)
         assert (unknown.template, unknown.exact) == (1, False)
+
+
+def test_where_only_texts_can_be_counted_the_chat_template_is_known_from_usage() -> None:
+    """Of the scripted server it is seven tokens, and the start of each prompt is one."""
+    with ScriptedServer(Script(tokenizes_chats=False, engine=None)) as server, Target(server.url, Access()) as target:
+        found, _ = fitted(target, Scenario(), RunSettings())
+        assert (found.source.template, found.source.instruction, found.source.exact) == (8, 8, True)
+        unknown = prompt_source_for(target, "m", "chat", "words", None, lambda text: None)
+        assert (unknown.template, unknown.exact) == (1, False)
+        texts = prompt_source_for(target, "m", "completions", "words", None, lambda text: None)
+        assert (texts.template, texts.exact) == (1, True)
 
 
 @pytest.mark.parametrize(

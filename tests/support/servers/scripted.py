@@ -26,6 +26,7 @@ class Script:
     owner: str = "scripted"
     engine: dict[str, Any] | None = field(default_factory=lambda: {"name": "scripted", "features": ["ignore_eos"]})
     tokenizes: bool = True
+    tokenizes_chats: bool = True  # not only texts, which have no template
     metrics: str | None = "enginebench_requests_running 3\npython_info 1\n"
 
 
@@ -88,8 +89,9 @@ class ScriptedServer:
             await _send(writer, 200, json.dumps(script.engine))
         elif path == "/metrics" and script.metrics is not None:
             await _send(writer, 200, script.metrics, "text/plain; version=0.0.4")
-        elif path == "/tokenize" and script.tokenizes:
-            await _send(writer, 200, json.dumps({"count": tokens_of(body)}))
+        elif path == "/tokenize" and script.tokenizes and (script.tokenizes_chats or "prompt" in body):
+            count = tokens_of(body) - (0 if script.tokenizes_chats else TEMPLATE)
+            await _send(writer, 200, json.dumps({"count": count}))
         elif method == "POST" and path in {"/v1/chat/completions", "/v1/completions"}:
             self.bodies.append(body)
             self.headers.append(headers)
@@ -151,10 +153,13 @@ class ScriptedServer:
         return {"prompt_tokens": tokens_of(body), "completion_tokens": self.script.tokens}
 
 
+TEMPLATE = 7  # tokens
+
+
 def tokens_of(body: dict[str, Any]) -> int:
-    """Of a prompt: a token a word, and seven for the template."""
+    """Of a prompt: a token a word, and those of the template."""
     texts = [message["content"] for message in body["messages"]] if "messages" in body else [body["prompt"]]
-    return 7 + sum(len(text.split()) for text in texts)
+    return TEMPLATE + sum(len(text.split()) for text in texts)
 
 
 TIMING = {"queue": 0.001, "prefill": 0.002, "decode": 0.003}
