@@ -40,6 +40,10 @@ class Reader(Protocol):
     def in_the_middle(self) -> bool:
         """Whether an event has begun and not ended."""
 
+    @property
+    def unframed(self) -> bytes:
+        """The beginning of what belongs to no event, such as an error that a server writes as it is."""
+
     def feed(self, data: bytes) -> list[Event]: ...
 
     def close(self) -> list[Event]:
@@ -111,6 +115,11 @@ class Answer:
     def spoken(self) -> str:
         """What was generated without the reasoning, to continue a conversation."""
         return writable("".join(self._spoken))
+
+    @property
+    def unframed(self) -> bytes:
+        """The beginning of what a server wrote in place of events."""
+        return self._events.unframed
 
     @property
     def unseen_tokens(self) -> int:

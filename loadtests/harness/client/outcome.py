@@ -50,6 +50,8 @@ def outcome_of(ended: ExchangeEnd, response: Response, answer: Answer) -> tuple[
     match ended.ending:
         case "complete" if answer.finish_reason or not ended.streamed:
             return "ok", None
+        case "complete" if answer.unframed and not answer.chunks:
+            return "bad_stream", message_of(answer.unframed)
         case "complete":
             last = answer.last_event.decode()
             return "disconnected", f"the stream ended without {last} and without a finish reason"

@@ -12,6 +12,8 @@ import re
 
 WHOLE = re.compile(rb"data: (.+)\n\n")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+IGNORED = {b"", b"id", b"retry", b"event"}  # names of fields that are no content; comments have none
+UNFRAMED_BYTES = 4096  # that are kept
 
 Event = tuple[bytes, bytes]
 """What the `data` lines said, and what the `event` line said (empty without one)."""
@@ -20,9 +22,11 @@ Event = tuple[bytes, bytes]
 class EventReader:
     """Feed it what each read brought; it gives back the events which that read completed."""
 
-    __slots__ = ("_after_cr", "_at_start", "_between", "_data", "_kind", "_partial")
+    __slots__ = ("_after_cr", "_at_start", "_between", "_data", "_kind", "_partial", "unframed")
 
     def __init__(self) -> None:
+        self.unframed = b""
+        """The first lines that are no part of an event."""
         self._partial = bytearray()  # a line whose end has not come yet
         self._data: list[bytes] = []
         self._kind = b""
@@ -83,4 +87,6 @@ class EventReader:
                 self._data.append(b"")
             elif line.startswith(b"event:"):
                 self._kind = line[6:].removeprefix(b" ")
+            elif line.partition(b":")[0] not in IGNORED:
+                self.unframed = (self.unframed + line + b"\n")[:UNFRAMED_BYTES]
         return events

@@ -156,6 +156,14 @@ BAD: list[Any] = [
     pytest.param(says(token(), token()), "disconnected", 2, "ended without [DONE]", id="no end"),
     pytest.param(says(token(), token()[:-9]), "bad_stream", 1, "not as expected", id="ends inside an event"),
     pytest.param(b"", "disconnected", 0, "ended without [DONE]", id="nothing at all"),
+    pytest.param(b": ping\nid: 7\n\n", "disconnected", 0, "ended without [DONE]", id="a comment and an id alone"),
+    pytest.param(b'{"error":{"message":"no such model"}}', "bad_stream", 0, "no such model", id="an error in no event"),
+    pytest.param(
+        json.dumps({"error": {"message": "no such model"}}, indent=1).encode(),
+        *("bad_stream", 0, "no such model"),
+        id="the same over many lines",
+    ),
+    pytest.param(b"overloaded,\n try later\n", "bad_stream", 0, "overloaded, try later", id="plain text"),
     pytest.param(
         says(token(), event({"error": {"message": "out of memory", "code": 500}}), DONE),
         *("bad_stream", 1, "out of memory"),
@@ -285,6 +293,11 @@ EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nContent-Type: text/css\r\nContent-En
             [json_answer("200 OK", {"error": {"message": "no such model"}})],
             *("bad_stream", 0, "no such model"),
             id="an error with status 200",
+        ),
+        pytest.param(
+            [counted(b'{"error": "no such model"}').replace(b"text/event-stream", b"text/plain")],
+            *("bad_stream", 0, "no such model"),
+            id="one as plain text, which may be a stream",
         ),
         pytest.param(
             [json_answer("200 OK", {"object": "error", "message": "no"})],

@@ -30,6 +30,8 @@ class FrameReader:
     which nothing more is read.
     """
 
+    unframed = b""  # what is no frame is damaged
+
     def __init__(self) -> None:
         self._partial = bytearray()
         self._damaged = False
