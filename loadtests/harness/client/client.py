@@ -74,7 +74,7 @@ class Client:
         self.answer_bytes = 0
         """Size of the last answer, headers and framing included."""
         self.answer_text = ""
-        """Text of the last answer without reasoning, to continue a conversation."""
+        """Text of the last answer, to continue a conversation: without its reasoning, unless it has nothing else."""
 
     def connect(self) -> None:
         """Open the connection, TLS included, if it is not open. Call it before the timed region.
@@ -123,7 +123,7 @@ class Client:
             exchange.complete(record, self._epoch)
             if record.detail is not None:
                 record.detail = redacted(record.detail, self._sent)
-            self.answer_text = answer.spoken
+            self.answer_text = answer.spoken or answer.text
             if call.kept:
                 record.text, record.token_ends, record.logprobs = answer.text, answer.token_ends, answer.logprobs
             on_end(record)

@@ -23,6 +23,7 @@ from tests.support.servers.wire_script import (
     HEAD_UNTIL_CLOSE,
     Step,
     WireServer,
+    delta,
     finish,
     frame,
     json_answer,
@@ -102,6 +103,23 @@ def test_connections_that_a_server_closes_when_idle_for_long_are_kept(monkeypatc
         assert [client.request(CHAT, due(0), lambda _: None).outcome for _ in range(5)] == ["ok"] * 5
         client.close()
     assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("thoughts", "words", "text"),
+    [
+        pytest.param(["hm ", "so"], ["Paris", "."], "Paris.", id="without the reasoning"),
+        pytest.param(["hm ", "so"], [], "hm so", id="an answer that was cut off while it reasoned"),
+        pytest.param([], [], "", id="nothing at all"),
+    ],
+)
+def test_a_conversation_goes_on_with_what_was_said(thoughts: list[str], words: list[str], text: str) -> None:
+    events = [delta(reasoning_content=thought) for thought in thoughts] + [token(word) for word in words]
+    with WireServer([HEAD, *map(frame, events), GOOD_END]) as server:
+        client = Client(server.url)
+        assert client.request(CHAT, due(0), lambda _: None).outcome == "ok"
+        client.close()
+    assert client.answer_text == text
 
 
 @pytest.mark.parametrize(
