@@ -9,6 +9,7 @@ Measure its accuracy on this machine:  enginebench calibrate
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from math import inf
 from time import monotonic_ns
@@ -26,16 +27,23 @@ from records.request import Outcome, RequestRecord
 from settings.schema import UserMistake
 
 CLOSES_AT_ONCE = 1_000_000_000  # nanoseconds after an answer: a connection that ends sooner was not idle for too long
+QUICK_CLOSES = 3  # in a row: fewer may be a server that was restarted, or that closed some connections
 
 
 class Client:
     """One keep-alive connection to one server; one request at a time, as one user has. Belongs to one greenlet.
 
     Some servers (llama.cpp's) close the connection after each answer without saying so. A request that is written in
-    that moment is lost. Once a client has met such a server, all of this process close their connections themselves.
+    that moment is lost. Once `QUICK_CLOSES` connections in a row have ended so after their only answer, all clients of
+    this process close theirs themselves, for the rest of the run.
     """
 
-    _closing: ClassVar[set[Address]] = set()
+    _quick_closes: ClassVar[Counter[Address]] = Counter()
+
+    @classmethod
+    def forget_closing(cls) -> None:
+        """A new run begins, perhaps with another server at the same address."""
+        cls._quick_closes.clear()
 
     def __init__(
         self,
@@ -115,9 +123,13 @@ class Client:
         try:
             exchange.wait()
         finally:
-            if exchange.was_not_read and self._connection is before:
+            if exchange.was_not_read:
                 self._closed_by_server()
-            if not exchange.reusable or self._address in self._closing:
+            elif exchange.size:
+                self._connection.answers += 1
+                if self._connection.answers > 1:
+                    self._quick_closes.pop(self._address, None)
+            if not exchange.reusable or self._quick_closes[self._address] >= QUICK_CLOSES:
                 self.close()
             self.free_at, self.answer_bytes = exchange.ended_at, exchange.size
             exchange.complete(record, self._epoch)
@@ -130,8 +142,9 @@ class Client:
         return record
 
     def _closed_by_server(self) -> None:
-        if monotonic_ns() - self.free_at < CLOSES_AT_ONCE:
-            self._closing.add(self._address)
+        assert self._connection is not None
+        if self._connection.answers == 1 and monotonic_ns() - self.free_at < CLOSES_AT_ONCE:
+            self._quick_closes[self._address] += 1
 
     def close(self) -> None:
         """Close the connection. The client may be used again: it connects anew."""

@@ -34,6 +34,7 @@ class Connection:
 
     unhurried = False
     """Whether the tokens of its last answer came so far apart that they could be read together with others."""
+    answers = 0  # of which it has brought at least a part
 
     def __init__(self, sock: _socket.socket) -> None:
         self._sock = sock

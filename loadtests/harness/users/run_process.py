@@ -17,6 +17,7 @@ from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
 from loadtests.harness.client.call import Call
+from loadtests.harness.client.client import Client
 from loadtests.harness.event_loop import yield_to_io
 from loadtests.harness.live.counts import LiveCounts
 from loadtests.harness.live.live_run import INTERVAL, MESSAGE, LiveRun
@@ -67,6 +68,7 @@ class RunProcess:
         self.over = False
         self.dispatching = False
         """Whether this process's share of an open loop's arrivals is being sent."""
+        Client.forget_closing()
         self.folder = plan.folder_here(settings.runs)
         self._worker = getattr(runner, "worker_index", 0)  # a master has none and writes no records
         scales = Scales(RunObjectives.of(plan.meta.workload))

@@ -11,7 +11,7 @@ import gevent
 import pytest
 
 from loadtests.harness.client.call import Call
-from loadtests.harness.client.client import Client
+from loadtests.harness.client.client import QUICK_CLOSES, Client
 from loadtests.harness.client.exchange import Exchange
 from records.request import RequestRecord
 from tests.support.loadtests.asking import CHAT, GOOD_END, ask, ask_scripted, due
@@ -85,8 +85,9 @@ def test_a_server_that_closes_after_each_answer_without_saying_so_loses_no_furth
     """A request may be written just before the end of the connection arrives, until the client knows that it will."""
     with WireServer([HEAD, frame(token()), GOOD_END, 0.002, "close"]) as server:
         clients = [Client(server.url) for _ in range(2)]
-        clients[0].request(CHAT, due(0), lambda _: None)
-        gevent.sleep(0.1)
+        for _ in range(QUICK_CLOSES):
+            clients[0].request(CHAT, due(0), lambda _: None)
+            gevent.sleep(0.1)
         records = [client.request(CHAT, due(0), lambda _: None) for _ in range(20) for client in clients]
         for client in clients:
             client.close()
@@ -94,15 +95,43 @@ def test_a_server_that_closes_after_each_answer_without_saying_so_loses_no_furth
     assert all(record.t_connect is not None for record in records)
 
 
-def test_connections_that_a_server_closes_when_idle_for_long_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loadtests.harness.client.client.CLOSES_AT_ONCE", 1_000_000)
-    with WireServer([HEAD, frame(token()), GOOD_END, 0.05, "close"], [HEAD, frame(token()), GOOD_END]) as server:
+@pytest.mark.parametrize(
+    ("closed", "at_once"),
+    [
+        pytest.param(QUICK_CLOSES - 1, 1.0, id="a few that were closed at once"),
+        pytest.param(QUICK_CLOSES + 1, 0.001, id="any number that was closed when idle for long"),
+    ],
+)
+def test_connections_are_kept_though_a_server_has_closed_some(
+    closed: int, at_once: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loadtests.harness.client.client.CLOSES_AT_ONCE", at_once * 1e9)
+    good: list[Step] = [HEAD, frame(token()), GOOD_END]
+    closes: list[Step] = [*good, 0.05, "close"]
+    with WireServer(*[closes] * closed, good) as server:
         client = Client(server.url)
-        client.request(CHAT, due(0), lambda _: None)
-        gevent.sleep(0.1)
+        for _ in range(closed):
+            client.request(CHAT, due(0), lambda _: None)
+            gevent.sleep(0.1)
         assert [client.request(CHAT, due(0), lambda _: None).outcome for _ in range(5)] == ["ok"] * 5
         client.close()
-    assert server.connections == 2
+    assert server.connections == closed + 1
+
+
+def test_a_restart_and_a_new_run_keep_connections() -> None:
+    good: list[Step] = [HEAD, frame(token()), GOOD_END]
+    closes: list[Step] = [*good, 0.002, "close"]
+    with WireServer(*[good, closes] * QUICK_CLOSES, *[closes] * QUICK_CLOSES, good) as server:
+        client = Client(server.url)
+        for _ in range(3 * QUICK_CLOSES):
+            client.request(CHAT, due(0), lambda _: None)
+            gevent.sleep(0.1)
+        assert server.connections == 2 * QUICK_CLOSES, "a connection that had two answers is no sign"
+        client.request(CHAT, due(0), lambda _: None)
+        Client.forget_closing()
+        assert [client.request(CHAT, due(0), lambda _: None).outcome for _ in range(5)] == ["ok"] * 5
+        client.close()
+    assert server.connections == 2 * QUICK_CLOSES + 2
 
 
 @pytest.mark.parametrize(
