@@ -61,6 +61,7 @@ def _serve_its_own(
 ) -> NoReturn:
     """This process becomes the engine's own server."""
     from engines.models.fetch import fetch_and_show
+    from engines.process.environments import environment_of
     from engines.process.loading import check_before_download, own_server, refuse_missing
     from servers.http.address import listen
 
@@ -70,11 +71,8 @@ def _serve_its_own(
     host, port = listener.getsockname()[:2]
     launch = own_server(engine, fetch_and_show(model, trust_remote_code), options, host, port)
     assert launch.command is not None
-    environment = {**os.environ, **{name: value for name, value in launch.environment.items() if value is not None}}
-    for name in (name for name, value in launch.environment.items() if value is None):
-        environment.pop(name, None)
     listener.close()  # the port is free for it
-    os.execve(shutil.which(launch.command[0]) or launch.command[0], launch.command, environment)
+    os.execve(shutil.which(launch.command[0]) or launch.command[0], launch.command, environment_of(launch, ""))
 
 
 def _serve(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ import numpy as np
 
 from engines.bench.document import Limit, Series, Share
 from engines.contract.base import Model
-from engines.machine.devices import usable_cores
+from engines.machine.devices import BY_BUS, usable_cores
 from engines.models.presets import PRESETS, RANDOM
 from engines.models.size import BITS, FLOATS
 from engines.models.stored import config_of, tensors_of
@@ -121,6 +122,7 @@ async def measure_limit(device: str, dtype: str) -> Limit | None:
         *(sys.executable, "-P", "-m", "engines.bench.roofline", device, arithmetic_of(dtype)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
+        env={**BY_BUS, **os.environ},
     )
     try:
         async with asyncio.timeout(MEASURING_TIMEOUT):

@@ -21,6 +21,8 @@ GROUP_FILES = {
 GPUS_OF_LINUX = Path("/proc/driver/nvidia/gpus")  # a folder for each, as the kernel's module reports them
 GPUS_OF_AMD = Path("/sys/class/kfd/kfd/topology/nodes")  # CPUs too, as nodes without SIMD units
 FIRST_BFLOAT16 = (8, 0)  # compute capability from which NVIDIA's GPUs multiply bfloat16
+# NVML and nvidia-smi number GPUs by PCI bus, CUDA by itself by speed: with unlike GPUs, `cuda:1` would be another one.
+BY_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 class NoAnswer(Exception):

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from engines.contract.base import Launch
 from engines.contract.errors import EngineUnavailable
+from engines.machine.devices import BY_BUS
 from engines.models.cache import built_once, cache_folder
 
 OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "__PYVENV_LAUNCHER__")
@@ -37,7 +38,7 @@ def command_of(launch: Launch, target: str) -> tuple[str, ...]:
 
 def environment_of(launch: Launch, target: str) -> dict[str, str]:
     """All variables of the process."""
-    environment = dict(os.environ)
+    environment = {**BY_BUS, **os.environ}
     if launch.command is None:
         path = [str(modules_folder(target))]
         if is_foreign(launch):

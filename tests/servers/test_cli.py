@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from enginebench import app
+from engines.contract.base import Launch
 from engines.process.child import Watch
 from servers.settings import ServerSettings, server_settings
 from settings.schema import table
@@ -44,6 +45,25 @@ def test_a_mistake_is_one_sentence_and_exit_code_two(arguments: tuple[str, ...],
     assert sentence in done.stderr
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_an_engines_own_server_counts_gpus_as_the_engine_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables: dict[str, str] = {}
+
+    def become(program: str, command: tuple[str, ...], environment: dict[str, str]) -> None:
+        variables.update(environment)
+        raise SystemExit(0)
+
+    launch = Launch(("true",), environment={"UNWANTED": None, "WANTED": "2"})
+    monkeypatch.setenv("UNWANTED", "1")
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    monkeypatch.setattr("os.execve", become)
+    monkeypatch.setattr("engines.models.fetch.fetch_and_show", lambda *given: None)
+    monkeypatch.setattr("engines.process.loading.own_server", lambda *given: launch)
+    done = CliRunner().invoke(app, ["serve", "--engine", "fake", "--own-server", "--port", "0"])
+    assert done.exit_code == 0
+    assert (variables.get("UNWANTED"), variables["WANTED"]) == (None, "2")
+    assert variables["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
 def test_what_an_engine_lacks_is_said_before_a_model_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,17 @@ def test_variables_can_be_set_and_removed(monkeypatch: pytest.MonkeyPatch) -> No
     assert environment["WANTED"] == "2"
 
 
+@pytest.mark.parametrize("launch", [Launch(), Launch(python="/other/python"), Launch(command=("program",))])
+def test_gpus_are_numbered_by_bus_unless_the_user_says_otherwise(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NVML does, so that `cuda:1` is the GPU whose memory and energy are looked at."""
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    assert environment_of(launch, "engines.fake.engine:FakeEngine")["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    assert environment_of(launch, "engines.fake.engine:FakeEngine")["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
+
+
 def test_the_worker_imports_only_the_standard_library(tmp_path: Path) -> None:
     folder = modules_folder("engines.fake.engine:FakeEngine")
     code = "import sys, json, engines.process.worker, engines.fake.engine; print(json.dumps(sorted(sys.modules)))"
