@@ -74,6 +74,11 @@ class RemoteEngine(Engine):
         return version("httpx")
 
     @classmethod
+    def gpus_of(cls, options: RemoteOptions) -> int:
+        """None of this machine's are known to be the other server's, whatever device it reports."""
+        return 0
+
+    @classmethod
     def launch(cls, options: RemoteOptions, model: Model | None) -> Launch:
         """Raises `EngineUnavailable`."""
         if not options.url.startswith(("http://", "https://")):

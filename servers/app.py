@@ -35,7 +35,7 @@ def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: ServerSetti
     """The application around one engine. The engine is loaded in the app's lifespan; see `app.state.lifecycle`."""
     lifecycle = Lifecycle(engine, tokenizer, settings)
     metrics = Metrics(engine.name, lambda: _snapshot(lifecycle))
-    gpus = GpuCollector()
+    gpus = GpuCollector(used=lambda: engine.gpus)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -71,9 +71,13 @@ def visible_gpus(environment: Mapping[str, str | None] | None = None) -> list[st
     return [str(index) for index in range(gpu_count())]
 
 
-def amd_gpus() -> list[str]:
-    """AMD's GPUs as HIP_VISIBLE_DEVICES names them: those that it allows, else all that Linux's own driver has."""
-    allowed = os.environ.get("HIP_VISIBLE_DEVICES", os.environ.get("ROCR_VISIBLE_DEVICES"))
+def amd_gpus(environment: Mapping[str, str | None] | None = None) -> list[str]:
+    """AMD's GPUs as HIP_VISIBLE_DEVICES names them: those that it allows, else all that Linux's own driver has.
+
+    `environment` as in `visible_gpus`.
+    """
+    variables = os.environ | dict(environment or {})
+    allowed = variables.get("HIP_VISIBLE_DEVICES", variables.get("ROCR_VISIBLE_DEVICES"))
     nodes = [file.read_text().split() for file in GPUS_OF_AMD.glob("*/properties")]
     units = [int(words[words.index("simd_count") + 1]) for words in nodes if "simd_count" in words]
     there = [str(index) for index in range(sum(count > 0 for count in units))]
@@ -82,6 +86,18 @@ def amd_gpus() -> list[str]:
 
 def _names(visible: str) -> list[str]:
     return [name.strip() for name in visible.split(",") if name.strip() not in {"", "-1"}]
+
+
+def gpus_at(device: str, count: int, visible: Sequence[str]) -> tuple[str, ...] | None:
+    """Those of the visible GPUs that a process on this device computes on: `count`, for `cuda:1` from the second on.
+
+    Empty on a CPU; `None` where they are not known, as on `vulkan`.
+    """
+    kind, _, number = device.partition(":")
+    if kind not in {"cuda", "rocm"}:
+        return () if kind in {"cpu", "none"} else None
+    first = int(number) if number.isdigit() else 0
+    return tuple(visible[first : first + count]) or None
 
 
 def gpu_without_driver() -> bool:

@@ -21,7 +21,7 @@ from engines.contract import registry
 from engines.contract.base import EngineInfo, EngineStats, GenerateRequest, Launch, Model
 from engines.contract.errors import EngineError, EngineUnavailable
 from engines.contract.protocol import AskStats, Load, Profile
-from engines.machine.devices import visible_gpus
+from engines.machine.devices import amd_gpus, gpus_at, visible_gpus
 from engines.process.device_memory import DeviceMemory
 from engines.process.environments import command_of, environment_of
 from engines.process.process import Process
@@ -66,8 +66,12 @@ class ChildEngine:
         watch: Watch = Watch(),
         target: str | None = None,
         warms_up: bool = True,
+        gpus: int = 1,
     ) -> None:
-        """`target` is the "module:Class" of an engine in Python; none: that of the engine registered as `name`."""
+        """`target` is the "module:Class" of an engine in Python; none: that of the engine registered as `name`.
+
+        `gpus` is the number that it takes where it computes on them.
+        """
         self.name = name
         self._state: State = "stopped"
         self.info: EngineInfo | None = None
@@ -77,6 +81,7 @@ class ChildEngine:
         self._load = Load(name, model, dict(options))
         self._launch = launch
         self._target, self._warms_up = target, warms_up
+        self._gpu_count, self._visible_gpus = gpus, list[str]()
         self._guard: EngineGuard | None = None
         self._watch = watch
         self._ids = itertools.count(1)
@@ -109,6 +114,12 @@ class ChildEngine:
     def pid(self) -> int | None:
         """The child's process id, while it lives."""
         return self._process.pid if self._process is not None else None
+
+    @property
+    def gpus(self) -> tuple[str, ...] | None:
+        """Those that it computes on, as CUDA_VISIBLE_DEVICES names them. `None` before it is loaded, and where that is
+        not known."""
+        return None if self.info is None else gpus_at(self.info.device, self._gpu_count, self._visible_gpus)
 
     async def start(self) -> EngineInfo:
         """Start the child and load the model. Raises `EngineUnavailable`."""
@@ -183,6 +194,7 @@ class ChildEngine:
         process = self._process = Process(self.name)
         process.on_exit = self._changed
         gpus = visible_gpus(self._launch.environment) if self._load.model is not None else []
+        self._visible_gpus = gpus or amd_gpus(self._launch.environment)
         self._device_memory = await asyncio.to_thread(DeviceMemory, gpus) if gpus else None
         try:
             await process.start(command, environment_of(self._launch, target))

@@ -14,7 +14,7 @@ from typing import Any
 from engines.contract.base import Engine, Launch, Model
 from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import GivenOptions, check_options, engine_class, names, spec
-from engines.machine.devices import free_memory, gpu_memory, visible_gpus
+from engines.machine.devices import free_memory, gpu_memory, gpus_at, visible_gpus
 from engines.models.presets import PRESETS, RANDOM
 from engines.models.size import BITS, MemoryNeed, ModelSize
 from engines.models.stored import config_of, tensors_of, weight_files
@@ -69,7 +69,8 @@ def load_engine(
     if model is not None and spec(name).needs_model:
         _check_memory(name, given, size_of(model), visible_gpus(launch.environment))
     target = spec(name).target
-    return ChildEngine(name, model, given.own, launch, watch or Watch(), target, warms_up=kind.warms_up)
+    gpus = kind.gpus_of(given.parsed)
+    return ChildEngine(name, model, given.own, launch, watch or Watch(), target, warms_up=kind.warms_up, gpus=gpus)
 
 
 def own_server(name: str, model: Model, options: Mapping[str, str], host: str, port: int) -> Launch:
@@ -129,7 +130,8 @@ def refuse_too_large(
         who = f"{engine} needs" if processes == 1 else f"{processes} replicas of {engine} need"
         total, free, where = processes * need.total, free_memory(), "of memory"
     else:
-        usable = [round(min(one.free, need.gpu_share * one.total)) for one in gpu_memory(_own(need, gpus))]
+        own = gpus_at(need.device, need.gpus, gpus) or ()
+        usable = [round(min(one.free, need.gpu_share * one.total)) for one in gpu_memory(own)]
         if not usable:
             return
         who, where = f"{engine} needs", "of GPU memory" if need.gpus == 1 else f"on each of {need.gpus} GPUs"
@@ -139,13 +141,6 @@ def refuse_too_large(
             f"{need.model} does not fit: {who} at least {_size(total)} {where} ({_parts(need)}), and {_size(free)} can "
             f"be used. {_remedy(need, kind, processes)}"
         )
-
-
-def _own(need: MemoryNeed, gpus: Sequence[str]) -> Sequence[str]:
-    """`cuda:1` is the second of the visible ones."""
-    kind, _, number = need.device.partition(":")
-    first = int(number) if number.isdigit() else 0
-    return gpus[first : first + need.gpus] if kind == "cuda" else ()
 
 
 def _parts(need: MemoryNeed) -> str:

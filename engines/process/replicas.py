@@ -87,6 +87,13 @@ class Replicas:
     def replicas_ready(self) -> int:
         return len(self._ready())
 
+    @property
+    def gpus(self) -> tuple[str, ...] | None:
+        """Those of all together; `None` where one's are not known."""
+        found = [child.gpus for child in self._children]
+        known = [names for names in found if names is not None]
+        return tuple(itertools.chain(*known)) if len(known) == len(found) else None
+
     async def start(self) -> EngineInfo:
         """Start all at the same time. Raises `EngineUnavailable` where one cannot be loaded."""
         for child in self._children:

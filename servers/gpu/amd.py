@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from servers.gpu.families import Api, Device, Handle, Key, NoDriver, Read, Reading, Visible
+from servers.gpu.families import Api, Device, Handle, Key, NoDriver, Read, Reading, named, visible_names
 
 MEBIBYTE = 1024**2
 
@@ -73,7 +73,7 @@ class AmdDriver:
 
     def __init__(self, smi: Api = None, environment: Mapping[str, str] = os.environ) -> None:
         self._smi = smi
-        self._visible = Visible(environment, "HIP_VISIBLE_DEVICES")
+        self._visible = visible_names(environment, "HIP_VISIBLE_DEVICES")
         self.version = ""
 
     def open(self) -> list[Device]:
@@ -92,4 +92,4 @@ class AmdDriver:
         found = [AmdGpu(smi, handle, index) for index, handle in enumerate(handles)]
         if found:
             self.version = str(found[0].ask(lambda smi, gpu: smi.amdsmi_get_gpu_driver_info(gpu)["driver_version"]))
-        return [gpu for gpu in found if self._visible.holds(gpu.index, gpu.uuid)]
+        return named(found, self._visible)

@@ -6,13 +6,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from servers.gpu.amd import AmdDriver
-from servers.gpu.families import FAMILIES, PREFIX, Device, Driver, Family, NoDriver, Reading
+from servers.gpu.families import FAMILIES, PREFIX, Device, Driver, Family, NoDriver, Reading, named
 from servers.gpu.nvml import NvmlDriver
 
 log = logging.getLogger("enginebench.gpu")
@@ -21,11 +21,22 @@ STALE = 5.0  # seconds, or periods where those are longer, after which a reading
 
 
 class GpuCollector(Collector):
-    """All GPUs of this server. `start` and `stop` the thread that reads them; without a GPU there is no thread."""
+    """The GPUs that this server's engine uses. `start` and `stop` the thread that reads them; without a GPU there is no
+    thread."""
 
-    def __init__(self, period: float = 1.0, drivers: Sequence[Driver] | None = None) -> None:
+    def __init__(
+        self,
+        period: float = 1.0,
+        drivers: Sequence[Driver] | None = None,
+        used: Callable[[], Collection[str] | None] = lambda: None,
+    ) -> None:
+        """`used` names the engine's GPUs as CUDA_VISIBLE_DEVICES does: it is not charged for idle ones beside them.
+
+        It is called at every reading and scrape. `None` means that they are not known, and all count.
+        """
         self._period = period
         self._drivers = drivers
+        self._used = used
         self._gpus: list[tuple[Driver, Device]] = []
         self._readings: Mapping[str, Reading] = {}  # by the GPU's index; replaced by the thread, never modified
         self._read_at = 0.0
@@ -52,7 +63,7 @@ class GpuCollector(Collector):
     def sample(self) -> None:
         """Read every GPU now. One that cannot be read is left out, and that is logged once."""
         readings: dict[str, Reading] = {}
-        for _, gpu in self._gpus:
+        for _, gpu in self._of_engine():
             try:
                 readings[gpu.index] = gpu.read()
                 self._failing.discard(gpu.index)
@@ -62,16 +73,21 @@ class GpuCollector(Collector):
                 self._failing.add(gpu.index)
         self._readings, self._read_at = readings, time.monotonic()
 
+    def _of_engine(self) -> list[tuple[Driver, Device]]:
+        own = named([gpu for _, gpu in self._gpus], self._used())
+        return [(driver, gpu) for driver, gpu in self._gpus if gpu in own]
+
     def _run(self) -> None:
         while not self._stopping.wait(self._period):
             self.sample()
 
     def collect(self) -> Iterator[Metric]:
-        readings = self._readings
+        gpus, latest = self._of_engine(), self._readings
+        readings = {gpu.index: latest[gpu.index] for _, gpu in gpus if gpu.index in latest}
         if not readings or time.monotonic() - self._read_at > STALE * max(1.0, self._period):
             return
         info = InfoMetricFamily(PREFIX.rstrip("_"), "The GPUs of this server.")
-        for driver, gpu in self._gpus:
+        for driver, gpu in gpus:
             info.add_metric([], {"gpu": gpu.index, "name": gpu.name, "uuid": gpu.uuid, "driver": driver.version})
         yield info
         for family in FAMILIES:

@@ -6,7 +6,7 @@ shares of memory bandwidth, multiprocessors and tensor cores in use. What a devi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -95,24 +95,30 @@ class NoDriver(Exception):
     """Why there are no metrics of this vendor's GPUs."""
 
 
-class Visible:
-    """Which GPUs this server may use: the energy of the others does not belong to this engine.
+def visible_names(environment: Mapping[str, str], variable: str) -> list[str] | None:
+    """Which GPUs this server may use, by `CUDA_VISIBLE_DEVICES`, or for AMD `HIP_VISIBLE_DEVICES`; unset means all."""
+    given = environment.get(variable)
+    return None if given is None else [part.strip() for part in given.split(",") if part.strip()]
 
-    `CUDA_VISIBLE_DEVICES`, or for AMD `HIP_VISIBLE_DEVICES`: numbers, or the beginnings of UUIDs; unset means all.
 
-    Numbers are taken in the driver's order, by PCI bus. CUDA's own order differs from it only on machines with unlike
-    GPUs, unless `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
+def named(gpus: Sequence[Device], names: Collection[str] | None) -> list[Device]:
+    """The GPUs that are named so, by numbers or by the beginnings of UUIDs; `None` means all.
+
+    A device comes with all of its slices, and a MIG slice, which has a UUID only, with its device.
+
+    Numbers are in the driver's order, by PCI bus, as engines count them too (`engines.machine.devices.BY_BUS`).
     """
+    if names is None:
+        return list(gpus)
+    found = {gpu.index for gpu in gpus if any(_is_named(gpu, name) for name in names)}
+    boards = {_board(index) for index in found}
+    return [gpu for gpu in gpus if gpu.index in found | boards or _board(gpu.index) in found]
 
-    def __init__(self, environment: Mapping[str, str], variable: str) -> None:
-        given = environment.get(variable)
-        self._chosen = None if given is None else [part.strip() for part in given.split(",") if part.strip()]
 
-    def holds(self, index: str, uuid: str) -> bool:
-        if self._chosen is None:
-            return True
-        return any(chosen == index if chosen.isdecimal() else uuid.startswith(chosen) for chosen in self._chosen)
+def _is_named(gpu: Device, name: str) -> bool:
+    return name == gpu.index if name.isdecimal() else gpu.uuid.startswith(name)
 
-    def names_slices(self) -> bool:
-        """MIG slices are named by their UUIDs only."""
-        return any(chosen.startswith("MIG-") for chosen in self._chosen or ())
+
+def _board(index: str) -> str:
+    """Of a slice `0:3` the device, `0`."""
+    return index.partition(":")[0]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import psutil
 
-from servers.gpu.families import Api, Device, Handle, Key, NoDriver, Read, Reading, Visible
+from servers.gpu.families import Api, Device, Handle, Key, NoDriver, Read, Reading, named, visible_names
 from servers.gpu.gpm import Activity
 from servers.gpu.xid import XidErrors
 
@@ -60,14 +60,14 @@ OF_MEMORY: dict[Key, Read] = {
     ("memory_used_bytes",): lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used,
     ("memory_total_bytes",): lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total,
 }
-OF_USE: dict[Key, Read] = {
+OF_WHOLE: dict[Key, Read] = {  # without slices: NVML has them of no slice, and an engine on one is not charged for all
+    ("power_watts",): lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
+    ("energy_joules",): lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3,
     ("utilization_ratio",): lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
     ("memory_utilization_ratio",): lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).memory / 100,
 }
 OF_BOARD: dict[Key, Read] = {
-    ("power_watts",): lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
     ("power_limit_watts",): lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3,
-    ("energy_joules",): lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3,
     ("temperature_celsius",): _temperature,
     ("memory_temperature_celsius",): _field("NVML_FI_DEV_MEMORY_TEMP"),
     ("sm_clock_hertz",): lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) * 1e6,
@@ -107,14 +107,14 @@ class NvmlDevice(Device):
 
 
 class Board(NvmlDevice):
-    """A whole device: power, heat, links, errors. If it has slices, they report memory and utilisation, so that sums
-    over GPUs count nothing twice."""
+    """A whole device: power, heat, links, errors. If it has slices, they report memory and activity, so that sums over
+    GPUs count nothing twice; utilisation, power and energy, which NVML has of the whole device only, are left out."""
 
     def __init__(self, nvml: Api, number: int, errors: XidErrors) -> None:
         handle = nvml.nvmlDeviceGetHandleByIndex(number)
         self._xid = errors
         self._sliced = _is_sliced(nvml, handle)
-        quantities = OF_BOARD if self._sliced else OF_USE | OF_MEMORY | OF_BOARD
+        quantities = OF_BOARD if self._sliced else OF_WHOLE | OF_MEMORY | OF_BOARD
         super().__init__(nvml, handle, str(number), quantities)
         self._activity = None if self._sliced else Activity(nvml, handle)
         errors.watch(handle)
@@ -153,7 +153,7 @@ class NvmlDriver:
 
             nvml = pynvml
         self._nvml = nvml
-        self._visible = Visible(environment, "CUDA_VISIBLE_DEVICES")
+        self._visible = visible_names(environment, "CUDA_VISIBLE_DEVICES")
         self.version = ""
 
     def open(self) -> list[Device]:
@@ -165,15 +165,7 @@ class NvmlDriver:
             boards = [Board(nvml, number, errors) for number in range(nvml.nvmlDeviceGetCount())]
         except nvml.NVMLError as error:
             raise NoDriver(str(error)) from None
-        gpus: list[Device] = []
-        for board in boards:
-            slices = list(board.slices())
-            if self._visible.names_slices():
-                slices = [part for part in slices if self._visible.holds(part.index, part.uuid)]
-                gpus += [board, *slices] if slices else []
-            elif self._visible.holds(board.index, board.uuid):
-                gpus += [board, *slices]
-        return gpus
+        return named([part for board in boards for part in (board, *board.slices())], self._visible)
 
 
 def _is_sliced(nvml: Api, handle: Handle) -> bool:

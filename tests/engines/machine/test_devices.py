@@ -1,13 +1,14 @@
 """What is free: of the machine, of a control group with a limit, of a GPU."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from engines.machine.devices import GpuMemory, _left_by_groups, free_memory, gpu_facts, gpu_memory
+from engines.machine.devices import GpuMemory, _left_by_groups, free_memory, gpu_facts, gpu_memory, gpus_at
 from tests.support.engines.nvml_stand_in import MB, Gpu, install
 
 
@@ -58,6 +59,26 @@ def test_free_memory_is_the_least_of_all(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_gpus_are_asked_for_as_cuda_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, [Gpu(free=at * MB, uuid=f"GPU-{at}") for at in range(8)])
     assert gpu_memory(["3", "GPU-7"]) == [GpuMemory(3 * MB, 80_000 * MB), GpuMemory(7 * MB, 80_000 * MB)]
+
+
+@pytest.mark.parametrize(
+    ("device", "count", "visible", "expected"),
+    [
+        pytest.param("cuda", 1, ["4", "5", "6"], ("4",), id="the first"),
+        pytest.param("cuda:1", 1, ["4", "5", "6"], ("5",), id="the second of the visible ones"),
+        pytest.param("cuda", 2, ["4", "5", "6"], ("4", "5"), id="tensor parallelism"),
+        pytest.param("rocm", 1, ["2"], ("2",), id="AMD's"),
+        pytest.param("cpu", 1, ["4"], (), id="none on a CPU"),
+        pytest.param("none", 1, ["4"], (), id="none of an engine that computes nothing"),
+        pytest.param("vulkan", 1, ["4"], None, id="not known by CUDA's names"),
+        pytest.param("cuda", 0, ["4"], None, id="those of another server"),
+        pytest.param("cuda", 1, [], None, id="no driver says which"),
+    ],
+)
+def test_gpus_that_a_process_computes_on(
+    device: str, count: int, visible: Sequence[str], expected: tuple[str, ...] | None
+) -> None:
+    assert gpus_at(device, count, visible) == expected
 
 
 def test_without_a_driver_nothing_is_known_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -70,6 +71,27 @@ def test_each_replica_is_alone_on_its_gpu(
     engine = load_replicas("fake", None, {"replicas": "2"}, WATCH)
     assert isinstance(engine, Replicas)
     assert [child._launch.environment for child in engine._children] == shares
+
+
+def test_an_engine_uses_the_gpus_of_its_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others of the machine are not charged to it."""
+    install(monkeypatch, [Gpu() for _ in range(5)])
+    monkeypatch.setattr(FakeEngine, "device_of", classmethod(lambda cls, options: "cuda"))
+    monkeypatch.setattr(FakeEngine, "gpus_of", classmethod(lambda cls, options: 2))
+
+    async def main() -> None:
+        engine = load_replicas("fake", small_model(), {"replicas": "2"}, WATCH)
+        assert isinstance(engine, Replicas)
+        assert engine.gpus is None, "before it is loaded"
+        await engine.start()
+        assert engine.gpus == (), "it computes on none"
+        for child in engine._children:
+            assert child.info is not None
+            child.info = replace(child.info, device="cuda")
+        assert engine.gpus == ("0", "1", "2", "3")
+        await engine.stop()
+
+    asyncio.run(main())
 
 
 def test_replicas_that_would_share_a_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,9 @@
 """GPU numbers against a scripted driver: units, what a device cannot tell, and machines without one."""
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,10 +11,15 @@ import pynvml
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
 
+from engines.process.child import ChildEngine
+from servers.app import create_app
 from servers.gpu.collector import GpuCollector
 from servers.gpu.nvml import NvmlDriver
 from servers.metrics import registry_of
+from servers.openai.prompts import ByteTokenizer
+from servers.settings import ServerSettings
 
 Answers = dict[str, Callable[..., Any]]
 
@@ -253,6 +260,51 @@ def test_readings_that_are_no_longer_renewed_vanish(monkeypatch: pytest.MonkeyPa
     collector.stop()  # as if the driver hung
     time.sleep(0.1)
     assert samples_of(collector) == {}
+
+
+@pytest.mark.parametrize(
+    ("used", "counted"),
+    [
+        pytest.param(None, ["0", "1"], id="all, where they are not known"),
+        pytest.param(("1",), ["1"], id="by number"),
+        pytest.param(("GPU-a",), ["0"], id="by UUID"),
+        pytest.param((), [], id="none of an engine on the CPU"),
+    ],
+)
+def test_gpus_that_the_engine_does_not_use_are_left_out(used: Collection[str] | None, counted: list[str]) -> None:
+    named = [BUSY | {"nvmlDeviceGetUUID": lambda uuid=uuid: uuid} for uuid in ("GPU-a1", "GPU-b2")]
+    known: list[Collection[str] | None] = [None]
+    collector = GpuCollector(3600, [NvmlDriver(machine(*named), {})], lambda: known[-1])
+    collector.start()
+    try:
+        assert len(of_gpus(samples_of(collector), "energy")) == 2, "before it is loaded"
+        known.append(used)
+        for _ in range(2):
+            seen = samples_of(collector)
+            assert of_gpus(seen, "energy") == of_gpus(seen, "utilization") == counted
+            assert len(of_gpus(seen, "info")) == len(counted)
+            collector.sample()
+    finally:
+        collector.stop()
+
+
+def of_gpus(seen: dict[str, float], family: str) -> list[str]:
+    return sorted(key.split()[1] for key in seen if key.startswith(family))
+
+
+def test_a_server_reports_the_gpus_of_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("servers.gpu.collector.NvmlDriver", lambda: NvmlDriver(machine(BUSY, BUSY), {}))
+    engine = ChildEngine("fake", None, {})
+    with TestClient(create_app(engine, ByteTokenizer(), ServerSettings(warmup_tokens=0))) as client:
+
+        def charged() -> list[str]:
+            return re.findall(r'enginebench_gpu_energy_joules_total\{gpu="(.)"\}', client.get("/metrics").text)
+
+        wait_until(lambda: client.get("/ready").status_code == 200)
+        assert charged() == [], "it computes on none"
+        assert engine.info is not None
+        engine.info, engine._visible_gpus = replace(engine.info, device="cuda:1"), ["0", "1"]
+        wait_until(lambda: charged() == ["1"])
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -112,19 +112,30 @@ def sliced() -> Driver:
     return driver
 
 
-def test_slices_have_the_memory_and_their_device_the_power() -> None:
+def test_slices_have_the_memory_and_nothing_has_the_energy_of_their_device() -> None:
+    """An engine on one slice would be charged for all of them."""
     seen = read(sliced())
     assert {key: value for key, value in seen.items() if key.startswith("memory_used")} == {
         "memory_used_bytes 0:3": 100,
         "memory_used_bytes 0:5": 200,
     }
-    assert [key for key in seen if key.startswith(("power_watts", "utilization"))] == ["power_watts 0"]
+    assert not [key for key in seen if key.startswith(("power_watts", "energy", "utilization"))]
+    assert (seen["temperature_celsius 0"], seen["power_limit_watts 0"]) == (61, 700)
 
 
 def test_a_server_on_one_slice_reports_that_slice_and_its_device() -> None:
     seen = read(sliced(), CUDA_VISIBLE_DEVICES="MIG-5")
     assert [key for key in seen if key.startswith("memory_used")] == ["memory_used_bytes 0:5"]
-    assert "power_watts 0" in seen
+    assert "temperature_celsius 0" in seen
+
+
+def test_an_engine_on_one_slice_has_that_slice_and_its_device() -> None:
+    collector = GpuCollector(3600, [NvmlDriver(sliced(), {})], lambda: ("MIG-3",))
+    collector.start()
+    seen = samples_of(collector)
+    collector.stop()
+    assert [key for key in seen if key.startswith("memory_used")] == ["memory_used_bytes 0:3"]
+    assert "temperature_celsius 0" in seen
 
 
 @pytest.mark.parametrize(
