@@ -192,15 +192,20 @@ def _attention(config: Mapping[str, Any]) -> int:
     return layers * heads * int(config.get("head_dim") or width // heads)
 
 
-def share_of(series: Series, dtype: str, cost: ModelCost | None, limits: Sequence[Limit | None]) -> Share | None:
+def share_of(
+    series: Series, dtype: str, cost: ModelCost | None, limits: Sequence[Limit | None], gpus: int = 1
+) -> Share | None:
     """Medians over the rounds, each by the limits of the same round. `None` for a measure without such a bound.
+
+    A limit is that of one GPU. `gpus` of them, which share the model with tensor parallelism, have as many times that;
+    with 0, another machine computes, whose limits are not known.
 
     Of memory, the weights alone are counted, which a step reads once for its whole batch; keys and values come on top.
     Of arithmetic, there is no share for quantised weights: whether they are multiplied as integers, or expanded to
     which format, is the engine's own choice. Neither is above 1: there the limit is not one, as where weights stay in
     a processor's cache.
     """
-    if cost is None:
+    if cost is None or not gpus:
         return None
     pairs = [
         (median(samples), limit)
@@ -214,9 +219,9 @@ def share_of(series: Series, dtype: str, cost: ModelCost | None, limits: Sequenc
     for need, (_, limit) in zip(needs, pairs, strict=True):
         assert need is not None
         if need[0] is not None and limit.bandwidth:
-            bandwidths.append(need[0] / limit.bandwidth)
+            bandwidths.append(need[0] / (gpus * limit.bandwidth))
         if limit.flops and dtype in FLOATS:
-            flops.append(need[1] / limit.flops)
+            flops.append(need[1] / (gpus * limit.flops))
     return Share(_bounded(bandwidths), _bounded(flops))
 
 

@@ -16,8 +16,9 @@ from engines.bench.measure import Prompts
 from engines.bench.roofline import ModelCost, arithmetic_of, cost_of, measure_limit, share_of
 from engines.bench.settings import BenchSettings, LeftOut, Variant
 from engines.bench.turns import Measured, Tell, measure_variant
-from engines.contract.base import Model
+from engines.contract.base import EngineInfo, Model
 from engines.contract.errors import EngineUnavailable
+from engines.contract.registry import check_options, engine_class
 from loadtests.harness.run.host import host_facts, versions
 from records.command import typed_command
 
@@ -101,21 +102,28 @@ class Session:
             model=None if model is None else model.name,
             options=dict(variant.options),
             info=info,
-            series=tuple(self._series(name, rounds, cost) for name in names),
+            series=tuple(self._series(variant, name, rounds, cost) for name in names),
             left_out=tuple(left_out.values()),
             failure=self._failures.get(variant.label),
             quality=known[0].quality if known else None,
         )
 
-    def _series(self, name: str, rounds: Sequence[Measured | None], cost: ModelCost | None) -> Series:
+    def _series(self, variant: Variant, name: str, rounds: Sequence[Measured | None], cost: ModelCost | None) -> Series:
         samples = tuple(() if one is None else tuple(one.values.get(name, ())) for one in rounds)
         series = Series(measure_of(name), samples)
         info = next(one.info for one in rounds if one is not None)
         limits = [self._limit(index, info.device, arithmetic_of(info.dtype)) for index in range(len(rounds))]
-        return Series(series.measure, samples, share_of(series, info.dtype, cost, limits))
+        return Series(series.measure, samples, share_of(series, info.dtype, cost, limits, gpus_of(variant, info)))
 
     def _limit(self, index: int, device: str, dtype: str) -> Limit | None:
         if index >= len(self._rounds):
             return None
         limits = self._rounds[index].limits
         return next((one for one in limits if one.device == device and one.dtype == dtype), None)
+
+
+def gpus_of(variant: Variant, info: EngineInfo) -> int:
+    """How many GPUs share the model; 1 on a CPU, whose limits are those of all its cores."""
+    if not info.device.startswith("cuda"):
+        return 1
+    return engine_class(variant.engine).gpus_of(check_options(variant.engine, variant.options).parsed)

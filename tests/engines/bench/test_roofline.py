@@ -6,6 +6,9 @@ import pytest
 
 from engines.bench.document import Limit, Series, Share, measure_of
 from engines.bench.roofline import ModelCost, arithmetic_of, cost_of, cpu_flops, read_bandwidth, share_of
+from engines.bench.session import gpus_of
+from engines.bench.settings import Variant
+from engines.contract.base import EngineInfo
 from engines.models.fetch import fetch_model
 
 PARAMETERS = 134_515_008  # SmolLM2-135M, whose embedding is also its head
@@ -58,6 +61,29 @@ def test_shares_of_the_limits(name: str, value: float, bandwidth: float, flops: 
     assert share is not None
     assert share.bandwidth == pytest.approx(bandwidth)
     assert share.flops == pytest.approx(flops)
+
+
+def test_gpus_that_share_a_model_share_its_needs() -> None:
+    """4 MB a token in 1 ms are a half of 8 GB/s, and a quarter of two GPUs'."""
+    measured = series("decode", [0.001])
+    assert share_of(measured, "float32", COST, [LIMIT]) == Share(0.5, 0.05)
+    assert share_of(measured, "float32", COST, [LIMIT], gpus=2) == Share(0.25, 0.025)
+    assert share_of(measured, "float32", COST, [LIMIT], gpus=0) is None, "another machine's"
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "device", "gpus"),
+    [
+        ("vllm", {"tensor_parallel": "2", "prefill_context_parallel": "2"}, "cuda", 4),
+        ("vllm", {"tensor_parallel": "2"}, "cpu", 1),  # groups of cores
+        ("sglang", {}, "cuda", 1),
+        ("transformers", {"memory": "ignore"}, "cuda:1", 1),
+        ("remote", {"url": "http://127.0.0.1:1/v1"}, "cuda:0", 0),
+    ],
+)
+def test_how_many_gpus_share_the_model(engine: str, options: dict[str, str], device: str, gpus: int) -> None:
+    info = EngineInfo(engine, "1", "python", "m", "bfloat16", device, "continuous", 8, 2048)
+    assert gpus_of(Variant(engine, engine, options=options), info) == gpus
 
 
 def test_what_has_no_bound_has_no_share() -> None:
