@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from engines.contract.base import Chunk, GenerateRequest
+from engines.contract.errors import EngineError
 from engines.contract.stepping import Generated, ends
 from engines.text.sampling import SampledAnswer
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from engines.static.decoder import Decoder
+
+OVERFLOWED = "the model computed no number for any token: its values are beyond the number format (dtype)."
 
 
 class Sequence:
@@ -41,8 +44,14 @@ class Sequence:
         self.next_token: int | None = None  # generated and not yet in the cache; none while the prompt is being read
         self._answer = SampledAnswer(request, tokenizer, end_ids, request.most_tokens(context_length), device)
 
-    def chunk(self, logits: torch.Tensor, likeliest: int) -> Chunk:
-        """What the next token, sampled from these logits, adds to the answer."""
+    def chunk(self, logits: torch.Tensor, likeliest: int) -> Chunk | EngineError:
+        """What the next token, sampled from these logits, adds to the answer; an error where they are not finite.
+
+        `likeliest` is what `Decoder.likeliest` has for them.
+        """
+        if likeliest < 0:
+            self.next_token = None
+            return EngineError(OVERFLOWED)
         self.next_token, chunk = self._answer.next(logits, likeliest)
         return chunk
 
@@ -95,7 +104,7 @@ class Batch:
         for sequence, piece, _ in read:
             sequence.cached += len(piece)
         ended = [at for at, (one, *_) in enumerate(read) if one.cached == len(one.request.prompt_token_ids)]
-        best = logits.argmax(-1).tolist() if ended else []
+        best = self.decoder.likeliest(logits) if ended else []
         return self._without_finished([(read[at][0], read[at][0].chunk(read[at][2], best[at])) for at in ended])
 
     def advance(self) -> Generated:
@@ -105,7 +114,7 @@ class Batch:
             return []
         tokens = [one.next_token or 0 for one in self._rows]
         logits = self.decoder.advance(tokens, [one.cached for one in self._rows])
-        best = logits.argmax(-1).tolist()
+        best = self.decoder.likeliest(logits)
         generated: Generated = []
         for row, sequence in running:
             sequence.cached += 1
@@ -123,7 +132,16 @@ class Batch:
             self._waiting.remove(sequence)
             return
         row, last = self._rows.index(sequence), len(self._rows) - 1
+        self._leave(row)
         if row != last:
             self.decoder.cache.move(last, row, self._rows[last].cached)
+            self._leave(last)
             self._rows[row] = self._rows[last]
         self._rows.pop()
+
+    def _leave(self, row: int) -> None:
+        """Keys and values that have given no token so far may be NaN, and masked ones of the row's next sequence would
+        count as 0 × NaN."""
+        sequence = self._rows[row]
+        if sequence.next_token is None and sequence.cached:
+            self.decoder.cache.clear(row)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from engines.static.step import Step
 
 RunStep = Callable[..., torch.Tensor]  # (ids, starts, last, *cache) -> logits, as `Step.forward`
+NO_TOKEN = -1  # where logits are not finite
 
 
 class Cache:
@@ -38,6 +39,9 @@ class Cache:
     def move(self, source: int, target: int, tokens: int) -> None:
         for tensor in self.tensors:
             tensor[target, :tokens] = tensor[source, :tokens]
+
+    def clear(self, row: int) -> None:
+        torch._foreach_zero_([tensor[row] for tensor in self.tensors])
 
     @property
     def bytes(self) -> int:
@@ -121,3 +125,11 @@ class Decoder:
         ids = [[token] for token in (*tokens, *unused)]
         inputs = self._inputs.fill(ids, [*starts, *unused], [0] * shape.batch)
         return self._prepared[shape](*inputs, *self.cache.view(0, shape.batch, shape.length))[:rows]
+
+    @staticmethod
+    def likeliest(logits: torch.Tensor) -> list[int]:
+        """The likeliest token of each row, or `NO_TOKEN`, in one copy to the host. The largest logit of a row tells: a
+        NaN counts as the largest of all."""
+        values, ids = logits.max(-1)
+        found: list[int] = torch.where(values.abs() < torch.inf, ids, NO_TOKEN).tolist()
+        return found

@@ -6,13 +6,17 @@ from typing import Any
 import pytest
 
 from engines.contract.base import Chunk
-from engines.contract.errors import BadRequest, EngineUnavailable
+from engines.contract.errors import BadRequest, EngineError, EngineUnavailable
+from engines.static.batch import OVERFLOWED, Batch
+from engines.static.batch import Sequence as Running
 from engines.static.buckets import Buckets, StepShape
 from engines.static.engine import StaticOptions
 from engines.static.weights import DecoderShape
 from tests.support.engines.static_decoder import BUCKETS, Small, generated, prompt
 
 pytestmark = pytest.mark.xdist_group("torch")
+
+POISON = 1  # a token that has no finite values in `poisoned`, and that no other prompt or answer here has
 
 
 @pytest.mark.parametrize(
@@ -173,3 +177,98 @@ def test_a_sliding_window_ends_the_context() -> None:
 
     config = AutoConfig.for_model("mistral", sliding_window=1024, max_position_embeddings=8192)
     assert DecoderShape.of(config, "torch-jit").context_length == 1024
+
+
+def poisoned(small: Small) -> Batch:
+    """As in a number format that is too narrow for the values of one token."""
+    import torch
+
+    from engines.static.decoder import Decoder
+
+    step = small.step()
+    step.weights.embedding[POISON] = torch.inf
+    return Batch(Decoder(step, BUCKETS, lambda step, shape, example: step))
+
+
+def answers(batch: Batch, *sequences: Running) -> list[list[int] | Exception]:
+    """Token ids of each, run together, or the error that ended it."""
+    found: dict[int, list[int] | Exception] = {id(one): [] for one in sequences}
+    for one in sequences:
+        batch.add(one)
+    while batch.sequences:
+        for part in batch.step():
+            for one, item in part:
+                tokens = found[id(one)]
+                if isinstance(item, Exception):
+                    found[id(one)] = item
+                elif item is not None and isinstance(tokens, list):
+                    tokens.append(one.next_token)
+    return [found[id(one)] for one in sequences]
+
+
+def are_expected(small: Small, batch: Batch, prompts: list[list[int]]) -> None:
+    assert answers(batch, *(small.sequence(one) for one in prompts)) == [small.expected(one) for one in prompts]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("where", ["prompt", "answer"])
+def test_a_request_without_finite_logits_fails_alone(small: Small, where: str, temperature: float) -> None:
+    """Those beside it do not notice, nor do those that get its row next: it was masked, and 0 × NaN is NaN."""
+    batch = poisoned(small)
+    middle = [POISON] if where == "prompt" else []
+    forced = () if where == "prompt" else (5, POISON, 7)
+    ids = [*prompt(1, 5), *middle, *prompt(2, 14)]
+    failing = small.sequence(ids, temperature=temperature, seed=1, forced_token_ids=forced)
+    beside = [prompt(seed, 20) for seed in (3, 4)]
+    *others, error = answers(batch, *(small.sequence(one) for one in beside), failing)
+    assert others == [small.expected(one) for one in beside]
+    assert isinstance(error, EngineError)
+    assert str(error) == OVERFLOWED
+    are_expected(small, batch, [prompt(seed, 2) for seed in range(5, 9)])
+
+
+def test_two_that_fail_in_one_step_leave_clean_rows(small: Small) -> None:
+    batch = poisoned(small)
+    failing = [small.sequence(prompt(seed, 20), forced_token_ids=(5, POISON, 7)) for seed in (1, 2)]
+    batch.add(failing[0])
+    batch.add(failing[1])
+    batch.admit()
+    for _ in range(4):
+        batch.read()
+    batch.advance()
+    assert [str(error) for _, error in batch.advance()] == [OVERFLOWED, OVERFLOWED]
+    are_expected(small, batch, [prompt(seed, 2) for seed in range(5, 9)])
+
+
+def test_a_prompt_that_moves_half_read_leaves_a_clean_row(small: Small) -> None:
+    """The first ends when two chunks of the second are read, which moves into its row and fails there."""
+    batch = poisoned(small)
+    short, failing = prompt(1, 2), [*prompt(2, 2), POISON, *prompt(3, 37)]
+    first, error = answers(batch, small.sequence(short, 4), small.sequence(failing))
+    assert first == small.expected(short, 4)
+    assert str(error) == OVERFLOWED
+    are_expected(small, batch, [prompt(seed, 2) for seed in (5, 6)])
+
+
+def test_a_prompt_that_is_left_half_read_leaves_a_clean_row(small: Small) -> None:
+    batch = poisoned(small)
+    leaving = small.sequence([POISON, *prompt(2, 40)])
+    batch.add(leaving)
+    batch.admit()
+    for _ in range(2):
+        assert batch.read() == []
+    leaving.cancelled = True
+    assert batch.admit() == [(leaving, None)]
+    are_expected(small, batch, [prompt(5, 2)])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_the_likeliest_token_is_that_of_finite_logits(dtype: str) -> None:
+    import torch
+
+    from engines.static.decoder import NO_TOKEN, Decoder
+
+    nan, inf = torch.nan, torch.inf
+    rows = [[1, 3, 2], [-5, -inf, -7], [nan, 3, 2], [1, inf, 2], [nan, nan, nan], [-inf, -inf, -inf]]
+    logits = torch.tensor(rows, dtype=getattr(torch, dtype))
+    assert Decoder.likeliest(logits) == [1, 0, *[NO_TOKEN] * 4]
