@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from engines.contract.base import EngineInfo, EngineStats, GenerateRequest
 from engines.contract.stepping import SteppingEngine
@@ -72,8 +72,11 @@ class StaticOptions(TorchOptions):
     prompts: int | None = setting(None, f"prompts that are read in one prefill step {_either('prompts')}", least=1)
     attention: Kernel = setting("auto", f"auto: PyTorch chooses for each shape; {KERNELS}")
 
-    def buckets(self, context_length: int, on_gpu: bool, rows: Callable[[int], float]) -> Buckets:
-        """`rows`: the number of caches of this length that fit, where the batches are not given."""
+    def buckets(
+        self, context_length: int, on_gpu: bool, rows: Callable[[int], float], second_cache: bool = False
+    ) -> Buckets:
+        """`rows`: the number of caches of this length that fit, where the batches are not given. With a `second_cache`
+        there are as many more as prompts are read in one step."""
         usual = ON_GPU if on_gpu else ON_CPU
         lengths = self.lengths or usual.lengths
         chunk, prompts = self.chunk or usual.chunk, self.prompts or usual.prompts
@@ -81,7 +84,10 @@ class StaticOptions(TorchOptions):
         if self.batches is not None or not on_gpu:
             return known(self.batches or usual.batches)
         fit = rows(known((1,)).lengths[-1])
-        return known(tuple(size for size in usual.batches if size <= fit) or (1,))
+        if second_cache:
+            fit = max(fit - prompts, fit / 2)  # the largest batch of which batch + min(prompts, batch) fit
+        largest = max(1, min(int(fit), usual.batches[-1]))
+        return known((*(size for size in usual.batches if size < largest), largest))
 
 
 class StaticEngine(OnTorch, SteppingEngine):
@@ -92,6 +98,7 @@ class StaticEngine(OnTorch, SteppingEngine):
     options: StaticOptions
     title = "the decoder"
     batch: Batch
+    second_cache: ClassVar[bool] = False  # whether prompts are read in a cache of their own
 
     @abstractmethod
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
@@ -101,8 +108,11 @@ class StaticEngine(OnTorch, SteppingEngine):
     def memory_need(cls, options: StaticOptions, size: ModelSize) -> MemoryNeed:
         """The cache is allocated whole while the engine loads. On a GPU, as much of it as fits, unless it is given."""
         need = super().memory_need(options, size)
-        buckets = options.buckets(size.context_length, need.device.startswith("cuda"), rows=lambda length: 1)
-        cached = size.need(need.dtype, buckets.cached_tokens)
+        buckets = options.buckets(
+            size.context_length, need.device.startswith("cuda"), lambda length: 1, cls.second_cache
+        )
+        beside = buckets.prompts[-1] * buckets.lengths[-1] if cls.second_cache else 0
+        cached = size.need(need.dtype, buckets.cached_tokens + beside)
         return replace(need, cache=cached.cache, cache_options=("batches", "lengths"))
 
     def open(self) -> EngineInfo:
@@ -119,7 +129,10 @@ class StaticEngine(OnTorch, SteppingEngine):
         net = read_network(model, self._device, dtype)
         on_gpu = self._device.type == "cuda"
         buckets = self.options.buckets(
-            shape.context_length, on_gpu, lambda length: self._left() / (length * shape.cached_values * dtype.itemsize)
+            shape.context_length,
+            on_gpu,
+            lambda length: self._left() / (length * shape.cached_values * dtype.itemsize),
+            self.second_cache,
         )
         self._context_length = min(shape.context_length, buckets.lengths[-1])
         with tried_out(self.options.attention, name_of(dtype)):

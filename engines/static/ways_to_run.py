@@ -89,6 +89,7 @@ def compiled_step(step: Step, example: tuple[torch.Tensor, ...]) -> Step:
 
 class CudaGraphEngine(StaticEngine):
     name = "cuda-graph"
+    second_cache = True
     _pool: Any = None
     _beside: tuple[torch.Tensor, ...] = ()  # a cache in which prompts are read
 

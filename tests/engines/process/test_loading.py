@@ -108,6 +108,13 @@ def test_what_an_engine_keeps(name: str, options: dict[str, str], weights: float
     assert found.device == "cpu"
 
 
+def test_graphs_have_a_second_cache(two_gpus: None) -> None:
+    """For as many prompts as are read in one step."""
+    given = {"device": "cuda", "dtype": "bfloat16", "batches": "8", "lengths": "1024"}
+    caches = [need(name, "llama-3.2-1b", **given).cache for name in ("torch-jit", "cuda-graph")]
+    assert caches == [8 * 1024 * 2 * VALUES, (8 + 4) * 1024 * 2 * VALUES]
+
+
 def test_weights_divided_over_gpus_need_less_of_each(two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
     free(monkeypatch, 1000 * GB, 70 * GB, 40 * GB)
     with pytest.raises(EngineUnavailable, match=r"needs at least 68\.4 GB of GPU memory .*, and 68\.0 GB can be used"):

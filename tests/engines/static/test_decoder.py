@@ -133,8 +133,19 @@ def test_what_is_prepared_on_a_gpu_is_of_its_size() -> None:
     assert max(shape.batch * shape.tokens for shape in gpu.all()) == 2048
     assert options.buckets(8192, True, lambda length: 131_072 / length).batches == (1, 8, 32), "as far as they fit"
     assert options.buckets(8192, True, lambda length: 0.5).batches == (1,)
+    assert options.buckets(8192, True, lambda length: 7.9).batches == (1, 7), "what fits, between two usual sizes"
+    assert options.buckets(8192, True, lambda length: 100).batches == (1, 8, 32, 64, 100)
     given = StaticOptions(batches=(1, 16), lengths=(1024,), chunk=256, prompts=2)
     assert given.buckets(8192, True, lambda length: 1) == Buckets((1, 16), (1024,), 256, (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("fit", "batches"), [(0.5, (1,)), (2, (1,)), (7.5, (1, 3)), (9, (1, 5)), (36, (1, 8, 32)), (40, (1, 8, 32, 36))]
+)
+def test_a_second_cache_takes_rows_from_the_first(fit: float, batches: tuple[int, ...]) -> None:
+    """Of up to four prompts, but no more than there are rows: 3 + 3 of 7.5, 5 + 4 of 9."""
+    found = StaticOptions().buckets(8192, True, lambda length: fit, second_cache=True)
+    assert found.batches == batches
 
 
 def test_several_prompts_are_read_in_one_step(small: Small) -> None:
