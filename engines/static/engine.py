@@ -50,6 +50,12 @@ def _either(name: str) -> str:
     return f"(none: {shown[0]} on a CPU, {shown[1]} on a GPU)"
 
 
+def chunk_setting(least: int) -> Any:
+    return setting(
+        None, f"tokens of a prompt per prefill step, between two decode steps {_either('chunk')}", least=least
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class StaticOptions(TorchOptions):
     batches: tuple[int, ...] | None = setting(
@@ -66,9 +72,7 @@ class StaticOptions(TorchOptions):
         read=read_sizes,
         write=write_list,
     )
-    chunk: int | None = setting(
-        None, f"tokens of a prompt per prefill step, between two decode steps {_either('chunk')}", least=1
-    )
+    chunk: int | None = chunk_setting(least=1)
     prompts: int | None = setting(None, f"prompts that are read in one prefill step {_either('prompts')}", least=1)
     attention: Kernel = setting("auto", f"auto: PyTorch chooses for each shape; {KERNELS}")
 

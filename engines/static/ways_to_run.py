@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from engines.contract.errors import EngineUnavailable
 from engines.pytorch.compiling import missing_compiler
 from engines.pytorch.device import missing_gpu
-from engines.static.engine import StaticEngine
+from engines.static.engine import StaticEngine, StaticOptions, chunk_setting
 
 if TYPE_CHECKING:
     import torch
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 SHAPES_KEPT = 256  # compilations of one function that torch.compile keeps; it stops at 8 by default
 INPUTS = 3  # of a step, before its cache
+CHECKED = INPUTS + 1  # at every replay: the cache is at its place if its first tensor is
 WARM_UP_STEPS = 3  # before a capture: libraries allocate their workspaces and choose their kernels at the first calls
 
 
@@ -51,7 +52,9 @@ class TorchJitEngine(StaticEngine):
             warnings.simplefilter("ignore")  # that TorchScript is deprecated, and that lengths become constants
             trace: Any = torch.jit.trace  # untyped
             traced = trace(step.eval(), example, check_trace=False)
-            run: RunStep = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+            frozen = torch.jit.freeze(traced)
+            on_cpu = example[0].device.type == "cpu"  # a GPU would keep all weights transposed, once for each shape
+            run: RunStep = torch.jit.optimize_for_inference(frozen) if on_cpu else frozen
             for _ in range(2):  # the first calls profile and optimise
                 run(*example)
         return run
@@ -87,10 +90,17 @@ def compiled_step(step: Step, example: tuple[torch.Tensor, ...]) -> Step:
         raise EngineUnavailable(f"Inductor could not compile a step ({type(error).__name__}: {first})") from error
 
 
+@dataclass(frozen=True, slots=True)
+class CudaGraphOptions(StaticOptions):
+    chunk: int | None = chunk_setting(least=2)  # a shape of one token is a decode step
+
+
 class CudaGraphEngine(StaticEngine):
     name = "cuda-graph"
+    Options = CudaGraphOptions
     second_cache = True
     _pool: Any = None
+    _stream: Any = None  # of all warm-ups
     _beside: tuple[torch.Tensor, ...] = ()  # a cache in which prompts are read
 
     @classmethod
@@ -105,14 +115,16 @@ class CudaGraphEngine(StaticEngine):
         import torch
 
         if self._pool is None:
-            self._pool = torch.cuda.graph_pool_handle()
+            new_stream: Any = torch.cuda.Stream  # untyped
+            self._pool, self._stream = torch.cuda.graph_pool_handle(), new_stream(example[0].device)
         if shape.tokens == 1:
-            return captured(self.run_as(step, example), example, self._pool)
+            return captured(self.run_as(step, example), example, self._pool, self._stream)
         inputs, cache = example[:INPUTS], example[INPUTS:]
         if not self._beside:  # the first shape is the largest
             self._beside = tuple(torch.zeros(one.shape, dtype=one.dtype, device=one.device) for one in cache)
         beside = tuple(one[: shape.batch, : shape.length] for one in self._beside)
-        return ReadBeside(captured(self.run_as(step, (*inputs, *beside)), (*inputs, *beside), self._pool), beside)
+        there = (*inputs, *beside)
+        return ReadBeside(captured(self.run_as(step, there), there, self._pool, self._stream), beside)
 
     def run_as(self, step: Step, example: tuple[torch.Tensor, ...]) -> RunStep:
         """What is captured of a step."""
@@ -138,8 +150,8 @@ class CapturedStep:
     example: tuple[torch.Tensor, ...]
 
     def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
-        there = self.example[:INPUTS]
-        assert all(one.data_ptr() == known.data_ptr() for one, known in zip(inputs[:INPUTS], there, strict=True))
+        there = self.example[:CHECKED]
+        assert all(one.data_ptr() == known.data_ptr() for one, known in zip(inputs[:CHECKED], there, strict=True))
         self.graph.replay()
         return self.logits
 
@@ -156,26 +168,27 @@ class ReadBeside:
 
         rows = inputs[INPUTS:]
         torch._foreach_copy_(self.beside, rows)
-        logits = self.step(*inputs[:INPUTS])
+        logits = self.step(*inputs[:INPUTS], *self.beside)
         torch._foreach_copy_(rows, self.beside)
         return logits
 
 
-def captured(step: RunStep, example: tuple[torch.Tensor, ...], pool: Any = None) -> CapturedStep:
+def captured(step: RunStep, example: tuple[torch.Tensor, ...], pool: Any, stream: Any) -> CapturedStep:
     """The step as a CUDA graph, on the device of its inputs. `example` are the very tensors, inputs and cache, that
-    every replay reads and writes. A graph keeps addresses and no tensors: what the step holds lives as long as it."""
+    every replay reads and writes. A graph keeps addresses and no tensors: what the step holds lives as long as it.
+
+    `stream` is for the warm-up: one for all shapes, as cuBLAS has a workspace on every stream, and keeps it.
+    """
     import torch
 
     # On another device than the current one a capture is empty, and replays whatever the memory holds
     # (https://github.com/pytorch/pytorch/issues/87794).
     with torch.cuda.device(example[0].device):
-        new_stream: Any = torch.cuda.Stream  # untyped
-        beside = new_stream()  # neither warm-up nor capture may run on the default stream
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # neither warm-up nor capture may run on the default stream
             for _ in range(WARM_UP_STEPS):
                 step(*example)
-        torch.cuda.current_stream().wait_stream(beside)
+        torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool):
             logits = step(*example)

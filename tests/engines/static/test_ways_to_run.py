@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ import torch
 
 from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineUnavailable
+from engines.contract.registry import check_options
 from engines.pytorch.compiling import compilations_folder, missing_compiler
 from engines.static.batch import Batch
+from engines.static.buckets import StepShape
 from engines.static.engine import StaticEngine, StaticOptions
 from engines.static.ways_to_run import (
     CompileCudaGraphEngine,
@@ -26,6 +29,7 @@ from engines.static.ways_to_run import (
     captured,
 )
 from engines.transformers import TransformersEngine, TransformersOptions
+from settings.schema import UserMistake
 from tests.support.engines.static_decoder import (
     BUCKETS,
     ONE_BUCKET,
@@ -62,6 +66,24 @@ def test_traced(small: Small) -> None:
     ten_prompts_then_together(small.batch(TorchJitEngine(None, StaticOptions()).prepare), small)
 
 
+@pytest.mark.parametrize(("device", "passes"), [("cpu", 1), ("cuda:0", 0)])
+def test_on_a_gpu_a_trace_has_no_weights_of_its_own(device: str, passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`optimize_for_inference` transposes the matrices: a copy of all of them, in every shape."""
+    optimised = []
+
+    def optimise(run: Any) -> Any:
+        optimised.append(run)
+        return run
+
+    monkeypatch.setattr(torch.jit, "trace", lambda step, example, check_trace: step)
+    monkeypatch.setattr(torch.jit, "freeze", lambda traced: lambda *inputs: None)
+    monkeypatch.setattr(torch.jit, "optimize_for_inference", optimise)
+    example: Any = (SimpleNamespace(device=torch.device(device)),)
+    step: Any = torch.nn.Identity()
+    TorchJitEngine(None, StaticOptions()).prepare(step, StepShape(1, 1, 32), example)
+    assert len(optimised) == passes
+
+
 def test_captured(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
@@ -70,6 +92,7 @@ def test_captured(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = cuda_graph_stand_in.install(monkeypatch)
     batch = small.batch(CudaGraphEngine(None, StaticOptions()).prepare, PROMPTS_TOGETHER)
     assert len(graphs) == 10, "at two lengths two batches, and one, two or four prompts"
+    assert cuda_graph_stand_in.Stream.made == 1, "cuBLAS keeps a workspace for every stream"
     ten_prompts_then_together(batch, small)
     for together in (2 * PROMPTS[-1:], 4 * PROMPTS[-1:]):
         expected = [small.expected(one) for one in together]
@@ -93,13 +116,25 @@ def test_what_a_graph_reads_lives_as_long_as_it(monkeypatch: pytest.MonkeyPatch)
     cuda_graph_stand_in.install(monkeypatch)
     step = Compiled()
     there = weakref.ref(step)
-    run = captured(step, tuple(torch.ones(4, dtype=torch.long) for _ in range(3)))
+    run = captured(step, tuple(torch.ones(4, dtype=torch.long) for _ in range(3)), None, cuda_graph_stand_in.Stream())
     del step
     gc.collect()
     assert there() is not None
     del run
     gc.collect()
     assert there() is None
+
+
+def test_a_graph_refuses_another_cache_than_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would read and write the one that it was captured with."""
+    from tests.support.engines import cuda_graph_stand_in
+
+    cuda_graph_stand_in.install(monkeypatch)
+    example = tuple(torch.ones(4, dtype=torch.long) for _ in range(4))
+    run = captured(lambda ids, starts, last, keys: ids + keys, example, None, cuda_graph_stand_in.Stream())
+    assert run(*example).tolist() == [2, 2, 2, 2]
+    with pytest.raises(AssertionError):
+        run(*example[:3], torch.ones(4, dtype=torch.long))
 
 
 def a_constant(ids: Any, starts: Any, last: Any, *cache: Any) -> Any:
@@ -123,7 +158,7 @@ def test_the_stand_in_refuses_what_a_gpu_would(
     cuda_graph_stand_in.install(monkeypatch)
     example = tuple(torch.ones(2, dtype=torch.long) for _ in range(3))
     with pytest.raises(cuda_graph_stand_in.RefusedInCapture, match=refused):
-        captured(step, example)
+        captured(step, example, None, cuda_graph_stand_in.Stream())
 
 
 @pytest.mark.gpu
@@ -160,6 +195,15 @@ def test_on_a_gpu_the_text_is_that_of_eager(engine: type[StaticEngine], device: 
 def test_a_cpu_has_no_cuda_graphs(engine: type[StaticEngine], small: Small) -> None:
     with pytest.raises(EngineUnavailable, match=f"{engine.name} runs on a CUDA device, not on cpu"):
         engine(small.model, engine.Options(device="cpu")).load()
+
+
+@pytest.mark.parametrize("engine", ["cuda-graph", "compile-cuda-graph"])
+def test_graphs_read_prompts_by_two_tokens_or_more(engine: str) -> None:
+    """A shape of one token is a decode step, which has no cache beside."""
+    with pytest.raises(UserMistake, match="option `chunk` is 2 or more, not 1"):
+        check_options(engine, {"chunk": "1"})
+    assert check_options(engine, {"chunk": "2"}).parsed.chunk == 2
+    assert check_options("torch-compile", {"chunk": "1"}).parsed.chunk == 1
 
 
 def test_what_inductor_cannot_compile_gets_a_sentence(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:

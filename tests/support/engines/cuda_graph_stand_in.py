@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -79,6 +79,11 @@ def guard(device: torch.device) -> Iterator[None]:
 class Stream:
     """Stands for a CUDA stream: work is done as soon as it is asked for."""
 
+    made: ClassVar[int] = 0
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        Stream.made += 1
+
     def wait_stream(self, other: Stream) -> None:
         return
 
@@ -97,8 +102,10 @@ def install(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", made)
     monkeypatch.setattr(torch.cuda, "graph", capture)
+    default = Stream()
+    monkeypatch.setattr(Stream, "made", 0)
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: default)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: POOL)
     monkeypatch.setattr(torch.cuda, "device", guard)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
