@@ -74,6 +74,8 @@ class SglangEngine(Library):
             enable_prefill_cp=options.prefill_context_parallel > 1 or None,
             disable_radix_cache=not options.prefix_cache,
             disable_cuda_graph=options.eager,
+            # Left out, the largest graph is chosen by the GPU's memory, and larger batches run without one.
+            cuda_graph_max_bs_decode=None if options.eager else options.concurrency,
             trust_remote_code=model.trust_remote_code,
             incremental_streaming_output=True,
             sampling_defaults="openai",  # not those of the model's folder: every request gives its own

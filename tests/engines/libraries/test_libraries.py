@@ -222,6 +222,7 @@ def test_by_default_nothing_is_remembered_or_guessed(name: str, model: Model, as
         assert given["disable_radix_cache"] is True
         assert given["incremental_streaming_output"] is True
         assert "speculative_algorithm" not in given
+        assert given["cuda_graph_max_bs_decode"] == 256, "a graph up to the largest batch"
     else:
         assert given["kv_cache_config"].enable_block_reuse is False
         assert given["max_seq_len"] == 4096
@@ -262,6 +263,7 @@ def test_options_reach_the_library(name: str, model: Model, asked: Asked, draft:
     given = asked.arguments
     if name == "sglang":
         assert (given["tp_size"], given["max_running_requests"], given["disable_cuda_graph"]) == (2, 8, True)
+        assert "cuda_graph_max_bs_decode" not in given
         assert (given["dcp_size"], given["attn_cp_size"], given["enable_prefill_cp"]) == (2, 2, True)
         assert given["speculative_algorithm"] == ("NGRAM" if draft is None else "STANDALONE")
         assert given.get("speculative_draft_model_path") == draft
