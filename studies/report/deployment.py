@@ -20,6 +20,7 @@ from studies.report.section import NO_LOAD, Section, of_model, of_part, titled
 
 MEMORY = {"engine_memory_bytes": "host", "engine_device_memory_bytes": "device"}
 """Gauges of memory, and where it is."""
+COUNTED = "The PyTorch engines report what torch allocated, the others what the driver counts for their processes."
 OWN = "What the identical server costs"
 IN_WORDS = ("replica hours per 1M tokens", "price of an hour")  # columns that a priced table does without
 GIB = 1 << 30
@@ -63,6 +64,8 @@ def _peak_tables(measured: MeasuredPart, study: StudyReport) -> Iterator[TextTab
     if rows:
         headers = ("engine", "memory", *(place.label for place in places))
         caption = "Largest value of any repeat: of the engine's processes (host), and of its GPU memory (device)."
+        if any(where == MEMORY["engine_device_memory_bytes"] for _, where, *_ in rows):
+            caption += f" {COUNTED}"
         title = f"{of_model(measured, study)}peak memory, GiB"
         yield TextTable(title[0].upper() + title[1:], headers, tuple(rows), (0, 1), caption)
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from analysis.summary.run_summary import RunSummary
-from records.view import Estimate
+from records.view import Estimate, Level
 from studies.report.contents import StudyReport, study_report
-from studies.report.deployment import own_servers
+from studies.report.deployment import COUNTED, memory, own_servers
 from studies.report.ladder import ladder
 from studies.report.lengths import lengths
 from studies.report.over_loads import efficiencies, scaling
 from studies.report.page import picture_of, screen_of
-from tests.support.studies import BASELINE, over_users, runs, source, stage, users_part, whole
+from tests.support.studies import BASELINE, QUICK, over_users, runs, source, stage, users_part, whole
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +62,16 @@ def test_scaling_is_throughput_over_that_of_one_user(made_up: StudyReport) -> No
     assert [estimate.value for _, _, estimate in points["candle"]] == pytest.approx([1, 1250 / 1300, 0.1])
     (table,) = scaling(made_up).tables
     assert table.rows[2] == ("candle", "10 users", "0.100", "10 users")
+
+
+def test_who_counts_device_memory_is_said_where_there_is_some(made_up: StudyReport) -> None:
+    assert COUNTED not in memory(made_up).tables[0].caption
+    held = {"engine_device_memory_bytes": Level(2.0**31, 2.0**31)}
+    stages = [replace(each, gauges={**each.gauges, **held}) for each in (stage(*at) for at in QUICK.items())]
+    (table,) = memory(study_report(source(users_part(runs(BASELINE, stages))))).tables
+    assert [row[1] for row in table.rows] == ["host", "device"]
+    assert table.rows[1][2] == "2.00"
+    assert table.caption.endswith(COUNTED)
 
 
 def test_the_identical_server_is_compared_with_the_engines_own(report: StudyReport) -> None:
