@@ -193,6 +193,10 @@ impl Model for Decoder {
         Ok(Output::Logits(&mut self.logits))
     }
 
+    fn wait(&mut self) -> Result<()> {
+        self.device.sync().map_err(|error| anyhow!("{error:?}"))
+    }
+
     fn free(&mut self, slot: usize) {
         match &mut self.kept {
             Kept::BySequence(slots) => slots[slot] = None,

@@ -116,6 +116,10 @@ impl Model for Decoder {
         Ok(Output::Logits(&mut self.logits))
     }
 
+    fn wait(&mut self) -> Result<()> {
+        Ok(self.device.synchronize()?)
+    }
+
     fn free(&mut self, slot: usize) {
         self.layers.iter_mut().for_each(|layer| layer.kept.free(slot));
         if let Some(rows) = &mut self.rows {

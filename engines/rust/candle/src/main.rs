@@ -55,6 +55,13 @@ impl Model for Runner {
         }
     }
 
+    fn wait(&mut self) -> Result<()> {
+        match self {
+            Self::OneSequence(model) => model.wait(),
+            Self::Batch(model) => model.wait(),
+        }
+    }
+
     fn free(&mut self, slot: usize) {
         match self {
             Self::OneSequence(model) => model.free(slot),

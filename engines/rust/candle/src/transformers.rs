@@ -51,6 +51,10 @@ impl Model for OneSequence {
         Ok(Output::Logits(&mut self.logits))
     }
 
+    fn wait(&mut self) -> Result<()> {
+        Ok(self.device.synchronize()?)
+    }
+
     fn free(&mut self, _: usize) {}
 }
 

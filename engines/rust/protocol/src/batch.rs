@@ -62,6 +62,10 @@ pub trait Model {
     /// there, and copies a number in place of a vocabulary.
     fn forward(&mut self, batch: &[Piece], likeliest: bool) -> anyhow::Result<Output<'_>>;
 
+    /// Wait until the device has computed every step. Called after one without logits: what `forward` took was then the
+    /// time to launch it.
+    fn wait(&mut self) -> anyhow::Result<()>;
+
     /// The sequence in `slot` has ended: release its cache.
     fn free(&mut self, slot: usize);
 }
@@ -97,10 +101,10 @@ impl Pace {
         Self { step_time, tokens: step_time.map_or(usize::MAX, |_| 4 * Self::LEAST) }
     }
 
-    /// Only a step whose prompt tokens used up the budget says anything about it. At most a factor of two at a time.
+    /// From a step that left prompt tokens waiting: others are too short to tell. At most a factor of two at a time.
     fn learn(&mut self, prompt_tokens: usize, seconds: f64) {
-        if let Some(step_time) = self.step_time.filter(|_| prompt_tokens >= self.tokens) {
-            let fit = (self.tokens as f64 * step_time / seconds) as usize;
+        if let Some(step_time) = self.step_time {
+            let fit = (prompt_tokens as f64 * step_time / seconds) as usize;
             self.tokens = fit.clamp(self.tokens / 2, self.tokens * 2).max(Self::LEAST);
         }
     }
@@ -240,10 +244,15 @@ impl<M: Model> Batch<M> {
             self.put_back_newest();
             shares = self.shares();
         }
-        let prompts: usize = shares.iter().filter(|(_, count)| *count > 1).map(|(_, count)| count).sum();
+        let reading = shares.iter().filter(|(slot, _)| self.unfed(*slot) > 1);
+        let prompts: usize = reading.map(|(_, count)| count).sum();
+        let all: usize = self.order.iter().map(|&slot| self.unfed(slot)).sum();
+        let is_cut = size(&shares) < all;
         let begun = Instant::now();
         let outcome = self.forward(&shares);
-        self.pace.learn(prompts, begun.elapsed().as_secs_f64());
+        if is_cut {
+            self.pace.learn(prompts, begun.elapsed().as_secs_f64());
+        }
         for (slot, reason) in outcome.unwrap_or_else(|error| self.fail_all(error, &shares)) {
             self.release(slot).answer.finish(reason);
         }
@@ -251,7 +260,7 @@ impl<M: Model> Batch<M> {
 
     /// Slots and their numbers of tokens in this step: one of each running answer, then the prompts, oldest first.
     fn shares(&self) -> Vec<(usize, usize)> {
-        let known = |slot: &usize| (*slot, self.slots[*slot].as_ref().map_or(0, Sequence::unfed));
+        let known = |slot: &usize| (*slot, self.unfed(*slot));
         let (writing, reading): (Vec<_>, Vec<_>) = self.order.iter().map(known).partition(|&(_, unfed)| unfed == 1);
         let mut budget = self.pace.tokens;
         let mut shares = writing;
@@ -265,7 +274,11 @@ impl<M: Model> Batch<M> {
         shares
     }
 
-    /// Feed the shares; returns which answers have ended, and how.
+    fn unfed(&self, slot: usize) -> usize {
+        self.slots[slot].as_ref().map_or(0, Sequence::unfed)
+    }
+
+    /// Feed the shares, and wait until they are computed; returns which answers have ended, and how.
     fn forward(&mut self, shares: &[(usize, usize)]) -> anyhow::Result<Vec<(usize, FinishReason)>> {
         let Loaded { model, vocabulary, end_of_text, info, .. } = &mut self.loaded;
         let width = model.vocab_size();
@@ -276,6 +289,7 @@ impl<M: Model> Batch<M> {
         let writing: Vec<usize> = pieces.iter().filter(|piece| piece.wants_logits).map(|piece| piece.slot).collect();
         let known = |slot: &usize| self.slots[*slot].as_ref().expect("a share has a sequence");
         let likeliest = writing.iter().map(known).all(Sequence::takes_likeliest);
+        let is_read = !writing.is_empty();
         let mut parts = model.forward(&pieces, likeliest)?.parts(width);
         let mut ended = Vec::new();
         for &(slot, count) in shares {
@@ -287,6 +301,10 @@ impl<M: Model> Batch<M> {
             if let Some(reason) = sequence.write(part, vocabulary, end_of_text, info.context_length)? {
                 ended.push((slot, reason));
             }
+        }
+        drop(parts);
+        if !is_read {
+            model.wait()?;
         }
         Ok(ended)
     }
@@ -381,4 +399,69 @@ fn logprob(vocabulary: &Vocabulary, logits: &[f32], token: u32, count: usize) ->
     let (own, top) = logprobs(logits, token, count);
     let top = top.into_iter().map(|(id, logprob)| (vocabulary.token(id), logprob, vocabulary.bytes(id))).collect();
     TokenLogprob { token: vocabulary.token(token), logprob: own, top, bytes: vocabulary.bytes(token) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread::sleep;
+    use std::time::Duration;
+
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    /// A device that takes a time for each token, after `forward` has returned: until somebody reads or waits.
+    struct Slow {
+        token: Duration,
+        queued: Duration,
+        pieces: Vec<(usize, usize, bool)>, // start, tokens, whether logits are wanted
+    }
+
+    impl Model for Slow {
+        fn vocab_size(&self) -> usize {
+            8
+        }
+
+        fn forward(&mut self, batch: &[Piece], _: bool) -> anyhow::Result<Output<'_>> {
+            let piece = |piece: &Piece| (piece.start, piece.tokens.len(), piece.wants_logits);
+            self.pieces.extend(batch.iter().map(piece));
+            self.queued += batch.iter().map(|piece| piece.tokens.len() as u32 * self.token).sum::<Duration>();
+            let wanted = batch.iter().filter(|piece| piece.wants_logits).count();
+            if wanted > 0 {
+                self.wait()?;
+            }
+            Ok(Output::Likeliest(vec![Some(5); wanted]))
+        }
+
+        fn wait(&mut self) -> anyhow::Result<()> {
+            sleep(std::mem::take(&mut self.queued));
+            Ok(())
+        }
+
+        fn free(&mut self, _: usize) {}
+    }
+
+    /// A prompt of so many tokens and its answer of one.
+    fn answered(prompt: usize, token: Duration, step_time: Option<f64>) -> Batch<Slow> {
+        let info = r#"{"name":"e","version":"1","language":"rust","model":"m","dtype":"none","device":"none",
+            "batching":"continuous","max_concurrency":4,"context_length":10000}"#;
+        let mut batch = Batch::new(Loaded {
+            model: Slow { token, queued: Duration::ZERO, pieces: Vec::new() },
+            info: serde_json::from_str(info).unwrap(),
+            limits: BatchLimits { slots: 4, step_time, kv_tokens: 10_000 },
+            vocabulary: Vocabulary::empty(),
+            end_of_text: Vec::new(),
+        });
+        let request = serde_json::json!({"prompt_token_ids": vec![1; prompt], "max_tokens": 1});
+        batch.begin(Answer::unheard(serde_json::from_value(request).unwrap()));
+        while batch.step() {}
+        batch
+    }
+
+    /// Of 0.2 ms a token, 100 fit into 20 ms; the first step of 64 tells.
+    #[test]
+    fn the_time_of_a_step_without_logits_is_that_of_its_device() {
+        let batch = answered(1000, MILLISECOND / 5, Some(0.02));
+        let longest = batch.loaded.model.pieces.iter().map(|(_, count, _)| *count).max();
+        assert!(longest <= Some(100), "{:?}", batch.loaded.model.pieces);
+    }
 }

@@ -24,6 +24,12 @@ impl Vocabulary {
         }
     }
 
+    /// One in which no token has a text.
+    #[cfg(test)]
+    pub(crate) fn empty() -> Self {
+        Self(Arc::new(Tokenizer::new(tokenizers::models::bpe::BPE::default())))
+    }
+
     /// Special tokens have no text.
     pub fn text(&self, ids: &[u32]) -> String {
         self.0.decode(ids, true).unwrap_or_default()

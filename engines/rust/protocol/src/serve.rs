@@ -52,6 +52,12 @@ impl Answer {
         self.output.send(&ToParent::Chunk(chunk));
     }
 
+    /// One that is written to nobody.
+    #[cfg(test)]
+    pub(crate) fn unheard(request: Request) -> Self {
+        Self { request, id: 0, cancelled: Arc::default(), output: Output::new(std::io::sink()), ended: false }
+    }
+
     pub fn finish(mut self, finish_reason: FinishReason) {
         self.end(&ToParent::Done { id: self.id, finish_reason });
     }
