@@ -48,6 +48,7 @@ fn load(load: &Load) -> Result<Loaded<Decoder>, Failure> {
     }
     let fit = cache_tokens(settings.free_memory(), decoder.cache_bytes_per_token(), settings.slots, context_length);
     let kv_tokens = settings.kv_tokens.unwrap_or(fit).min(settings.slots * context_length);
+    let scores = decoder.most_scores(settings.free_memory());
     let info = Info {
         name: load.engine.clone(),
         version: BURN_VERSION.into(),
@@ -75,7 +76,7 @@ fn load(load: &Load) -> Result<Loaded<Decoder>, Failure> {
     Ok(Loaded {
         model: decoder,
         info,
-        limits: BatchLimits { slots: settings.slots, step_time: Some(settings.step_time), kv_tokens },
+        limits: BatchLimits { slots: settings.slots, step_time: Some(settings.step_time), kv_tokens, scores },
         vocabulary,
         end_of_text: end_of_text_ids(&model.folder),
     })

@@ -10,7 +10,7 @@ use burn::module::Param;
 use burn::nn::{Linear, RmsNorm};
 use burn::prelude::*;
 use burn::tensor::{DType, Int, activation};
-use enginebench_protocol::{Failure, Model, Output, Piece, Rows, Step};
+use enginebench_protocol::{Failure, Model, Output, Piece, Rows, Step, most_scores};
 use std::ops::Range;
 
 pub struct Decoder {
@@ -91,6 +91,11 @@ impl Decoder {
     /// Keys and values of one token in all layers.
     pub fn cache_bytes_per_token(&self) -> usize {
         2 * self.layers.len() * self.config.kv_heads() * self.config.head_dim() * self.dtype.size()
+    }
+
+    /// As [`most_scores`].
+    pub fn most_scores(&self, free: Option<u64>) -> usize {
+        most_scores(free, self.config.num_attention_heads, self.dtype.size())
     }
 
     fn on_device<'a>(&self, step: &'a Step) -> OnDevice<'a> {

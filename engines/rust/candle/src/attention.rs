@@ -147,6 +147,9 @@ fn by_one_kernel(queries: &Tensor, keys: &Tensor, values: &Tensor, start: usize)
 
 /// The same by products and a softmax, of a group's sequences together. `queries`: `[sequences * tokens, heads, width]`,
 /// scaled, as the result; `keys` and `values`: `[key heads, sequences * known, width]`.
+///
+/// On CUDA that softmax indexes with 32 bits. Scores of a prompt are fewer than 2³¹ by `most_scores`; those of single
+/// tokens are, as each stands for a key of many bytes in all layers.
 fn by_products(
     queries: &Tensor,
     keys: &Tensor,

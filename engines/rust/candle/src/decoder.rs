@@ -9,7 +9,7 @@ use crate::weights::{Format, Linear};
 use anyhow::{Context, Result, anyhow, bail};
 use candle_core::{D, DType, Device, Module, Tensor};
 use candle_nn::{RmsNorm, VarBuilder, rotary_emb};
-use enginebench_protocol::{Failure, LlamaConfig, Model, Output, Piece, Rows, Step};
+use enginebench_protocol::{Failure, LlamaConfig, Model, Output, Piece, Rows, Step, most_scores};
 use serde_json::Value;
 
 /// Families whose decoder this is; they differ in shapes, biases and norms of the heads.
@@ -77,6 +77,12 @@ impl Decoder {
     /// Keys and values of one token in all layers.
     pub fn cache_bytes_per_token(&self) -> usize {
         2 * self.layers.len() * self.heads.keys * self.heads.width * self.embeddings.dtype().size_in_bytes()
+    }
+
+    /// As [`most_scores`]; the one kernel keeps none.
+    pub fn most_scores(&self, free: Option<u64>) -> usize {
+        let most = || most_scores(free, self.heads.queries, self.embeddings.dtype().size_in_bytes());
+        self.rows.as_ref().map_or(usize::MAX, |_| most())
     }
 
     /// `[tokens, hidden]` of a step, before the last norm.

@@ -76,16 +76,18 @@ fn load(load: &Load) -> Result<Loaded<Runner>, Failure> {
     let vocabulary = Vocabulary::open(&model.folder)?;
     let Opened { runner, dtype, context_length } = open(load, &settings)?;
     let context_length = settings.context.unwrap_or(usize::MAX).min(context_length);
+    let free = settings.free_memory();
     let (limits, batching, decoder) = match &runner {
         Runner::OneSequence(one) => {
             let name = format!("candle-transformers {}", one.module);
-            (BatchLimits::one_sequence(), Batching::None, name)
+            (BatchLimits::one_sequence(one.most_scores(free)), Batching::None, name)
         }
         Runner::Batch(decoder) => {
             let slots = settings.concurrency;
-            let fit = cache_tokens(settings.free_memory(), decoder.cache_bytes_per_token(), slots, context_length);
+            let fit = cache_tokens(free, decoder.cache_bytes_per_token(), slots, context_length);
             let kv_tokens = settings.kv_tokens.unwrap_or(fit).min(slots * context_length);
-            let limits = BatchLimits { slots, step_time: Some(settings.step_time), kv_tokens };
+            let scores = decoder.most_scores(free);
+            let limits = BatchLimits { slots, step_time: Some(settings.step_time), kv_tokens, scores };
             (limits, Batching::Continuous, "enginebench's, on Candle's operations".to_owned())
         }
     };

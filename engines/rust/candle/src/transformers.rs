@@ -10,12 +10,14 @@ use candle_transformers::models::{
     gemma, gemma2, gemma3, llama, mamba, mistral, phi3, quantized_gemma3, quantized_llama, quantized_phi3,
     quantized_qwen2, quantized_qwen3, qwen2, qwen3,
 };
-use enginebench_protocol::{Failure, Model, Output, Piece};
+use enginebench_protocol::{Failure, Model, Output, Piece, most_scores};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
+
+const SCORE_BYTES: usize = 4; // Llama's scores have 32 bits in every number format
 
 type Forward = Box<dyn FnMut(&Tensor, usize) -> candle_core::Result<Tensor>>;
 
@@ -27,6 +29,10 @@ pub struct OneSequence {
     logits: Vec<f32>,
     /// The module of candle-transformers.
     pub module: String,
+    /// Whose scores are in memory; `None` where a kernel keeps none, or there is no attention.
+    score_heads: Option<usize>,
+    /// Whether `forward` takes several tokens after the first call.
+    in_pieces: bool,
 }
 
 impl Model for OneSequence {
@@ -36,6 +42,13 @@ impl Model for OneSequence {
 
     fn forward(&mut self, batch: &[Piece], likeliest: bool) -> Result<Output<'_>> {
         let [piece] = batch else { bail!("one sequence at a time") };
+        if !piece.wants_logits && !self.in_pieces {
+            let (module, most) = (&self.module, piece.tokens.len());
+            bail!(Failure::bad_request(format!(
+                "candle-transformers' {module} reads a prompt in one step, here of at most {most} tokens; \
+                 send a shorter one."
+            )));
+        }
         let tokens = Tensor::new(piece.tokens, &self.device)?.unsqueeze(0)?;
         let logits = (self.forward)(&tokens, piece.start)?;
         self.logits.clear();
@@ -97,7 +110,25 @@ impl OneSequence {
             other => bail!("no family {other}"),
         };
         let vocabulary = config["vocab_size"].as_u64().context("config.json has no `vocab_size`")? as usize;
-        Ok(Self { forward, vocabulary, device, logits: Vec::new(), module: family.replace("3_text", "3") })
+        // FlashAttention keeps no scores; Phi-3 and Qwen2 do not use it.
+        let keeps_scores = family != "mamba" && (!flash || matches!(family, "phi3" | "qwen2"));
+        let heads = config["num_attention_heads"].as_u64().filter(|_| keeps_scores);
+        Ok(Self {
+            forward,
+            vocabulary,
+            device,
+            logits: Vec::new(),
+            module: family.replace("3_text", "3"),
+            score_heads: heads.map(|heads| heads as usize),
+            // Gemma 3's mask is not that of its cache; Qwen2 joins a mask of 32 bits with one of the weights' format.
+            in_pieces: !(family == "gemma3_text" || family == "qwen2" && dtype != DType::F32),
+        })
+    }
+
+    /// As [`most_scores`]: where a prompt cannot be cut, only as many as can be counted.
+    pub fn most_scores(&self, free: Option<u64>) -> usize {
+        let free = if self.in_pieces { free } else { Some(u64::MAX) };
+        self.score_heads.map_or(usize::MAX, |heads| most_scores(free, heads, SCORE_BYTES))
     }
 
     /// A GGUF file as it is. Also gives the name of its commonest kind of weights, and its context length.
@@ -110,6 +141,8 @@ impl OneSequence {
         let context_length = context_length.and_then(|value| value.to_u32().ok()).unwrap_or(2048) as usize;
         let vocabulary = content.tensor_infos.get("token_embd.weight").context("the GGUF file has no embeddings")?;
         let vocabulary = vocabulary.shape.dims()[0];
+        let heads = content.metadata.get(&format!("{family}.attention.head_count"));
+        let score_heads = heads.and_then(|value| value.to_u32().ok()).map(|heads| heads as usize);
         let kind = commonest_kind(&content);
         check_gguf(&family, &content)?;
         let forward: Forward = match family.as_str() {
@@ -123,7 +156,9 @@ impl OneSequence {
             ))),
         };
         let module = format!("quantized_{family}");
-        let model = Self { forward, vocabulary, device: device.clone(), logits: Vec::new(), module };
+        let in_pieces = family != "gemma3"; // whose mask hides what is known
+        let device = device.clone();
+        let model = Self { forward, vocabulary, device, logits: Vec::new(), module, score_heads, in_pieces };
         Ok((model, kind, context_length.min(LONGEST_GGUF)))
     }
 }
@@ -204,4 +239,133 @@ fn mamba_forward(config: &Value, weights: VarBuilder<'static>) -> Result<Forward
         }
         logits.ok_or_else(|| candle_core::Error::msg("no tokens"))
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{config, weights};
+    use candle_core::quantized::{GgmlDType, QTensor, gguf_file::Value as Entry};
+    use enginebench_protocol::ModelOnDisk;
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    const TOKENS: [u32; 12] = [5, 90, 17, 33, 64, 2, 71, 8, 45, 99, 12, 50];
+
+    fn new_folder() -> PathBuf {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("enginebench-candle-{}-{count}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    /// Of random weights.
+    fn tiny(family: &str, dtype: DType) -> OneSequence {
+        let key_heads = if family == "gemma3_text" { 1 } else { 2 }; // its cache takes no more
+        let config = serde_json::json!({"model_type": family, "vocab_size": 100, "hidden_size": 64,
+            "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": key_heads,
+            "head_dim": 16, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+            "rope_local_base_freq": 1e4, "attention_bias": false, "query_pre_attn_scalar": 16, "sliding_window": 64,
+            "sliding_window_pattern": 2, "state_size": 16,
+            (if family.starts_with("gemma") { "hidden_activation" } else { "hidden_act" }): "silu"});
+        let folder = new_folder();
+        std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+        let config = config::read(&folder).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let model =
+            ModelOnDisk { name: family.into(), folder, gguf: None, random_weights: true, trust_remote_code: false };
+        OneSequence::from_config(&config, weights::open(&model, dtype, &Device::Cpu).unwrap()).unwrap()
+    }
+
+    /// A Llama of the numbers `sin(i)`, in a GGUF file.
+    fn tiny_gguf() -> OneSequence {
+        let weights = |rows: usize, columns: usize| {
+            let numbers = (0..rows * columns).map(|at| (at as f32).sin() * 0.1);
+            let tensor = Tensor::from_iter(numbers, &Device::Cpu).unwrap().reshape((rows, columns)).unwrap();
+            QTensor::quantize(&tensor, GgmlDType::F32).unwrap()
+        };
+        let ones = || QTensor::quantize(&Tensor::ones(64, DType::F32, &Device::Cpu).unwrap(), GgmlDType::F32).unwrap();
+        let tensors = [
+            ("token_embd.weight", weights(100, 64)),
+            ("output_norm.weight", ones()),
+            ("blk.0.attn_norm.weight", ones()),
+            ("blk.0.ffn_norm.weight", ones()),
+            ("blk.0.attn_q.weight", weights(64, 64)),
+            ("blk.0.attn_k.weight", weights(32, 64)),
+            ("blk.0.attn_v.weight", weights(32, 64)),
+            ("blk.0.attn_output.weight", weights(64, 64)),
+            ("blk.0.ffn_gate.weight", weights(96, 64)),
+            ("blk.0.ffn_up.weight", weights(96, 64)),
+            ("blk.0.ffn_down.weight", weights(64, 96)),
+        ];
+        let entries = [
+            ("general.architecture", Entry::String("llama".into())),
+            ("llama.attention.head_count", Entry::U32(4)),
+            ("llama.attention.head_count_kv", Entry::U32(2)),
+            ("llama.block_count", Entry::U32(1)),
+            ("llama.embedding_length", Entry::U32(64)),
+            ("llama.rope.dimension_count", Entry::U32(16)),
+            ("llama.attention.layer_norm_rms_epsilon", Entry::F32(1e-5)),
+        ];
+        let folder = new_folder();
+        let path = folder.join("tiny.gguf");
+        let entries: Vec<_> = entries.iter().map(|(name, entry)| (*name, entry)).collect();
+        let tensors: Vec<_> = tensors.iter().map(|(name, tensor)| (*name, tensor)).collect();
+        gguf_file::write(&mut File::create(&path).unwrap(), &entries, &tensors).unwrap();
+        let (model, kind, _) = OneSequence::from_gguf(&path, &Device::Cpu).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!((kind.as_str(), model.score_heads), ("float32", Some(4)));
+        model
+    }
+
+    /// After the last of pieces that end there.
+    fn logits(model: &mut OneSequence, ends: &[usize]) -> Result<Vec<f32>> {
+        let mut start = 0;
+        for &end in ends {
+            let (tokens, wants_logits) = (&TOKENS[start..end], end == TOKENS.len());
+            let output = model.forward(&[Piece { slot: 0, start, tokens, wants_logits }], false)?;
+            let Output::Logits(logits) = output else { bail!("logits were asked for") };
+            if wants_logits {
+                return Ok(logits.to_vec());
+            }
+            start = end;
+        }
+        bail!("no piece ends with the prompt")
+    }
+
+    fn most_apart(one: &[f32], other: &[f32]) -> f32 {
+        one.iter().zip(other).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max)
+    }
+
+    #[test]
+    fn a_prompt_in_pieces_gives_the_logits_of_the_whole_one() {
+        let families = ["llama", "mistral", "phi3", "qwen2", "qwen3", "gemma", "gemma2", "mamba"];
+        let tiny = families.map(|family| (family, tiny(family, DType::F32)));
+        for (name, mut model) in tiny.into_iter().chain([("GGUF", tiny_gguf())]) {
+            let whole = logits(&mut model, &[12]).unwrap();
+            let pieces = logits(&mut model, &[5, 9, 12]).unwrap();
+            assert!(most_apart(&whole, &pieces) < 1e-5, "{name}: {}", most_apart(&whole, &pieces));
+        }
+    }
+
+    /// Those that are computed in 16 bits on a GPU.
+    #[test]
+    fn what_takes_no_second_piece_refuses_one() {
+        for family in ["llama", "mistral", "phi3", "qwen3", "gemma", "gemma2"] {
+            logits(&mut tiny(family, DType::BF16), &[5, 12]).unwrap();
+        }
+        for mut model in [tiny("qwen2", DType::BF16), tiny("gemma3_text", DType::F32)] {
+            logits(&mut model, &[12]).unwrap();
+            let failure = Failure::from(logits(&mut model, &[5, 12]).unwrap_err());
+            assert!(failure.message.contains("in one step, here of at most 5 tokens"), "{}", failure.message);
+            assert_eq!(model.most_scores(Some(1)), i32::MAX as usize / 4);
+        }
+    }
+
+    #[test]
+    fn scores_are_bounded_where_there_are_any() {
+        assert_eq!(tiny("llama", DType::F32).most_scores(Some(4_800_000)), 10_000);
+        assert_eq!(tiny("mamba", DType::F32).most_scores(Some(0)), usize::MAX);
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! Every step feeds one token of each running answer, then as much of the waiting prompts as the step's time allows
 //! (chunked prefill, Agrawal et al. 2023), so that a long prompt does not delay running answers. When the key/value
-//! cache is full, the newest sequence is put back into the queue, and computed again later.
+//! cache is full, the newest sequence is put back into the queue, and computed again later. A prompt is also cut where the
+//! scores of its attention would take too much memory.
 
 use crate::detokenize::{TextStream, Vocabulary};
 use crate::failure::Failure;
@@ -79,12 +80,14 @@ pub struct BatchLimits {
     pub step_time: Option<f64>,
     /// Tokens in the key/value caches of all sequences together; `Info::context_length` is not more.
     pub kv_tokens: usize,
+    /// New tokens × known tokens of a piece, as [`crate::most_scores`] gives them.
+    pub scores: usize,
 }
 
 impl BatchLimits {
     /// For a model with one cache.
-    pub fn one_sequence() -> Self {
-        Self { slots: 1, step_time: None, kv_tokens: usize::MAX }
+    pub fn one_sequence(scores: usize) -> Self {
+        Self { slots: 1, step_time: None, kv_tokens: usize::MAX, scores }
     }
 }
 
@@ -265,7 +268,8 @@ impl<M: Model> Batch<M> {
         let mut budget = self.pace.tokens;
         let mut shares = writing;
         for (slot, unfed) in reading {
-            let count = unfed.min(budget);
+            let fed = self.slots[slot].as_ref().map_or(0, |sequence| sequence.fed);
+            let count = unfed.min(budget).min(longest_piece(fed, self.loaded.limits.scores));
             budget -= count;
             if count > 0 {
                 shares.push((slot, count));
@@ -316,6 +320,12 @@ impl<M: Model> Batch<M> {
         }
         Vec::new()
     }
+}
+
+/// The most tokens n after `known` ones for which n × (known + n) is within `scores`; one at least.
+fn longest_piece(known: usize, scores: usize) -> usize {
+    let half = known as f64 / 2.0;
+    (((half * half + scores as f64).sqrt() - half) as usize).max(1)
 }
 
 impl Sequence {
@@ -441,13 +451,13 @@ mod tests {
     }
 
     /// A prompt of so many tokens and its answer of one.
-    fn answered(prompt: usize, token: Duration, step_time: Option<f64>) -> Batch<Slow> {
+    fn answered(prompt: usize, token: Duration, step_time: Option<f64>, scores: usize) -> Batch<Slow> {
         let info = r#"{"name":"e","version":"1","language":"rust","model":"m","dtype":"none","device":"none",
             "batching":"continuous","max_concurrency":4,"context_length":10000}"#;
         let mut batch = Batch::new(Loaded {
             model: Slow { token, queued: Duration::ZERO, pieces: Vec::new() },
             info: serde_json::from_str(info).unwrap(),
-            limits: BatchLimits { slots: 4, step_time, kv_tokens: 10_000 },
+            limits: BatchLimits { slots: 4, step_time, kv_tokens: 10_000, scores },
             vocabulary: Vocabulary::empty(),
             end_of_text: Vec::new(),
         });
@@ -457,11 +467,29 @@ mod tests {
         batch
     }
 
+    #[test]
+    fn a_prompt_is_cut_where_its_scores_would_not_fit() {
+        let batch = answered(35, Duration::ZERO, None, 100);
+        let pieces = [(0, 10), (10, 6), (16, 4), (20, 4), (24, 3), (27, 3), (30, 3), (33, 2)];
+        let wanted: Vec<_> = pieces.map(|(start, count)| (start, count, start == 33)).into();
+        assert_eq!(batch.loaded.model.pieces, wanted);
+        assert!(wanted.iter().all(|(start, count, _)| count * (start + count) <= 100));
+        assert_eq!(answered(35, Duration::ZERO, None, usize::MAX).loaded.model.pieces, [(0, 35, true)]);
+    }
+
     /// Of 0.2 ms a token, 100 fit into 20 ms; the first step of 64 tells.
     #[test]
     fn the_time_of_a_step_without_logits_is_that_of_its_device() {
-        let batch = answered(1000, MILLISECOND / 5, Some(0.02));
+        let batch = answered(1000, MILLISECOND / 5, Some(0.02), usize::MAX);
         let longest = batch.loaded.model.pieces.iter().map(|(_, count, _)| *count).max();
         assert!(longest <= Some(100), "{:?}", batch.loaded.model.pieces);
+    }
+
+    /// Its first piece is of 50 tokens in place of 64.
+    #[test]
+    fn a_step_that_is_cut_by_its_scores_tells_how_many_tokens_fit() {
+        let batch = answered(200, MILLISECOND, Some(0.02), 2500);
+        assert_eq!(batch.loaded.model.pieces[0], (0, 50, false));
+        assert!(batch.pace.tokens <= 20, "{}", batch.pace.tokens);
     }
 }

@@ -21,7 +21,7 @@ pub use batch::{BatchLimits, Loaded, Model, Output, Piece, serve_model};
 pub use detokenize::{Vocabulary, end_of_text_ids};
 pub use failure::{ErrorKind, Failure};
 pub use llama::LlamaConfig;
-pub use memory::{cache_tokens, free_gpu_memory, free_memory, has_bfloat16};
+pub use memory::{cache_tokens, free_gpu_memory, free_memory, has_bfloat16, most_scores};
 pub use message::{
     Batching, Chunk, FinishReason, Info, Load, ModelOnDisk, Request, Stats, ToChild, ToParent, TokenLogprob, VERSION,
 };

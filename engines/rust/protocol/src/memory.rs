@@ -5,6 +5,10 @@ use std::process::Command;
 
 /// Of the memory that is free once the weights are loaded, the share that keys and values may take.
 const CACHE_SHARE: f64 = 0.8;
+/// And the share for the scores of attention; their bytes, where the free memory is unknown.
+const SCORES_SHARE: f64 = 0.1;
+const SCORES_BYTES: f64 = (256 << 20) as f64;
+const SCORES_COPIES: usize = 3; // that are in memory at once: scaled, masked, and normalised
 
 /// Resident memory of this process; `None` where the system does not report it.
 pub(crate) fn resident_bytes() -> Option<u64> {
@@ -74,6 +78,13 @@ pub fn cache_tokens(free: Option<u64>, bytes_per_token: usize, slots: usize, con
     fit.clamp(1, slots * context_length)
 }
 
+/// New tokens × known tokens of a piece of a prompt, so that its scores, of `bytes` each for every one of `heads`, fit
+/// into `free` bytes. Below 2³¹ scores in all: Candle's softmax on CUDA counts them with 32 bits.
+pub fn most_scores(free: Option<u64>, heads: usize, bytes: usize) -> usize {
+    let room = free.map_or(SCORES_BYTES, |free| free as f64 * SCORES_SHARE);
+    (room as usize / (SCORES_COPIES * bytes)).min(i32::MAX as usize) / heads
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +99,14 @@ mod tests {
         assert_eq!(cache_tokens(gigabytes(1), TOKEN, 32, 131_072), 26_214);
         assert_eq!(cache_tokens(None, TOKEN, 32, 131_072), 131_072);
         assert_eq!(cache_tokens(Some(0), TOKEN, 32, 131_072), 1);
+    }
+
+    /// 32 heads: of 7 GB, 0.7 for three copies of 16-bit scores; of 130 GB, as many as 31 bits count.
+    #[test]
+    fn scores_fit_and_are_counted_with_32_bits() {
+        assert_eq!(most_scores(Some(7_000_000_000), 32, 2), 3_645_833);
+        assert_eq!(most_scores(Some(130_000_000_000), 32, 2), (i32::MAX / 32) as usize);
+        assert_eq!(most_scores(None, 32, 4), (256 << 20) / 12 / 32);
     }
 
     #[test]
