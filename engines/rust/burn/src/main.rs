@@ -4,15 +4,14 @@
 
 mod cache;
 mod config;
+mod kernels;
 mod model;
 mod settings;
 mod shared;
 mod weights;
 
-use anyhow::Result;
 use enginebench_protocol::{
-    BatchLimits, Batching, Failure, Info, Load, Loaded, Model, Piece, Vocabulary, cache_tokens, end_of_text_ids,
-    serve_model,
+    BatchLimits, Batching, Failure, Info, Load, Loaded, Vocabulary, cache_tokens, end_of_text_ids, serve_model,
 };
 use model::Decoder;
 use serde_json::json;
@@ -21,7 +20,6 @@ use std::process::ExitCode;
 use weights::Weights;
 
 const FEATURES: [&str; 6] = ["seed", "stop", "logprobs", "ignore_eos", "min_tokens", "forced"];
-const PROMPT: usize = 512; // tokens of the longest prompt that kernels are made for at loading
 const BURN_VERSION: &str = env!("BURN_VERSION");
 
 fn main() -> ExitCode {
@@ -43,11 +41,15 @@ fn load(load: &Load) -> Result<Loaded<Decoder>, Failure> {
         false => Weights::open(&model.folder, &settings.device, settings.dtype).map_err(unusable)?,
     };
     let mut decoder = Decoder::load(config, &mut weights, context_length, &settings).map_err(unusable)?;
+    let per_token = decoder.cache_bytes_per_token();
+    let cached = || {
+        let fit = || cache_tokens(settings.free_memory(), per_token, settings.slots, context_length);
+        settings.kv_tokens.unwrap_or_else(fit).min(settings.slots * context_length)
+    };
     if !settings.on_cpu() {
-        make_kernels(&mut decoder, settings.slots, context_length).map_err(unusable)?;
+        kernels::make(&mut decoder, settings.slots, context_length, cached()).map_err(unusable)?;
     }
-    let fit = cache_tokens(settings.free_memory(), decoder.cache_bytes_per_token(), settings.slots, context_length);
-    let kv_tokens = settings.kv_tokens.unwrap_or(fit).min(settings.slots * context_length);
+    let kv_tokens = cached();
     let scores = decoder.most_scores(settings.free_memory());
     let info = Info {
         name: load.engine.clone(),
@@ -80,22 +82,4 @@ fn load(load: &Load) -> Result<Loaded<Decoder>, Failure> {
         vocabulary,
         end_of_text: end_of_text_ids(&model.folder),
     })
-}
-
-/// A GPU's kernels are compiled, and those of products tried against each other, when a size (to the next power of two) is
-/// first met: here, so that no request waits for that.
-fn make_kernels(decoder: &mut Decoder, slots: usize, context: usize) -> Result<()> {
-    let sizes = |most: usize| (0..).map(|power| 1 << power).take_while(move |&size| size < most).chain([most]);
-    let prompt = vec![0; PROMPT.min(context)];
-    for count in sizes(prompt.len()) {
-        decoder.forward(&[Piece { slot: 0, start: 0, tokens: &prompt[..count], wants_logits: true }], true)?;
-    }
-    for count in sizes(slots) {
-        for start in 0..context.min(2) {
-            let piece = |slot| Piece { slot, start, tokens: &prompt[..1], wants_logits: true };
-            decoder.forward(&(0..count).map(piece).collect::<Vec<_>>(), true)?;
-        }
-    }
-    (0..slots).for_each(|slot| decoder.free(slot));
-    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use crate::cache::{Cache, mask};
 use crate::config::Config;
+use crate::kernels::FILL;
 use crate::settings::Settings;
 use crate::shared::{Gathering, SharedCache};
 use crate::weights::Weights;
@@ -69,7 +70,7 @@ impl Decoder {
         let norm = norm("model.norm", &config, weights)?;
         let kept = match settings.on_cpu() {
             true => Kept::BySequence((0..settings.slots).map(|_| None).collect()),
-            false => Kept::Shared(Rows::default(), (0..layers.len()).map(|_| SharedCache::default()).collect()),
+            false => Kept::Shared(Rows::new(FILL), (0..layers.len()).map(|_| SharedCache::default()).collect()),
         };
         let (cosines, sines) = turns(&config, context, &device, dtype)?;
         Ok(Self {
@@ -96,6 +97,13 @@ impl Decoder {
     /// As [`most_scores`].
     pub fn most_scores(&self, free: Option<u64>) -> usize {
         most_scores(free, self.config.num_attention_heads, self.dtype.size())
+    }
+
+    /// As [`Rows::pretend`], where sequences share.
+    pub fn pretend(&mut self, slots: usize, known: usize) {
+        if let Kept::Shared(rows, _) = &mut self.kept {
+            rows.pretend(slots, known);
+        }
     }
 
     fn on_device<'a>(&self, step: &'a Step) -> OnDevice<'a> {
@@ -303,6 +311,48 @@ mod tests {
         for on_cpu in [true, false] {
             assert_eq!(on_best_thread(on_cpu, || std::thread::current().id()) == caller, !on_cpu);
         }
+    }
+
+    /// As on a GPU: sequences share their caches.
+    fn on_a_gpu(slots: usize, context: usize) -> Decoder {
+        let config = r#"{"model_type":"llama","hidden_size":64,"intermediate_size":96,"num_hidden_layers":2,
+            "num_attention_heads":4,"num_key_value_heads":2,"vocab_size":100,"max_position_embeddings":512,
+            "rms_norm_eps":1e-5}"#;
+        let settings = Settings {
+            device: Device::flex(),
+            device_name: "a GPU".into(),
+            dtype: DType::F32,
+            dtype_name: "float32",
+            slots,
+            context: None,
+            step_time: 1.0,
+            kv_tokens: None,
+        };
+        let mut weights = Weights::drawn(&settings.device, settings.dtype);
+        Decoder::load(serde_json::from_str(config).unwrap(), &mut weights, context, &settings).unwrap()
+    }
+
+    #[test]
+    fn kernels_are_made_and_no_sequence_is_left() {
+        let mut decoder = on_a_gpu(3, 300);
+        let answers = |decoder: &mut Decoder| {
+            let piece = |slot, start, tokens| Piece { slot, start, tokens, wants_logits: true };
+            let mut all = Vec::new();
+            let steps =
+                [vec![piece(0, 0, &[5, 6, 7][..]), piece(2, 0, &[9])], vec![piece(2, 1, &[1]), piece(0, 3, &[2])]];
+            for step in steps {
+                let Output::Logits(logits) = decoder.forward(&step, false).unwrap() else { panic!("they are wanted") };
+                all.extend_from_slice(logits);
+            }
+            (0..3).for_each(|slot| decoder.free(slot));
+            all
+        };
+        let before = answers(&mut decoder);
+        crate::kernels::make(&mut decoder, 3, 300, 600).unwrap();
+        decoder.wait().unwrap();
+        let after = answers(&mut decoder);
+        let most = before.iter().zip(&after).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max);
+        assert!(most < 1e-6 && before.len() == 400, "{most}");
     }
 
     #[test]

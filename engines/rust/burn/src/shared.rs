@@ -115,6 +115,7 @@ fn of_group(
 mod tests {
     use super::*;
     use crate::cache::Cache;
+    use crate::kernels::FILL;
     use burn::tensor::Distribution;
     use enginebench_protocol::{Piece, Rows};
 
@@ -126,7 +127,7 @@ mod tests {
             Tensor::<3>::random([count, heads, 16], Distribution::Normal(0.0, 1.0), (&device, DType::F32))
         };
         let (mut shared, mut own) = (SharedCache::default(), [(); 4].map(|()| Cache::default()));
-        let mut rows = Rows::default();
+        let mut rows = Rows::new(FILL);
         let steps: [&[(usize, usize, usize)]; 6] = [
             &[(0, 0, 5)],
             &[(0, 5, 1), (1, 0, 150)],

@@ -196,7 +196,7 @@ mod tests {
         let none = || Tensor::zeros((HEADS.keys, 1, HEADS.width), DType::F32, &Device::Cpu).unwrap();
         let mut shared = Kept::Shared { keys: none(), values: none() };
         let mut own = Kept::BySequence((0..4).map(|_| new_cache()).collect());
-        let mut rows = Rows::default();
+        let mut rows = Rows::new(1);
         let steps: [&[(usize, usize, usize)]; 7] = [
             &[(0, 0, 5)],
             &[(0, 5, 1), (1, 0, 150)],

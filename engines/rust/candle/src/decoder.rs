@@ -65,7 +65,7 @@ impl Decoder {
             norm: candle_nn::rms_norm(hidden, epsilon, model.pp("norm"))?,
             head: Linear::new(head, None, format)?,
             rotation: rotation(&config, context, &embeddings)?,
-            rows: (!is_one_kernel(embeddings.device(), embeddings.dtype())).then(Rows::default),
+            rows: (!is_one_kernel(embeddings.device(), embeddings.dtype())).then(|| Rows::new(1)),
             device: embeddings.device().clone(),
             logits: Vec::new(),
             embeddings,

@@ -20,7 +20,7 @@ pub struct Part {
 /// Sequences with as many new tokens each, computed together, all as wide as the longest.
 pub struct Group {
     pub parts: Vec<Part>,
-    /// Tokens of the longest sequence, the new ones included.
+    /// Tokens of the longest sequence, the new ones included, or the next multiple that [`Rows`] has.
     pub known: usize,
     /// Where they are: `[sequences * known]`. A shorter sequence is filled up with a row of its own.
     pub rows: Vec<u32>,
@@ -48,14 +48,26 @@ pub struct Step {
 }
 
 /// Which rows the tokens of each slot have.
-#[derive(Default)]
 pub struct Rows {
     of: BTreeMap<usize, Vec<u32>>,
     free: Vec<u32>,
     room: usize,
+    multiple: usize,
 }
 
 impl Rows {
+    /// Groups are filled up to a multiple of so many known tokens. Above 1 all have a mask: the same operations at every
+    /// length, for libraries that compile kernels by lengths and operations.
+    pub fn new(multiple: usize) -> Self {
+        Self { of: BTreeMap::new(), free: Vec::new(), room: 0, multiple }
+    }
+
+    /// Forget all sequences; the first `slots` then know `known` tokens each, as if all were in row 0. To try kernels at a
+    /// length without a prompt of it.
+    pub fn pretend(&mut self, slots: usize, known: usize) {
+        *self = Self { of: (0..slots).map(|slot| (slot, vec![0; known])).collect(), ..Self::new(self.multiple) };
+    }
+
     /// The sequence in `slot` has ended.
     pub fn free(&mut self, slot: usize) {
         self.free.extend(self.of.remove(&slot).unwrap_or_default());
@@ -115,9 +127,10 @@ impl Step {
                 rows.extend(part);
                 self.new_rows.extend_from_slice(&rows.of[&part.slot][part.start..]);
             }
+            group.known = group.known.next_multiple_of(rows.multiple);
             let known = group.parts.iter().map(|part| &rows.of[&part.slot]);
             group.rows = known.flat_map(|own| (0..group.known).map(|at| *own.get(at).unwrap_or(&own[0]))).collect();
-            group.mask = mask(group);
+            group.mask = (rows.multiple > 1 || hides(group)).then(|| mask(group));
         }
         self.room = rows.room;
     }
@@ -137,12 +150,14 @@ fn likeness(at: usize, piece: &Piece) -> (usize, usize) {
     }
 }
 
-fn mask(group: &Group) -> Option<Vec<f32>> {
-    if group.tokens() == 1 && group.parts.iter().all(|part| part.start + 1 == group.known) {
-        return None;
-    }
+/// Whether anything is to be hidden from a token.
+fn hides(group: &Group) -> bool {
+    group.tokens() > 1 || group.parts.iter().any(|part| part.start + 1 < group.known)
+}
+
+fn mask(group: &Group) -> Vec<f32> {
     let row = |last: usize| (0..group.known).map(move |at| if at > last { f32::NEG_INFINITY } else { 0.0 });
-    Some(group.parts.iter().flat_map(|part| (0..part.tokens).flat_map(move |at| row(part.start + at))).collect())
+    group.parts.iter().flat_map(|part| (0..part.tokens).flat_map(move |at| row(part.start + at))).collect()
 }
 
 #[cfg(test)]
@@ -165,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_shorter_sequence_is_filled_up_and_that_is_hidden() {
-        let mut rows = Rows::default();
+        let mut rows = Rows::new(1);
         let prompt = |slot, tokens| Piece { slot, start: 0, tokens, wants_logits: false };
         Step::new(&[prompt(0, &[1, 2]), prompt(1, &[1, 2, 3])], Some(&mut rows));
         let next = |slot, start| Piece { slot, start, tokens: &[9], wants_logits: true };
@@ -180,8 +195,39 @@ mod tests {
     }
 
     #[test]
+    fn groups_are_filled_up_to_a_multiple_and_have_a_mask_there_too() {
+        let mut rows = Rows::new(4);
+        let mut group = |start: usize, tokens| {
+            let batch = [Piece { slot: 0, start, tokens, wants_logits: true }];
+            Step::new(&batch, Some(&mut rows)).groups.remove(0)
+        };
+        let hidden = |group: &Group| -> Vec<bool> {
+            group.mask.as_ref().unwrap().iter().map(|number| number.is_infinite()).collect()
+        };
+        let first = group(0, &[1, 2, 3]);
+        assert_eq!((first.known, &first.rows[..]), (4, &[0, 1, 2, 0][..]));
+        let wanted = [[false, true, true, true], [false, false, true, true], [false, false, false, true]];
+        assert_eq!(wanted.concat(), hidden(&first));
+        let full = group(3, &[4]);
+        assert_eq!((full.known, vec![false; 4]), (4, hidden(&full)));
+        assert_eq!(group(4, &[5]).known, 8);
+    }
+
+    #[test]
+    fn pretended_sequences_know_one_row_and_leave_none() {
+        let mut rows = Rows::new(1);
+        rows.pretend(2, 5);
+        let next = |slot| Piece { slot, start: 5, tokens: &[9], wants_logits: true };
+        let step = Step::new(&[next(0), next(1)], Some(&mut rows));
+        assert_eq!((step.groups[0].known, &step.groups[0].rows[..6]), (6, &[0; 6][..]));
+        rows.pretend(0, 0);
+        let step = Step::new(&[Piece { slot: 1, start: 0, tokens: &[1, 2], wants_logits: true }], Some(&mut rows));
+        assert_eq!((step.groups[0].rows.as_slice(), step.room), (&[0, 1][..], ROOM));
+    }
+
+    #[test]
     fn the_rows_of_a_sequence_that_ended_are_taken_again() {
-        let mut rows = Rows::default();
+        let mut rows = Rows::new(1);
         for round in 0..5 {
             for slot in 0..3 {
                 rows.extend(Part { slot, start: 0, tokens: 40 });
