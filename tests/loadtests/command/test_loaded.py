@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -71,15 +72,24 @@ def test_a_server_that_has_died_is_started_again(tmp_path: Path) -> None:
 
 
 def test_all_are_asked_to_end_before_any_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ends: list[str] = []
-    ended, asked = ServerProcess.__exit__, ServerProcess.terminate
-    monkeypatch.setattr(ServerProcess, "__exit__", lambda self, *of: (ends.append("waited"), ended(self, *of))[1])
-    monkeypatch.setattr(ServerProcess, "terminate", lambda self: (ends.append("asked"), asked(self))[1])
+    calls: list[str] = []
+    wait, ask = ServerProcess.__exit__, ServerProcess.terminate
+
+    def waits(self: ServerProcess, *raised: Any) -> None:
+        calls.append("waited")
+        wait(self, *raised)
+
+    def asks(self: ServerProcess) -> None:
+        calls.append("asked")
+        ask(self)
+
+    monkeypatch.setattr(ServerProcess, "__exit__", waits)
+    monkeypatch.setattr(ServerProcess, "terminate", asks)
     with LoadedServers(Terminal(Console(file=io.StringIO())), keep=True) as servers:
         for name in ("one", "other"):
             with servers.loaded(name, lambda: ServerProcess("fake", [], None, tmp_path / "server.log"), name):
                 pass
-    assert ends[:3] == ["asked", "asked", "waited"]
+    assert calls[:3] == ["asked", "asked", "waited"]
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
