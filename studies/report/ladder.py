@@ -10,6 +10,7 @@ from analysis.compare.engine_runs import DECIDING, EngineRuns
 from analysis.compare.likeness import number_format
 from analysis.compare.tables import ratio_text, verdict_text
 from analysis.console import TextTable
+from analysis.stats.repeats import REPEATS
 from records.formatting import MISSING, format_interval, format_seconds, in_words, significant
 from records.view import Estimate, StageView
 from studies.report.contents import MeasuredPart, StudyReport
@@ -44,8 +45,14 @@ def ladder(study: StudyReport) -> Section:
 
 
 def one_request(measured: Sequence[MeasuredPart]) -> OneRequest | None:
-    """Of the part that is made for it, else of the one with a stage of one user that has the most engines."""
-    for each in sorted(measured, key=lambda each: (each.scenario != SCENARIO, -len(each.styles))):
+    """Of the part that is made for it, else of the one with a stage of one user that has the most engines; first of
+    all of one with enough repeats to say what is faster."""
+
+    def rank(part: MeasuredPart) -> tuple[bool, bool, int]:
+        few = min(len(engine.runs) for engine in part.engines) < REPEATS
+        return few, part.scenario != SCENARIO, -len(part.styles)
+
+    for each in sorted(measured, key=rank):
         stages = [stage for stage in _stages(each) if stage.label in each.comparison.stages]
         if stages:
             by_length = sorted(stages, key=_tokens)

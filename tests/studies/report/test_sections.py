@@ -52,6 +52,18 @@ def test_measured_stands_beside_expected(made_up: StudyReport) -> None:
     assert "The model, number format and hardware differ" in why
 
 
+def test_one_request_is_judged_where_it_was_repeated() -> None:
+    (users,) = whole().parts
+    once = users_part(
+        runs(BASELINE, [stage(1, 40.0)], (0.0,), scenario="single"),
+        runs("candle", [stage(1, 400.0)], (0.0,), scenario="single"),
+        part="single",
+    )
+    for parts, speed_up in (((once,), "10×"), ((once, users), "3.2× [3.2, 3.3]")):
+        (table,) = ladder(study_report(source(*parts))).tables
+        assert next(row for row in table.rows if row[0] == "candle")[-3] == speed_up
+
+
 def test_the_baseline_of_the_brief_is_the_baseline(made_up: StudyReport) -> None:
     assert ladder(made_up).tables[0].rows[0][:3] == (BASELINE, "420 ms", "300 ms")
 
