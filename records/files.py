@@ -37,10 +37,9 @@ def write_atomically(path: Path, content: str | bytes, synced: bool = False) -> 
     `OSError`."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            if synced:
-                file.flush()
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+        if synced:
+            with partial.open("rb") as file:
                 os.fsync(file.fileno())
         partial.replace(path)
     except OSError as error:

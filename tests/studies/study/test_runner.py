@@ -232,11 +232,11 @@ def test_a_load_of_which_nothing_was_answered_has_failed(tmp_path: Path) -> None
 
 def test_a_load_that_ended_in_its_warm_up_has_failed(tmp_path: Path) -> None:
     part = StudyPart(
-        "users", "load", "concurrent", settings={"stages": "1", "stage_seconds": 120, "warm_up": 60}, limit=8.0
+        "users", "load", "concurrent", settings={"stages": "1", "stage_seconds": 120, "warm_up": 60}, limit=20.0
     )
     after, _ = run(study(tmp_path, part))
     assert after.cells[0].outcome == "failed"
-    assert after.cells[0].reason == "its warm-up was not over within 8 s, the limit of this part."
+    assert after.cells[0].reason == "its warm-up was not over within 20 s, the limit of this part."
 
 
 def test_an_archive_is_replaced_by_the_same_study_only(tmp_path: Path) -> None:
