@@ -25,7 +25,7 @@ CLIENT: tuple[tuple[str, Callable[[RunSummary], object]], ...] = (
     ("its cores", lambda run: run.host.get("usable_cores")),
     ("the number of worker processes", lambda run: run.workers),
 )
-GPUS = "gpus"  # of `host`: names of the GPUs beside the load generator, in a study
+HOST_GPUS = "gpus"  # of `host`: names of the GPUs beside the load generator, in a study
 
 
 class Unlikeness(Enum):
@@ -119,8 +119,8 @@ def _engines(first: RunSummary, other: RunSummary) -> Iterator[Difference]:
     if clients:
         evidence = f"were measured by different clients: {clients}"
         yield Unlikeness.CLIENT, "warn", evidence, "measure both with the same load generator"
-    if first.host.get(GPUS) != other.host.get(GPUS):
-        ours, theirs = (run.host.get(GPUS) or "none" for run in (first, other))
+    if first.host.get(HOST_GPUS) != other.host.get(HOST_GPUS):
+        ours, theirs = (run.host.get(HOST_GPUS) or "none" for run in (first, other))
         evidence = f"were measured on different GPUs: {ours} and {theirs}"
         yield Unlikeness.GPUS, "warn", evidence, "measure both on the same one"
     if _version(first) != _version(other):

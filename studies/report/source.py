@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from analysis.compare.likeness import GPUS
+from analysis.compare.likeness import HOST_GPUS
 from analysis.data.load import NotARun
 from analysis.plan.settings import PlanSettings, parse_peak
 from analysis.summary.loading import summaries_of
@@ -130,7 +130,7 @@ def _runs(
         except NotARun as error:
             unreadable.append(MissingPart(cell.id, str(error)))
             continue
-        host = {**summary.host, GPUS: gpus} if (gpus := _gpus_at(study, summary.started_at)) else summary.host
+        host = {**summary.host, HOST_GPUS: gpus} if (gpus := _gpus_at(study, summary.started_at)) else summary.host
         named = replace(summary, label=cell.engine, model=model, repeat=cell.repeat, host=host)
         runs.setdefault(cell.engine, []).append(named)
     own = {}
@@ -149,12 +149,9 @@ def _runs(
 
 def _gpus_at(study: StudyFolder, started_at: str) -> str:
     """Names of the GPUs of the sitting in which a run was made; empty where there were none."""
-    begun = [sitting for sitting in study.sittings if _instant(sitting.started_at) <= _instant(started_at)]
+    run = datetime.fromisoformat(started_at)
+    begun = [sitting for sitting in study.sittings if datetime.fromisoformat(sitting.started_at) <= run]
     return ", ".join(str(gpu.get("name")) for gpu in begun[-1].gpus) if begun else ""
-
-
-def _instant(iso: str) -> datetime:
-    return datetime.fromisoformat(iso)
 
 
 def _bench(

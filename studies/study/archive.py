@@ -30,6 +30,8 @@ def check_archive(path: Path) -> None:
 
 def check_replaces(path: Path, folder: Path) -> None:
     """An archive that exists is replaced by the same study alone, gone on. Raises `UserMistake`."""
+    if not path.exists():
+        return
     try:
         with tarfile.open(path) as archive:
             held = next((entry for entry in archive if Path(entry.name).parts[1:] == (STUDY,)), None)

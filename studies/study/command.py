@@ -155,7 +155,7 @@ def _run(
     place = open_study(name, quick, folder, chosen, terminal)
     stopped, profiled = False, True
     with only_here(place), sigterm_is_ctrl_c():
-        if archive is not None and archive.exists():
+        if archive is not None:
             check_replaces(archive, place)
         if repeats is not None:
             set_repeats(place, repeats)
