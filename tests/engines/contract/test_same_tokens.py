@@ -17,6 +17,7 @@ from tests.conftest import BackgroundLoop
 from tests.support.engines.reference import Reference
 from tests.support.engines.small_model import END, small_model
 from tests.support.engines.ten_questions import (
+    QUESTIONS,
     TOKENS,
     Answers,
     Question,
@@ -57,7 +58,7 @@ def test_vllm_that_guesses_tokens_gets_those_of_transformers(background: Backgro
 def test_lmrs_gets_the_tokens_of_transformers(background: BackgroundLoop) -> None:
     """It reads only prompts in the chat template of Llama 3, whose special tokens are the last of its vocabulary."""
     model = with_weights(fetch_model("random:llama-3.2-tiny"))
-    asked = questions_of(model)
+    asked = questions_of(model)[: len(QUESTIONS)]  # the chats
     info, answers = background.run(started_and_asked("lmrs", {"dtype": "float32"}, asked, model), LOADING)
     assert_those_of_transformers(answers, info, asked)
 
