@@ -12,6 +12,7 @@ from records.quality import MOST_DIFFERENCE, QualityAgainst
 FLOAT32 = "float32"
 QUALITY = "quality"  # the metric of its rows
 TITLE = "Quality on a fixed text"
+PERPLEXITY_DIGITS = 5  # of a ratio, 0.001 %: another order of summation makes smaller differences
 
 
 def table_of_quality(engines: Sequence[QualityAgainst]) -> TextTable:
@@ -21,7 +22,7 @@ def table_of_quality(engines: Sequence[QualityAgainst]) -> TextTable:
             each.engine,
             each.dtype or MISSING,
             MISSING if each.perplexity is None else f"{each.perplexity:.4f}",
-            MISSING if each.perplexity_over is None else f"{100 * each.perplexity_over:+.3f} %",
+            MISSING if each.perplexity_over is None else perplexity_text(each.perplexity_over),
             MISSING if each.difference is None else f"{each.difference:.1e}",
             each.why or "",
         )
@@ -37,6 +38,11 @@ def table_of_quality(engines: Sequence[QualityAgainst]) -> TextTable:
     headers = ("engine", "format", "perplexity", "over the baseline", "largest difference", "because")
     table = TextTable(TITLE, headers, rows, (0, 1, 5), caption)
     return table.without([] if any(each.why for each in engines) else ["because"])
+
+
+def perplexity_text(over: float) -> str:
+    """A ratio less 1, in per cent; `-0.000 %` is none."""
+    return f"{100 * (round(over, PERPLEXITY_DIGITS) + 0.0):+.3f} %"
 
 
 def quality_rows(each: QualityAgainst) -> Iterator[dict[str, Any]]:

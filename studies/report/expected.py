@@ -15,9 +15,8 @@ BRIEF = Path(__file__).parent.parent / "brief.toml"
 
 
 class Conditions(Struct, frozen=True, forbid_unknown_fields=True):
-    """Under which the engines are expected to be so fast. Other ones are no test of it."""
+    """Under which the engines are expected to be so fast, one request at a time. Other ones are no test of it."""
 
-    requests_at_a_time: int
     model: str
     format: str
     hardware: tuple[str, ...]
@@ -26,7 +25,6 @@ class Conditions(Struct, frozen=True, forbid_unknown_fields=True):
 class ExpectedEngine(Struct, frozen=True, forbid_unknown_fields=True):
     """`seconds` of a short request, output tokens per second, and how many times as fast as the baseline."""
 
-    name: str
     seconds: float
     tokens_per_second: float
     speed_up: float
@@ -48,7 +46,6 @@ class ExpectedPrefill(Struct, frozen=True, forbid_unknown_fields=True):
 class ExpectedKernels(Struct, frozen=True, forbid_unknown_fields=True):
     """Tokens per second of a model, whose name has one of `models` in it."""
 
-    name: str
     models: tuple[str, ...]
     prefill: float
     decode: float

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from analysis.compare.likeness import number_format
-from analysis.compare.quality import FLOAT32, table_of_quality
+from analysis.compare.quality import FLOAT32, PERPLEXITY_DIGITS, perplexity_text, table_of_quality
 from analysis.console import TextTable
 from records.formatting import MISSING
 from records.quality import Quality, QualityAgainst, against
@@ -18,7 +18,6 @@ from studies.report.expected import BriefLimit
 from studies.report.section import Section, of_model
 
 TITLE = "Quality"
-PERPLEXITY_DIGITS = 5  # 0.001 %: another order of summation makes smaller differences
 NOT_ASKED = "no part asked for log-probabilities of a fixed text"
 
 
@@ -103,11 +102,13 @@ def _furthest(of: ModelQuality, several: bool) -> str:
     if not compared:
         return ""
     engine, over = max(compared.items(), key=lambda pair: abs(pair[1]))
+    where, baseline = f"{of.model}: " if several else "", of.baseline.engine
+    if round(over, PERPLEXITY_DIGITS) == 0:
+        which = f"all {len(compared)} engines have" if len(compared) > 1 else f"{engine.engine} has"
+        return f"{where}{which} the perplexity of {baseline} on the fixed text, within 0.001 %."
     which = f"of {len(compared)} engines {engine.engine}" if len(compared) > 1 else engine.engine
-    where = f"{of.model}: " if several else ""
     return (
-        f"{where}{which} is furthest from {of.baseline.engine} in the perplexity of the fixed text, by "
-        f"{100 * over:+.3f} %."
+        f"{where}{which} is furthest from {baseline} in the perplexity of the fixed text, by {perplexity_text(over)}."
     )
 
 
@@ -152,7 +153,7 @@ def perplexity(study: StudyReport, limit: BriefLimit) -> Judged:
     for _, engine, where in _qualities(study):
         if engine.perplexity_over is not None:
             over = round(engine.perplexity_over, PERPLEXITY_DIGITS)
-            values.append(Value(where, Estimate(over), f"{100 * over:+.3f} %"))
+            values.append(Value(where, Estimate(over), perplexity_text(over)))
     return answer_of(limit, worst_first(limit, values), _not_compared(study))
 
 

@@ -17,7 +17,7 @@ from records.formatting import counted
 from records.slo import parse_objectives
 from studies.study.cells import Cell
 from studies.study.folder import CellState, NotAStudy, Sitting, StudyFacts, StudyFolder
-from studies.study.grid import Grid
+from studies.study.grid import Grid, NotMeasured
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,6 @@ class PartBench:
 
 
 @dataclass(frozen=True, slots=True)
-class MissingPart:
-    """What was not measured, and why, in words."""
-
-    what: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class StudySource:
     name: str
     title: str
@@ -60,7 +52,7 @@ class StudySource:
     price_source: str
     parts: tuple[PartRuns, ...]
     benches: tuple[PartBench, ...]
-    missing: tuple[MissingPart, ...]
+    missing: tuple[NotMeasured, ...]
     facts: StudyFacts | None = None
     sittings: tuple[Sitting, ...] = ()
 
@@ -77,7 +69,7 @@ def read_source(study: StudyFolder, says: Callable[[str], None] = lambda _: None
         )
     parts: list[PartRuns] = []
     benches: list[PartBench] = []
-    missing = [MissingPart(each.what, each.why) for each in grid.not_measured]
+    missing = list(grid.not_measured)
     for part in grid.parts:
         for model in grid.models:
             done = [state for state in study.of(part.name, model.label) if state.outcome == "done"]
@@ -119,7 +111,7 @@ def _plan(grid: Grid) -> PlanSettings:
 
 def _runs(
     study: StudyFolder, part: str, title: str, model: str, places: Sequence[tuple[Cell, Path]]
-) -> tuple[PartRuns, list[MissingPart]]:
+) -> tuple[PartRuns, list[NotMeasured]]:
     """A server names its model as it likes: what was asked for is the grid's."""
     grid = study.grid
     runs: dict[str, list[RunSummary]] = {}
@@ -128,7 +120,7 @@ def _runs(
         try:
             (summary,) = summaries_of([str(path)], Path(), parse_objectives(grid.slo))
         except NotARun as error:
-            unreadable.append(MissingPart(cell.id, str(error)))
+            unreadable.append(NotMeasured(cell.id, str(error)))
             continue
         host = {**summary.host, HOST_GPUS: gpus} if (gpus := _gpus_at(study, summary.started_at)) else summary.host
         named = replace(summary, label=cell.engine, model=model, repeat=cell.repeat, host=host)
@@ -141,7 +133,7 @@ def _runs(
                 own[ours.label] = tuple(runs[engine.label])
             else:
                 why = "it has nothing to be compared with: the same engine and options behind our server."
-                unreadable.append(MissingPart(f"{engine.label} with {model}: {part}", why))
+                unreadable.append(NotMeasured(f"{engine.label} with {model}: {part}", why))
     behind_ours = [engine.label for engine in grid.engines if not engine.own_server]
     ordered = tuple(run for label in behind_ours for run in runs.get(label, []))
     return PartRuns(part, title, model, ordered, own), unreadable
@@ -156,14 +148,14 @@ def _gpus_at(study: StudyFolder, started_at: str) -> str:
 
 def _bench(
     part: str, title: str, model: str, places: Sequence[tuple[Cell, Path]]
-) -> tuple[PartBench | None, list[MissingPart]]:
+) -> tuple[PartBench | None, list[NotMeasured]]:
     """The documents of all cells as one: each repeat is a round of its engine."""
     documents, unreadable = [], []
     for cell, path in places:
         try:
             documents.append((cell, read_result(path)))
         except (NotABench, OSError) as error:
-            unreadable.append(MissingPart(cell.id, str(error)))
+            unreadable.append(NotMeasured(cell.id, str(error)))
     return (PartBench(part, title, model, _as_one(documents)) if documents else None), unreadable
 
 
@@ -195,7 +187,7 @@ def _joined(before: Result, after: Result) -> Result:
     )
 
 
-def _missing(cells: Sequence[CellState]) -> list[MissingPart]:
+def _missing(cells: Sequence[CellState]) -> list[NotMeasured]:
     """Cells of one engine that lack for the same reason are one row; so is a reason for which a cell that is done lacks
     some of its stages."""
     groups: dict[tuple[str, str, str, str], list[Cell]] = {}
@@ -209,5 +201,5 @@ def _missing(cells: Sequence[CellState]) -> list[MissingPart]:
     for (engine, model, outcome, why), of_group in groups.items():
         parts = ", ".join(dict.fromkeys(cell.part for cell in of_group))
         words = {"left": "not reached", "in part": "measured in part"}.get(outcome, outcome)
-        rows.append(MissingPart(f"{engine} with {model}: {parts} ({counted(len(of_group), 'cell')}, {words})", why))
+        rows.append(NotMeasured(f"{engine} with {model}: {parts} ({counted(len(of_group), 'cell')}, {words})", why))
     return rows

@@ -15,10 +15,13 @@ from loadtests.harness.command.progress import progress
 from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.command.terminal import Terminal
 from studies.study.grid import StudyEngine, StudyModel, StudyPart
-from studies.study.loaded import OutOfTime
 
 POLL = 0.2  # seconds
 ENDING = 5.0  # seconds for the bench to stop its engine
+
+
+class OutOfTime(Exception):
+    """The budget ends before the cell does."""
 
 
 class BenchFailed(Exception):
@@ -43,7 +46,6 @@ def bench_cell(
     deadline: float,
 ) -> None:
     """Write the document. Raises `BenchFailed`, and `OutOfTime` at the instant `deadline` of the monotonic clock."""
-    log.parent.mkdir(exist_ok=True)
     with log.open("wb") as output, progress(terminal.console, title) as show:
         process, guard = start_guarded(
             [*PYTHON, "-m", "enginebench", *bench_words(engine, model, part, document)],

@@ -88,7 +88,7 @@ class Price(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NotMeasured(Struct, frozen=True, forbid_unknown_fields=True):
-    """What belongs to the question and is no cell of the grid."""
+    """What belongs to the question and was not measured: no cell of the grid, or one without a result."""
 
     what: str
     why: str

@@ -13,20 +13,22 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from loadtests.harness.command.drive import MeasuredRun, RunFailed
+from loadtests.harness.command.contenders import Contender
+from loadtests.harness.command.drive import MeasuredRun, RunFailed, run_against
 from loadtests.harness.command.job import Job, find_scenario
+from loadtests.harness.command.loaded import LoadedServers
 from loadtests.harness.command.rounds import Repeat
-from loadtests.harness.command.server_process import ServerFailed
+from loadtests.harness.command.server_process import ServerFailed, ServerProcess
 from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.run.duration import rounded_time
 from records.files import read_meta, read_requests
 from records.formatting import counted
 from settings.schema import UserMistake
-from studies.study.bench_cell import BenchFailed, bench_cell
+from studies.study.bench_cell import BenchFailed, OutOfTime, bench_cell
 from studies.study.cells import Cell
 from studies.study.folder import (
     BENCH,
@@ -45,7 +47,6 @@ from studies.study.folder import (
 )
 from studies.study.grid import Grid, StudyPart
 from studies.study.lacking import Lacking
-from studies.study.loaded import LoadedEngines, OutOfTime
 
 
 @contextmanager
@@ -87,7 +88,7 @@ class Runner:
         self._folder, self._grid = study.path, study.grid
         self._lacking, self._terminal, self._deadline = lacking, terminal, deadline
         self._jobs = jobs_of(study.grid)
-        self._loaded = LoadedEngines(self._folder / LOGS, terminal, study.grid.keep_loaded)
+        self._servers = LoadedServers(terminal, study.grid.keep_loaded)
         self._unloadable: dict[tuple[str, str], str] = {}
 
     def run(self) -> bool:
@@ -96,7 +97,7 @@ class Runner:
         self._put_aside_what_was_interrupted()
         tried: set[str] = set()
         try:
-            with self._loaded:
+            with self._servers:
                 for state in self._not_done():  # so that no time is expected of what cannot run here
                     if self._lacking.is_missing(self._grid.engine(state.cell.engine)):
                         tried.add(state.cell.id)
@@ -163,21 +164,17 @@ class Runner:
     def _measured(self, cell: Cell, running: Path) -> CellEnd:
         """Raises `OutOfTime`."""
         part = self._grid.part(cell.part)
-        engine, model = self._grid.engine(cell.engine), self._grid.model(cell.model)
+        (self._folder / LOGS).mkdir(exist_ok=True)
         title = f"{self._title(cell)}, {cell.id}"
         try:
-            if part.kind == "bench":
-                self._loaded.stop()
-                running.parent.mkdir(parents=True)
-                log = self._folder / LOGS / f"{cell.id}.log"
-                bench_cell(engine, model, part, running, log, self._terminal, title, self._deadline)
-                return CellEnd("done")
-            repeat = Repeat(cell.repeat, cell.prompt_set(self._grid.seed))
-            job = self._jobs[part.name]
-            run = self._loaded.measure(
-                job, engine, model, repeat, running, title, part.limit, self._deadline, part.fresh
-            )
-            return self._judged(run, part)
+            if part.kind == "load":
+                return self._judged(self._under_load(cell, running, title), part)
+            self._servers.stop()
+            running.parent.mkdir(parents=True)
+            engine, model = self._grid.engine(cell.engine), self._grid.model(cell.model)
+            log = self._folder / LOGS / f"{cell.id}.log"
+            bench_cell(engine, model, part, running, log, self._terminal, title, self._deadline)
+            return CellEnd("done")
         except ServerFailed as failure:
             reason = str(failure).partition("\n")[0]
             self._unloadable[cell.engine, cell.model] = f"it could not be loaded: {reason}"
@@ -186,6 +183,35 @@ class Runner:
             if time.monotonic() >= self._deadline:
                 raise OutOfTime from None
             return CellEnd("failed", str(failure))
+
+    def _under_load(self, cell: Cell, running: Path, title: str) -> MeasuredRun:
+        """The engine is loaded where it is not. Raises `OutOfTime`, `ServerFailed`, and `RunFailed`, also where the
+        server has ended before the run."""
+        part, engine = self._grid.part(cell.part), self._grid.engine(cell.engine)
+        loading = 0 if self._grid.keep_loaded else cell.repeat
+
+        def server() -> ServerProcess:
+            log = self._folder / LOGS / f"{cell.engine}.{cell.model}.{loading + 1}.log"
+            model = self._grid.model(cell.model).name
+            return ServerProcess(engine.engine, engine.option_texts, model, log, own_server=engine.own_server)
+
+        def in_time() -> None:
+            if time.monotonic() >= self._deadline:
+                raise OutOfTime
+
+        key = (cell.engine, cell.model, loading)
+        with self._servers.loaded(key, server, title, part.fresh, in_time) as (loaded, variables):
+            limit = math.inf if part.limit is None else part.limit  # of the run, without its loading
+            ends = min(self._deadline, time.monotonic() + limit)
+            running.mkdir(parents=True)
+            job = self._jobs[part.name]
+            job = replace(job, settings=replace(job.settings, runs=running.parent, run_id=running.name))
+            contender = Contender(cell.engine, engine=engine.engine)
+            repeat = Repeat(cell.repeat, cell.prompt_set(self._grid.seed))
+            run = run_against(job, contender, loaded.url, running, repeat, self._terminal, variables, title, ends)
+            if not loaded.alive:  # the engine's own server: ours replaces an engine that has ended
+                raise RunFailed(f"its server ended during the run; its output: {loaded.log}")
+            return run
 
     def _judged(self, run: MeasuredRun, part: StudyPart) -> CellEnd:
         if run.complete:

@@ -12,7 +12,7 @@ from analysis.plan.settings import PlanSettings
 from analysis.summary.run_summary import RunSummary
 from records.slo import parse_objectives
 from records.view import Level, StageView
-from studies.report.source import MissingPart, PartRuns, StudySource
+from studies.report.source import PartRuns, StudySource
 from studies.study.cells import Cell, cells_of
 from studies.study.folder import CELLS, RUNS, SITTINGS, CellRecord, Sitting, StudyFacts, append_line, write_facts
 from studies.study.grid import Grid, NotMeasured, Price, StudyEngine, StudyModel, StudyPart
@@ -66,7 +66,7 @@ def over_users(
 SLOW, QUICK = {1: 40.0, 10: 200.0, 100: 210.0}, {1: 130.0, 10: 1250.0, 100: 1300.0}
 
 
-def source(*parts: PartRuns, missing: Sequence[MissingPart] = (), **changes: Any) -> StudySource:
+def source(*parts: PartRuns, missing: Sequence[NotMeasured] = (), **changes: Any) -> StudySource:
     made = StudySource(
         name="brief",
         title="Which engine, by how much, at what cost",

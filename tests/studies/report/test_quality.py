@@ -77,13 +77,19 @@ def test_logits_are_compared_in_float32_or_the_reason_is_said(
     [
         pytest.param((0.01, 0.0), "missed", "candle +1.005 %; 1 of 2 keep it", id="1 % lost"),
         pytest.param((-0.01, 0.0), "met", "burn +0.000 % and candle −0.995 %", id="1 % gained"),
-        pytest.param((1e-7, 0.0), "met", "candle +0.000 %", id="a difference of rounding"),
+        pytest.param((-1e-7, 0.0), "met", "candle +0.000 %", id="a difference of rounding"),
     ],
 )
 def test_loss_in_perplexity_in_any_format(others: Sequence[float], expected: str, evidence: str) -> None:
     found = answer(study(apart(0), candle=apart(others[0], "q8_0"), burn=apart(others[1])), "perplexity")
     assert found.answer == expected
     assert evidence in found.evidence.replace("-", "−")
+
+
+def test_engines_that_agree_are_not_said_to_be_far_from_the_baseline() -> None:
+    section = quality(study_report(study(apart(0), candle=apart(-1e-7), burn=apart(2e-7))))
+    assert section.sentences[0] == f"all 2 engines have the perplexity of {BASELINE} on the fixed text, within 0.001 %."
+    assert [row[3] for row in section.tables[0].rows] == ["+0.000 %", "+0.000 %", "+0.000 %"]
 
 
 def test_the_section_has_every_engine_beside_the_baseline() -> None:
