@@ -1,7 +1,8 @@
 //! Attention of a step's tokens over the keys and values that are kept of their sequences.
 //!
-//! On a CPU with 32-bit floats it is Candle's one kernel, for each sequence over its own cache. Elsewhere sequences share
-//! the launches of products and a softmax.
+//! On a CPU with 32-bit floats each sequence has a cache of its own: a single token is Candle's one kernel over it, and a
+//! piece of a prompt two products and a softmax, as that kernel takes a prompt token by token. Elsewhere sequences share
+//! the launches of products and softmax.
 
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
@@ -19,42 +20,57 @@ pub struct Heads {
     pub width: usize,
 }
 
-/// Whether attention is Candle's one kernel, which is for 32-bit floats on a CPU.
+/// Whether single tokens are computed by Candle's one kernel, which is for 32-bit floats on a CPU.
 pub fn is_one_kernel(device: &Device, dtype: DType) -> bool {
     device.is_cpu() && dtype == DType::F32
 }
 
 /// What a step needs on its device, once for all layers.
-pub struct Gathering {
+pub struct Needs {
+    /// Of each group: `[sequences, 1, tokens, known]`.
+    masks: Vec<Option<Tensor>>,
+    /// Where keys and values are shared.
+    gathering: Option<Gathering>,
+}
+
+struct Gathering {
     /// Row of each new token and each number of its keys, `[key heads, tokens, width]`.
     new_rows: Tensor,
-    /// Of each group, the rows of its known tokens, and its mask: `[sequences, 1, tokens, known]`.
-    groups: Vec<(Tensor, Option<Tensor>)>,
+    /// Of each group, those of its known tokens.
+    rows: Vec<Tensor>,
+}
+
+impl Needs {
+    /// With numbers `like` those of keys and values.
+    pub fn of(step: &Step, heads: Heads, like: &Tensor) -> Result<Self> {
+        let mask = |group: &Group, numbers: &Vec<f32>| {
+            let mask = Tensor::new(numbers.as_slice(), like.device())?.to_dtype(like.dtype())?;
+            mask.reshape((group.parts.len(), 1, group.tokens(), group.known))
+        };
+        let of = |group: &Group| group.mask.as_ref().map(|numbers| mask(group, numbers)).transpose();
+        let is_shared = !step.new_rows.is_empty();
+        Ok(Self {
+            masks: step.groups.iter().map(of).collect::<candle_core::Result<_>>()?,
+            gathering: is_shared.then(|| Gathering::of(step, heads, like.device())).transpose()?,
+        })
+    }
 }
 
 impl Gathering {
-    /// With numbers `like` those of keys and values.
-    pub fn of(step: &Step, heads: Heads, like: &Tensor) -> Result<Self> {
-        let (device, tokens) = (like.device(), step.ids.len());
+    fn of(step: &Step, heads: Heads, device: &Device) -> Result<Self> {
+        let tokens = step.ids.len();
         let new_rows = Tensor::new(step.new_rows.as_slice(), device)?.reshape((1, tokens, 1))?;
-        let mask = |group: &Group, numbers: &Vec<f32>| {
-            let mask = Tensor::new(numbers.as_slice(), device)?.to_dtype(like.dtype())?;
-            mask.reshape((group.parts.len(), 1, group.tokens(), group.known))
-        };
-        let of = |group: &Group| -> candle_core::Result<_> {
-            let hidden = group.mask.as_ref().map(|numbers| mask(group, numbers)).transpose()?;
-            Ok((Tensor::new(group.rows.as_slice(), device)?, hidden))
-        };
+        let rows = step.groups.iter().map(|group| Tensor::new(group.rows.as_slice(), device));
         Ok(Self {
             new_rows: new_rows.broadcast_as((heads.keys, tokens, heads.width))?.contiguous()?,
-            groups: step.groups.iter().map(of).collect::<candle_core::Result<_>>()?,
+            rows: rows.collect::<candle_core::Result<_>>()?,
         })
     }
 }
 
 /// Keys and values of one layer.
 pub enum Kept {
-    /// By slot, for the one kernel.
+    /// By slot, `[1, tokens, key heads, width]` each, as the one kernel takes them.
     BySequence(Vec<KvCache>),
     /// Of all sequences, `[key heads, rows, width]` each.
     Shared { keys: Tensor, values: Tensor },
@@ -76,11 +92,11 @@ impl Kept {
     }
 
     /// `queries`, `keys` and `values` of a step's tokens: `[1, tokens, heads, width]`; gives `[tokens, query heads *
-    /// width]`. `gathering`: where keys and values are shared.
+    /// width]`.
     pub fn attend(
         &mut self,
         step: &Step,
-        gathering: Option<&Gathering>,
+        needs: &Needs,
         queries: &Tensor,
         keys: &Tensor,
         values: &Tensor,
@@ -90,24 +106,32 @@ impl Kept {
         let mut first = 0;
         match self {
             Self::BySequence(caches) => {
-                for part in step.groups.iter().flat_map(|group| &group.parts) {
+                let parts = step.groups.iter().zip(&needs.masks).flat_map(|(group, mask)| {
+                    group.parts.iter().map(move |part| (group, mask, part)) // where there is a mask, one part
+                });
+                for (group, mask, part) in parts {
                     let of = |all: &Tensor| all.narrow(1, first, part.tokens)?.contiguous();
                     let cache = &mut caches[part.slot];
                     if part.start == 0 {
                         *cache = new_cache();
                     }
                     let (keys, values) = cache.append(&of(keys)?, &of(values)?)?;
-                    outputs.push(by_one_kernel(&of(queries)?, &keys, &values, part.start)?);
+                    let queries = of(queries)?;
+                    outputs.push(if mask.is_some() {
+                        by_products(&scaled(&queries)?, &by_head(&keys)?, &by_head(&values)?, mask.as_ref(), group)?
+                    } else {
+                        by_one_kernel(&queries, &keys, &values, part.start)?
+                    });
                     first += part.tokens;
                 }
             }
             Self::Shared { keys: all_keys, values: all_values } => {
-                let gathering = gathering.expect("what is shared is gathered");
+                let gathering = needs.gathering.as_ref().expect("what is shared is gathered");
                 for (all, new) in [(&mut *all_keys, keys), (&mut *all_values, values)] {
                     write(all, &new.squeeze(0)?, step.room, &gathering.new_rows)?;
                 }
-                let queries = (queries.squeeze(0)? * (1.0 / (width as f64).sqrt()))?;
-                for (group, (rows, mask)) in step.groups.iter().zip(&gathering.groups) {
+                let queries = scaled(queries)?;
+                for ((group, mask), rows) in step.groups.iter().zip(&needs.masks).zip(&gathering.rows) {
                     let count = group.parts.len() * group.tokens();
                     let known = |all: &Tensor| all.index_select(rows, 1);
                     let queries = queries.narrow(0, first, count)?;
@@ -121,7 +145,6 @@ impl Kept {
     }
 }
 
-/// Keys and values stand as `[1, tokens, heads, width]` for the one kernel.
 fn new_cache() -> KvCache {
     KvCache::new(1, ROOM)
 }
@@ -136,13 +159,25 @@ fn write(all: &mut Tensor, new: &Tensor, room: usize, rows: &Tensor) -> Result<(
     Ok(all.scatter_set(rows, &new.transpose(0, 1)?.contiguous()?, 1)?)
 }
 
+/// `[1, tokens, heads, width]` as `[tokens, heads, width]`, so that its products with keys are scores.
+fn scaled(queries: &Tensor) -> candle_core::Result<Tensor> {
+    let queries = queries.squeeze(0)?;
+    let width = queries.dim(2)?;
+    queries * (1.0 / (width as f64).sqrt())
+}
+
+/// `[1, tokens, heads, width]` as `[heads, tokens, width]`.
+fn by_head(all: &Tensor) -> candle_core::Result<Tensor> {
+    all.squeeze(0)?.transpose(0, 1)?.contiguous()
+}
+
 /// Causal attention of tokens that begin at position `start`; `[tokens, heads, width]`.
 fn by_one_kernel(queries: &Tensor, keys: &Tensor, values: &Tensor, start: usize) -> Result<Tensor> {
     let (_, tokens, heads, width) = queries.dims4()?;
     let scale = 1.0 / (width as f32).sqrt();
     let mask = AttnMask::Causal { kv_offset: start };
-    let by_head = flash_attn::<f32>(queries, keys, values, scale, mask, None, None)?;
-    Ok(by_head.reshape((heads, tokens, width))?.transpose(0, 1)?.contiguous()?)
+    let output = flash_attn::<f32>(queries, keys, values, scale, mask, None, None)?;
+    Ok(output.reshape((heads, tokens, width))?.transpose(0, 1)?.contiguous()?)
 }
 
 /// The same by products and a softmax, of a group's sequences together. `queries`: `[sequences * tokens, heads, width]`,
@@ -215,11 +250,26 @@ mod tests {
             let count = pieces.iter().map(|(_, _, count)| count).sum();
             let (queries, keys, values) =
                 (random(count, HEADS.queries), random(count, HEADS.keys), random(count, HEADS.keys));
-            let expected = own.attend(&Step::new(&batch, None), None, &queries, &keys, &values).unwrap();
+            let step = Step::new(&batch, None);
+            let needs = Needs::of(&step, HEADS, &like).unwrap();
+            let expected = own.attend(&step, &needs, &queries, &keys, &values).unwrap();
             let step = Step::new(&batch, Some(&mut rows));
-            let gathering = Gathering::of(&step, HEADS, &like).unwrap();
-            let found = shared.attend(&step, Some(&gathering), &queries, &keys, &values).unwrap();
+            let needs = Needs::of(&step, HEADS, &like).unwrap();
+            let found = shared.attend(&step, &needs, &queries, &keys, &values).unwrap();
             assert!(most(&(expected - found).unwrap()) < 1e-5, "{pieces:?}");
         }
+    }
+
+    #[test]
+    fn a_prompt_by_products_agrees_with_the_one_kernel() {
+        let tokens = [7; 40];
+        let step = Step::new(&[Piece { slot: 0, start: 5, tokens: &tokens, wants_logits: true }], None);
+        let (queries, keys, values) = (random(40, HEADS.queries), random(45, HEADS.keys), random(45, HEADS.keys));
+        let masks = Needs::of(&step, HEADS, &queries).unwrap().masks;
+        let (scaled, by_head) = (scaled(&queries).unwrap(), |all| by_head(all).unwrap());
+        let mask = masks[0].as_ref();
+        let found = by_products(&scaled, &by_head(&keys), &by_head(&values), mask, &step.groups[0]).unwrap();
+        let expected = by_one_kernel(&queries, &keys, &values, 5).unwrap();
+        assert!(mask.is_some() && most(&(expected - found).unwrap()) < 1e-5);
     }
 }

@@ -4,7 +4,7 @@
 //! candle-transformers' models have one cache for one sequence, so this is ours; every product, norm, rotation and
 //! attention in it is Candle's.
 
-use crate::attention::{Gathering, Heads, Kept, is_one_kernel};
+use crate::attention::{Heads, Kept, Needs, is_one_kernel};
 use crate::weights::{Format, Linear};
 use anyhow::{Context, Result, anyhow, bail};
 use candle_core::{D, DType, Device, Module, Tensor};
@@ -79,20 +79,19 @@ impl Decoder {
         2 * self.layers.len() * self.heads.keys * self.heads.width * self.embeddings.dtype().size_in_bytes()
     }
 
-    /// As [`most_scores`]; the one kernel keeps none.
+    /// As [`most_scores`].
     pub fn most_scores(&self, free: Option<u64>) -> usize {
-        let most = || most_scores(free, self.heads.queries, self.embeddings.dtype().size_in_bytes());
-        self.rows.as_ref().map_or(usize::MAX, |_| most())
+        most_scores(free, self.heads.queries, self.embeddings.dtype().size_in_bytes())
     }
 
     /// `[tokens, hidden]` of a step, before the last norm.
     fn hidden(&mut self, step: &Step) -> Result<Tensor> {
         let positions = Tensor::new(step.positions.as_slice(), &self.device)?;
         let turns = (self.rotation.0.index_select(&positions, 0)?, self.rotation.1.index_select(&positions, 0)?);
-        let shared = self.rows.is_some().then(|| Gathering::of(step, self.heads, &self.embeddings)).transpose()?;
+        let needs = Needs::of(step, self.heads, &self.embeddings)?;
         let mut x = self.embeddings.index_select(&Tensor::new(step.ids.as_slice(), &self.device)?, 0)?;
         for layer in &mut self.layers {
-            let mixed = layer.attend(&layer.attention_norm.forward(&x)?, step, shared.as_ref(), &turns, self.heads)?;
+            let mixed = layer.attend(&layer.attention_norm.forward(&x)?, step, &needs, &turns, self.heads)?;
             x = (x + layer.out.forward(&mixed)?)?;
             let gate_up = layer.gate_up.forward(&layer.inner_norm.forward(&x)?)?;
             let (gate, up) = halves(&gate_up)?;
@@ -148,7 +147,7 @@ impl Layer {
         &mut self,
         x: &Tensor,
         step: &Step,
-        shared: Option<&Gathering>,
+        needs: &Needs,
         turns: &(Tensor, Tensor),
         heads: Heads,
     ) -> Result<Tensor> {
@@ -164,7 +163,7 @@ impl Layer {
             (queries, keys) = (query_norm.forward(&queries)?, key_norm.forward(&keys)?);
         }
         let (queries, keys) = (turned(&queries, turns)?, turned(&keys, turns)?);
-        self.kept.attend(step, shared, &queries, &keys, &values)
+        self.kept.attend(step, needs, &queries, &keys, &values)
     }
 }
 

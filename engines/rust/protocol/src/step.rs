@@ -89,7 +89,8 @@ impl Rows {
 }
 
 impl Step {
-    /// Without `rows`, each sequence has keys and values of its own, and groups have neither rows nor masks.
+    /// Without `rows`, each sequence has keys and values of its own: groups have no rows, and those of single tokens no
+    /// mask.
     pub fn new(batch: &[Piece], rows: Option<&mut Rows>) -> Self {
         let mut alike = BTreeMap::<(usize, usize), Vec<usize>>::new();
         for (at, piece) in batch.iter().enumerate() {
@@ -115,8 +116,12 @@ impl Step {
             let known = parts.iter().map(|part| part.start + part.tokens).max().unwrap_or_default();
             step.groups.push(Group { parts, known, rows: Vec::new(), mask: None });
         }
-        if let Some(rows) = rows {
-            step.find(rows);
+        match rows {
+            Some(rows) => step.find(rows),
+            None => {
+                let prompts = step.groups.iter_mut().filter(|group| group.tokens() > 1);
+                prompts.for_each(|group| group.mask = Some(mask(group)));
+            }
         }
         step
     }
@@ -176,6 +181,8 @@ mod tests {
         let last: Vec<u32> = step.last().into_iter().map(|at| step.ids[at as usize]).collect();
         assert_eq!(last, [12, 20, 30]);
         assert_eq!(step.groups.len(), 4); // 71 tokens are too many beside 7
+        let masked: Vec<bool> = step.groups.iter().map(|group| group.mask.is_some()).collect();
+        assert_eq!(masked, [false, false, true, true]);
     }
 
     #[test]
