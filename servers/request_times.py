@@ -48,17 +48,20 @@ class RequestTimes:
         self._metrics.prompt_tokens += self._prompt_tokens
 
     def receive(self, chunks: Sequence[ReceivedChunk]) -> None:
-        """Chunks that are ready together, perhaps from several reads of the engine's pipe."""
+        """Chunks that are ready together, perhaps from several reads of the engine's pipe. One without token and text
+        only says that the answer has ended: the last token was before it."""
         if len(chunks) == 1:  # nearly always, with a busy engine
-            self._receive_together(chunks[0].read_at, chunks[0].tokens, 1)
+            only = chunks[0]
+            if only.tokens or only.text:
+                self._receive_together(only.read_at, only.tokens, 1)
             return
-        for read_at, tokens in by_read(chunks):
+        for read_at, tokens in by_read([chunk for chunk in chunks if chunk.tokens or chunk.text]):
             self._receive_together(read_at, sum(tokens), len(tokens))
 
     def _receive_together(self, now: float, tokens: int, chunks: int) -> None:
         metrics = self._metrics
         self.produced += tokens
-        metrics.generation_tokens += tokens
+        metrics.generation_tokens += max(0, min(tokens, self.produced - self._forced))
         if self.last is not None:
             metrics.inter_chunk_latency.observe(now - self.last)
         else:

@@ -167,7 +167,8 @@ ALWAYS = ("version", "tokens")  # fields that are written at their default too
 
 
 def _dumps(document: dict[str, Any]) -> bytes:
-    return _utf8(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
+    """Raises `ValueError` for a number that JSON does not have: its reader would take the line for a broken one."""
+    return _utf8(json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
 
 def _utf8(text: str) -> bytes:

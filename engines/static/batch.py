@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING
 from engines.contract.base import Chunk, GenerateRequest
 from engines.contract.errors import EngineError
 from engines.contract.stepping import Generated, ends
-from engines.text.sampling import SampledAnswer
+from engines.text.sampling import OVERFLOWED, SampledAnswer
 
 if TYPE_CHECKING:
     import torch
     from tokenizers import Tokenizer
 
     from engines.static.decoder import Decoder
-
-OVERFLOWED = "the model computed no number for any token: its values are beyond the number format (dtype)."
 
 
 class Sequence:

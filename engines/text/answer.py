@@ -52,7 +52,8 @@ def _overlap(text: str, stop: str) -> int:
 class AnswerText:
     """Detokenises, looks for stop strings, and counts tokens. One per request.
 
-    `most` is the limit of the answer's tokens, `end_ids` the tokens with which the model ends an answer.
+    `most` is the limit of the answer's tokens, `end_ids` the tokens with which the model ends an answer. Forced tokens
+    are of the prompt: whatever they are, the answer goes on after them.
     """
 
     def __init__(self, request: GenerateRequest, tokenizer: Tokenizer, end_ids: Collection[int], most: int) -> None:
@@ -60,18 +61,20 @@ class AnswerText:
         self._stops = StopStrings(request.stop)
         self._end_ids = () if request.ignore_eos else end_ids
         self._min_tokens, self._most = request.min_tokens, most
-        self._produced = 0
+        self._produced, self._forced = 0, len(request.forced_token_ids)
 
     def add(self, id: int) -> tuple[str, FinishReason | None]:
         """The text that may be sent once this token is generated, and the reason where the answer ends with it."""
         self._produced += 1
         ready = self._text.add(id)
-        if self._produced > self._min_tokens:
-            ready = self._stops.add(ready)
-        if self._stops.met:
-            return ready, "stop"
-        if id in self._end_ids:
-            return self._rest(ready, "stop")
+        own = self._produced - self._forced
+        if own > 0:
+            if own > self._min_tokens:
+                ready = self._stops.add(ready)
+            if self._stops.met:
+                return ready, "stop"
+            if id in self._end_ids:
+                return self._rest(ready, "stop")
         if self._produced >= self._most:
             return self._rest(ready, "length")
         return ready, None

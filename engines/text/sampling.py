@@ -6,16 +6,21 @@ all engines sample from the same distribution.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from engines.contract.base import Chunk, GenerateRequest, TokenLogprob
+from engines.contract.errors import EngineError
 from engines.text.answer import AnswerText
 from engines.text.detokenize import token_text
 
 if TYPE_CHECKING:
     import torch
     from tokenizers import Tokenizer
+
+
+OVERFLOWED = "the model computed no number for any token: its values are beyond the number format (dtype)."
 
 
 class Sampler:
@@ -32,17 +37,21 @@ class Sampler:
             self._generator = torch.Generator(device).manual_seed(request.seed)
 
     def pick(self, logits: torch.Tensor) -> int:
-        """The next token's id. `logits` has one value per id of the vocabulary."""
+        """The next token's id. `logits` has one value per id of the vocabulary. Raises `EngineError` where the largest
+        is no finite number: an answer of arbitrary tokens would be measured as if it were one."""
         import torch
 
         self._picked += 1
         if self._picked <= len(self._forced):
             return self._forced[self._picked - 1]
-        if self._picked <= self._min_tokens and self._end_ids:
+        if self._picked - len(self._forced) <= self._min_tokens and self._end_ids:
             logits = logits.clone()
             logits[self._end_ids] = -torch.inf
+        most, likeliest = torch.stack([each.double() for each in logits.max(dim=-1)]).tolist()  # one copy from a GPU
+        if not math.isfinite(most):
+            raise EngineError(OVERFLOWED)
         if self._temperature == 0:
-            return int(logits.argmax())
+            return int(likeliest)
         probabilities = torch.softmax(logits.float() / self._temperature, dim=-1)
         if self._top_p < 1:
             probabilities = _nucleus(probabilities, self._top_p)

@@ -126,6 +126,31 @@ def test_the_course_of_one_request() -> None:
     assert seen["inter_chunk_latency_seconds_sum", ""] == pytest.approx(1.0)
 
 
+def test_a_chunk_that_only_ends_the_answer_takes_no_time() -> None:
+    """As another server's last event, which may come long after the last token."""
+    recorded = metrics()
+    times = RequestTimes(recorded, 0.0, 1)
+    times.receive([chunk("a", 1.0)])
+    times.receive([chunk("b", 1.5), chunk("", 4.0, tokens=0)])
+    times.receive([chunk("", 5.0, tokens=0)])
+    ending = times.complete("stop", 6.0)
+    assert (ending.decode, ending.completion_tokens) == (0.5, 2)
+    assert scraped(recorded)["inter_chunk_latency_seconds_count", ""] == 1
+
+
+def test_forced_tokens_are_of_the_prompt() -> None:
+    recorded = metrics()
+    times = RequestTimes(recorded, 0.0, 1, forced=3)
+    times.admit(0.0)
+    for at in (1.0, 2.0):
+        times.receive([chunk("ab", at, tokens=2)])
+    times.receive([chunk("c", 3.0)])
+    ending = times.complete("stop", 4.0)
+    assert (ending.prompt_tokens, ending.completion_tokens) == (4, 2)
+    seen = scraped(recorded)
+    assert (seen["prompt_tokens_total", ""], seen["generation_tokens_total", ""]) == (4, 2)
+
+
 def test_one_token_has_no_time_per_token() -> None:
     recorded = metrics()
     times = RequestTimes(recorded, 0.0, 1)

@@ -128,6 +128,12 @@ def test_half_a_character_is_replaced_and_the_line_can_be_read(message: ToParent
     assert read.get("text", read.get("message")) == "a?☃"
 
 
+def test_a_number_that_json_does_not_have_fails_where_it_is_written() -> None:
+    """Its reader would take the line for a broken one, and end the engine with all its requests."""
+    with pytest.raises(ValueError, match="JSON"):
+        encode_chunk(1, Chunk("a", 1, None, (TokenLogprob("a", math.nan),)))
+
+
 def test_stats_are_numbers() -> None:
     with pytest.raises(ProtocolError, match="`kv_cache_usage` is float"):
         decode_to_parent(b'{"type":"stats","kv_cache_usage":"0.5"}\n')

@@ -7,11 +7,12 @@ import pytest
 
 from engines.contract.base import Chunk
 from engines.contract.errors import BadRequest, EngineError, EngineUnavailable
-from engines.static.batch import OVERFLOWED, Batch
+from engines.static.batch import Batch
 from engines.static.batch import Sequence as Running
 from engines.static.buckets import Buckets, StepShape
 from engines.static.engine import StaticOptions
 from engines.static.weights import DecoderShape
+from engines.text.sampling import OVERFLOWED
 from tests.support.engines.static_decoder import BUCKETS, Small, generated, prompt
 
 pytestmark = pytest.mark.xdist_group("torch")

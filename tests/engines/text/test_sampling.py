@@ -10,7 +10,8 @@ import pytest
 from tokenizers import Tokenizer, models
 
 from engines.contract.base import GenerateRequest
-from engines.text.sampling import Sampler, logprob_of
+from engines.contract.errors import EngineError
+from engines.text.sampling import OVERFLOWED, SampledAnswer, Sampler, logprob_of
 
 pytestmark = pytest.mark.xdist_group("torch")
 
@@ -28,8 +29,8 @@ def logits() -> torch.Tensor:
     return torch.tensor([0.5, 0.25, 0.15, 0.1]).log()
 
 
-def request(**settings) -> GenerateRequest:  # type: ignore[no-untyped-def]
-    return GenerateRequest("", (1,), max_tokens=1, **settings)
+def request(tokens: int = 1, **settings) -> GenerateRequest:  # type: ignore[no-untyped-def]
+    return GenerateRequest("", (1,), max_tokens=tokens, **settings)
 
 
 def shares(logits: torch.Tensor, **settings) -> list[float]:  # type: ignore[no-untyped-def]
@@ -74,6 +75,29 @@ def test_no_end_before_min_tokens(logits: torch.Tensor) -> None:
     before = logits.clone()
     assert [sampler.pick(logits) for _ in range(3)] == [2, 2, 0]
     assert logits.equal(before), "the logits are the caller's"
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_model_that_has_overflowed_gives_no_answer(value: float, temperature: float) -> None:
+    import torch
+
+    logits = torch.full((4,), value)
+    with pytest.raises(EngineError, match="beyond the number format"):
+        Sampler(request(temperature=temperature), (), logits.device).pick(logits)
+    assert "(dtype)" in OVERFLOWED
+
+
+def test_forced_tokens_are_of_the_prompt_and_end_no_answer(logits: torch.Tensor) -> None:
+    """An end of text and a stop string among them, and `min_tokens` counts what comes after them."""
+    letters = Tokenizer(models.BPE({"a": 0, "b": 1, "c": 2, "d": 3}, []))
+    asked = request(5, forced_token_ids=(1, 2, 1), stop=("c",), min_tokens=1, logprobs=0)
+    answer = SampledAnswer(asked, letters, {0, 1}, 5, logits.device)
+    found = [answer.next(logits) for _ in range(5)]
+    assert [id for id, _ in found] == [1, 2, 1, 2, 0]
+    assert [chunk.finish_reason for _, chunk in found] == [None, None, None, None, "stop"]
+    scored = SampledAnswer(request(3, forced_token_ids=(1, 2, 1)), letters, {0, 1}, 3, logits.device)
+    assert [scored.next(logits)[1].finish_reason for _ in range(3)] == [None, None, "length"]
 
 
 def test_logprobs_are_the_models_own(logits: torch.Tensor) -> None:

@@ -193,7 +193,7 @@ impl<M: Model> Batch<M> {
                 "the prompt has {length} tokens; the context is {room} tokens, of which the answer needs some."
             )));
         }
-        let unknown = prompt.iter().find(|&&id| id as usize >= vocabulary)?;
+        let unknown = prompt.iter().chain(&answer.request.forced_token_ids).find(|&&id| id as usize >= vocabulary)?;
         Some(Failure::bad_request(format!("token {unknown} is not in the model's vocabulary of {vocabulary}.")))
     }
 
@@ -351,6 +351,11 @@ impl Sequence {
         Piece { slot, start: self.fed, tokens: &self.tokens[self.fed..end], wants_logits: end == self.tokens.len() }
     }
 
+    /// Tokens of the answer: those that were forced are of the prompt.
+    fn own(&self) -> usize {
+        self.produced.saturating_sub(self.answer.request.forced_token_ids.len())
+    }
+
     /// Whether its next token is the likeliest one, whatever the others are.
     fn takes_likeliest(&self) -> bool {
         let request = &self.answer.request;
@@ -367,25 +372,25 @@ impl Sequence {
         end_of_text: &[u32],
         context_length: usize,
     ) -> Result<Option<FinishReason>, Failure> {
+        let own = self.own();
         let request = &self.answer.request;
+        let forced = request.forced_token_ids.get(self.produced).copied();
         let (token, logits) = match part {
             Part::Likeliest(token) => (token, &mut [] as &mut [f32]),
             Part::Logits(logits) => {
-                if self.produced < request.min_tokens && !request.ignore_eos {
-                    end_of_text.iter().for_each(|&id| logits[id as usize] = f32::NEG_INFINITY);
-                }
-                let sampled = self.sampler.choose(logits);
-                (sampled.map(|token| *request.forced_token_ids.get(self.produced).unwrap_or(&token)), logits)
+                let goes_on = forced.is_none() && own < request.min_tokens && !request.ignore_eos;
+                let hidden = if goes_on { end_of_text } else { &[] };
+                (self.sampler.choose_but(logits, hidden).map(|token| forced.unwrap_or(token)), logits)
             }
         };
         let token = token.ok_or_else(|| Failure::internal(OVERFLOWED))?;
         self.tokens.push(token);
         self.produced += 1;
-        let end = end_of_text.contains(&token) && !request.ignore_eos;
+        let end = forced.is_none() && end_of_text.contains(&token) && !request.ignore_eos;
         let full = self.produced >= request.max_tokens || self.tokens.len() >= context_length;
         let mut send = self.text.push(token);
         let mut stopped = false;
-        if self.produced > request.min_tokens {
+        if forced.is_none() && own >= request.min_tokens {
             (send, stopped) = self.held.push(&send);
         }
         if (end || full) && !stopped {

@@ -66,8 +66,18 @@ impl From<anyhow::Error> for Failure {
 /// Errors of a GPU, as cudarc and CubeCL name them, stay with the process: every later call fails too. Memory that runs
 /// out does not stay. The same rule as in `engines/contract/errors.py`.
 fn is_sticky(text: &str) -> bool {
-    let of_gpu = ["CUDA_ERROR_", "CUBLAS_STATUS_EXECUTION_FAILED", "CUBLAS_STATUS_INTERNAL", "device-side assert"];
-    of_gpu.iter().any(|name| text.contains(name)) && !text.contains("CUDA_ERROR_OUT_OF_MEMORY")
+    let of_gpu = [
+        "CUDA error",
+        "CUDA_ERROR_",
+        "CUBLAS_STATUS_EXECUTION_FAILED",
+        "CUBLAS_STATUS_INTERNAL",
+        "CUDNN_STATUS_EXECUTION_FAILED",
+        "CUDNN_STATUS_INTERNAL",
+        "device-side assert",
+        "HIP error",
+    ];
+    let of_memory = ["CUDA_ERROR_OUT_OF_MEMORY", "out of memory"];
+    of_gpu.iter().any(|name| text.contains(name)) && !of_memory.iter().any(|name| text.contains(name))
 }
 
 #[cfg(test)]

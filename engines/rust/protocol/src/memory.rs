@@ -1,6 +1,7 @@
-//! Memory of this process, what the machine and its GPUs have left, and what of it the key/value caches may take.
+//! What the machine and its GPUs have left of their memory, and what of it the key/value caches may take.
 
 use std::fs::read_to_string;
+use std::path::Path;
 use std::process::Command;
 
 /// Of the memory that is free once the weights are loaded, the share that keys and values may take.
@@ -10,33 +11,26 @@ const SCORES_SHARE: f64 = 0.1;
 const SCORES_BYTES: f64 = (256 << 20) as f64;
 const SCORES_COPIES: usize = 3; // that are in memory at once: scaled, masked, and normalised
 
-/// Resident memory of this process; `None` where the system does not report it.
-pub(crate) fn resident_bytes() -> Option<u64> {
-    let statm = read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * page_bytes())
-}
-
-#[cfg(unix)]
-fn page_bytes() -> u64 {
-    // SAFETY: no argument can be invalid.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
-}
-
-#[cfg(not(unix))]
-fn page_bytes() -> u64 {
-    4096
-}
-
 /// Bytes that may still be allocated: what the machine has, or the control group's limit leaves, if that is less.
 /// `None` where the system does not report it.
 pub fn free_memory() -> Option<u64> {
-    let number = |text: &str| text.split_whitespace().find_map(|word| word.parse::<u64>().ok());
     let meminfo = read_to_string("/proc/meminfo").ok()?;
     let free = 1024 * number(meminfo.lines().find(|line| line.starts_with("MemAvailable"))?)?;
-    let group = |name: &str| number(&read_to_string(format!("/sys/fs/cgroup/memory.{name}")).ok()?);
-    let left = group("max").zip(group("current")).map(|(limit, used)| limit.saturating_sub(used));
-    Some(left.map_or(free, |left| left.min(free)))
+    Some(left_by_group(Path::new("/sys/fs/cgroup")).map_or(free, |left| left.min(free)))
+}
+
+/// What a control group's limit leaves; `None` where it has none. Cached files count as used there, and are dropped
+/// where memory is needed: after loading, these are the weights.
+fn left_by_group(group: &Path) -> Option<u64> {
+    let read = |name: &str| read_to_string(group.join(name)).ok();
+    let (most, used) = (number(&read("memory.max")?)?, number(&read("memory.current")?)?);
+    let stat = read("memory.stat")?;
+    let cached = stat.lines().filter(|line| line.starts_with("active_file ") || line.starts_with("inactive_file "));
+    Some((most + cached.filter_map(number).sum::<u64>()).saturating_sub(used))
+}
+
+fn number(text: &str) -> Option<u64> {
+    text.split_whitespace().find_map(|word| word.parse().ok())
 }
 
 /// Free memory of an NVIDIA GPU in bytes, as its driver reports it; `None` where it does not. `ordinal` is CUDA's.
@@ -107,6 +101,21 @@ mod tests {
         assert_eq!(most_scores(Some(7_000_000_000), 32, 2), 3_645_833);
         assert_eq!(most_scores(Some(130_000_000_000), 32, 2), (i32::MAX / 32) as usize);
         assert_eq!(most_scores(None, 32, 4), (256 << 20) / 12 / 32);
+    }
+
+    #[test]
+    fn cached_files_are_no_memory_that_a_group_has_used() {
+        let group = std::env::temp_dir().join(format!("enginebench-group-{}", std::process::id()));
+        std::fs::create_dir_all(&group).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(group.join(name), text).unwrap();
+        write("memory.max", "max\n");
+        write("memory.current", "6000\n");
+        write("memory.stat", "anon 3900\nfile 2100\ninactive_file 500\nactive_file 1500\nworkingset_refault_file 7\n");
+        assert_eq!(left_by_group(&group), None);
+        write("memory.max", "8000\n");
+        assert_eq!(left_by_group(&group), Some(4000));
+        std::fs::remove_dir_all(&group).unwrap();
+        assert_eq!(left_by_group(&group), None);
     }
 
     #[test]

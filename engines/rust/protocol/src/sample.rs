@@ -33,6 +33,17 @@ impl Sampler {
         Some(if self.is_greedy() { first(logits, most) } else { self.draw(logits, most) })
     }
 
+    /// As `choose`, of all tokens but `hidden`. The logits stay as they are: log-probabilities are of the model itself.
+    pub fn choose_but(&mut self, logits: &mut [f32], hidden: &[u32]) -> Option<u32> {
+        let hide = |&id: &u32| std::mem::replace(&mut logits[id as usize], f32::NEG_INFINITY);
+        let kept: Vec<f32> = hidden.iter().map(hide).collect();
+        let chosen = self.choose(logits);
+        for (&id, logit) in hidden.iter().zip(kept).rev() {
+            logits[id as usize] = logit; // the first of an id that is named twice comes last
+        }
+        chosen
+    }
+
     fn draw(&mut self, logits: &[f32], most: f32) -> u32 {
         let scale = 1.0 / self.temperature;
         self.candidates.clear();
@@ -129,6 +140,13 @@ mod tests {
     #[test]
     fn greedy_takes_the_first_of_the_largest() {
         assert_eq!(sampler(0.0, 1.0, 1).choose(&[0.0, 3.0, -1.0, 3.0]), Some(1));
+    }
+
+    #[test]
+    fn hidden_tokens_are_not_chosen_and_keep_their_logits() {
+        let mut logits = [0.0, 3.0, -1.0, 4.0];
+        assert_eq!(sampler(0.0, 1.0, 1).choose_but(&mut logits, &[3, 1, 3]), Some(0));
+        assert_eq!(logits, [0.0, 3.0, -1.0, 4.0]);
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The main loop: read messages, run steps of the engine, write messages.
 
 use crate::failure::Failure;
-use crate::memory::resident_bytes;
 use crate::message::{Chunk, FinishReason, Info, Load, Request, Stats, ToChild, ToParent, TokenLogprob, VERSION};
 use crate::output::{Output, claim_stdout};
 use std::collections::HashMap;
@@ -163,7 +162,7 @@ fn start<E: Engine>(
             }
             Message::Load(line) => break load(&line),
             Message::Begin(answer) => answer.fail(Failure::unavailable("the engine is not loaded.")),
-            Message::AskStats => output.send(&ToParent::Stats(with_memory(Stats::default()))),
+            Message::AskStats => output.send(&ToParent::Stats(Stats::default())),
         }
         output.flush().ok()?;
     };
@@ -187,7 +186,7 @@ fn run<E: Engine>(engine: &mut E, inbox: &Receiver<Message>, output: &Output) ->
                     engine.begin(answer);
                     busy = true;
                 }
-                Ok(Message::AskStats) => output.send(&ToParent::Stats(with_memory(engine.stats()))),
+                Ok(Message::AskStats) => output.send(&ToParent::Stats(engine.stats())),
                 Ok(Message::Load(_)) => eprintln!("ignored a second load"),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
@@ -204,10 +203,6 @@ fn run<E: Engine>(engine: &mut E, inbox: &Receiver<Message>, output: &Output) ->
             return ExitCode::SUCCESS; // the parent has ended
         }
     }
-}
-
-fn with_memory(stats: Stats) -> Stats {
-    Stats { memory_bytes: stats.memory_bytes.or_else(resident_bytes), ..stats }
 }
 
 #[cfg(test)]
