@@ -9,6 +9,7 @@ tokenised here and sent as token ids, as every other engine gets them. Without, 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -29,7 +30,14 @@ from engines.contract.base import (
     Model,
     Usage,
 )
-from engines.contract.errors import BadRequest, EngineError, EngineOverloaded, EngineUnavailable, first_line
+from engines.contract.errors import (
+    BadRequest,
+    EngineError,
+    EngineOverloaded,
+    EngineUnavailable,
+    RemoteFailed,
+    first_line,
+)
 from engines.models.fetch import context_length
 from engines.text.detokenize import tokenizer_of
 from settings.schema import setting
@@ -42,6 +50,8 @@ CONTEXT_LENGTH = 131_072  # tokens, if unknown
 MOST_TOKENS = 10**9  # of one request
 CONNECT_TIMEOUT = 10.0  # seconds
 LONGEST_WAIT = 86_400.0  # seconds that a server may ask to wait before the next try
+KEPT_OPEN = 4.0  # seconds that an unused connection is kept: servers close theirs after 5
+END_OF_BODY = 1.0  # seconds for it to come after the last event
 REASONING = ("reasoning_content", "reasoning")  # of a chat's delta, as servers call it
 FINISH: dict[str, FinishReason] = {
     "stop": "stop",
@@ -49,7 +59,9 @@ FINISH: dict[str, FinishReason] = {
     "content_filter": "content_filter",
     "eos_token": "stop",  # TGI
     "tool_calls": "stop",
+    "function_call": "stop",
 }
+FAILED = {"abort", "error"}  # finish reasons of answers that are none, as vLLM and SGLang call them
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +106,7 @@ class RemoteEngine(Engine):
             base_url=self.options.url.rstrip("/") + "/",
             headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
             timeout=httpx.Timeout(self.options.idle_timeout, connect=CONNECT_TIMEOUT),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=self.options.concurrency),
+            limits=connections(self.options.concurrency),
             trust_env=False,
         )
         card = await self._card()
@@ -156,9 +168,9 @@ class RemoteEngine(Engine):
                         counted += tokens
                         yield Chunk(text, tokens)
         except httpx.HTTPError as error:
-            raise EngineError(f"the connection to {self.options.url} failed ({first_line(error)}).") from error
+            raise RemoteFailed(f"the connection to {self.options.url} failed ({first_line(error)}).") from error
         if finish is None:
-            raise EngineError(f"{self.options.url} ended the answer without a finish reason.")
+            raise RemoteFailed(f"{self.options.url} ended the answer without a finish reason.")
         yield self._last(finish, usage, counted, None if first is None else first - sent)
 
     def _last(self, finish: FinishReason, usage: Mapping[str, Any] | None, counted: int, first: float | None) -> Chunk:
@@ -175,17 +187,22 @@ class RemoteEngine(Engine):
             "stop": list(request.stop) or None,
             "ignore_eos": request.ignore_eos or None,
             "min_tokens": request.min_tokens or None,
+            # The rest of a context that is guessed may be more than a server allows; by itself it takes all of its own.
+            "max_tokens": None if self.options.api == "chat" and self._fills(request) else request.max_tokens,
         }
         return {
             **self._prompt(request),
             "model": self._name,
-            "max_tokens": request.max_tokens,
             "temperature": 0 if request.greedy else request.temperature,
             "top_p": request.top_p,
             "stream": True,
             "stream_options": {"include_usage": True},
             **{name: value for name, value in optional.items() if value is not None},
         }
+
+    def _fills(self, request: GenerateRequest) -> bool:
+        """Whether the answer may be as long as the context, as where no limit was given."""
+        return len(request.prompt_token_ids) + request.max_tokens >= self._context_length
 
     def _prompt(self, request: GenerateRequest) -> dict[str, Any]:
         if self.options.api == "completions":
@@ -201,8 +218,16 @@ class RemoteEngine(Engine):
         return max(1, len(self._tokenizer.encode(text, add_special_tokens=False).ids))
 
 
+def connections(concurrency: int) -> httpx.Limits:
+    """Of a client with so many requests at a time; a connection is used again."""
+    import httpx
+
+    return httpx.Limits(max_connections=None, max_keepalive_connections=concurrency, keepalive_expiry=KEPT_OPEN)
+
+
 async def posted(client: httpx.AsyncClient, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
-    """The events of a streamed answer. Closing it closes the connection, and with that the request at the server.
+    """The events of a streamed answer. Closing it before its end closes the connection, and with that the request at
+    the server.
 
     Raises the server's refusal as an `EngineError`.
     """
@@ -214,22 +239,35 @@ async def posted(client: httpx.AsyncClient, path: str, body: Mapping[str, Any]) 
 
 
 async def _events(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    """Up to `[DONE]` or the end. Raises `EngineError` for an error event."""
-    rest = b""
-    async for data in answer.aiter_bytes():
+    """Up to `[DONE]` or the end. Raises `RemoteFailed` for an error event."""
+    rest, body = b"", answer.aiter_bytes()
+    async for data in body:
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             content = line.strip().removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
             if content == b"[DONE]":
+                await _ended(body)
                 return
             if content:
                 try:
                     event = json.loads(content)
                 except ValueError as error:
-                    raise EngineError(f"the server sent an event that is no JSON: {content[:100]!r}.") from error
-                if "error" in event:
-                    raise EngineError(f"the server failed: {_message_of(event)}")
+                    raise RemoteFailed(f"the server sent an event that is no JSON: {content[:100]!r}.") from error
+                if not isinstance(event, dict):
+                    raise RemoteFailed(f"the server sent an event that is no object: {content[:100]!r}.")
+                if event.get("error"):
+                    raise RemoteFailed(f"the server failed: {_message_of(event)}")
                 yield event
+
+
+async def _ended(body: AsyncIterator[bytes]) -> None:
+    """Read a body to its end, after which its connection is used again. One that does not end is closed."""
+    import httpx
+
+    with contextlib.suppress(TimeoutError, httpx.HTTPError):
+        async with asyncio.timeout(END_OF_BODY):
+            async for _ in body:
+                pass
 
 
 def _message_of(document: Any) -> str:
@@ -239,13 +277,16 @@ def _message_of(document: Any) -> str:
 
 
 def _content(event: Mapping[str, Any]) -> tuple[str, FinishReason | None]:
-    """Text and finish reason of an event; a chunk with nothing but usage has neither."""
+    """Text and finish reason of an event; a chunk with nothing but usage has neither. Raises `RemoteFailed` where the
+    server ended an answer for a reason of its own."""
     for choice in event.get("choices") or ():
         if not isinstance(choice, dict):
             continue
         delta = choice.get("delta") or {}
         parts = [choice.get("text"), *(delta.get(name) for name in REASONING), delta.get("content")]
         reason = choice.get("finish_reason")
+        if reason in FAILED:
+            raise RemoteFailed(f"the server ended this answer with `{reason}`.")
         text = "".join(part for part in parts if isinstance(part, str))
         return text, None if reason is None else FINISH.get(reason, "stop")
     return "", None
@@ -273,7 +314,7 @@ def _refusal(answer: httpx.Response, content: bytes) -> EngineError:
     if answer.status_code == 429:
         return EngineOverloaded(words, _seconds(answer.headers.get("retry-after", "")))
     if answer.status_code in {401, 403}:
-        return EngineUnavailable(f"{words} (a key is read from {KEY})")
+        return RemoteFailed(f"{words} (a key is read from {KEY})")  # not unavailable: clients would try again
     if answer.status_code == 503:
         return EngineUnavailable(words)
-    return BadRequest(words) if 400 <= answer.status_code < 500 else EngineError(words)
+    return BadRequest(words) if 400 <= answer.status_code < 500 else RemoteFailed(words)

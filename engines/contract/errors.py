@@ -47,6 +47,10 @@ class EngineCrashed(EngineError):
     kind = "crashed"
 
 
+class RemoteFailed(EngineError):
+    """What another server says of itself: whatever it is, this process goes on."""
+
+
 class FatalError(EngineError):
     """The engine cannot continue (a sticky CUDA error, a dead scheduler): its process is replaced."""
 
@@ -63,6 +67,8 @@ OUT_OF_MEMORY = "out of memory"  # as torch, CUDA and HIP say it
 
 def is_sticky(error: BaseException) -> bool:
     """Whether the GPU's context is lost: by what the error says, whichever library raised it, or its cause."""
+    if isinstance(error, BadRequest | EngineOverloaded | EngineUnavailable | RemoteFailed):  # these quote others
+        return False
     causes: BaseException | None = error
     while causes is not None:
         if STICKY.search(str(causes)) and OUT_OF_MEMORY not in str(causes):

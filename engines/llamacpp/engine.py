@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engines.contract.base import Chunk, EngineInfo, FinishReason, GenerateRequest, Launch, Model
-from engines.contract.errors import BadRequest, EngineUnavailable, FatalError
+from engines.contract.errors import EngineUnavailable, FatalError
 from engines.machine.devices import free_port, usable_cores
 from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize
 from engines.models.to_gguf import file_for, format_of
 from engines.process.installed import Environment, InstalledEngine, Packages
-from engines.remote import posted
+from engines.remote import connections, posted
 from settings.schema import setting
 
 PROGRAM, VARIABLE = "llama-server", "ENGINEBENCH_LLAMACPP"
@@ -102,9 +102,9 @@ class LlamaCppEngine(InstalledEngine):
         port = free_port()
         command = self.command(program, file, port)
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2)  # noqa: ASYNC220
-        unlimited = httpx.Limits(max_connections=None)  # the slots are the limit, not httpx's 100 connections
+        limits = connections(self.options.concurrency)
         self._client = httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{port}", timeout=None, trust_env=False, limits=unlimited
+            base_url=f"http://127.0.0.1:{port}", timeout=None, trust_env=False, limits=limits
         )
         await self._until_loaded()
         return self.describe(
@@ -170,8 +170,6 @@ class LlamaCppEngine(InstalledEngine):
 
         With `ignore_eos` llama.cpp never generates an end-of-text token, which other engines generate and pass over.
         """
-        if request.min_tokens and not request.ignore_eos:
-            raise BadRequest("llama.cpp has no min_tokens; leave it out.")
         greedy = {"temperature": 0.0, "samplers": ["temperature"]}
         drawn = {
             "temperature": request.temperature,
@@ -192,20 +190,25 @@ class LlamaCppEngine(InstalledEngine):
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
         import httpx
 
-        counted = 0
+        counted, last = 0, None
         try:
             # Its own path, because its events count tokens; those of OpenAI's paths do not.
             async with contextlib.aclosing(posted(self._client, "/completion", self.body(request))) as answer:
                 async for event in answer:
                     finish = FINISH.get(event.get("stop_type", ""), "stop") if event.get("stop") else None
                     produced = int(event.get("tokens_predicted", counted + 1))
-                    yield Chunk(event.get("content", ""), max(0, produced - counted), finish)
+                    chunk = Chunk(event.get("content", ""), max(0, produced - counted), finish)
                     counted = produced
-                    if finish is not None:
-                        return
+                    if finish is None:
+                        yield chunk
+                    else:
+                        last = chunk  # once the body has ended: only then is its connection used again
         except httpx.TransportError as error:
-            raise FatalError(f"{PROGRAM} does not answer any more; its log says why.") from error
-        raise FatalError(f"{PROGRAM} ended in the middle of an answer; its log says why.")
+            if last is None:
+                raise FatalError(f"{PROGRAM} does not answer any more; its log says why.") from error
+        if last is None:
+            raise FatalError(f"{PROGRAM} ended in the middle of an answer; its log says why.")
+        yield last
 
     def close(self) -> None:
         self._process.kill()

@@ -82,6 +82,13 @@ def test_it_tells_what_is_behind_the_server(upstream: RunningServer) -> None:
     asyncio.run(main())
 
 
+def test_a_short_context_is_warmed_up_too(upstream: RunningServer) -> None:
+    with served(f"url={upstream.url}/v1", "context=20", engine="remote") as near:
+        assert (
+            near.client.post(TEXT, json={"prompt": "hello", "max_tokens": 5}).json()["usage"]["completion_tokens"] == 5
+        )
+
+
 def test_a_cancel_closes_the_connection_to_the_server(upstream: RunningServer) -> None:
     before = upstream.metric("requests_total", outcome="cancelled", endpoint="completions") or 0
 
@@ -144,6 +151,53 @@ def test_a_model_that_is_not_listed_is_refused_with_the_choices(upstream: Runnin
         ask(upstream.url, question(), name="wibble")
 
 
+ANSWER = 'data: {"choices": [{"text": "a", "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+
+
+def test_connections_are_used_again() -> None:
+    """Opening one, with TLS maybe, would be part of every request's time."""
+    connections: list[object] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            connections.append(self.client_address)
+
+        def do_GET(self) -> None:
+            self._send('{"data": [{"id": "m"}]}')
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._send(ANSWER)
+
+        def _send(self, content: str) -> None:
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.wfile.write(f"{len(content):x}\r\n{content}\r\n".encode())
+            self.wfile.flush()
+            self.wfile.write(b"0\r\n\r\n")
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    async def main(url: str) -> None:
+        engine = load_engine("remote", None, {"url": f"{url}/v1"})
+        await engine.start()
+        for _ in range(3):
+            stream = engine.generate(question())
+            assert "".join([chunk.text async for ready in stream for chunk in ready]) == "a"
+        await engine.stop()
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        asyncio.run(main(f"http://127.0.0.1:{server.server_address[1]}"))
+        server.shutdown()
+    assert len(connections) == 1
+
+
 @contextmanager
 def answering(status: int, content: str, headers: Mapping[str, str] = {}) -> Iterator[str]:
     """A server that lists one model, and answers every request in this way."""
@@ -172,6 +226,9 @@ def answering(status: int, content: str, headers: Mapping[str, str] = {}) -> Ite
         server.shutdown()
 
 
+ABORTED = 'data: {"choices": [{"text": "a", "finish_reason": "abort"}]}\n\ndata: [DONE]\n\n'
+
+
 @pytest.mark.parametrize(
     ("status", "content", "kind", "words"),
     [
@@ -182,11 +239,16 @@ def answering(status: int, content: str, headers: Mapping[str, str] = {}) -> Ite
         pytest.param(500, "<html>", EngineError, "answered 500", id="broken"),
         pytest.param(200, 'data: {"choices": [{"text": "a"}]}\n\n', EngineError, "without a finish", id="ends early"),
         pytest.param(200, "data: {nonsense\n\n", EngineError, "is no JSON", id="not JSON"),
+        pytest.param(200, "data: 7\n\n", EngineError, "is no object", id="no object"),
+        pytest.param(200, ABORTED, EngineError, "ended this answer with `abort`", id="aborted by the server"),
+        pytest.param(401, '{"error": {"message": "who?"}}', EngineError, "a key is read from", id="a wrong key"),
+        pytest.param(200, 'data: {"error": "CUDA error: x"}\n\n', EngineError, "CUDA error", id="its GPU, not ours"),
     ],
 )
 def test_what_a_server_says_is_passed_on(status: int, content: str, kind: type[EngineError], words: str) -> None:
     with answering(status, content, {"Retry-After": "7"}) as url, pytest.raises(kind, match=words) as raised:
         ask(url, question())
+    assert raised.type is kind
     assert not isinstance(raised.value, EngineOverloaded) or raised.value.retry_after == 7
 
 
@@ -199,7 +261,7 @@ def test_events_of_other_servers_are_read() -> None:
     """TGI's finish reason, reasoning, comments, `\\r\\n`, usage without a choice, several tokens in one chunk."""
     events = (
         {"choices": [{"delta": {"role": "assistant", "content": ""}}]},
-        {"choices": [None]},
+        {"choices": [None], "error": None},
         {"choices": [{"delta": {"content": ["a part", {"type": "text"}]}}]},
         {"choices": [{"delta": {"reasoning_content": "think"}}]},
         {"choices": [{"delta": {"content": " two words"}, "finish_reason": "eos_token"}]},
@@ -224,7 +286,7 @@ def test_a_count_that_can_be_none_is_left_out_and_harms_no_other_request(count: 
 
 def test_only_what_was_asked_for_is_sent() -> None:
     engine = RemoteEngine(None, RemoteOptions(url="http://x/v1", api="chat"))
-    engine._name = "m"
+    engine._name, engine._context_length = "m", 100
     sent = engine.body(GenerateRequest("p", (1,), 4, messages=({"role": "user", "content": "hi"},)))
     assert sent == {
         "messages": [{"role": "user", "content": "hi"}],
@@ -235,6 +297,7 @@ def test_only_what_was_asked_for_is_sent() -> None:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+    assert "max_tokens" not in engine.body(GenerateRequest("p", (1,), 99)), "no limit was given: nor is one here"
 
 
 def test_a_chat_is_passed_on_as_it_was_sent() -> None:
