@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import Literal
 
 from engines.contract.base import EngineInfo, GenerateRequest
-from engines.contract.errors import EngineError
+from engines.contract.errors import EngineError, first_line
 from engines.process.child import READY_CHECK
 from engines.process.replicas import ServedEngine
 from servers.admission import Admission
 from servers.http.errors import ApiError
 from servers.openai.prompts import Tokenizer
 from servers.settings import ServerSettings
+
+log = logging.getLogger(__name__)
 
 State = Literal["loading", "ready", "restarting", "failed", "draining", "stopped"]
 WARMUP_PROMPT = "The quick brown fox jumps over the lazy dog."
@@ -100,8 +103,12 @@ class Lifecycle:
         except EngineError as error:
             self.failure = str(error)
             return
+        except Exception as error:
+            log.exception("the engine could not be loaded")
+            self.failure = first_line(error)
+            return
         self.admission.resize(info.max_concurrency)
 
     def _warm_up(self, info: EngineInfo) -> GenerateRequest:
-        ids = tuple(self._tokenizer.encode(WARMUP_PROMPT, True, info.context_length))[: info.context_length // 2]
+        ids = tuple(self._tokenizer.encode(WARMUP_PROMPT, True, 2 * len(WARMUP_PROMPT)))[: info.context_length // 2]
         return GenerateRequest(self._tokenizer.decode(ids), ids, self._settings.warmup_tokens)

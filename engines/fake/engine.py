@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from engines.contract.base import Chunk, Engine, EngineInfo, GenerateRequest
+from engines.contract.base import Chunk, Engine, EngineInfo, FinishReason, GenerateRequest
 from engines.contract.errors import EngineError
 from engines.fake.batch import Batch, Member
 from engines.text.answer import StopStrings
@@ -183,8 +183,11 @@ class FakeEngine(Engine):
                 due += options.stall
             chunk = _words(produced % len(WORDS), tokens)
             produced += tokens
-            if request.stop or produced >= request.max_tokens:
-                text, finish = stops.step(chunk.text, "length" if produced >= request.max_tokens else None)
+            text = chunk.text
+            finish: FinishReason | None = "length" if produced >= request.max_tokens else None
+            if request.stop and produced > request.min_tokens:
+                text, finish = stops.step(text, finish)
+            if text != chunk.text or finish is not None:
                 chunk = Chunk(text, tokens, finish)
             yield due, chunk
             if chunk.finish_reason is not None:

@@ -167,13 +167,13 @@ class ChildEngine:
                 self._cpu_seconds[tree.pid] = usage.cpu
                 stats = replace(process.stats, memory_bytes=usage.memory, memory_peak_bytes=usage.memory_peak)
             if (held := self._counted_by_driver(process)) is not None:
-                now = await asyncio.to_thread(held.look, process.pid)
+                now = await asyncio.to_thread(held.look, process.pid, self.gpus or ())
                 stats = replace(stats, device_memory_bytes=now, device_memory_peak_bytes=held.peak)
         return replace(stats, cpu_seconds=sum(self._cpu_seconds.values()) if self._cpu_seconds else None)
 
     def _counted_by_driver(self, process: Process) -> DeviceMemory | None:
-        """`None` for an engine that computes elsewhere, or counts itself."""
-        on_gpu = self.info is not None and self.info.device.startswith("cuda")
+        """`None` for an engine that computes elsewhere, such as on another server's GPU, or counts itself."""
+        on_gpu = self.info is not None and self.info.device.startswith("cuda") and self._gpu_count > 0
         return self._device_memory if on_gpu and process.stats.device_memory_bytes is None else None
 
     async def stop(self) -> None:
@@ -278,7 +278,7 @@ class ChildEngine:
         while not process.exited.done():
             await asyncio.wait([process.exited], timeout=self._watch.heartbeat)
             if (held := self._counted_by_driver(process)) is not None:
-                await asyncio.to_thread(held.look, process.pid)  # for its peak
+                await asyncio.to_thread(held.look, process.pid, self.gpus or ())  # for its peak
             now = time.monotonic()
             if process.asked_at is None:
                 process.asked_at = now

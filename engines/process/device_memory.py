@@ -13,20 +13,23 @@ from engines.machine.devices import device_memory_of, gpu_memory
 
 class DeviceMemory:
     def __init__(self, gpus: Sequence[str]) -> None:
-        """Before the engine's process is started. `gpus` as CUDA_VISIBLE_DEVICES names them."""
-        self._gpus = gpus
-        self._before = self._used()
+        """Before the engine's process is started. `gpus` that it may use, as CUDA_VISIBLE_DEVICES names them."""
+        self._before = _used(gpus)
         self.peak: int | None = None  # of all looks
 
-    def look(self, pid: int | None) -> int | None:
-        """Bytes; `None` without a GPU, or where neither way tells."""
-        now = device_memory_of(pid) if self._gpus else None
-        if now is None and (used := self._used()) is not None and self._before is not None:
-            now = max(0, used - self._before) or None
+    def look(self, pid: int | None, gpus: Sequence[str]) -> int | None:
+        """Bytes that it holds, as far as the process does not tell on those `gpus` that it computes on; `None` where
+        neither way tells."""
+        now = device_memory_of(pid) if self._before else None
+        if now is None:
+            grown = [used - self._before.get(name, used) for name, used in _used(gpus).items()]
+            now = max(0, sum(grown)) or None
         if now is not None:
             self.peak = max(now, self.peak or 0)
         return now
 
-    def _used(self) -> int | None:
-        found = gpu_memory(self._gpus) if self._gpus else []
-        return sum(one.total - one.free for one in found) if found else None
+
+def _used(gpus: Sequence[str]) -> dict[str, int]:
+    """By GPU; none where the driver does not say."""
+    found = gpu_memory(gpus) if gpus else []
+    return {name: one.total - one.free for name, one in zip(gpus, found, strict=False)}

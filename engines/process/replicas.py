@@ -156,7 +156,11 @@ def load_replicas(
     kind = engine_class(name)
     variable, gpus = _gpus_for(name, kind.device_of(parsed).partition(":")[0])
     shares = shares_of(count, kind.gpus_of(parsed), gpus, usable_cores(), variable)
-    return Replicas([load_engine(name, model, options, watch, share.of, count) for share in shares])
+
+    def placed(share: Share) -> Callable[[Launch], Launch]:
+        return lambda launch: replace(share.of(launch), prefix=prefix)
+
+    return Replicas([load_engine(name, model, options, watch, placed(share), count) for share in shares])
 
 
 def _gpus_for(engine: str, device: str) -> tuple[str, list[str]]:

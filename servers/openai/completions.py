@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic as clock  # as in the chunks' stamps
 from typing import Any
@@ -30,6 +30,7 @@ from servers.request_times import RequestTimes
 from servers.settings import ServerSettings
 
 PATHS: dict[str, Endpoint] = {"/v1/chat/completions": "chat", "/v1/completions": "completions"}
+LAST_EVENT = 5.0  # seconds to write it
 EVENT_STREAM = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -91,6 +92,7 @@ class CompletionResponse:
         except asyncio.CancelledError:  # the server stops, and waits no longer: for the rest of a body, for example
             if self._head_sent:
                 raise
+            outcome = "unavailable"
             await self._refuse(self._context.lifecycle.unavailable("draining"), scope, receive)
         except Exception as error:
             outcome = "engine_error"
@@ -207,7 +209,9 @@ class CompletionResponse:
             await error.response()(scope, receive, self._send)
             return
         event: dict[str, Any] = {"type": "http.response.body", "body": b"data: " + error.body() + b"\n\n"}
-        await self._send(event)
+        with suppress(TimeoutError):  # a client that reads no longer would hold the request for ever
+            async with asyncio.timeout(LAST_EVENT):
+                await self._send(event)
 
 
 def _ending(stream: Stream, times: RequestTimes) -> Ending:

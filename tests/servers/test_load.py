@@ -185,6 +185,16 @@ def test_deadlines(narrow: RunningServer) -> None:
     assert gained(before, outcomes(narrow)) == {"timeout": 3, "cancelled": 2}
 
 
+def test_a_client_that_reads_no_longer_does_not_hold_its_request() -> None:
+    content = json.dumps(body(100_000, stream=True, timeout=1)).encode()
+    head = (
+        f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    )
+    with served() as server, server.connect() as connection:
+        connection.sendall(head.encode() + content)
+        until(lambda: outcomes(server)["timeout"] == 1, "it is counted", seconds=30)
+
+
 def test_an_engine_that_fails_before_and_after_the_first_token() -> None:
     with served("fail_rate=1", "fail_after=3", "tpot=0.001", arguments=("--warmup-tokens", "0")) as server:
         answer = server.ask(9)

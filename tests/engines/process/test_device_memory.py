@@ -17,10 +17,10 @@ def test_by_process_with_its_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Gpu(processes={1: 500 * MB})
     install(monkeypatch, [gpu])
     memory = DeviceMemory(["0"])
-    assert memory.look(os.getpid()) is None
+    assert memory.look(os.getpid(), ["0"]) is None
     for used in (2000, 6000, 3000):
         gpu.processes[os.getpid()] = used * MB
-        assert memory.look(os.getpid()) == used * MB
+        assert memory.look(os.getpid(), ["0"]) == used * MB
     assert memory.peak == 6000 * MB
 
 
@@ -30,18 +30,18 @@ def test_in_a_container_by_what_its_gpus_hold(
 ) -> None:
     first, second = Gpu(), Gpu(free=10_000 * MB, processes=processes)
     install(monkeypatch, [first, second])
-    memory = DeviceMemory(["1"])
-    first.free -= 9000 * MB  # somebody else's GPU
-    assert memory.look(os.getpid()) is None
+    memory = DeviceMemory(["0", "1"])
+    first.free -= 9000 * MB  # another engine's, which was started later
+    assert memory.look(os.getpid(), ["1"]) is None
     second.free -= 4000 * MB
-    assert memory.look(os.getpid()) == 4000 * MB
+    assert memory.look(os.getpid(), ["1"]) == 4000 * MB
     second.free += 1000 * MB
-    assert (memory.look(os.getpid()), memory.peak) == (3000 * MB, 4000 * MB)
+    assert (memory.look(os.getpid(), ["1"]), memory.peak) == (3000 * MB, 4000 * MB)
 
 
 def test_without_a_gpu_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, [])
-    assert DeviceMemory([]).look(os.getpid()) is None
+    assert DeviceMemory([]).look(os.getpid(), []) is None
 
 
 def test_a_supervised_engine_keeps_the_peak_between_two_questions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,9 +69,9 @@ def test_torch_and_the_driver_count_alike() -> None:
 
     memory = DeviceMemory(["0"])
     torch.zeros(1, device="cuda:0")  # the context, of some hundred megabytes
-    before = memory.look(os.getpid()) or 0
+    before = memory.look(os.getpid(), ["0"]) or 0
     held = torch.empty(1 << 30, dtype=torch.uint8, device="cuda:0")
     assert torch.cuda.max_memory_allocated("cuda:0") >= held.nbytes
-    now = memory.look(os.getpid())
+    now = memory.look(os.getpid(), ["0"])
     assert now is not None
     assert now - before == pytest.approx(held.nbytes, rel=0.05)

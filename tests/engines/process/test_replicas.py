@@ -132,6 +132,12 @@ def test_one_replica_is_the_engine_itself() -> None:
         load_replicas("fake", None, {"replicas": "0"}, WATCH)
 
 
+def test_what_goes_before_the_command_goes_before_each() -> None:
+    engine = load_replicas("fake", None, {"replicas": "2"}, WATCH, ("nice",))
+    assert isinstance(engine, Replicas)
+    assert [child._launch.prefix for child in engine._children] == [("nice",), ("nice",)]
+
+
 def test_requests_go_to_the_replica_with_the_fewest() -> None:
     async def main() -> None:
         engine = load_replicas("fake", None, {"replicas": "3", "tpot": "0.02", "concurrency": "4"}, WATCH)

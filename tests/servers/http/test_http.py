@@ -118,6 +118,10 @@ def test_stop_strings_and_min_tokens(server: RunningServer) -> None:
     assert answer["choices"][0]["message"]["content"] == " the quick brown"
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert server.ask(50, stop=" lazy").json()["choices"][0]["message"]["content"].endswith(" over the")
+    longer = server.ask(50, stop=[" fox"], min_tokens=8).json()
+    assert longer["usage"]["completion_tokens"] > 8
+    assert longer["choices"][0]["message"]["content"].startswith(" the quick brown fox jumps")
+    assert longer["choices"][0]["finish_reason"] == "stop"
 
 
 def test_a_chat_may_go_on_to_the_end_of_the_context(server: RunningServer) -> None:
