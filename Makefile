@@ -125,7 +125,7 @@ simulations: $(STAMP) ## how often the intervals hold and the verdicts are wrong
 	$(BIN)/python -m validation.statistics
 	$(BIN)/python -m validation.statistics.scalability
 
-plans: $(STAMP) ## errors and promises of capacity plans on servers of known cost (about 15 minutes)
+plans: $(STAMP) ## errors and promises of capacity plans on servers of known cost (about 35 minutes)
 	$(BIN)/python -m validation.plan.plans
 	$(BIN)/python -m validation.plan.futures --output validation/results/plan_futures.json
 

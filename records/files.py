@@ -33,15 +33,22 @@ JOURNAL = "journal.jsonl"
 
 
 def write_atomically(path: Path, content: str | bytes, synced: bool = False) -> None:
-    """Replace `path` in one step, so that a reader never sees half of it; `synced`: not even after a power cut. Raises
-    `OSError`."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    """Replace `path` in one step, so that a reader never sees half of it; `synced`: not even after a power cut.
+
+    A pipe or a terminal, such as /dev/stdout, is written to; of a link, what it leads to is replaced. Raises `OSError`.
+    """
+    written = content.encode() if isinstance(content, str) else content
+    place = path.resolve()
+    if place.exists() and not place.is_file():
+        place.write_bytes(written)
+        return
+    partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
     try:
-        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+        partial.write_bytes(written)
         if synced:
             with partial.open("rb") as file:
                 os.fsync(file.fileno())
-        partial.replace(path)
+        partial.replace(place)
     except OSError as error:
         with suppress(OSError):  # a read-only file system
             partial.unlink(missing_ok=True)
@@ -65,10 +72,11 @@ def read_meta(folder: Path) -> RunMeta:
     Raises `FileNotFoundError` where `folder` is no run, `ValueError` where its `meta.json` cannot be understood.
     """
     path, journal = folder / "meta.json", folder / JOURNAL
-    lines: list[JournalLine] = []
-    with suppress(FileNotFoundError):  # first: it is removed once `meta.json` is complete
-        lines = [line for block in blocks_of(journal) for line in _decoded(block, _journal)]
     content = path.read_bytes()
+    try:
+        lines = [line for block in blocks_of(journal) for line in _decoded(block, _journal)]
+    except FileNotFoundError:  # `meta.json` is complete, maybe only since it was read
+        lines, content = [], path.read_bytes()
     try:
         schema = msgspec.json.decode(content, type=_Version).schema
         if schema != SCHEMA_VERSION:

@@ -75,7 +75,7 @@ def bench(
     settings: BenchSettings = read_settings(BenchSettings, given)
     gating: GateSettings = read_settings(GateSettings, given)
     allow_different = read_settings(ClaimSettings, given).allow_different
-    if not (as_json or files.written or _can_show()):
+    if not (as_json or files.output or files.save_baseline or _can_show()):
         raise UserMistake("the table needs packages that are not here: give --output FILE, and read it where they are.")
     before = _before(files)
     variants = variants_of(engines, model or [], option or [], sweep or [])
@@ -88,8 +88,8 @@ def bench(
             from engines.bench.gate import differences
 
             differences(before, found, allow_different)  # after the first round, not after the last
-        for path in files.written:
-            write_atomically(path, to_json(found))
+        if files.output is not None:
+            write_atomically(files.output, to_json(found))
 
     found = asyncio.run(_measure(variants, models, settings, log, keep))
     if chosen is not None:
@@ -101,8 +101,10 @@ def bench(
         _show(found, as_json)
     passed = before is None or _judged(before, found, gating, allow_different, as_json)
     failures = [*(one.failure for one in found.results), *(profile.failure for profile in found.profiles)]
-    if any(failures):
+    if any(failures):  # then a baseline stays as it is
         raise typer.Exit(2)
+    if files.save_baseline and files.baseline is not None:
+        write_atomically(files.baseline, to_json(found))
     if not passed:
         raise typer.Exit(1)
 

@@ -164,8 +164,10 @@ class ModelCost:
 
 
 def cost_of(model: Model) -> ModelCost | None:
-    """`None` where neither the weights nor a preset say."""
+    """`None` where neither the weights nor a preset say, and for mixtures of experts, of which a token reads some."""
     config = config_of(model.folder)
+    if config.get("num_local_experts") or config.get("num_experts"):
+        return None
     head = int(config.get("vocab_size", 0)) * int(config.get("hidden_size") or config.get("n_embd") or 0)
     tied = bool(config.get("tie_word_embeddings", True))
     shapes = {name: tensor.shape for name, tensor in tensors_of(model.folder).items()}

@@ -29,12 +29,6 @@ class FileSettings:
     save_baseline: bool = setting(False, "Write the result to --baseline; nothing is judged.")
     output: Path | None = setting(None, "Write the JSON document to this file.", metavar="FILE")
 
-    @property
-    def written(self) -> list[Path]:
-        """Where the JSON document goes."""
-        kept = (self.output, self.baseline if self.save_baseline else None)
-        return [path for path in kept if path is not None]
-
 
 @dataclass(frozen=True, slots=True)
 class BenchSettings:

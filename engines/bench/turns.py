@@ -73,6 +73,7 @@ class _Turns:
         self._prompts, self._tell = prompts, tell
         self._typical: dict[str, tuple[int, float]] = {}  # by kind: the last size and its seconds
         self._given_up: dict[str, str] = {}  # by kind: why larger sizes are left out
+        self._taken: list[Case] = []
 
     async def run(self) -> None:
         cases, impossible = cases_of(self._settings, self._measured.info)
@@ -88,7 +89,7 @@ class _Turns:
                 break
         if not self._typical and self._measured.left_out:
             raise EngineUnavailable(f"{self._measured.left_out[-1].why}.")
-        await self._watch_memory([case for case in cases if case.kind not in self._given_up])
+        await self._watch_memory()
 
     def _too_long(self, case: Case) -> str | None:
         """Whether one turn, by how long the last smaller one took, exceeds the time: at least in proportion."""
@@ -123,6 +124,7 @@ class _Turns:
         finally:
             self._measured.values |= values  # the decode of a longer generation takes the place of a shorter one's
         self._typical[case.kind] = (case.size, median(taken))
+        self._taken.append(case)
         if case.kind == "prefill":
             await self._peak_so_far(case)
         self._tell(case.name)
@@ -134,10 +136,10 @@ class _Turns:
         peak = stats.device_memory_peak_bytes or stats.memory_peak_bytes
         self._keep(f"{case.name} {MEMORY}", [peak])
 
-    async def _watch_memory(self, cases: list[Case]) -> None:
+    async def _watch_memory(self) -> None:
         """The gauges during the largest batch that the engine took, repeated for some seconds and not timed."""
-        if self._engine.state == "ready" and cases:
-            largest = max(cases, key=lambda case: (case.requests, case.prompt_tokens + case.answer_tokens))
+        if self._engine.state == "ready" and self._taken:
+            largest = max(self._taken, key=lambda case: (case.requests, case.prompt_tokens + case.answer_tokens))
             device, used, kv = [], [], []
             work = asyncio.create_task(self._repeat(largest, min(WATCHING, self._settings.seconds)))
             while not work.done():

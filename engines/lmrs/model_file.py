@@ -24,7 +24,7 @@ from engines.lmrs.tokens import HIGHEST_ID
 from engines.models.cache import converted_once
 from engines.models.presets import LLAMA_3_ROPE
 from engines.models.random_model import layer_shapes, with_weights
-from engines.models.stored import FLOAT_BYTES, StoredTensor, head_size, rotary_of, tensors_of, weight_files
+from engines.models.stored import FLOAT_BYTES, StoredTensor, head_size, key_heads, rotary_of, tensors_of, weight_files
 from settings.schema import UserMistake
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def tensors(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, int]]]:
 def header(config: Mapping[str, Any], dtype: DType) -> bytes:
     fields = (
         *(config["hidden_size"], config["intermediate_size"], config["num_hidden_layers"]),
-        *(config["num_attention_heads"], head_size(config), config["num_key_value_heads"]),
+        *(config["num_attention_heads"], head_size(config), key_heads(config)),
         *(config["vocab_size"], config["max_position_embeddings"], config["rms_norm_eps"]),
     )
     packed = HEADER.pack(b"lmrs", 4, *fields, rotary_of(config)["rope_theta"], DTYPES.index(dtype), LLAMA, BLOCK, 0)

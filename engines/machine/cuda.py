@@ -119,7 +119,7 @@ def toolkit() -> Build | None:
 def _wheel_of(name: str, kind: type[Engine]) -> Build | None:
     """A wheel was built for one device, and says neither which nor for which version of CUDA."""
     for one in importlib.metadata.distributions():
-        if one.name.lower() in {name, f"{name}-cuda"}:
+        if (one.name or "").lower() in {name, f"{name}-cuda"}:  # what is left of another installation has no name
             has_cuda = kind.device_of(kind.Options()) == "cuda"
             return Build(f"{one.name} {one.version} {'with' if has_cuda else 'without'} CUDA", has_cuda)
     return None

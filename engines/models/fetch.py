@@ -142,6 +142,8 @@ def _from_hub(hub_id: str, name: str, trust_remote_code: bool, progress: Progres
     local = "name a model on this machine, or use random weights with random:<preset>."
     try:
         folder = snapshot_download(hub_id, allow_patterns=wanted, ignore_patterns=UNWANTED_FROM_HUB)
+    except errors.HFValidationError as error:
+        raise UserMistake(f"{hub_id} is no name of a model ({first_line(error).rstrip('.')}); {local}") from error
     except errors.GatedRepoError as error:
         raise EngineUnavailable(
             f"{hub_id} asks you to accept its licence: do that at {constants.ENDPOINT}/{hub_id}, then `hf auth login`; "

@@ -61,6 +61,11 @@ def head_size(config: Mapping[str, Any]) -> int:
     return int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
 
 
+def key_heads(config: Mapping[str, Any]) -> int:
+    """Heads of keys and values: configurations older than grouped queries do not name them."""
+    return int(config.get("num_key_value_heads") or config["num_attention_heads"])
+
+
 def rotary_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """Base and scaling of the rotary embeddings; older configurations have `rope_theta` and `rope_scaling`."""
     base = {"rope_theta": config.get("rope_theta") or 10_000.0}

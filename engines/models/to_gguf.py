@@ -16,7 +16,15 @@ from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable
 from engines.models.cache import converted_once
 from engines.models.random_model import with_weights
-from engines.models.stored import FLOAT_BYTES, head_size, llama_3_factors, rotary_of, tensors_of, weight_files
+from engines.models.stored import (
+    FLOAT_BYTES,
+    head_size,
+    key_heads,
+    llama_3_factors,
+    rotary_of,
+    tensors_of,
+    weight_files,
+)
 
 Format = Literal["float32", "float16", "bfloat16", "q8_0", "q4_0"]
 FORMATS: dict[Format, str] = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0", "q4_0": "Q4_0"}
@@ -112,7 +120,7 @@ def _add_shape(writer: Any, name: str, config: Mapping[str, Any]) -> None:
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_head_count_kv(key_heads(config))
     writer.add_key_length(head)
     writer.add_value_length(head)
     writer.add_rope_dimension_count(head)
@@ -164,7 +172,7 @@ def _tensors(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, Any
             )
         weights = tensor.floats().reshape(tensor.shape)
         if config["model_type"] != "qwen2" and ("q_proj" in name or "k_proj" in name):
-            heads = config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"]
+            heads = config["num_attention_heads"] if "q_proj" in name else key_heads(config)
             weights = _interleaved(weights, heads)
         yield gguf_name, weights
 

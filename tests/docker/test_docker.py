@@ -208,6 +208,18 @@ def test_the_image_holds_the_engine_that_is_served(
     assert set(extras.split()) <= set(_pyproject()["project"]["optional-dependencies"])
 
 
+def test_no_engine_is_in_the_load_generators_image(composition: Composition) -> None:
+    assert composition("compose.yaml", profiles=("load",))["load"]["build"]["args"]["EXTRAS"] == ""
+
+
+def test_a_documented_load_leaves_the_server_as_it_runs() -> None:
+    """Without the variables of the command before, Compose would replace it by another one."""
+    lines = [line for path in (ROOT / "docs").glob("*.md") for line in path.read_text().splitlines()]
+    loads = [line for line in lines if re.search(r"docker compose .* run ", line)]
+    assert loads
+    assert all(" --no-deps " in line for line in loads)
+
+
 def test_the_gpu_file_asks_for_one_gpu_and_the_cuda_build(composition: Composition) -> None:
     server = composition(*BOTH)["server"]
     (device,) = server["deploy"]["resources"]["reservations"]["devices"]

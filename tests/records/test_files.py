@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,22 @@ def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(tmp_path: Pa
     assert failure.value.filename == str(path)
 
 
+def test_a_link_is_followed_and_a_pipe_is_written_to(tmp_path: Path) -> None:
+    """As /dev/stdout is: replaced by a file, it would be gone for every program."""
+    link, target, pipe = tmp_path / "link", tmp_path / "target", tmp_path / "pipe"
+    link.symlink_to(target)
+    write_atomically(link, "one")
+    assert link.is_symlink()
+    assert target.read_text() == "one"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(pipe, "two")
+    assert os.read(reader, 100) == b"two"
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert {path.name for path in tmp_path.iterdir()} == {"link", "target", "pipe"}
+
+
 def test_a_meta_json_that_is_no_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text("{")
     with pytest.raises(ValueError, match=r"/meta\.json cannot be understood \(Input data was truncated"):
@@ -154,6 +171,21 @@ def test_a_complete_meta_needs_no_journal(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["meta.json"]
     assert read_meta(tmp_path) == whole
     journal(tmp_path, JournalLine(stage=FIRST), JournalLine(event=STOPPED))  # killed before it was removed
+    assert read_meta(tmp_path) == whole
+
+
+def test_a_run_that_ends_while_it_is_read_has_all_its_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_meta(tmp_path, BARE)
+    journal(tmp_path, JournalLine(stage=FIRST), JournalLine(stage=SECOND_STAGE))
+    whole = read_meta(tmp_path)
+    read = Path.read_bytes
+
+    def read_and_end(path: Path) -> bytes:
+        content = read(path)
+        close_journal(tmp_path, whole)
+        return content
+
+    monkeypatch.setattr(Path, "read_bytes", read_and_end)
     assert read_meta(tmp_path) == whole
 
 

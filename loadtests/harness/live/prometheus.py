@@ -40,15 +40,25 @@ def families(live: LiveRun, started: float) -> Iterator[str]:
     info = {**common, "server": meta.url}
     yield _family("run_info", "gauge", "The run that is on, or was on last.", [(info, 1)])
     yield _family("run_start_seconds", "gauge", "When the run began, in seconds since 1970.", [(common, started)])
-    limits = [({**common, "objective": one.name}, one.limit) for one in objectives.of_all if one.limit]
-    yield _family("objective_seconds", "gauge", "The limits of the objectives.", limits)
+    limits: dict[str, float] = {}
+    for one in objectives.of_all:
+        if one.limit:
+            limits[one.name] = min(one.limit, limits.get(one.name, one.limit))
+    lines = [({**common, "objective": name}, limit) for name, limit in limits.items()]
+    yield _family("objective_seconds", "gauge", "The limits of the objectives, of several tiers the tightest.", lines)
     yield from _momentary(common, live)
     views = {view.label: view for view in live.document.stages}  # a longer one in the place of a brief one
-    yield from _of_views(common, list(views.values())[:MOST_STAGES])
+    yield from _of_views(common, _labelled(list(views.values())))
     counts = _counts(live)
     yield from _counters(common, counts, bool(objectives))
     for metric in exported():
         yield from _histogram(common, metric, counts, live.scales)
+
+
+def _labelled(views: Sequence[StageView]) -> list[tuple[str, StageView]]:
+    """The first ones by their own labels, and the last of all others."""
+    others = views[MOST_STAGES:]
+    return [*((view.label, view) for view in views[:MOST_STAGES]), *((OTHER_STAGES, view) for view in others[-1:])]
 
 
 def _stage_labels(live: LiveRun) -> dict[int, str]:
@@ -84,14 +94,14 @@ def _counts(live: LiveRun) -> Counted:
     return counts
 
 
-def _of_views(common: Labels, views: Sequence[StageView]) -> Iterator[str]:
+def _of_views(common: Labels, views: Sequence[tuple[str, StageView]]) -> Iterator[str]:
     found = [
-        ({**common, "stage": view.label, "kind": finding.kind, "severity": finding.severity}, 1.0)
-        for view in views
+        ({**common, "stage": label, "kind": finding.kind, "severity": finding.severity}, 1.0)
+        for label, view in views
         for finding in view.findings
     ]
     yield _family("finding", "gauge", "What speaks against the numbers of a stage.", found)
-    stages = [({**common, "stage": view.label}, view) for view in views]
+    stages = [({**common, "stage": label}, view) for label, view in views]
     loads = [(labels, view.load) for labels, view in stages]
     yield _family("stage_load", "gauge", "The load of a stage: users, or requests per second.", loads)
     for quantity in QUANTITIES:

@@ -117,6 +117,9 @@ def test_a_baseline_is_saved_and_a_slower_engine_fails(tmp_path: Path) -> None:
         saved,
     )
     assert bench("fake", "-o", "tpot=0.01", *effort, "--save-baseline").exit_code == 0
+    before = (tmp_path / "base.json").read_text()
+    assert bench("fake", "-o", "crash_after=1", *effort, "--save-baseline").exit_code == 2
+    assert (tmp_path / "base.json").read_text() == before, "what could not be measured is no baseline"
     refused = bench("fake", "-o", "tpot=0.03", *effort)
     assert refused.exit_code == 2
     assert "options was {'tpot': '0.01'} and is {'tpot': '0.03'}" in " ".join(refused.stderr.split())

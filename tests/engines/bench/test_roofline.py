@@ -1,6 +1,7 @@
 """Bytes and operations of a model's steps, on the shapes of the default model and of presets; shares of limits."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,7 @@ from engines.bench.document import Limit, Series, Share, measure_of
 from engines.bench.roofline import ModelCost, arithmetic_of, cost_of, cpu_flops, read_bandwidth, share_of
 from engines.bench.session import gpus_of
 from engines.bench.settings import Variant
-from engines.contract.base import EngineInfo
+from engines.contract.base import EngineInfo, Model
 from engines.models.fetch import fetch_model
 
 PARAMETERS = 134_515_008  # SmolLM2-135M, whose embedding is also its head
@@ -46,6 +47,12 @@ def test_random_weights_cost_what_the_preset_says() -> None:
     assert cost.matrices == 33_948_928, "its embedding is its head"
     assert cost.bytes_per_step("bfloat16") == 2 * 33_948_928
     assert cost.bytes_per_step("wibble") is None
+
+
+def test_a_mixture_of_experts_has_no_share(tmp_path: Path) -> None:
+    """A token reads some of the weights, and the files do not say which."""
+    (tmp_path / "config.json").write_text('{"model_type": "mixtral", "num_local_experts": 8}')
+    assert cost_of(Model("m", tmp_path)) is None
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """What is written as GGUF is what Transformers' own reader finds in it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable
+from engines.models.stored import key_heads
 from engines.models.to_gguf import Format, gguf_of
 from tests.support.engines.reference import Reference
 from tests.support.engines.tiny_models import write_tiny
@@ -48,6 +50,13 @@ def test_llama_3s_rotary_scaling_divides_each_frequency(tmp_path: Path, monkeypa
     scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](said.model.config, "cpu")
     plain = [500_000.0 ** (-2 * pair / 64) for pair in range(32)]
     assert [base / factor for base, factor in zip(plain, factors, strict=True)] == pytest.approx(scaled.tolist(), 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("named", "heads"), [({"num_key_value_heads": 2}, 2), ({}, 4), ({"num_key_value_heads": None}, 4)]
+)
+def test_configurations_older_than_grouped_queries_have_as_many_of_keys(named: dict[str, Any], heads: int) -> None:
+    assert key_heads({"num_attention_heads": 4} | named) == heads
 
 
 def test_another_family_is_refused_with_the_way_out(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from loadtests.harness.live.counts import Key, LiveCounts
 from loadtests.harness.live.document import read_live
 from loadtests.harness.live.live_run import LiveRun
-from loadtests.harness.live.prometheus import exported, families, name_of
+from loadtests.harness.live.prometheus import MOST_STAGES, OTHER_STAGES, _labelled, exported, families, name_of
 from loadtests.harness.live.scales import Scales, edges_around
 from loadtests.harness.live.stage_counts import MOST_WAYS
 from loadtests.harness.live.windows import SETTLED
@@ -201,6 +202,19 @@ def page(counts: LiveCounts, objectives: str = SLO, load: Load = PLAN.load) -> d
         if (sample.labels["run"], sample.labels["engine"]) == ("r1", 'a"b\\')
         and sample.labels.get("phase", "window") == "window"
     }
+
+
+def test_tiers_with_a_limit_each_have_one_line_the_tightest() -> None:
+    found = page(counted(ANSWERED), "fast:ttft_p95=0.3,relaxed:ttft_p95=3")
+    assert found["objective_seconds", "ttft_p95"] == 0.3
+
+
+def test_the_newest_of_very_many_stages_stands_for_the_others() -> None:
+    views: Any = [SimpleNamespace(label=f"{number} users") for number in range(MOST_STAGES + 3)]
+    labelled = _labelled(views)
+    assert [label for label, _ in labelled[-2:]] == [f"{MOST_STAGES - 1} users", OTHER_STAGES]
+    assert labelled[-1][1] is views[-1]
+    assert len(_labelled(views[:MOST_STAGES])) == MOST_STAGES
 
 
 def test_the_page_is_prometheus_text() -> None:
