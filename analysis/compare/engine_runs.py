@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from settings.schema import UserMistake
 DECIDING = "throughput"  # engines are ranked by it where no objective decides
 GPUS = "gpus"  # the gauge that is a number of devices
 ENGINE_FACTS = ("model", "dtype", "device", "max_concurrency")  # that tell engines apart, beside their options
+SIZED = {"kv_tokens"}  # options that an engine may choose itself, by the memory that happens to be free
+SIZED_ALIKE = 0.1  # share by which they may differ, and be called the same
 ALIKE = 0.01  # share by which a latency may differ from the same since the request was due, and be called the same
 
 
@@ -91,18 +92,34 @@ def engine_runs_of(summaries: Sequence[RunSummary]) -> tuple[EngineRuns, ...]:
 
 def by_settings(summaries: Sequence[RunSummary]) -> dict[str, list[RunSummary]]:
     """Runs by engine and settings. Where one label has several settings, its name says how they differ."""
-    groups: dict[tuple[str, str], list[RunSummary]] = {}
+    groups: list[list[RunSummary]] = []
     for run in summaries:
-        settings = json.dumps(engine_settings(run), sort_keys=True, default=str)
-        groups.setdefault((run.label, settings), []).append(run)
+        of_label = (group for group in groups if group[0].label == run.label)
+        alike = next((group for group in of_label if not settings_apart(group[0], run)), None)
+        if alike is None:
+            groups.append([run])
+        else:
+            alike.append(run)
     named = {}
-    for (label, _), members in groups.items():
-        same = [engine_settings(others[0]) for (other, _), others in groups.items() if other == label]
-        own = engine_settings(members[0])
-        differing = [key for key in own if any(others.get(key) != own[key] for others in same)]
-        settings = ", ".join(f"{key}={own[key]}" for key in differing)
-        named[f"{label} ({settings})" if settings else label] = members
+    for group in groups:
+        first = group[0]
+        others = [other[0] for other in groups if other[0].label == first.label]
+        own, differing = engine_settings(first), {key for other in others for key in settings_apart(first, other)}
+        settings = ", ".join(f"{key}={own[key]}" for key in own if key in differing)
+        named[f"{first.label} ({settings})" if settings else first.label] = group
     return named
+
+
+def settings_apart(first: RunSummary, other: RunSummary) -> list[str]:
+    """Names of the settings that their engines did not have alike."""
+    ours, theirs = engine_settings(first), engine_settings(other)
+    return [name for name in dict.fromkeys((*ours, *theirs)) if not _alike(name, ours.get(name), theirs.get(name))]
+
+
+def _alike(name: str, ours: Any, theirs: Any) -> bool:
+    if name in SIZED and isinstance(ours, int) and isinstance(theirs, int):
+        return abs(ours - theirs) <= SIZED_ALIKE * max(ours, theirs)
+    return bool(ours == theirs)
 
 
 def engine_settings(run: RunSummary) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
-from analysis.compare.engine_runs import DECIDING, EngineRuns, engine_settings, stages_of
+from analysis.compare.engine_runs import DECIDING, EngineRuns, engine_settings, settings_apart, stages_of
 from analysis.stats.differences import spread
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_seconds, format_share, in_words, join_labels, significant
@@ -135,7 +135,7 @@ def _engines(first: RunSummary, other: RunSummary) -> Iterator[Difference]:
 def _other_settings(first: RunSummary, other: RunSummary) -> Iterator[Finding]:
     """Of two runs of one label, as far as both say what their engine is."""
     ours, theirs = engine_settings(first), engine_settings(other)
-    names = [name for name in dict.fromkeys((*ours, *theirs)) if ours.get(name) != theirs.get(name)]
+    names = settings_apart(first, other)
     if first.engine and other.engine and names:
         apart = "; ".join(f"{name} {ours.get(name)} and {theirs.get(name)}" for name in names)
         evidence = f"the runs of {other.label} had different engine settings: {apart}"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from analysis.arrays import Floats
-from analysis.plan.step_cost import Fit, StepCost, fit_cost
+from analysis.plan.step_cost import Fit, StepCost, fit_cost, too_few
 from analysis.plan.steps import Generator, Steps
 
 LEAST_SEEN = 10  # steps from which a limit is read
@@ -108,6 +108,8 @@ def futures(count: int, seed: int = 0) -> list[Future]:
 
 def fit_model(stages: Sequence[tuple[str, Steps]], declared_slots: int | None = None) -> FittedModel:
     """`declared_slots` is what the engine says of itself. Raises `CannotPlan`."""
+    if not stages:
+        raise too_few(0)
     running = [float(steps.occupied.mean()) if steps.occupied.max(initial=0) > 1 else 0.0 for _, steps in stages]
     in_batch = 2 * sum(n for n, (_, steps) in zip(running, stages, strict=True) if steps.synchronised) >= sum(running)
     # A stage with one user shows no batch, and belongs to either kind.

@@ -118,6 +118,13 @@ class Fit:
         return self.worst is not None and _off(self.worst.ratio) > DRIFTED
 
 
+def too_few(visible: int) -> CannotPlan:
+    return CannotPlan(
+        f"only {visible} steps of the engine can be seen in these records, too few to fit what a step costs: "
+        "measure with streamed answers, for a longer time."
+    )
+
+
 def fit_cost(stages: Sequence[tuple[str, Steps]], slots: int | None) -> Fit:
     """Fit the cost to the steps of stages, each with its name. `slots` limits the requests that run, where known.
 
@@ -128,10 +135,7 @@ def fit_cost(stages: Sequence[tuple[str, Steps]], slots: int | None) -> Fit:
     seconds = np.concatenate([steps.seconds[kept] for _, steps, kept in parts])
     visible = int(np.count_nonzero(seconds))  # chunks that are read together leave no time between them
     if visible < 2 * LEAST_STEPS:
-        raise CannotPlan(
-            f"only {visible} steps of the engine can be seen in these records, too few to fit what a step costs: "
-            "measure with streamed answers, for a longer time."
-        )
+        raise too_few(visible)
     knee = _knee(features, seconds)
     features[:, BEYOND] = _beyond(features[:, RUNNING], knee)
     rows, ratio = _relative(features, seconds)

@@ -147,9 +147,10 @@ def test_answers_of_one_token_have_no_time_per_token(alternatives: Alternatives,
 
 def test_runs_of_one_label_are_told_apart_by_their_settings(two: list[RunSummary], tmp_path: Path) -> None:
     runs: list[RunSummary] = []
-    for slots in (8, 8, 64):
+    for slots, cache in ((8, 100_000), (8, 101_000), (64, 100_000)):  # the cache is what was free in memory
         run = write_run(tmp_path / f"run{len(runs)}", SMALL, rates(1), Asked(), window=20.0, label="vllm")
-        write_meta(run, replace(read_meta(run), engine={"name": "vllm", "options": {"max_num_seqs": slots}}))
+        options = {"max_num_seqs": slots, "kv_tokens": cache}
+        write_meta(run, replace(read_meta(run), engine={"name": "vllm", "options": options}))
         runs.append(summarise(load_run(run)))
     assert {name: len(group) for name, group in by_settings([*runs, two[0]]).items()} == {
         "vllm (max_num_seqs=8)": 2,
