@@ -112,8 +112,9 @@ class RemoteEngine(Engine):
         card = await self._card()
         engine = await self._engine_behind()
         self._name = self.options.name or str(card["id"])
-        known = CONTEXT_LENGTH if self.model is None else context_length(self.model.folder)
-        self._context_length = self.options.context or int(card.get("max_model_len") or known)
+        known = self.options.context or int(card.get("max_model_len") or 0)
+        guess = CONTEXT_LENGTH if self.model is None else context_length(self.model.folder)
+        self._context_length, self._is_guessed = known or guess, not known and self.model is None
         if self.options.api == "chat":
             self.features = (*self.features, "messages")
         version, dtype, device = (str(engine.get(name, "unknown")) for name in ("version", "dtype", "device"))
@@ -187,8 +188,7 @@ class RemoteEngine(Engine):
             "stop": list(request.stop) or None,
             "ignore_eos": request.ignore_eos or None,
             "min_tokens": request.min_tokens or None,
-            # The rest of a context that is guessed may be more than a server allows; by itself it takes all of its own.
-            "max_tokens": None if self.options.api == "chat" and self._fills(request) else request.max_tokens,
+            "max_tokens": None if self._is_unlimited(request) else request.max_tokens,
         }
         return {
             **self._prompt(request),
@@ -200,9 +200,11 @@ class RemoteEngine(Engine):
             **{name: value for name, value in optional.items() if value is not None},
         }
 
-    def _fills(self, request: GenerateRequest) -> bool:
-        """Whether the answer may be as long as the context, as where no limit was given."""
-        return len(request.prompt_token_ids) + request.max_tokens >= self._context_length
+    def _is_unlimited(self, request: GenerateRequest) -> bool:
+        """Whether an answer may fill a context of which nobody knows the length. What is left of a guess may be more
+        than the server allows; of itself it takes all that it has, in a chat."""
+        fills = len(request.prompt_token_ids) + request.max_tokens >= self._context_length
+        return self._is_guessed and fills and self.options.api == "chat"
 
     def _prompt(self, request: GenerateRequest) -> dict[str, Any]:
         if self.options.api == "completions":

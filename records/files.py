@@ -38,10 +38,10 @@ def write_atomically(path: Path, content: str | bytes, synced: bool = False) -> 
     A pipe or a terminal, such as /dev/stdout, is written to; of a link, what it leads to is replaced. Raises `OSError`.
     """
     written = content.encode() if isinstance(content, str) else content
-    place = path.resolve()
-    if place.exists() and not place.is_file():
-        place.write_bytes(written)
+    if path.exists() and not path.is_file():
+        path.write_bytes(written)
         return
+    place = path.resolve()
     partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
     try:
         partial.write_bytes(written)

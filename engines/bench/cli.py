@@ -130,8 +130,11 @@ def _before(files: FileSettings) -> BenchResult | None:
     """What the result is compared with; `None` without a baseline, or where the result becomes it."""
     from engines.bench.document import read_result
 
-    if files.baseline is None and files.save_baseline:
-        raise UserMistake("say where the baseline is saved: --baseline FILE.")
+    if files.save_baseline:
+        if files.baseline is None:
+            raise UserMistake("say where the baseline is saved: --baseline FILE.")
+        if not files.baseline.absolute().parent.is_dir():  # not said after everything was measured
+            raise UserMistake(f"the folder of {files.baseline} does not exist.")
     if files.baseline is None or files.save_baseline:
         return None
     if not files.baseline.is_file():

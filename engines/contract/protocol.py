@@ -167,7 +167,11 @@ ALWAYS = ("version", "tokens")  # fields that are written at their default too
 
 
 def _dumps(document: dict[str, Any]) -> bytes:
-    """Raises `ValueError` for a number that JSON does not have: its reader would take the line for a broken one."""
+    return _utf8(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
+
+
+def _dumps_numbers(document: dict[str, Any]) -> bytes:
+    """Raises `ValueError` for a number that JSON does not have: the parent would take the line for a broken one."""
     return _utf8(json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
 
@@ -185,9 +189,9 @@ def encode(message: ToChild | ToParent, dumps: Callable[[dict[str, Any]], bytes]
 
 def encode_chunk(id: int, chunk: Chunk) -> bytes:
     """The line that is written once per token: the same as `encode`, formatted by hand because of its frequency. How
-    the answer ends is in the line after it."""
+    the answer ends is in the line after it. Raises `ValueError` for a log-probability that is no number."""
     if chunk.logprobs:
-        return encode(ChunkReady(id, dataclasses.replace(chunk, finish_reason=None, usage=None)))
+        return encode(ChunkReady(id, dataclasses.replace(chunk, finish_reason=None, usage=None)), _dumps_numbers)
     return b'{"type":"chunk","id":%d,"text":%s,"tokens":%d}\n' % (id, _utf8(quote(chunk.text)), chunk.tokens)
 
 

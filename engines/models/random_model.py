@@ -22,7 +22,7 @@ from engines.contract.errors import EngineUnavailable
 from engines.models import tokenizer
 from engines.models.cache import built_once, cache_folder
 from engines.models.presets import LLAMA_3_ROPE, Preset
-from engines.models.stored import head_size
+from engines.models.stored import head_size, key_heads
 from engines.models.tokenizer import FLAGS
 
 SPREAD = 0.02  # standard deviation, as most models are initialised; a configuration may have its own
@@ -132,7 +132,7 @@ def with_weights(model: Model) -> Model:
 def layer_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """The tensors of one layer of a Llama; norms are matrices of one row."""
     width, inner, head = config["hidden_size"], config["intermediate_size"], head_size(config)
-    queries, keys = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
+    queries, keys = config["num_attention_heads"] * head, key_heads(config) * head
     return {
         "input_layernorm": (1, width),
         "self_attn.q_proj": (queries, width),

@@ -14,13 +14,13 @@ from engines.machine.devices import device_memory_of, gpu_memory
 class DeviceMemory:
     def __init__(self, gpus: Sequence[str]) -> None:
         """Before the engine's process is started. `gpus` that it may use, as CUDA_VISIBLE_DEVICES names them."""
-        self._before = _used(gpus)
+        self._gpus, self._before = gpus, _used(gpus)
         self.peak: int | None = None  # of all looks
 
     def look(self, pid: int | None, gpus: Sequence[str]) -> int | None:
         """Bytes that it holds, as far as the process does not tell on those `gpus` that it computes on; `None` where
         neither way tells."""
-        now = device_memory_of(pid) if self._before else None
+        now = device_memory_of(pid) if self._gpus else None
         if now is None:
             grown = [used - self._before.get(name, used) for name, used in _used(gpus).items()]
             now = max(0, sum(grown)) or None

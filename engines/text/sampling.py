@@ -47,7 +47,7 @@ class Sampler:
         if self._picked - len(self._forced) <= self._min_tokens and self._end_ids:
             logits = logits.clone()
             logits[self._end_ids] = -torch.inf
-        most, likeliest = torch.stack([each.double() for each in logits.max(dim=-1)]).tolist()  # one copy from a GPU
+        most, likeliest = torch.stack([each.float() for each in logits.max(dim=-1)]).tolist()  # one copy from a GPU
         if not math.isfinite(most):
             raise EngineError(OVERFLOWED)
         if self._temperature == 0:

@@ -286,7 +286,7 @@ def test_a_count_that_can_be_none_is_left_out_and_harms_no_other_request(count: 
 
 def test_only_what_was_asked_for_is_sent() -> None:
     engine = RemoteEngine(None, RemoteOptions(url="http://x/v1", api="chat"))
-    engine._name, engine._context_length = "m", 100
+    engine._name, engine._context_length, engine._is_guessed = "m", 100, True
     sent = engine.body(GenerateRequest("p", (1,), 4, messages=({"role": "user", "content": "hi"},)))
     assert sent == {
         "messages": [{"role": "user", "content": "hi"}],
@@ -298,6 +298,8 @@ def test_only_what_was_asked_for_is_sent() -> None:
         "stream_options": {"include_usage": True},
     }
     assert "max_tokens" not in engine.body(GenerateRequest("p", (1,), 99)), "no limit was given: nor is one here"
+    engine._is_guessed = False
+    assert engine.body(GenerateRequest("p", (1,), 99))["max_tokens"] == 99, "of a context that is known"
 
 
 def test_a_chat_is_passed_on_as_it_was_sent() -> None:

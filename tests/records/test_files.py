@@ -131,6 +131,11 @@ def test_a_link_is_followed_and_a_pipe_is_written_to(tmp_path: Path) -> None:
     os.close(reader)
     assert pipe.is_fifo()
     assert {path.name for path in tmp_path.iterdir()} == {"link", "target", "pipe"}
+    reading, writing = os.pipe()
+    write_atomically(Path(f"/dev/fd/{writing}"), "three")  # as a shell's `| program` and `>(program)` are
+    assert os.read(reading, 100) == b"three"
+    os.close(reading)
+    os.close(writing)
 
 
 def test_a_meta_json_that_is_no_json_is_named(tmp_path: Path) -> None:

@@ -137,6 +137,9 @@ def test_a_baseline_is_saved_and_a_slower_engine_fails(tmp_path: Path) -> None:
         pytest.param(("fake", "--sweep", "tpot=fast,slow"), "option `tpot` is a number, not `fast`", id="sweep"),
         pytest.param(("fake", "--prefill", "x"), "whole numbers from 1", id="sizes"),
         pytest.param(("fake", "--save-baseline"), "say where the baseline is saved", id="where to"),
+        pytest.param(
+            ("fake", "--save-baseline", "--baseline", "no/b.json"), "the folder of no/b.json does not", id="nowhere"
+        ),
         pytest.param(("fake", "--baseline", "none.json"), "there is no baseline at none.json", id="no baseline"),
     ],
 )

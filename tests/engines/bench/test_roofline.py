@@ -1,5 +1,6 @@
 """Bytes and operations of a model's steps, on the shapes of the default model and of presets; shares of limits."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,8 +52,10 @@ def test_random_weights_cost_what_the_preset_says() -> None:
 
 def test_a_mixture_of_experts_has_no_share(tmp_path: Path) -> None:
     """A token reads some of the weights, and the files do not say which."""
-    (tmp_path / "config.json").write_text('{"model_type": "mixtral", "num_local_experts": 8}')
-    assert cost_of(Model("m", tmp_path)) is None
+    config = {"model_type": "mixtral", "vocab_size": 32, "hidden_size": 8, "num_hidden_layers": 1}
+    for experts in ({}, {"num_local_experts": 8}, {"num_experts": 8}):
+        (tmp_path / "config.json").write_text(json.dumps(config | experts))
+        assert (cost_of(Model("llama-3.2-tiny", tmp_path)) is None) == bool(experts)
 
 
 @pytest.mark.parametrize(
