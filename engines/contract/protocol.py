@@ -16,6 +16,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from json.encoder import encode_basestring as quote
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -166,13 +167,8 @@ FLAT = {Generate: "request", ChunkReady: "chunk", Stats: "stats"}
 ALWAYS = ("version", "tokens")  # fields that are written at their default too
 
 
-def _dumps(document: dict[str, Any]) -> bytes:
-    return _utf8(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
-
-
-def _dumps_numbers(document: dict[str, Any]) -> bytes:
-    """Raises `ValueError` for a number that JSON does not have: the parent would take the line for a broken one."""
-    return _utf8(json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+def _dumps(document: dict[str, Any], allow_nan: bool = True) -> bytes:
+    return _utf8(json.dumps(document, ensure_ascii=False, allow_nan=allow_nan, separators=(",", ":")))
 
 
 def _utf8(text: str) -> bytes:
@@ -189,9 +185,13 @@ def encode(message: ToChild | ToParent, dumps: Callable[[dict[str, Any]], bytes]
 
 def encode_chunk(id: int, chunk: Chunk) -> bytes:
     """The line that is written once per token: the same as `encode`, formatted by hand because of its frequency. How
-    the answer ends is in the line after it. Raises `ValueError` for a log-probability that is no number."""
+    the answer ends is in the line after it.
+
+    Raises `ValueError` for a log-probability that is no number: the parent would take the line for a broken one.
+    """
     if chunk.logprobs:
-        return encode(ChunkReady(id, dataclasses.replace(chunk, finish_reason=None, usage=None)), _dumps_numbers)
+        strict = partial(_dumps, allow_nan=False)
+        return encode(ChunkReady(id, dataclasses.replace(chunk, finish_reason=None, usage=None)), strict)
     return b'{"type":"chunk","id":%d,"text":%s,"tokens":%d}\n' % (id, _utf8(quote(chunk.text)), chunk.tokens)
 
 

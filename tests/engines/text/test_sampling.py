@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -83,9 +84,8 @@ def test_a_model_that_has_overflowed_gives_no_answer(value: float, temperature: 
     import torch
 
     logits = torch.full((4,), value)
-    with pytest.raises(EngineError, match="beyond the number format"):
+    with pytest.raises(EngineError, match=re.escape(OVERFLOWED)):
         Sampler(request(temperature=temperature), (), logits.device).pick(logits)
-    assert "(dtype)" in OVERFLOWED
 
 
 def test_forced_tokens_are_of_the_prompt_and_end_no_answer(logits: torch.Tensor) -> None:
