@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from settings.flags import AsJson, TrustRemoteCode
-from settings.schema import UserMistake
+from enginebench.settings.flags import AsJson, TrustRemoteCode
+from enginebench.settings.schema import UserMistake
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -169,9 +169,9 @@ def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
 
 
 def _check(name: str, given: list[str], model: str | None) -> None:
+    from enginebench.settings.schema import options_by_engine
     from engines.models.fetch import check_name
     from engines.process.loading import check_before_download
-    from settings.schema import options_by_engine
 
     try:
         if model is not None:

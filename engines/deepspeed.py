@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from enginebench.settings.schema import setting
 from engines.contract.base import EngineInfo, Model
 from engines.contract.errors import EngineUnavailable, first_line
 from engines.models.fetch import context_length
 from engines.process.installed import Environment, InstalledEngine, Packages
 from engines.transformers import TransformersEngine, TransformersOptions
-from settings.schema import setting
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+from enginebench.settings.schema import setting
 from engines.contract.base import BlockingEngine, Chunk, EngineInfo, FinishReason, GenerateRequest
 from engines.contract.errors import BadRequest, EngineError, EngineUnavailable, first_line
 from engines.machine.devices import automatic_dtype
@@ -30,7 +31,6 @@ from engines.models.random_model import with_weights
 from engines.models.size import MemoryNeed, ModelSize
 from engines.text.answer import StopStrings
 from engines.text.detokenize import tokenizer_of
-from settings.schema import setting
 
 # One user message without additions: the server has already rendered the model's own template.
 AS_IT_IS = "{%- for message in messages -%}{{ message['content'] }}{%- endfor -%}"

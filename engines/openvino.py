@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Literal
 
+from enginebench.settings.schema import setting
 from engines.contract.base import Chunk, EngineInfo, EngineStats, FinishReason, GenerateRequest
 from engines.contract.errors import EngineUnavailable, first_line
 from engines.contract.stepping import Generated, SteppingEngine
@@ -26,7 +27,6 @@ from engines.models.to_gguf import file_for, format_of
 from engines.process.installed import Environment, InstalledEngine, Packages
 from engines.text.answer import StopStrings
 from engines.text.detokenize import Detokenizer, tokenizer_of
-from settings.schema import setting
 
 GIB = 1024**3
 FINISH: dict[str, FinishReason] = {"STOP": "stop", "LENGTH": "length"}

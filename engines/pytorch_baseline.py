@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from enginebench.settings.schema import setting
 from engines.contract.base import BlockingEngine, Chunk, EngineInfo, EngineStats, GenerateRequest, Model
 from engines.contract.errors import EngineError
 from engines.contract.protocol import ChunkReady, Done, Failed, Generate, Load, decode_to_parent, encode
@@ -27,7 +28,6 @@ from engines.models.size import STACK, MemoryNeed, ModelSize
 from engines.pytorch.device import DEVICE, OnTorch, expected_device
 from engines.text.detokenize import tokenizer_of
 from engines.text.sampling import SampledAnswer
-from settings.schema import setting
 
 if TYPE_CHECKING:
     from engines.pytorch.unoptimized import Network

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
+from enginebench.settings.schema import setting
 from engines.contract.base import (
     Chunk,
     Engine,
@@ -40,7 +41,6 @@ from engines.contract.errors import (
 )
 from engines.models.fetch import context_length
 from engines.text.detokenize import tokenizer_of
-from settings.schema import setting
 
 if TYPE_CHECKING:
     import httpx

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from enginebench.settings.schema import setting
 from engines.contract.base import BlockingEngine, Chunk, EngineInfo, GenerateRequest, Model
 from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import fetch_model
@@ -35,7 +36,6 @@ from engines.pytorch.network import (
 )
 from engines.text.answer import AnswerText
 from engines.text.sampling import SampledAnswer
-from settings.schema import setting
 
 if TYPE_CHECKING:
     import torch

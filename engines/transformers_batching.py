@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from typing import Any, Literal
 
+from enginebench.settings.schema import setting
 from engines.contract.base import Chunk, EngineInfo, GenerateRequest
 from engines.contract.errors import BadRequest, EngineUnavailable, FatalError
 from engines.models.size import MemoryNeed, ModelSize
@@ -23,7 +24,6 @@ from engines.pytorch.attention import KERNELS, choose
 from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, name_of
 from engines.pytorch.network import read_network
 from engines.text.answer import AnswerText
-from settings.schema import setting
 
 # Tokens per page of the cache; each sequence wastes half of one. Flash attention's kernels for decoding take no others.
 PAGES = {"cpu": 32, "cuda": 256}

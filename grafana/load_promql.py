@@ -6,9 +6,9 @@ so far, as a report has it: their last values outlive the run.
 
 from __future__ import annotations
 
+from enginebench.records.findings.load_generator import LATE
+from enginebench.records.rules import NO_FAILURE, UNJUDGED
 from grafana.promql import PERCENTILES, WINDOW, Query
-from records.findings.load_generator import LATE
-from records.rules import NO_FAILURE, UNJUDGED
 
 TTFT = "enginebench_load_ttft_seconds"
 TTFT_USER = "enginebench_load_ttft_user_seconds"  # since the request was due, as objectives count it

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enginebench.settings.flags import AsJson, EngineSettings, given_texts, with_flags
+from enginebench.settings.profile import ProfileSettings, read_profile
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.setting_groups import RESULTS
 from loadtests.harness.settings.run import RunSettings
-from settings.flags import AsJson, EngineSettings, given_texts, with_flags
-from settings.profile import ProfileSettings, read_profile
-from settings.schema import UserMistake
 
 if TYPE_CHECKING:
     from loadtests.harness.command.contenders import Contender
@@ -170,8 +170,8 @@ def _profile(
     job: Job, tested: list[Contender], chosen: Profiler, seconds: float, terminal: Terminal, folders: list[Path]
 ) -> bool:
     """Each engine that was measured, beside its last run. False where one could not be profiled."""
+    from enginebench.records.files import read_meta
     from loadtests.harness.command.profile import profile
-    from records.files import read_meta
 
     complete = True
     last = {read_meta(folder).label: folder for folder in folders}

@@ -8,10 +8,10 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from enginebench.settings.flags import EngineSettings, TrustRemoteCode, read_settings, with_flags
+from enginebench.settings.schema import UserMistake, options_by_engine
 from engines.process.child import Watch
 from servers.settings import ServerSettings, server_settings
-from settings.flags import EngineSettings, TrustRemoteCode, read_settings, with_flags
-from settings.schema import UserMistake, options_by_engine
 
 app = typer.Typer()
 

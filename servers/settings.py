@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from settings.flags import Given, read_settings
-from settings.schema import UserMistake, setting
+from enginebench.settings.flags import Given, read_settings
+from enginebench.settings.schema import UserMistake, setting
 
 MIB = 1024 * 1024
 ADDRESS, LIMITS, ENGINE, LOG = "Address and access", "Limits", "The engine's process", "Log"

@@ -12,27 +12,30 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 BENCH = "engines.bench"  # a room inside another, which the rest of it does not import
-ROOMS = ("settings", "records", "engines", BENCH, "servers", "loadtests", "analysis", "studies")
+SETTINGS, RECORDS, ANALYSIS, STUDIES = (
+    f"enginebench.{room}" for room in ("settings", "records", "analysis", "studies")
+)
+ROOMS = (SETTINGS, RECORDS, "engines", BENCH, "servers", "loadtests", ANALYSIS, STUDIES)
 MAY_IMPORT = {
-    "settings": {"settings"},
-    "records": {"records"},
-    "engines": {"engines", "settings"},
+    SETTINGS: {SETTINGS},
+    RECORDS: {RECORDS},
+    "engines": {"engines", SETTINGS},
     BENCH: {
-        *(BENCH, "engines", "analysis", "records", "settings"),
+        *(BENCH, "engines", ANALYSIS, RECORDS, SETTINGS),
         "loadtests.harness.run.host",  # facts of the machine
         "loadtests.harness.profiling",  # what `--profile` offers
     },
-    "servers": {"servers", "engines", "settings"},
-    "loadtests": {"loadtests", "records", "settings"},
-    "analysis": {"analysis", "records", "settings"},
-    "studies": {
-        *("studies", "analysis", "loadtests", "records", "settings"),
+    "servers": {"servers", "engines", SETTINGS},
+    "loadtests": {"loadtests", RECORDS, SETTINGS},
+    ANALYSIS: {ANALYSIS, RECORDS, SETTINGS},
+    STUDIES: {
+        *(STUDIES, ANALYSIS, "loadtests", RECORDS, SETTINGS),
         *("engines.machine", "engines.contract.registry"),  # what is on this machine
         *("engines.bench.settings", "engines.bench.document", "engines.bench.tables"),  # run as a process, and reported
     },
 }
 STANDARD_LIBRARY_ONLY = (
-    "settings/schema.py",
+    "enginebench/settings/schema.py",
     "engines/contract/base.py",
     "engines/contract/protocol.py",
     "engines/process/worker.py",
@@ -74,7 +77,7 @@ def test_a_room_imports_only_what_it_may(room: str) -> None:
         for module in imported(path):
             if module.partition(".")[0] in {*ROOMS, "enginebench"}:
                 by_name = any(f"{module}.".startswith(name + ".") for name in MAY_IMPORT[room])
-                allowed = by_name and (room_of(module) != BENCH or room in {BENCH, "studies"})
+                allowed = by_name and (room_of(module) != BENCH or room in {BENCH, STUDIES})
                 assert allowed, f"{path.relative_to(ROOT)} imports {module}"
 
 
@@ -98,23 +101,23 @@ def test_no_folders_of_the_load_tests_import_each_other_in_a_circle() -> None:
 
 
 def test_only_the_load_tests_import_what_patches_the_process() -> None:
-    for path in [ROOT / "enginebench.py", *(p for room in ROOMS if room != "loadtests" for p in files(room))]:
+    for path in [ROOT / "enginebench" / "cli.py", *(p for room in ROOMS if room != "loadtests" for p in files(room))]:
         tops = {module.partition(".")[0] for module in imported(path)}
         assert not tops & {"locust", "gevent", "geventhttpclient"}, path
 
 
 def test_the_records_import_msgspec_and_nothing_heavier() -> None:
     """Every process that makes load imports them."""
-    for path in files("records"):
+    for path in files(RECORDS):
         tops = {module.partition(".")[0] for module in imported(path)}
-        assert tops <= sys.stdlib_module_names | {"records", "msgspec"}, path
+        assert tops <= sys.stdlib_module_names | {"enginebench", "msgspec"}, path
 
 
 @pytest.mark.parametrize("name", STANDARD_LIBRARY_ONLY)
 def test_what_runs_in_foreign_environments_is_plain_standard_library(name: str) -> None:
     for module in imported(ROOT / name):
         top = module.partition(".")[0]
-        ours = {"engines", "records", "settings"}
+        ours = {"engines", "enginebench"}
         assert top in sys.stdlib_module_names or top in ours, f"{name} imports {module}"
 
 
@@ -138,7 +141,7 @@ def test_the_packages_that_a_scenario_enters_by_import_nothing_heavy() -> None:
 
 def test_the_front_door_opens_no_heavy_room() -> None:
     heavy = ("torch", "transformers", "locust", "gevent", "polars", "vl_convert", "fastapi", "uvicorn")
-    code = f"import enginebench, sys; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import enginebench.cli, sys; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
 

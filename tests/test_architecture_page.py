@@ -16,8 +16,7 @@ from tests.support.servers.served import running
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
-COPIED = ("settings", "records", "engines", "servers", "loadtests", "analysis", "studies")
-MODULES = ("enginebench.py",)
+COPIED = ("enginebench", "engines", "servers", "loadtests")
 BLOCK = re.compile(r"^```(python|diff) (\S+)\n(.*?)^```$", re.S | re.M)
 
 
@@ -72,8 +71,6 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tree")
     for room in COPIED:
         shutil.copytree(ROOT / room, folder / room, ignore=shutil.ignore_patterns("target", "*.rs"))
-    for module in MODULES:
-        shutil.copy(ROOT / module, folder / module)
     for section in EXAMPLES:
         for kind, path, text in blocks(section):
             if kind == "python":
@@ -124,7 +121,11 @@ def test_the_metric_reaches_the_report(summary: dict[str, object], tree: Path) -
         assert 0 <= closing["percentiles"]["p50"]["value"] < 0.05
     assert "closing p50" in (tree / "runs" / "one" / "report.html").read_text()
     printed = subprocess.run(
-        [sys.executable, "-m", "records.metrics"], cwd=tree, env=environment(tree), capture_output=True, text=True
+        [sys.executable, "-m", "enginebench.records.metrics"],
+        cwd=tree,
+        env=environment(tree),
+        capture_output=True,
+        text=True,
     ).stdout
     assert "| **closing** | `t_done − t_last` |" in printed
 

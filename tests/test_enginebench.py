@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from enginebench import app
+from enginebench.cli import app
 
 COMMAND = f"{sys.executable} -m enginebench engines fake"
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 import uv
 
-from enginebench import COMMANDS
+from enginebench.cli import COMMANDS
+from enginebench.records.files import read_meta, read_requests
 from loadtests.harness.run.options import processes_options
-from records.files import read_meta, read_requests
 from tests.support.servers.scripted import ScriptedServer
 from tests.support.servers.served import ROOT
 
@@ -78,7 +78,9 @@ def _installed(folder: Path, extra: str, *options: str) -> Installation:
     call("build", "--quiet", "--wheel", "--python", sys.executable, "--out-dir", str(folder / "dist"))
     call("venv", "--quiet", "--python", sys.executable, str(folder / "environment"))
     (wheel,) = (folder / "dist").glob("*.whl")
-    assert {"studies/brief.toml", "studies/grids/brief.toml"} <= set(zipfile.ZipFile(wheel).namelist())
+    assert {"enginebench/studies/brief.toml", "enginebench/studies/grids/brief.toml"} <= set(
+        zipfile.ZipFile(wheel).namelist()
+    )
     python = str(folder / "environment" / "bin" / "python")
     call("pip", "install", "--quiet", "--python", python, *options, f"{wheel}{extra}")
     (folder / "elsewhere").mkdir()

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from enginebench.records.command import typed_command
 from loadtests.harness.run.host import host_facts, versions
-from records.command import typed_command
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "validation" / "results"

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from records.files import write_meta
-from records.request import RequestRecord
-from records.run import RunMeta
-from records.stage import Stage
+from enginebench.records.files import write_meta
+from enginebench.records.request import RequestRecord
+from enginebench.records.run import RunMeta
+from enginebench.records.stage import Stage
 
 
 def answered(

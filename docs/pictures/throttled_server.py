@@ -16,8 +16,8 @@ from unittest.mock import patch
 
 import pynvml
 
+from enginebench.settings.schema import setting
 from engines.fake.engine import FakeEngine, FakeOptions
-from settings.schema import setting
 from tests.support.servers.gpu_server import ScriptedDriver
 
 COOL_MHZ, HOT_MHZ = 1980, 1080  # clock rates of an H100 at full speed and slowed down by heat

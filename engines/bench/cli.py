@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from analysis.settings import ClaimSettings, GateSettings
+from enginebench.analysis.settings import ClaimSettings, GateSettings
+from enginebench.settings.flags import AsJson, EngineSettings, TrustRemoteCode, read_settings, with_flags
+from enginebench.settings.profile import ProfileSettings, read_profile
+from enginebench.settings.schema import UserMistake
 from engines.bench.settings import BenchSettings, FileSettings
-from settings.flags import AsJson, EngineSettings, TrustRemoteCode, read_settings, with_flags
-from settings.profile import ProfileSettings, read_profile
-from settings.schema import UserMistake
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,11 +64,11 @@ def bench(
 
       enginebench bench candle -o concurrency=32 --sweep dtype=float32,q8_0,q4_0 --baseline bench.json --save-baseline
     """
-    from analysis.console import stderr
+    from enginebench.analysis.console import stderr
+    from enginebench.records.files import write_atomically
     from engines.bench.document import to_json
     from engines.bench.profile import profile_all, profiler_for
     from engines.bench.settings import variants_of
-    from records.files import write_atomically
 
     log = stderr()
     files: FileSettings = read_settings(FileSettings, given)
@@ -120,7 +120,7 @@ def _show(found: BenchResult, as_json: bool) -> None:
     if as_json:
         typer.echo(to_json(found), nl=False)
         return
-    from analysis.console import stdout
+    from enginebench.analysis.console import stdout
     from engines.bench.tables import print_result
 
     print_result(stdout(), found)
@@ -195,7 +195,7 @@ def _judged(
     before: BenchResult, found: BenchResult, gating: GateSettings, allow_different: bool, as_json: bool
 ) -> bool:
     """Whether nothing became worse; what did is shown, with `--json` only by the exit code and in the files."""
-    from analysis.compare import gate_outputs as outputs
+    from enginebench.analysis.compare import gate_outputs as outputs
     from engines.bench.gate import judge
 
     gate = judge(before, found, gating.fail_at / 100, allow_different, gating.allow_missing)

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from enginebench.records.profile import Profile
+from enginebench.records.quality import Quality, QualityAgainst, against
+from enginebench.settings.schema import UserMistake
 from engines.bench.settings import LeftOut
 from engines.contract.base import EngineInfo
-from records.profile import Profile
-from records.quality import Quality, QualityAgainst, against
-from settings.schema import UserMistake
 
 SCHEMA = 1
 MEMORY = "memory"  # behind a case's name: the peak up to it

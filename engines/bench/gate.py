@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.compare.gate import BASELINE, Gate, GateRefused, gate_of
-from analysis.compare.metric_comparison import MetricComparison, Sample, compare_metric
-from analysis.settings import CRITICAL
+from enginebench.analysis.compare.gate import BASELINE, Gate, GateRefused, gate_of
+from enginebench.analysis.compare.metric_comparison import MetricComparison, Sample, compare_metric
+from enginebench.analysis.settings import CRITICAL
+from enginebench.records.formatting import in_words
+from enginebench.records.metrics import Column, Quantity
+from enginebench.records.view import Estimate
 from engines.bench.document import BenchResult, Measure, Result, Series
-from records.formatting import in_words
-from records.metrics import Column, Quantity
-from records.view import Estimate
 
 NOT_JUDGED = {"kv cache"}  # neither more nor less of it is better
 HOST = ("cpu", "usable_cores", "memory")

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from enginebench.settings.schema import UserMistake
 from engines.bench.document import DECODE
 from engines.bench.settings import Case
 from engines.contract.base import GenerateRequest, Model
 from engines.process.child import ChildEngine
 from engines.process.stream import by_read
 from engines.text.detokenize import tokenizer_of
-from settings.schema import UserMistake
 
 WORDS = (
     *("time", "people", "way", "water", "day", "part", "place", "year", "work", "back", "name", "sentence", "man"),

@@ -8,6 +8,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from enginebench.records.profile import Profile, write_profiles
+from enginebench.settings.profile import ProfileSettings
+from enginebench.settings.schema import UserMistake
 from engines.bench.document import BenchResult
 from engines.bench.measure import Prompts, ShortAnswer, take_turn
 from engines.bench.settings import BenchSettings, Case, Variant
@@ -19,9 +22,6 @@ from engines.process.loading import load_engine
 from engines.pytorch.device import OnTorch
 from loadtests.harness.profiling.profilers import Profiler, profiler
 from loadtests.harness.profiling.recording import Recording
-from records.profile import Profile, write_profiles
-from settings.profile import ProfileSettings
-from settings.schema import UserMistake
 
 SETTLE = 2  # turns before the profile begins
 TOKENS = 64  # of an answer, at most

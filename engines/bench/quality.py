@@ -1,12 +1,12 @@
-"""The log-probabilities that a loaded engine gives to a fixed text (`records/quality.py`)."""
+"""The log-probabilities that a loaded engine gives to a fixed text (`enginebench/records/quality.py`)."""
 
 from __future__ import annotations
 
+from enginebench.records.quality import NO_WEIGHTS, TEXT, TOP, Quality
 from engines.contract.base import EngineInfo, GenerateRequest, Model, TokenLogprob
 from engines.contract.errors import EngineError
 from engines.process.child import ChildEngine
 from engines.text.detokenize import tokenizer_of
-from records.quality import NO_WEIGHTS, TEXT, TOP, Quality
 
 
 async def quality_of(engine: ChildEngine, info: EngineInfo, model: Model | None) -> Quality:

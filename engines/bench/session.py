@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 
+from enginebench.records.command import typed_command
 from engines.bench.document import BenchResult, Limit, Result, Round, Series, measure_of
 from engines.bench.measure import Prompts
 from engines.bench.roofline import ModelCost, arithmetic_of, cost_of, measure_limit, share_of
@@ -20,7 +21,6 @@ from engines.contract.base import EngineInfo, Model
 from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import check_options, engine_class
 from loadtests.harness.run.host import host_facts, versions
-from records.command import typed_command
 
 PACKAGES = ("enginebench", "numpy", "torch", "transformers", "mistralrs")
 

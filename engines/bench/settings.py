@@ -9,8 +9,8 @@ from itertools import product
 from pathlib import Path
 from typing import Literal
 
+from enginebench.settings.schema import UserMistake, options_by_engine, read_sizes, setting, write_list
 from engines.contract.base import EngineInfo
-from settings.schema import UserMistake, options_by_engine, read_sizes, setting, write_list
 
 measure_setting = partial(setting, group="What is measured")
 effort_setting = partial(setting, group="How often")

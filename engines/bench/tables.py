@@ -9,18 +9,18 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from analysis.compare.metric_comparison import Sample, ranked
-from analysis.compare.quality import table_of_quality
-from analysis.compare.tables import ratio_text
-from analysis.console import TextTable, print_table
-from analysis.report.profiles import shown_profile
-from analysis.stats.estimate import interval_ranks, least_samples
-from analysis.stats.repeats import REPEATS, repeats_interval
+from enginebench.analysis.compare.metric_comparison import Sample, ranked
+from enginebench.analysis.compare.quality import table_of_quality
+from enginebench.analysis.compare.tables import ratio_text
+from enginebench.analysis.console import TextTable, print_table
+from enginebench.analysis.report.profiles import shown_profile
+from enginebench.analysis.stats.estimate import interval_ranks, least_samples
+from enginebench.analysis.stats.repeats import REPEATS, repeats_interval
+from enginebench.records.formatting import MISSING, format_share, format_value, in_words, significant
+from enginebench.records.metrics import Column, Quantity
+from enginebench.records.rules import MARGIN
+from enginebench.records.view import Estimate
 from engines.bench.document import DECODE, BenchResult, Result, Series
-from records.formatting import MISSING, format_share, format_value, in_words, significant
-from records.metrics import Column, Quantity
-from records.rules import MARGIN
-from records.view import Estimate
 
 MIDDLE = 0.5  # the quantile of a median
 DECODE_RATE = Column(Quantity("decode_rate", "decoding", "tokens/s", "", "tokens of one request", "higher"), "value")

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 
+from enginebench.records.quality import Quality
 from engines.bench.document import MEMORY
 from engines.bench.measure import Prompts, ShortAnswer, take_turn, values_of
 from engines.bench.quality import quality_of
@@ -22,7 +23,6 @@ from engines.contract.errors import EngineError, EngineUnavailable
 from engines.machine.devices import device_memory_of
 from engines.process.child import ChildEngine
 from engines.process.loading import load_engine
-from records.quality import Quality
 
 LONGEST = 2  # times the time for samples: a case that takes longer for a single one is left out
 WATCHING = 2.5  # seconds of an untimed batch, in which the engine's own gauges are read

@@ -179,9 +179,9 @@ class Launch:
 class Engine(ABC):
     """One model, loaded once, that answers many requests.
 
-    `Options` is a frozen dataclass of the settings people give as `-o name=value`, each declared with
-    `settings.schema.setting`. Heavy imports belong inside the methods: the class itself is imported by commands that
-    only list engines.
+    `Options` is a frozen dataclass of the settings people give as `-o name=value`, each declared with `setting` of
+    `enginebench.settings.schema`. Heavy imports belong inside the methods: commands that only list engines import the
+    class itself.
     """
 
     name: ClassVar[str]

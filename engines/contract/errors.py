@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from settings.schema import UserMistake
+from enginebench.settings.schema import UserMistake
 
 ErrorKind = Literal["bad_request", "overloaded", "unavailable", "crashed", "fatal", "internal"]
 

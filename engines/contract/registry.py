@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
+from enginebench.settings.schema import Setting, UserMistake, from_text, setting, settings_of
 from engines.contract.base import Engine
-from settings.schema import Setting, UserMistake, from_text, setting, settings_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,11 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from functools import cache
 
+from enginebench.settings.schema import setting
 from engines.contract.base import Chunk, Engine, EngineInfo, FinishReason, GenerateRequest
 from engines.contract.errors import EngineError
 from engines.fake.batch import Batch, Member
 from engines.text.answer import StopStrings
-from settings.schema import setting
 
 WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "runs", "far", "away", "again")
 VERSION = "1"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any, ClassVar, Literal
 
+from enginebench.settings.schema import setting
 from engines.contract.base import EngineInfo, Feature, Launch, Model
 from engines.contract.errors import EngineUnavailable, first_line
 from engines.machine.devices import automatic_dtype
@@ -18,7 +19,6 @@ from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize, quantised_before, quantised_format
 from engines.models.stored import config_of
 from engines.process.installed import InstalledEngine
-from settings.schema import setting
 
 
 def given(**values: Any) -> dict[str, Any]:

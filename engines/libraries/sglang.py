@@ -17,13 +17,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from enginebench.settings.schema import setting
 from engines.contract.base import Chunk, FinishReason, GenerateRequest, Model, Usage
 from engines.contract.errors import BadRequest, EngineError, first_line
 from engines.libraries.library import ContextParallelOptions, Library, given, several
 from engines.models.size import MemoryNeed, ModelSize
 from engines.process.installed import Environment, Packages
 from engines.text.answer import StopStrings
-from settings.schema import setting
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from enginebench.settings.schema import setting
 from engines.contract.base import Chunk, EngineInfo, FinishReason, GenerateRequest, Model
 from engines.contract.errors import BadRequest, EngineError, first_line
 from engines.libraries.library import Library, LibraryOptions, given
 from engines.models.fetch import context_length
 from engines.process.installed import Environment, Packages
 from engines.text.answer import StopStrings
-from settings.schema import setting
 
 NGRAM = 4  # longest run of tokens that is looked up to guess the next ones
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "cancelled": "cancelled"}

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import distributions
 from typing import Any
 
+from enginebench.settings.schema import setting
 from engines.contract.base import (
     Chunk,
     EngineInfo,
@@ -34,7 +35,6 @@ from engines.libraries.library import ContextParallelOptions, Library, given, se
 from engines.machine.devices import usable_cores
 from engines.models.size import MemoryNeed, ModelSize, quantised_format
 from engines.process.installed import Environment, Packages
-from settings.schema import setting
 
 GIB = 1024**3
 CPU_KV_GIB = 2.0

@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from enginebench.settings.schema import setting
 from engines.contract.base import Chunk, EngineInfo, FinishReason, GenerateRequest, Launch, Model
 from engines.contract.errors import EngineUnavailable, FatalError
 from engines.machine.devices import free_port, usable_cores
@@ -30,7 +31,6 @@ from engines.models.size import MemoryNeed, ModelSize
 from engines.models.to_gguf import file_for, format_of
 from engines.process.installed import Environment, InstalledEngine, Packages
 from engines.remote import connections, posted
-from settings.schema import setting
 
 PROGRAM, VARIABLE = "llama-server", "ENGINEBENCH_LLAMACPP"
 INSTALL = "enginebench engines install llamacpp"

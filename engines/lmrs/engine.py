@@ -25,6 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from enginebench.settings.schema import setting
 from engines.contract.base import Chunk, Engine, EngineInfo, FinishReason, GenerateRequest
 from engines.contract.errors import BadRequest, EngineCrashed, EngineError, EngineUnavailable
 from engines.lmrs.model_file import DType, converted
@@ -35,7 +36,6 @@ from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize
 from engines.text.answer import StopStrings
 from engines.text.detokenize import Detokenizer, tokenizer_of
-from settings.schema import setting
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from enginebench.settings.schema import UserMistake
 from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable
 from engines.lmrs.tokens import HIGHEST_ID
@@ -25,7 +26,6 @@ from engines.models.cache import converted_once
 from engines.models.presets import LLAMA_3_ROPE
 from engines.models.random_model import layer_shapes, with_weights
 from engines.models.stored import FLOAT_BYTES, StoredTensor, head_size, key_heads, rotary_of, tensors_of, weight_files
-from settings.schema import UserMistake
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,6 +16,7 @@ import re
 from functools import partial
 from pathlib import Path
 
+from enginebench.settings.schema import UserMistake
 from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable, first_line
 from engines.models import random_model
@@ -26,7 +27,6 @@ from engines.models.progress import Progress, silent, terminal_progress
 from engines.models.size import context_of
 from engines.models.stored import config_of
 from engines.models.wheel import GGUF_BYTES, GGUF_NAME, fetch_embedded
-from settings.schema import UserMistake
 
 DEFAULT = "smollm2-135m"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")

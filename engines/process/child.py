@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from enginebench.settings.schema import setting
 from engines.contract import registry
 from engines.contract.base import EngineInfo, EngineStats, GenerateRequest, Launch, Model
 from engines.contract.errors import EngineError, EngineUnavailable
@@ -27,7 +28,6 @@ from engines.process.environments import command_of, environment_of
 from engines.process.process import Process
 from engines.process.stream import Stream
 from engines.process.tree import EngineGuard
-from settings.schema import setting
 
 DEFAULT_LAUNCH = Launch()
 READY_CHECK = 0.02  # seconds

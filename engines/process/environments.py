@@ -1,7 +1,7 @@
 """The environment of an engine's process, which may run on another interpreter than the server.
 
 Another interpreter must import its own packages. So its path gets one folder, in the user's cache, that holds links to
-nothing but `engines`, `settings` and the module of the engine; PYTHONPATH and VIRTUAL_ENV of ours are removed.
+nothing but `engines`, `enginebench` and the module of the engine; PYTHONPATH and VIRTUAL_ENV of ours are removed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def is_foreign(launch: Launch) -> bool:
 
 def modules_folder(target: str) -> Path:
     """A folder with the modules that the worker needs, and no others."""
-    sources = [_source("engines"), _source("settings"), _source(target.partition(":")[0].partition(".")[0])]
+    sources = [_source("engines"), _source("enginebench"), _source(target.partition(":")[0].partition(".")[0])]
     sources = list(dict.fromkeys(sources))
     identity = hashlib.sha256("\0".join(map(str, sources)).encode()).hexdigest()[:12]
 

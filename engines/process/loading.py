@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+from enginebench.settings.schema import UserMistake, settings_of
 from engines.contract.base import Engine, Launch, Model
 from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import GivenOptions, check_options, engine_class, names, spec
@@ -20,7 +21,6 @@ from engines.models.size import BITS, MemoryNeed, ModelSize
 from engines.models.stored import config_of, tensors_of, weight_files
 from engines.process.child import ChildEngine, Watch
 from engines.process.environments import is_foreign, why_not_there
-from settings.schema import UserMistake, settings_of
 
 IGNORE = "-o memory=ignore"
 IN_MAIN_MEMORY = ("cpu", "mps", "metal")  # devices that have no memory of their own

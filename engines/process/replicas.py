@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from enginebench.settings.schema import UserMistake
 from engines.contract.base import EngineInfo, EngineStats, GenerateRequest, Launch, Model
 from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import check_options, engine_class
@@ -23,7 +24,6 @@ from engines.machine.devices import amd_gpus, usable_cores, visible_gpus
 from engines.process.child import ChildEngine, State, Watch
 from engines.process.loading import load_engine
 from engines.process.stream import Stream
-from settings.schema import UserMistake
 
 NVIDIA, AMD = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
 

@@ -20,6 +20,7 @@ import threading
 import traceback
 from typing import Any
 
+from enginebench.settings.schema import from_text
 from engines.contract import protocol
 from engines.contract.base import Engine, EngineStats
 from engines.contract.errors import (
@@ -34,7 +35,6 @@ from engines.contract.errors import (
 )
 from engines.contract.registry import class_at
 from engines.process.own_profile import End, start
-from settings.schema import from_text
 
 OPEN_FILES = 65_536  # descriptors that an engine may have open, where the system allows it
 

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from enginebench.settings.schema import setting
 from engines.contract.base import Engine, EngineInfo, EngineStats, Feature, Launch, Model
 from engines.contract.errors import EngineUnavailable, first_line
 from engines.machine.devices import amd_gpus, automatic_dtype, gpu_without_driver, visible_gpus
@@ -21,7 +22,6 @@ from engines.models.size import MemoryNeed, ModelSize
 from engines.models.stored import end_ids
 from engines.pytorch.compiling import compilations_folder
 from engines.text.detokenize import tokenizer_of
-from settings.schema import setting
 
 if TYPE_CHECKING:
     import torch

@@ -17,12 +17,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+from enginebench.settings.schema import setting
 from engines.contract.base import Chunk, Engine, EngineInfo, GenerateRequest, Launch, Model
 from engines.contract.errors import EngineUnavailable
 from engines.machine.devices import automatic_dtype, visible_gpus
 from engines.models.size import MemoryNeed, ModelSize
 from engines.rust.programs import NO_CARGO, WORKSPACE, cargo_environment, find
-from settings.schema import setting
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from enginebench.settings.schema import read_sizes, setting, write_list
 from engines.contract.base import EngineInfo, EngineStats, GenerateRequest
 from engines.contract.stepping import SteppingEngine
 from engines.models.size import MemoryNeed, ModelSize
@@ -18,7 +19,6 @@ from engines.pytorch.attention import KERNELS, Kernel, choose, tried_out
 from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, name_of
 from engines.pytorch.network import read_config, read_network
 from engines.static.buckets import Buckets
-from settings.schema import read_sizes, setting, write_list
 
 if TYPE_CHECKING:
     import torch

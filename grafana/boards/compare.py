@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from enginebench.records.rules import MARGIN
 from grafana import load_promql as load
 from grafana import variables
 from grafana.boards.board import Board
 from grafana.palette import BLUE, BY_SIDE, GREEN, ORANGE, RED
 from grafana.panels import ABSENT, TOKENS_PER_SECOND, Panel, labels_table, lines, sentence, tile, values_table
 from grafana.promql import Query
-from records.rules import MARGIN
 
 RUN_A, RUN_B = 'run="$run_a"', 'run="$run_b",run!="$run_a"'  # a run is not compared with itself
 SIDES = (("A", RUN_A, " offset ${shift_a}s"), ("B", RUN_B, " offset ${shift_b}s"))

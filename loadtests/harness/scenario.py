@@ -12,6 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from enginebench.records.slo import Objective, of_tier, parse_objectives
+from enginebench.records.stage import StagePlan
+from enginebench.settings.schema import UserMistake, settings_of
 from loadtests.harness.schedule.growth import Growth
 from loadtests.harness.schedule.loads import parse_rates, parse_users
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
@@ -24,9 +27,6 @@ from loadtests.harness.workload.classes import parse_classes, with_classes_alone
 from loadtests.harness.workload.lengths import parse_lengths, parse_several
 from loadtests.harness.workload.playback import played, trace_stage
 from loadtests.harness.workload.random_number import parse_pause
-from records.slo import Objective, of_tier, parse_objectives
-from records.stage import StagePlan
-from settings.schema import UserMistake, settings_of
 
 # How a scenario writes its values: `users("10,20-40:10")` and `rates("2,4,8")` are a stage for each,
 # `tokens("10,50")` too, and `tokens("uniform:64-192")` one stage of lengths that vary.

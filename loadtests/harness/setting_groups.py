@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from settings.schema import MOST_USED, setting
+from enginebench.settings.schema import MOST_USED, setting
 
 RESULTS = "Results"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
+from enginebench.settings.schema import UserMistake, settings_of
 from loadtests.harness.client.dialects.registry import DIALECTS
 from loadtests.harness.scenario import Scenario
-from settings.schema import UserMistake, settings_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import socket
 
+from enginebench.settings.schema import UserMistake
 from servers.settings import ServerSettings
-from settings.schema import UserMistake
 
 BACKLOG = 2048  # connections that may wait to be accepted
 

@@ -13,9 +13,9 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from analysis.report.sections import BARS
-from enginebench import app
-from records.formatting import significant
+from enginebench.analysis.report.sections import BARS
+from enginebench.cli import app
+from enginebench.records.formatting import significant
 from tests.support.analysis.synthetic import Engine, simulate
 
 SLO = ("--slo", "ttft_p95=0.3", "--slo", "tpot_p95=0.05")

@@ -10,9 +10,9 @@ import pytest
 from typer import Context
 from typer.main import get_group
 
-from analysis.compare.gate import WARNING
-from analysis.settings import CRITICAL
-from enginebench import app
+from enginebench.analysis.compare.gate import WARNING
+from enginebench.analysis.settings import CRITICAL
+from enginebench.cli import app
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, WORKFLOW = (DOCS / "comparing.md").read_text(), (DOCS / "ci" / "performance-gate.yml").read_text()

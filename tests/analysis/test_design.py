@@ -17,7 +17,6 @@ import pytest
 from tests.support.analysis.synthetic import Engine, simulate
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("settings", "records", "analysis")
 
 RECORD_FIELD = "    retry_after: float | None = None"
 FIELD = "    brightness: int | None = None  # what a test declares\n"
@@ -65,9 +64,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def copy_of_the_program(folder: Path) -> Path:
-    for room in ROOMS:
-        shutil.copytree(ROOT / room, folder / room)
-    shutil.copy(ROOT / "enginebench.py", folder / "enginebench.py")
+    shutil.copytree(ROOT / "enginebench", folder / "enginebench")
     return folder
 
 
@@ -101,9 +98,9 @@ def report(program: Path, runs: Path, *words: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def with_metric(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = copy_of_the_program(tmp_path_factory.mktemp("metric"))
-    source = (program / "records" / "request.py").read_text()
-    (program / "records" / "request.py").write_text(source.replace(RECORD_FIELD, FIELD + RECORD_FIELD))
-    add(program / "records" / "metrics.py", METRIC_PLACE, METRIC)
+    source = (program / "enginebench" / "records" / "request.py").read_text()
+    (program / "enginebench" / "records" / "request.py").write_text(source.replace(RECORD_FIELD, FIELD + RECORD_FIELD))
+    add(program / "enginebench" / "records" / "metrics.py", METRIC_PLACE, METRIC)
     return program
 
 
@@ -134,7 +131,7 @@ def test_it_is_compared_gated_and_an_objective(with_metric: Path, runs: Path, tm
 
 def test_a_finding_in_the_table_reaches_every_surface(tmp_path: Path, runs: Path) -> None:
     program = copy_of_the_program(tmp_path / "program")
-    path = program / "records" / "findings" / "table.py"
+    path = program / "enginebench" / "records" / "findings" / "table.py"
     path.write_text(path.read_text() + RULE)
     surfaces = report(program, runs)
     for name, text in surfaces.items():  # the terminal names it, and the page beside it explains it
@@ -154,7 +151,7 @@ def test_the_percentile_rule_has_one_place(tmp_path: Path, runs: Path) -> None:
     """With the rank below the nearest one, every percentile that is printed is another value."""
     before = report(copy_of_the_program(tmp_path / "before"), runs)
     program = copy_of_the_program(tmp_path / "after")
-    path = program / "records" / "rules.py"
+    path = program / "enginebench" / "records" / "rules.py"
     rule = "return min(max(math.ceil(round(q * n, 9)), 1), n)"
     assert path.read_text().count(rule) == 1
     path.write_text(path.read_text().replace(rule, "return min(max(math.floor(q * n) // 2, 1), n)"))

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import polars as pl
 
-from analysis.compare.likeness import Unlikeness
-from analysis.data.load import load_run
-from analysis.summary.findings import RUN_RULES, STATISTICAL_RULES
-from records.findings.table import STAGE_RULES
-from records.metrics import tables
+from enginebench.analysis.compare.likeness import Unlikeness
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.findings import RUN_RULES, STATISTICAL_RULES
+from enginebench.records.findings.table import STAGE_RULES
+from enginebench.records.metrics import tables
 from tests.support.analysis.synthetic import Engine, simulate
 
 ROOT = Path(__file__).parents[2]
@@ -20,14 +20,14 @@ FINDINGS = DOCS.partition("## Findings")[2].partition("## Files")[0]
 
 
 def test_the_tables_of_metrics_are_those_of_the_code() -> None:
-    begin, end = "<!-- begin: python -m records.metrics -->\n", "<!-- end -->"
+    begin, end = "<!-- begin: python -m enginebench.records.metrics -->\n", "<!-- end -->"
     assert DOCS.partition(begin)[2].partition(end)[0] == tables()
 
 
 def test_every_kind_of_finding_is_explained() -> None:
     """Those of the table, and those that a comparison of runs adds."""
     documented = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", FINDINGS, re.MULTILINE))))
-    of_comparisons = [path.read_text() for path in (ROOT / "analysis" / "compare").glob("*.py")]
+    of_comparisons = [path.read_text() for path in (ROOT / "enginebench" / "analysis" / "compare").glob("*.py")]
     kinds = {rule.kind for rule in (*STAGE_RULES, *STATISTICAL_RULES)} | {rule.kind for rule in RUN_RULES}
     kinds |= {kind for source in of_comparisons for kind in re.findall(r'Finding\(\s*"(\w+)"', source)}
     kinds |= {unlikeness.kind for unlikeness in Unlikeness}

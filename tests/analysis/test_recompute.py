@@ -16,11 +16,11 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from analysis.data.load import load_run
-from analysis.summary.run_summary import summarise, write_summary
-from enginebench import app
-from records.metrics import QUANTITIES, REQUEST_METRICS
-from records.slo import parse_objectives
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import summarise, write_summary
+from enginebench.cli import app
+from enginebench.records.metrics import QUANTITIES, REQUEST_METRICS
+from enginebench.records.slo import parse_objectives
 from tests.support.analysis import recompute
 from tests.support.analysis.recompute import NS, Stage
 from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, Engine, record, simulate

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from docker.bundle.build import LEFT_OUT, MOST, PYTHON, build
-from records.files import read_meta, read_requests
+from enginebench.records.files import read_meta, read_requests
 
 pytestmark = pytest.mark.xdist_group("bundle")  # is built once
 ROOT = Path(__file__).parents[2]
@@ -101,7 +101,7 @@ def test_engines_are_measured_without_http_and_the_figures_come_home(run_here: R
 def test_studies_and_their_grids_are_in_it(run_here: Run) -> None:
     listed = run_here("study")
     assert listed.returncode == 0, listed.stderr
-    for grid in (ROOT / "studies" / "grids").glob("*.toml"):
+    for grid in (ROOT / "enginebench" / "studies" / "grids").glob("*.toml"):
         assert grid.stem in listed.stdout
 
 

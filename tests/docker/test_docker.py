@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from enginebench.settings.schema import options_by_engine
 from engines.libraries.library import Library
 from engines.libraries.sglang import SglangEngine
 from engines.libraries.tensorrt_llm import TensorRtLlmEngine
 from engines.libraries.vllm import VllmEngine
-from settings.schema import options_by_engine
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from enginebench.records.findings.load_generator import LATE
+from enginebench.records.findings.table import STAGE_RULES
+from enginebench.records.metrics import MOMENTARY, QUANTITIES, TOTALS
 from grafana import load_promql
 from loadtests.harness.command.server_process import PORTS
 from loadtests.harness.live.prometheus import PREFIX, exported, name_of
 from loadtests.harness.settings.run import EXPORTER_PORTS, RunSettings
-from records.findings.load_generator import LATE
-from records.findings.table import STAGE_RULES
-from records.metrics import MOMENTARY, QUANTITIES, TOTALS
 
 FOLDER = Path(__file__).parents[2] / "docker" / "prometheus"
 RULES = sorted(FOLDER.glob("rules/**/*.yml"))

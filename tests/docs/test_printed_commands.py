@@ -22,13 +22,13 @@ from typing import Any, NoReturn
 import pytest
 from typer.testing import CliRunner
 
-from enginebench import app
+from enginebench.cli import app
+from enginebench.settings.schema import UserMistake
+from enginebench.studies.study.archive import pack
+from enginebench.studies.study.folder import StudyFacts, write_facts
+from enginebench.studies.study.grid_file import find_grid, read_grid
+from enginebench.studies.study.sitting import variants as variants_here
 from loadtests.harness.command import rounds
-from settings.schema import UserMistake
-from studies.study.archive import pack
-from studies.study.folder import StudyFacts, write_facts
-from studies.study.grid_file import find_grid, read_grid
-from studies.study.sitting import variants as variants_here
 from tests.support.analysis import other_tools
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.engines.documented_engine import installed
@@ -153,7 +153,7 @@ def accepted(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "prepared", reached)  # it asks the servers
     monkeypatch.setattr("loadtests.harness.calibration.calibrate.calibrate", reached)
     monkeypatch.setattr("engines.bench.cli._measure", reached)
-    monkeypatch.setattr("studies.study.sitting.measure", reached)
+    monkeypatch.setattr("enginebench.studies.study.sitting.measure", reached)
     monkeypatch.setattr("engines.bench.cli._models", lambda *_: {})
     monkeypatch.setattr("engines.process.replicas.load_replicas", reached)
     monkeypatch.setattr("loadtests.harness.profiling.profilers.Profiler.missing", lambda _: None)

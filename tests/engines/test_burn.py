@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from enginebench.settings.schema import from_text
 from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import fetch_model
 from engines.rust.engines import BurnEngine
-from settings.schema import from_text
 from tests.conftest import BackgroundLoop
 from tests.support.engines.rust_answers import PROMPT, first_words
 

@@ -6,7 +6,7 @@ from importlib.metadata import version
 import pytest
 from typer.testing import CliRunner
 
-from enginebench import app
+from enginebench.cli import app
 from engines.contract.registry import ENGINES, engine_class
 from engines.models.presets import PRESETS
 

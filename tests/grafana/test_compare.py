@@ -18,12 +18,12 @@ from typing import Any
 import httpx
 import pytest
 
-from analysis.data.load import load_run
-from analysis.summary.run_summary import RunSummary, summarise
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
+from enginebench.records.metrics import BY_NAME
 from grafana.load_promql import RUN_START, USERS
 from grafana.queries import DASHBOARDS, filled_in
 from loadtests.harness.run.host import free_port
-from records.metrics import BY_NAME
 from tests.support.loadtests.locust_process import start
 from tests.support.prometheus import prometheus, until
 from tests.support.servers.scripted import Script, ScriptedServer

@@ -25,7 +25,7 @@ assert not hasattr(concurrent, "User")
 print(f"concurrent.futures works, beside {User.scenario.plan()[0].label} from {loadtests.concurrent.__file__}")
 """
 
-ROOMS = ("enginebench.py", "loadtests", "records", "settings")
+ROOMS = ("enginebench", "loadtests")
 
 
 def listed(command: list[str], folder: Path, path: str | None = None) -> str:
@@ -48,12 +48,7 @@ def test_where_it_is_installed_too(tmp_path: Path) -> None:
     """As in a wheel: the scenarios lie in site-packages, which is first on no path."""
     installed = tmp_path / "lib" / "site-packages"
     for room in ROOMS:
-        source = ROOT / room
-        if source.is_dir():
-            shutil.copytree(source, installed / room)
-        else:
-            installed.mkdir(parents=True, exist_ok=True)
-            shutil.copy(source, installed)
+        shutil.copytree(ROOT / room, installed / room)
     probe = tmp_path / "probe.py"
     probe.write_text(PROBE)
     scenario = installed / "loadtests" / "concurrent.py"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from enginebench.settings.schema import UserMistake, settings_of
 from loadtests.harness.scenario import Scenario, rates, read, tokens, users
 from loadtests.harness.without_effect import RULES, check_effects
 from loadtests.harness.workload.datasets import QUESTIONS
 from loadtests.harness.workload.lengths import parse_lengths
-from settings.schema import UserMistake, settings_of
 
 
 def checked(given: dict[str, str], defaults: Scenario | None = None) -> Scenario:

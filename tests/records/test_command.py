@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from records.command import publishable, typed_command
+from enginebench.records.command import publishable, typed_command
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from records.files import (
+from enginebench.records.files import (
     JOURNAL,
     close_journal,
     read_meta,
@@ -20,10 +20,10 @@ from records.files import (
     write_atomically,
     write_meta,
 )
-from records.load import Rate
-from records.request import RequestRecord, SentRecord
-from records.run import JournalLine, RunEvent
-from records.stage import Extent, Stage, StagePlan, changed
+from enginebench.records.load import Rate
+from enginebench.records.request import RequestRecord, SentRecord
+from enginebench.records.run import JournalLine, RunEvent
+from enginebench.records.stage import Extent, Stage, StagePlan, changed
 from tests.support.records import META, RECORD, record
 
 CUT_OFF = record(2, outcome="cut_off", status=None, t_first=None, t_last=None, icl=(), detail="é\n", server_queue=None)

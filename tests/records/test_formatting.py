@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from records.formatting import (
+from enginebench.records.formatting import (
     FIGURE_SPACE,
     POINT_SPACE,
     align,

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from records.load import Load, Rate, Users
+from enginebench.records.load import Load, Rate, Users
 
 
 @pytest.mark.parametrize(

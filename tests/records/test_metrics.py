@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from records.formula import (
+from enginebench.records.formula import (
     NOTHING,
     Above,
     Between,
@@ -23,9 +23,9 @@ from records.formula import (
     Positive,
     When,
 )
-from records.metrics import BY_NAME, OBJECTIVES, PERCENTILES, QUANTITIES, REQUEST_METRICS, columns, tables
-from records.readers import reader
-from records.request import RequestRecord
+from enginebench.records.metrics import BY_NAME, OBJECTIVES, PERCENTILES, QUANTITIES, REQUEST_METRICS, columns, tables
+from enginebench.records.readers import reader
+from enginebench.records.request import RequestRecord
 from tests.support.records import MS, record
 from tests.support.servers.served import ROOT
 
@@ -157,7 +157,7 @@ def test_objectives_are_about_what_users_feel() -> None:
 
 
 def test_the_command_prints_a_row_for_every_metric() -> None:
-    command = [sys.executable, "-m", "records.metrics"]
+    command = [sys.executable, "-m", "enginebench.records.metrics"]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert printed == tables()
     assert (
@@ -205,7 +205,8 @@ STAMPS = {"t_sched", "t_connect", "t_send", "t_first", "t_first_out", "t_last"}
 
 
 @pytest.mark.parametrize(
-    "room", [*(f"loadtests/harness/{name}" for name in ("users", "run", "recording", "command")), "analysis"]
+    "room",
+    [*(f"loadtests/harness/{name}" for name in ("users", "run", "recording", "command")), "enginebench/analysis"],
 )
 def test_no_formula_is_written_down_a_second_time(room: str) -> None:
     """No other file subtracts one of a request's stamps from another."""

@@ -4,7 +4,7 @@ from math import log
 
 import pytest
 
-from records.quality import Quality, against
+from enginebench.records.quality import Quality, against
 
 BASE = Quality(("a", "b"), (log(0.5), log(0.125)), ({"a": log(0.5), "x": log(0.25)}, {"b": log(0.125)}), "float32")
 

@@ -10,13 +10,13 @@ from typing import Any, get_args
 import polars as pl
 import pytest
 
-from analysis.data.formulas import expression
-from analysis.data.lines import SCHEMA
-from records.formula import Formula
-from records.metrics import BY_NAME, OBJECTIVES, REQUEST_METRICS, Metric
-from records.readers import reader
-from records.request import Outcome, RequestRecord
-from records.rules import (
+from enginebench.analysis.data.formulas import expression
+from enginebench.analysis.data.lines import SCHEMA
+from enginebench.records.formula import Formula
+from enginebench.records.metrics import BY_NAME, OBJECTIVES, REQUEST_METRICS, Metric
+from enginebench.records.readers import reader
+from enginebench.records.request import Outcome, RequestRecord
+from enginebench.records.rules import (
     SloAnswer,
     answer_of,
     attempted,
@@ -29,8 +29,8 @@ from records.rules import (
     weighted_percentile,
     within,
 )
-from records.slo import Objective, parse_objectives
-from records.stage import SECOND
+from enginebench.records.slo import Objective, parse_objectives
+from enginebench.records.stage import SECOND
 from tests.support.records import MS, record
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)

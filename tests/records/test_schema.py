@@ -7,8 +7,8 @@ import sys
 import jsonschema
 import pytest
 
-from records.request import RequestRecord
-from records.schema import json_schema
+from enginebench.records.request import RequestRecord
+from enginebench.records.schema import json_schema
 from tests.support.records import RECORD, record
 from tests.support.servers.served import ROOT
 
@@ -22,9 +22,9 @@ def faults(line: dict[str, object]) -> list[object]:
 
 
 def test_the_published_schema_is_what_the_command_writes() -> None:
-    command = [sys.executable, "-m", "records.schema"]
+    command = [sys.executable, "-m", "enginebench.records.schema"]
     written = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert SCHEMA.read_text() == written, "run: python -m records.schema > docs/request-record.schema.json"
+    assert SCHEMA.read_text() == written, "run: python -m enginebench.records.schema > docs/request-record.schema.json"
     jsonschema.Draft202012Validator.check_schema(json.loads(written))
 
 

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from records.slo import FAILURES, Objective, RunObjectives, of_tier, parse_objectives, tiers_of, write_objectives
+from enginebench.records.slo import (
+    FAILURES,
+    Objective,
+    RunObjectives,
+    of_tier,
+    parse_objectives,
+    tiers_of,
+    write_objectives,
+)
 from tests.support.records import MS, record
 
 NOT_ANSWERED: dict[str, Any] = {"t_first": None, "t_first_out": None, "t_last": None, "output_tokens": None}

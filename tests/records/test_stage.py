@@ -2,8 +2,8 @@
 
 import pytest
 
-from records.load import Rate, Users
-from records.stage import SECOND, Extent, Stage, StagePlan, stage_at
+from enginebench.records.load import Rate, Users
+from enginebench.records.stage import SECOND, Extent, Stage, StagePlan, stage_at
 from tests.support.records import plan
 
 

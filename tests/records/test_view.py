@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from records.slo import Objective
-from records.view import (
+from enginebench.records.slo import Objective
+from enginebench.records.view import (
     BEYOND_OBSERVED,
     NO_SAMPLES,
     Distribution,

@@ -12,11 +12,11 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from enginebench import app
+from enginebench.cli import app
+from enginebench.settings.schema import table
 from engines.contract.base import Launch
 from engines.process.child import Watch
 from servers.settings import ServerSettings, server_settings
-from settings.schema import table
 from tests.support.servers.served import COMMAND, ROOT, body, served, until
 
 

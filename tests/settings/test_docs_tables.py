@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from analysis.plan.settings import PlanSettings
+from enginebench.analysis.plan.settings import PlanSettings
+from enginebench.settings.profile import ProfileSettings
+from enginebench.settings.schema import settings_of, table
 from engines.bench.settings import BenchSettings
 from engines.contract.registry import ENGINES, SharedOptions, engine_class
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
-from settings.profile import ProfileSettings
-from settings.schema import settings_of, table
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from settings.flags import given_texts, read_settings, with_flags
-from settings.schema import setting
+from enginebench.settings.flags import given_texts, read_settings, with_flags
+from enginebench.settings.schema import setting
 
 
 @dataclass(frozen=True, slots=True)

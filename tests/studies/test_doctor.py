@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 import engines.machine.doctor
-from enginebench import app
+from enginebench.cli import app
+from enginebench.studies.doctor import next_command
+from enginebench.studies.quick.discovery import FoundServer
 from engines.machine.cuda import Check, judge
-from studies.doctor import next_command
-from studies.quick.discovery import FoundServer
 
 NO_GPU, GPU = Check("GPU", False, "no driver", "Buy one."), Check("GPU", True, "H100, 80 GB")
 SERVER = FoundServer("http://127.0.0.1:8000", "vLLM's port", ("smollm2",))
@@ -25,7 +25,7 @@ def ask(*arguments: str, code: int = 0) -> str:
 
 @pytest.fixture(autouse=True)
 def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("studies.quick.discovery.find_server", lambda: None)
+    monkeypatch.setattr("enginebench.studies.quick.discovery.find_server", lambda: None)
 
 
 def test_doctor_says_what_is_there_and_what_to_do() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from records.load import Load, Users
-from records.request import RequestRecord
-from records.run import RunMeta
-from records.stage import SECOND, Extent, Stage, StagePlan
+from enginebench.records.load import Load, Users
+from enginebench.records.request import RequestRecord
+from enginebench.records.run import RunMeta
+from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 
 MS = SECOND // 1000
 

@@ -8,14 +8,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from analysis.plan.settings import PlanSettings
-from analysis.summary.run_summary import RunSummary
-from records.slo import parse_objectives
-from records.view import Level, StageView
-from studies.report.source import PartRuns, StudySource
-from studies.study.cells import Cell, cells_of
-from studies.study.folder import CELLS, RUNS, SITTINGS, CellRecord, Sitting, StudyFacts, append_line, write_facts
-from studies.study.grid import Grid, NotMeasured, Price, StudyEngine, StudyModel, StudyPart
+from enginebench.analysis.plan.settings import PlanSettings
+from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.records.slo import parse_objectives
+from enginebench.records.view import Level, StageView
+from enginebench.studies.report.source import PartRuns, StudySource
+from enginebench.studies.study.cells import Cell, cells_of
+from enginebench.studies.study.folder import (
+    CELLS,
+    RUNS,
+    SITTINGS,
+    CellRecord,
+    Sitting,
+    StudyFacts,
+    append_line,
+    write_facts,
+)
+from enginebench.studies.study.grid import Grid, NotMeasured, Price, StudyEngine, StudyModel, StudyPart
 from tests.support.analysis.compared import judged, run, view
 from tests.support.analysis.synthetic import Engine, simulate
 

@@ -17,8 +17,8 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from enginebench.records.files import read_meta
 from loadtests.harness.command.server_process import PYTHON
-from records.files import read_meta
 from validation.program import command_line, print_fields, write
 from validation.statistics.capacity_systems import mdc_capacity
 

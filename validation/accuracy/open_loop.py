@@ -25,6 +25,11 @@ from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Any
 
+from enginebench.records.files import read_meta, read_requests
+from enginebench.records.load import Rate
+from enginebench.records.request import RequestRecord
+from enginebench.records.rules import percentile
+from enginebench.records.stage import SECOND, Stage
 from loadtests.harness.calibration.calibrate import (
     Pair,
     client_use,
@@ -36,11 +41,6 @@ from loadtests.harness.calibration.calibrate import (
 from loadtests.harness.run.options import processes_options
 from loadtests.harness.run.own_limits import raise_descriptor_limit
 from loadtests.harness.schedule.rates import arrival_times
-from records.files import read_meta, read_requests
-from records.load import Rate
-from records.request import RequestRecord
-from records.rules import percentile
-from records.stage import SECOND, Stage
 from validation.program import command_line, print_fields, write
 
 SEED = 11

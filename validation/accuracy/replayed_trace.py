@@ -21,13 +21,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from enginebench.records.files import read_meta, read_requests
+from enginebench.records.request import RequestRecord
+from enginebench.records.rules import percentile
+from enginebench.records.stage import SECOND
 from loadtests.harness.calibration.calibrate import make_load
 from loadtests.harness.command.server_process import ServerProcess
 from loadtests.harness.run.options import processes_options
-from records.files import read_meta, read_requests
-from records.request import RequestRecord
-from records.rules import percentile
-from records.stage import SECOND
 from validation.program import command_line, print_fields, write
 
 SECONDS, REQUESTS, SEED = 20.0, 800, 13

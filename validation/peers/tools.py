@@ -20,8 +20,8 @@ from typing import Literal
 
 import platformdirs
 
-from records.files import read_requests
-from records.metrics import BY_NAME
+from enginebench.records.files import read_requests
+from enginebench.records.metrics import BY_NAME
 from validation.program import ROOT
 
 TOKENIZER = platformdirs.user_cache_path("enginebench") / "models" / "smollm2-135m"

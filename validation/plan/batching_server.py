@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
-from records.load import Load, Rate, Users
-from records.request import RequestRecord
-from records.stage import SECOND, Extent, Stage, StagePlan
+from enginebench.records.load import Load, Rate, Users
+from enginebench.records.request import RequestRecord
+from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from validation.run_folder import answered, write_folder
 
 

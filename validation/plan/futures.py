@@ -17,13 +17,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 
-from analysis.data.load import load_run
-from analysis.plan.fleet import Fleet
-from analysis.plan.plan import read_basis
-from analysis.plan.replicas import fewest_replicas
-from analysis.plan.settings import CannotPlan
-from records.load import Load, Rate, Users
-from records.slo import Objective
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.plan.fleet import Fleet
+from enginebench.analysis.plan.plan import read_basis
+from enginebench.analysis.plan.replicas import fewest_replicas
+from enginebench.analysis.plan.settings import CannotPlan
+from enginebench.records.load import Load, Rate, Users
+from enginebench.records.slo import Objective
 from validation.plan.batching_server import Asked, BatchingServer, serve, write_run
 from validation.program import command_line, write
 

@@ -21,10 +21,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.data.load import load_run
-from analysis.summary.run_summary import summarise
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import summarise
+from enginebench.records.slo import parse_objectives
 from loadtests.harness.command.server_process import PYTHON
-from records.slo import parse_objectives
 from validation.plan.load_balancer import Algorithm, find_haproxy, load_balancer
 from validation.processes import started_server
 from validation.program import ROOT, command_line, write

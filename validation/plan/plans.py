@@ -17,13 +17,13 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from analysis.data.load import load_run
-from analysis.plan.accuracy import fit_stages, hold_out
-from analysis.plan.measured import MeasuredStage, measured_stages
-from analysis.plan.model import futures
-from analysis.plan.requests import bands, figures, pooled
-from analysis.plan.simulation import gamma_arrivals, serve_arrivals
-from records.load import Load
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.plan.accuracy import fit_stages, hold_out
+from enginebench.analysis.plan.measured import MeasuredStage, measured_stages
+from enginebench.analysis.plan.model import futures
+from enginebench.analysis.plan.requests import bands, figures, pooled
+from enginebench.analysis.plan.simulation import gamma_arrivals, serve_arrivals
+from enginebench.records.load import Load
 from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
 from validation.program import RESULTS
 

@@ -23,14 +23,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from analysis.data.load import RunData, load_run
-from analysis.plan.accuracy import fit_stages, predict_unseen
-from analysis.plan.measured import BEYOND, MeasuredStage, declared_slots, measured_stages
-from analysis.plan.model import FittedModel
-from analysis.plan.settings import CannotPlan
+from enginebench.analysis.data.load import RunData, load_run
+from enginebench.analysis.plan.accuracy import fit_stages, predict_unseen
+from enginebench.analysis.plan.measured import BEYOND, MeasuredStage, declared_slots, measured_stages
+from enginebench.analysis.plan.model import FittedModel
+from enginebench.analysis.plan.settings import CannotPlan
+from enginebench.settings.schema import whole_numbers
 from engines.machine.devices import usable_cores
 from loadtests.harness.command.server_process import PYTHON
-from settings.schema import whole_numbers
 from validation.plan.planned_fleet import enginebench
 from validation.processes import on_cores, started_server
 from validation.program import command_line, measured_before, write

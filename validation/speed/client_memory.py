@@ -22,8 +22,8 @@ from pathlib import Path
 import httpx
 import psutil
 
+from enginebench.records.files import read_requests
 from loadtests.harness.run.host import free_port
-from records.files import read_requests
 from validation.processes import started_server
 from validation.program import ROOT, command_line, print_fields, write
 

@@ -18,7 +18,9 @@ from pathlib import Path
 
 import httpx
 
-from analysis.stats.repeats import ratio_interval
+from enginebench.analysis.stats.repeats import ratio_interval
+from enginebench.records.files import read_meta, read_requests
+from enginebench.records.stage import SECOND
 from loadtests.harness.calibration.calibrate import (
     SCENARIO,
     client_use,
@@ -30,8 +32,6 @@ from loadtests.harness.calibration.calibrate import (
 )
 from loadtests.harness.run.host import free_port
 from loadtests.harness.run.own_limits import raise_descriptor_limit
-from records.files import read_meta, read_requests
-from records.stage import SECOND
 from validation.program import command_line, write
 
 LOAD = "400x50"

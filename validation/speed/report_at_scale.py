@@ -30,14 +30,14 @@ import numpy.typing as npt
 import polars as pl
 import psutil
 
-from analysis.data.lines import SCHEMA
-from analysis.data.table import TABLE, sink
+from enginebench.analysis.data.lines import SCHEMA
+from enginebench.analysis.data.table import TABLE, sink
+from enginebench.records.command import typed_command
+from enginebench.records.files import write_meta
+from enginebench.records.load import Users
+from enginebench.records.run import RunMeta
+from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from loadtests.harness.run.host import host_facts, versions
-from records.command import typed_command
-from records.files import write_meta
-from records.load import Users
-from records.run import RunMeta
-from records.stage import SECOND, Extent, Stage, StagePlan
 from validation.program import command_line, write
 
 TOKENS = 100

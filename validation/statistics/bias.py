@@ -18,15 +18,15 @@ from statistics import median
 import msgspec
 import numpy as np
 
-from analysis.data.load import load_run
-from analysis.summary.run_summary import RunSummary, summarise
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
+from enginebench.records.load import Users
+from enginebench.records.request import RequestRecord
+from enginebench.records.stage import SECOND
+from enginebench.records.telemetry import TelemetrySample
 from loadtests.harness.scenario import Scenario, users
 from loadtests.harness.schedule.control import StageControl
 from loadtests.harness.schedule.tracker import StageTracker
-from records.load import Users
-from records.request import RequestRecord
-from records.stage import SECOND
-from records.telemetry import TelemetrySample
 from validation.run_folder import answered, write_folder
 from validation.statistics.systems import Generator
 

@@ -13,15 +13,15 @@ from functools import partial
 
 import numpy as np
 
-from analysis.stats.intervals import (
+from enginebench.analysis.stats.intervals import (
     bin_by_user,
     bin_events,
     percentile_intervals,
     rate_interval,
     share_interval,
 )
-from analysis.stats.repeats import ratio_interval
-from records.view import Estimate
+from enginebench.analysis.stats.repeats import ratio_interval
+from enginebench.records.view import Estimate
 from validation.statistics import systems
 from validation.statistics.capacity_systems import exponential, hyperexponential
 from validation.statistics.systems import Floats, Generator, Trace, batches, lognormal

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from scipy.signal import lfilter
 
-from analysis.compare.comparison import Comparison, compare
-from analysis.stats.intervals import bin_events
-from analysis.stats.steadiness import lock_step, steadiness
-from analysis.summary.run_summary import FlowSeries, RunSummary
-from records.findings.load import LOCK_STEP
-from records.metrics import BY_NAME
-from records.rules import MARGIN
-from records.view import EMPTY, Estimate, StageView
+from enginebench.analysis.compare.comparison import Comparison, compare
+from enginebench.analysis.stats.intervals import bin_events
+from enginebench.analysis.stats.steadiness import lock_step, steadiness
+from enginebench.analysis.summary.run_summary import FlowSeries, RunSummary
+from enginebench.records.findings.load import LOCK_STEP
+from enginebench.records.metrics import BY_NAME
+from enginebench.records.rules import MARGIN
+from enginebench.records.view import EMPTY, Estimate, StageView
 from validation.statistics import systems
 from validation.statistics.systems import Floats, Generator
 

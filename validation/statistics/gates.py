@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.compare.gate import checks_of
-from analysis.compare.metric_comparison import Sample, compare_metric
-from records.metrics import columns
-from records.view import Estimate
+from enginebench.analysis.compare.gate import checks_of
+from enginebench.analysis.compare.metric_comparison import Sample, compare_metric
+from enginebench.records.metrics import columns
+from enginebench.records.view import Estimate
 from validation.statistics.systems import Floats, Generator
 
 RUNS = 5

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from analysis.plan.scalability import LoadPoint, fit_law
-from records.view import Estimate
+from enginebench.analysis.plan.scalability import LoadPoint, fit_law
+from enginebench.records.view import Estimate
 from validation.program import RESULTS
 
 RATE, SIGMA, KAPPA = 30.0, 0.05, 0.0004

@@ -25,17 +25,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from enginebench.records.files import read_meta, read_requests, read_telemetry
+from enginebench.records.request import RequestRecord
+from enginebench.records.rules import percentile
+from enginebench.records.stage import SECOND, Stage
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.guard import start_guarded
 from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.run.calibration import Calibration, Cell, Condition, Error
 from loadtests.harness.run.host import host_facts, versions
 from loadtests.harness.run.options import processes_options
 from loadtests.harness.run.own_limits import raise_descriptor_limit
-from records.files import read_meta, read_requests, read_telemetry
-from records.request import RequestRecord
-from records.rules import percentile
-from records.stage import SECOND, Stage
-from settings.schema import UserMistake
 
 TTFT = 0.2  # mean of the scripted first-token delays, seconds
 ANSWER_SECONDS = 1.0  # an answer takes about so long, the wait for its first token included

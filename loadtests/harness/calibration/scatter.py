@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from records.formatting import format_seconds
+from enginebench.records.formatting import format_seconds
 
 WIDTH, HEIGHT = 56, 12  # characters
 MARKS = ((10, "●"), (2, "o"), (1, "·"))  # requests from which on a character stands

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.dialects.dialect import Signer
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
-from settings.schema import UserMistake
 
 KEY_VARIABLE = "ENGINEBENCH_API_KEY"
 """Counts before the variable that other clients of the same API read."""

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.access import KEY_VARIABLE
-from settings.schema import UserMistake
 
 
 def with_scheme(url: str) -> str:

@@ -16,6 +16,8 @@ from time import monotonic_ns
 from types import MappingProxyType
 from typing import ClassVar
 
+from enginebench.records.request import Outcome, RequestRecord
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.address import Address
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.connection import Connection, open_connection, tls_context
@@ -23,8 +25,6 @@ from loadtests.harness.client.dialects.dialect import Signer
 from loadtests.harness.client.exchange import Exchange
 from loadtests.harness.client.outcome import outcome_of_opening
 from loadtests.harness.client.redaction import redacted
-from records.request import Outcome, RequestRecord
-from settings.schema import UserMistake
 
 CLOSES_AT_ONCE = 1_000_000_000  # nanoseconds after an answer: a connection that ends sooner was not idle for too long
 QUICK_CLOSES = 3  # in a row: fewer may be a server that was restarted, or that closed some connections

@@ -15,6 +15,7 @@ from typing import Any
 from gevent import get_hub
 from gevent.hub import Waiter
 
+from enginebench.records.request import Outcome, RequestRecord
 from loadtests.harness.client.answer import Answer, Moment, digest
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.connection import Connection, Read
@@ -22,7 +23,6 @@ from loadtests.harness.client.kernel_stamps import kernel_stamp, kernel_stamps
 from loadtests.harness.client.outcome import EXHAUSTION, Ending, ExchangeEnd, outcome_of
 from loadtests.harness.client.read_batcher import UNHURRIED_NS, ReadBatcher, read_batcher
 from loadtests.harness.client.response import Response
-from records.request import Outcome, RequestRecord
 
 READS_PER_PARSE = 64  # bounds the memory of a long answer, and the time for which parsing blocks the loop: 0.3 ms
 END_OF_MESSAGE = b"\r\n\r\n"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal
 
+from enginebench.records.request import Outcome, RequestRecord
 from loadtests.harness.client.answer import Answer, error_in, message_of
 from loadtests.harness.client.response import Response
-from records.request import Outcome, RequestRecord
 
 Ending = Literal["complete", "closed", "lost", "silent", "too_long", "malformed", "exhausted", "cut_off"]
 OF_LOAD = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY}  # 429 and 503 are `rejected`

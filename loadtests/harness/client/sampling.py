@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.setting_groups import api_setting
-from settings.schema import UserMistake
 
 
 def checked_object(text: str) -> str:

@@ -18,10 +18,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from records.formatting import format_seconds, significant
-from records.metrics import BY_NAME
-from records.slo import Objective
-from records.view import StageView
+from enginebench.records.formatting import format_seconds, significant
+from enginebench.records.metrics import BY_NAME
+from enginebench.records.slo import Objective
+from enginebench.records.view import StageView
 
 HEIGHT = 8  # rows
 WIDTH = 80  # columns of a terminal at least

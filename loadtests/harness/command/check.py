@@ -11,11 +11,11 @@ import sys
 from dataclasses import asdict, dataclass
 from types import ModuleType
 
+from enginebench.settings.schema import from_environment
 from loadtests.harness.client.dialects.registry import Endpoint
 from loadtests.harness.run.duration import Duration, duration_of
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.without_effect import check_effects
-from settings.schema import from_environment
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from enginebench.settings.schema import PREFIX, UserMistake, options_by_engine, settings_of
 from loadtests.harness.client.access import KEY_VARIABLE, parse_headers
 from loadtests.harness.client.address import Address, with_scheme
 from loadtests.harness.settings.run import RunSettings
-from settings.schema import PREFIX, UserMistake, options_by_engine, settings_of
 
 MODEL_VARIABLE, HEADER_VARIABLE = (
     next(one.variable for one in settings_of(RunSettings) if one.name == name) for name in ("model", "header")

@@ -18,6 +18,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+from enginebench.records.files import read_meta
+from enginebench.records.run import RunMeta
+from enginebench.records.slo import RunObjectives, of_tier
+from enginebench.records.stage import SECOND
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.chart import WIDTH, chart_of
 from loadtests.harness.command.contenders import MODEL_VARIABLE, Contender
 from loadtests.harness.command.guard import Guard, start_guarded
@@ -30,11 +35,6 @@ from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.live.document import LiveDocument, read_live
 from loadtests.harness.run.folder import new_folder
 from loadtests.harness.run.options import COMMAND, command_of_run, processes_options
-from records.files import read_meta
-from records.run import RunMeta
-from records.slo import RunObjectives, of_tier
-from records.stage import SECOND
-from settings.schema import UserMistake
 
 POLL = 0.5  # seconds between two looks at how far the run is
 STOP_LIMIT = 30.0  # seconds for Locust to end, in which open requests may be answered

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.profiling.profilers import Profiler
-from settings.schema import UserMistake
 
 OPTION = "dtype"
 NO_FORMATS = {"auto", "gguf"}  # they leave the format to the engine or to the file

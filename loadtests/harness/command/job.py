@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
+from enginebench.settings.schema import UserMistake, from_environment, settings_of
 from loadtests.harness.command.check import Planned
 from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.settings.run import RunSettings
-from settings.schema import UserMistake, from_environment, settings_of
 
 NO_SCENARIO = {"__init__", "cli"}
 SET_FOR_EACH_RUN = ("label", "run_id", "runs", "repeat_index", "prompt_set")

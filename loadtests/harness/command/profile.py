@@ -2,7 +2,7 @@
 
 The engine is served again in a process of its own, under the heaviest load that was measured. None of these requests is
 kept, so that they cannot appear in a table, a verdict, a plan or a comparison; only what the profiler saw goes into the
-run's folder (`records/profile.py`).
+run's folder (`enginebench/records/profile.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from pathlib import Path
 
 import httpx
 
+from enginebench.records.files import read_meta
+from enginebench.records.load import Load, Users
+from enginebench.records.profile import FOLDER, Profile, write_profiles
+from enginebench.settings.profile import ProfileSettings
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.drive import end, start_locust
 from loadtests.harness.command.job import Job
@@ -30,11 +35,6 @@ from loadtests.harness.live.document import read_live
 from loadtests.harness.profiling.profilers import Profiler
 from loadtests.harness.profiling.profilers import profiler as find_profiler
 from loadtests.harness.profiling.recording import Recording
-from records.files import read_meta
-from records.load import Load, Users
-from records.profile import FOLDER, Profile, write_profiles
-from settings.profile import ProfileSettings
-from settings.schema import UserMistake
 
 POLL = 0.2  # seconds
 FIRST_ANSWER = 300.0  # seconds that the load gets to have its first answer

@@ -7,12 +7,12 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.access import Access, parse_headers
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.job import Job
 from loadtests.harness.run.target import Target, label_of
-from settings.schema import UserMistake
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from types import TracebackType
 import httpx
 import psutil
 
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.guard import Guard, start_guarded
 from loadtests.harness.run.options import ENGINE_PID, SERVER_READY, SERVER_STARTED
-from settings.schema import UserMistake
 
 PYTHON = (sys.executable, "-P")  # not with the current folder first: files in it may be named like packages
 POLL = 0.2  # seconds between two checks

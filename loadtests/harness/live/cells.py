@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import inf
 
-from records.formatting import format_seconds, format_share, significant
-from records.metrics import Column, Quantity, columns
-from records.stage import Stage
-from records.view import FAILED, StageView
+from enginebench.records.formatting import format_seconds, format_share, significant
+from enginebench.records.metrics import Column, Quantity, columns
+from enginebench.records.stage import Stage
+from enginebench.records.view import FAILED, StageView
 
 
 def phase_of(stage: Stage) -> str:

@@ -16,16 +16,16 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from enginebench.records.metrics import BY_NAME, ICL
+from enginebench.records.request import Outcome, RequestRecord
+from enginebench.records.rules import is_failure
+from enginebench.records.stage import SECOND, Nanoseconds, Stage
+from enginebench.records.telemetry import LOAD_GENERATOR_GAUGES, TelemetrySample
 from loadtests.harness.live.scales import Scales
 from loadtests.harness.live.sketch import Sketch
 from loadtests.harness.live.stage_counts import OUTCOMES, StageCounts
 from loadtests.harness.live.tallies import of_flow, of_request
 from loadtests.harness.live.windows import SETTLED, Windows
-from records.metrics import BY_NAME, ICL
-from records.request import Outcome, RequestRecord
-from records.rules import is_failure
-from records.stage import SECOND, Nanoseconds, Stage
-from records.telemetry import LOAD_GENERATOR_GAUGES, TelemetrySample
 
 Phase = Literal["window", "outside"]
 PHASES: tuple[Phase, ...] = get_args(Phase)

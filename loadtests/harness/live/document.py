@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from records.files import write_atomically
-from records.rules import UNJUDGED, is_failure
-from records.stage import Nanoseconds
-from records.view import StageView
+from enginebench.records.files import write_atomically
+from enginebench.records.rules import UNJUDGED, is_failure
+from enginebench.records.stage import Nanoseconds
+from enginebench.records.view import StageView
 
 FILE = "live.json"
 

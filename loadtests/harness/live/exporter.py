@@ -15,11 +15,11 @@ from typing import Any
 import gevent
 from gevent.pywsgi import WSGIServer
 
+from enginebench.settings.schema import Address, UserMistake, write_address
 from loadtests.harness.event_loop import yield_to_io
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.prometheus import CONTENT_TYPE, families
 from loadtests.harness.settings.run import EXPORTER_PORTS, RunSettings
-from settings.schema import Address, UserMistake, write_address
 
 logger = logging.getLogger(__name__)
 

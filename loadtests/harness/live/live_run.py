@@ -14,16 +14,16 @@ from typing import Any
 
 import gevent
 
+from enginebench.records.load import Rate
+from enginebench.records.run import RunMeta
+from enginebench.records.stage import Stage
+from enginebench.records.view import StageView, keys_of
 from loadtests.harness.event_loop import yield_to_io
 from loadtests.harness.live.counts import Key, LiveCounts
 from loadtests.harness.live.document import LiveDocument, write_live
 from loadtests.harness.live.scales import Scales
 from loadtests.harness.live.stage_counts import StageCounts
 from loadtests.harness.live.view import view_of
-from records.load import Rate
-from records.run import RunMeta
-from records.stage import Stage
-from records.view import StageView, keys_of
 
 logger = logging.getLogger(__name__)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from enginebench.records.metrics import MOMENTARY, PERCENTILES, QUANTITIES, TOTALS, Metric, Quantity
+from enginebench.records.slo import RunObjectives
+from enginebench.records.view import StageView, keys_of
 from loadtests.harness.live.counts import PHASES, Phase
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.scales import METRICS, Scales
 from loadtests.harness.live.stage_counts import StageCounts
-from records.metrics import MOMENTARY, PERCENTILES, QUANTITIES, TOTALS, Metric, Quantity
-from records.slo import RunObjectives
-from records.view import StageView, keys_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "enginebench_load_"

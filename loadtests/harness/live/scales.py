@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import log
 
-from records.formula import NOTHING, Formula
-from records.metrics import ICL, REQUEST_METRICS, Metric
-from records.readers import readers
-from records.rules import attempted, censored
-from records.slo import RunObjectives
-from records.stage import SECOND
+from enginebench.records.formula import NOTHING, Formula
+from enginebench.records.metrics import ICL, REQUEST_METRICS, Metric
+from enginebench.records.readers import readers
+from enginebench.records.rules import attempted, censored
+from enginebench.records.slo import RunObjectives
+from enginebench.records.stage import SECOND
 
 METRICS: tuple[Metric, ...] = (*REQUEST_METRICS, ICL)
 PER_DECADE = 6  # exported edges, so neighbours are 47 % apart

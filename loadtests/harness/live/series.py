@@ -8,12 +8,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from enginebench.records.metrics import BY_NAME
+from enginebench.records.slo import RunObjectives, of_tier
+from enginebench.records.stage import SECOND
 from loadtests.harness.live.counts import Key
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.sketch import Sketch
-from records.metrics import BY_NAME
-from records.slo import RunObjectives, of_tier
-from records.stage import SECOND
 
 TTFT = BY_NAME["ttft_user"]
 EVERY = 2.0  # seconds between two points

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from records.metrics import PERCENTILES
-from records.rules import nearest_rank
-from records.view import DEPENDS_ON_CUT_OFF, EMPTY, FAILED, Distribution, Estimate
+from enginebench.records.metrics import PERCENTILES
+from enginebench.records.rules import nearest_rank
+from enginebench.records.view import DEPENDS_ON_CUT_OFF, EMPTY, FAILED, Distribution, Estimate
 
 Buckets = dict[int, int]
 

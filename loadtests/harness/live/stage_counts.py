@@ -7,10 +7,10 @@ from typing import get_args
 
 import msgspec
 
+from enginebench.records.request import Outcome
 from loadtests.harness.live.scales import METRICS
 from loadtests.harness.live.sketch import Sketch
 from loadtests.harness.live.tallies import Sum
-from records.request import Outcome
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 MOST_WAYS = 50  # to fail that are told apart: some servers name the request in each error

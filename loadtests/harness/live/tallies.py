@@ -9,12 +9,12 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
-from records.counts import OF_ANSWERS, OF_REQUESTS
-from records.formula import Field, Formula, Known, Positive, When
-from records.metrics import FIRST_TOKENS, QUANTITIES, SEEN_TOKENS
-from records.readers import readers
-from records.request import RequestRecord
-from records.stage import SECOND, Nanoseconds
+from enginebench.records.counts import OF_ANSWERS, OF_REQUESTS
+from enginebench.records.formula import Field, Formula, Known, Positive, When
+from enginebench.records.metrics import FIRST_TOKENS, QUANTITIES, SEEN_TOKENS
+from enginebench.records.readers import readers
+from enginebench.records.request import RequestRecord
+from enginebench.records.stage import SECOND, Nanoseconds
 
 Sum = tuple[str, float | None]
 tokens_of = readers((SEEN_TOKENS, FIRST_TOKENS))

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from enginebench.records.counts import OF_ANSWERS, OF_REQUESTS
+from enginebench.records.findings.load import LITTLE_WINDOWS
+from enginebench.records.findings.table import findings_of_view
+from enginebench.records.load import Rate
+from enginebench.records.metrics import QUANTITIES
+from enginebench.records.rules import UNJUDGED, is_failure
+from enginebench.records.run import RunMeta
+from enginebench.records.stage import SECOND, Nanoseconds, Stage
+from enginebench.records.view import Distribution, Estimate, Level, StageKey, StageView
 from loadtests.harness.live.scales import METRICS, Scales
 from loadtests.harness.live.stage_counts import StageCounts
 from loadtests.harness.live.windows import SETTLED
-from records.counts import OF_ANSWERS, OF_REQUESTS
-from records.findings.load import LITTLE_WINDOWS
-from records.findings.table import findings_of_view
-from records.load import Rate
-from records.metrics import QUANTITIES
-from records.rules import UNJUDGED, is_failure
-from records.run import RunMeta
-from records.stage import SECOND, Nanoseconds, Stage
-from records.view import Distribution, Estimate, Level, StageKey, StageView
 
 MOST_FAILURES = 5  # ways to fail that are listed
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from records.stage import SECOND, Nanoseconds, Stage
+from enginebench.records.stage import SECOND, Nanoseconds, Stage
 
 SETTLED: Nanoseconds = 2 * SECOND  # after which an instant's place is known
 OPEN: Nanoseconds = 2**62  # end of a window that has none yet

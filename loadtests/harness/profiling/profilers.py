@@ -21,10 +21,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from enginebench.records.formatting import format_bytes, significant
+from enginebench.records.profile import Hot
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.profiling.stacks import MOST, Stacks, flame_graph, hottest, parse, parse_perf
-from records.formatting import format_bytes, significant
-from records.profile import Hot
-from settings.schema import UserMistake
 
 READ_TIMEOUT = 300.0  # seconds for a profiler's own program to sum up what it recorded
 RATE = "99"  # samples a second, and no divisor of what programs do

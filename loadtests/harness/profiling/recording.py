@@ -10,8 +10,8 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from enginebench.records.profile import FOLDER, Profile
 from loadtests.harness.profiling.profilers import NoProfile, Profiler, draw
-from records.profile import FOLDER, Profile
 
 GRACE = 60.0  # seconds beyond those that it records, for a profiler to start and to write
 Of = Literal["engine", "server"]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from html import escape
 from zlib import crc32
 
-from records.formatting import format_share
-from records.profile import Hot
+from enginebench.records.formatting import format_share
+from enginebench.records.profile import Hot
 
 LINE = re.compile(r":\d+\)")  # of a frame such as `forward (linear.py:134)`
 HASH = re.compile(r"::h[0-9a-f]{16}\b")  # of a Rust symbol

@@ -12,8 +12,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from records.files import read_meta
-from settings.schema import UserMistake
+from enginebench.records.files import read_meta
+from enginebench.settings.schema import UserMistake
 
 PARTS = ("requests-*.jsonl", "telemetry-*.jsonl")
 

@@ -11,9 +11,9 @@ import logging
 import os
 from pathlib import Path
 
-from records.request import RequestRecord, SentRecord
-from records.run import JournalLine
-from records.telemetry import TelemetrySample
+from enginebench.records.request import RequestRecord, SentRecord
+from enginebench.records.run import JournalLine
+from enginebench.records.telemetry import TelemetrySample
 
 logger = logging.getLogger(__name__)
 

@@ -15,13 +15,13 @@ import gevent
 import httpcore
 from prometheus_client.parser import text_string_to_metric_families
 
+from enginebench.records.findings.load_generator import CROWDED
+from enginebench.records.telemetry import TelemetrySample
 from loadtests.harness.client.access import Access
 from loadtests.harness.client.address import origin_of
 from loadtests.harness.client.connection import tls_context
 from loadtests.harness.recording.cpu_holder import CpuTimes
 from loadtests.harness.recording.recorder import Recorder
-from records.findings.load_generator import CROWDED
-from records.telemetry import TelemetrySample
 
 INTERVAL = 1.0  # seconds between two samples
 TICK = 0.02  # seconds between two looks at the loop

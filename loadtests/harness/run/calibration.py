@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 import platformdirs
 
-from records.files import write_atomically
+from enginebench.records.files import write_atomically
 
 SCHEMA_VERSION = 2
 Condition = Literal["quiet", "busy"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from enginebench.records.stage import StagePlan
 from loadtests.harness.scenario import Scenario
-from records.stage import StagePlan
 
 FEW = 4  # stages that are listed one by one
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from enginebench.records.stage import StagePlan
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS
 from loadtests.harness.run.counting import prompt_source_for
@@ -16,8 +18,6 @@ from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
 from loadtests.harness.workload.words import START
 from loadtests.harness.workload.workload import Workload
-from records.stage import StagePlan
-from settings.schema import UserMistake
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ import string
 from datetime import datetime
 from pathlib import Path
 
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.settings.run import RunSettings
-from settings.schema import UserMistake
 
 
 def new_folder(settings: RunSettings, label: str, at: datetime) -> Path:

@@ -8,12 +8,12 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from enginebench.records.command import typed_command
+from enginebench.settings.schema import Setting, settings_of
 from loadtests.harness.run.host import free_port
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.without_effect import check_effects
-from records.command import typed_command
-from settings.schema import Setting, settings_of
 
 # Environment variables by which `enginebench run` tells the process that plans a run what was typed, which process is
 # the engine's, and when the server was started and ready, in monotonic nanoseconds.

@@ -9,9 +9,9 @@ from contextlib import suppress
 from math import ceil
 from pathlib import Path
 
-from records.load import Users
-from records.stage import StagePlan
-from settings.schema import UserMistake
+from enginebench.records.load import Users
+from enginebench.records.stage import StagePlan
+from enginebench.settings.schema import UserMistake
 
 SPARE = 100  # descriptors for what is no connection of a user: files, logs, Locust's page and its workers
 MOST_DESCRIPTORS = 1 << 20

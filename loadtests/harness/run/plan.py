@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
+from enginebench.records.run import RunMeta
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.run.host import clock_id
 from loadtests.harness.workload.workload import Workload
-from records.run import RunMeta
-from settings.schema import UserMistake
 
 OPTION = "enginebench_plan"  # under this name it travels
 

@@ -8,6 +8,9 @@ import time
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
+from enginebench.records.files import write_meta
+from enginebench.records.run import READY, STARTED, RunEvent, RunMeta
+from enginebench.records.stage import StagePlan
 from loadtests.harness.client.address import Address, with_scheme
 from loadtests.harness.run.calibration import of_this_host
 from loadtests.harness.run.fitting import fitted, within_context
@@ -20,9 +23,6 @@ from loadtests.harness.run.target import Target, label_of
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.stages import in_seconds
 from loadtests.harness.settings.run import RunSettings
-from records.files import write_meta
-from records.run import READY, STARTED, RunEvent, RunMeta
-from records.stage import StagePlan
 
 logger = logging.getLogger(__name__)
 

@@ -17,13 +17,13 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
+from enginebench.records.quality import NO_WEIGHTS, TEXT, TOP, Quality
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.access import KEY_VARIABLE, Access
 from loadtests.harness.client.address import origin_of
 from loadtests.harness.client.answer import Answer, message_of
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest
 from loadtests.harness.client.redaction import redacted
-from records.quality import NO_WEIGHTS, TEXT, TOP, Quality
-from settings.schema import UserMistake
 
 logger = logging.getLogger(__name__)
 

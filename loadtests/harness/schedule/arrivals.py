@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from random import Random
 
-from settings.schema import UserMistake
+from enginebench.settings.schema import UserMistake
 
 Second = float
 

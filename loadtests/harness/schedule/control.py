@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from records.load import TRACE, Rate, Users
-from records.stage import SECOND, Nanoseconds, Stage, StagePlan
+from enginebench.records.load import TRACE, Rate, Users
+from enginebench.records.stage import SECOND, Nanoseconds, Stage, StagePlan
 
 LEAD: Nanoseconds = SECOND // 2  # between the decision when an open stage begins and its beginning
 UNDECIDED: Nanoseconds = 2**62  # start of an open stage that waits for the processes to be ready

@@ -11,11 +11,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from records.load import Users
-from records.metrics import PERCENTILES
-from records.slo import Objective
-from records.stage import Extent, StagePlan
-from records.view import StageView
+from enginebench.records.load import Users
+from enginebench.records.metrics import PERCENTILES
+from enginebench.records.slo import Objective
+from enginebench.records.stage import Extent, StagePlan
+from enginebench.records.view import StageView
 
 FIRST, BRIEF, LEAST = 3.0, 1.5, 4.0  # seconds of the window of the first stage, of a brief one, of a long one at least
 WARM_UP = 0.5  # seconds; prolonged until every user has had an answer

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from records.load import Load, Rate, Users
-from settings.schema import UserMistake, whole_numbers
+from enginebench.records.load import Load, Rate, Users
+from enginebench.settings.schema import UserMistake, whole_numbers
 
 USERS = "10,20,40, 10-100:10 (from, to, step), or 20x300,60x60 (20 users for 300 s, then 60 for 60 s)"
 RATES = (

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from itertools import accumulate, cycle, islice
 from random import Random
 
+from enginebench.records.load import Rate
 from loadtests.harness.schedule.arrivals import Second, gaps
-from records.load import Rate
 
 Segment = tuple[Second, float, float]
 """Seconds, and the rate at their beginning and end, between which it changes linearly."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
-from records.request import RequestRecord
+from enginebench.records.request import RequestRecord
 
 FIRST, MOST, JITTER = 0.5, 8.0, 0.25  # seconds, seconds, share
 MOST_RETRY_AFTER = 60.0  # seconds; what asks for more is not waited for

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
+from enginebench.records.load import TRACE, Load, Rate
+from enginebench.records.stage import Extent, StagePlan
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.loads import LoadStep
 from loadtests.harness.schedule.rates import seconds_of_requests
-from records.load import TRACE, Load, Rate
-from records.stage import Extent, StagePlan
-from settings.schema import UserMistake
 
 LEAST_BOUND = 10.0  # seconds
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from enginebench.records.load import Rate
+from enginebench.records.request import RequestRecord
+from enginebench.records.slo import Objective
+from enginebench.records.stage import SECOND, Nanoseconds, Stage
 from loadtests.harness.schedule.control import StageProgress
 from loadtests.harness.schedule.search.slices import ProcessSlices
-from records.load import Rate
-from records.request import RequestRecord
-from records.slo import Objective
-from records.stage import SECOND, Nanoseconds, Stage
 
 RECENT = 10 * SECOND  # within which a boundary is announced: requests scheduled since it are found then
 

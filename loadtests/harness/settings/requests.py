@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from functools import partial
 
+from enginebench.settings.schema import UserMistake, whole_numbers, write_list
 from loadtests.harness.client.dialects.registry import Endpoint
 from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.setting_groups import api_setting, most_used, prompt_setting
@@ -13,7 +14,6 @@ from loadtests.harness.workload.classes import RequestClass, parse_classes, writ
 from loadtests.harness.workload.datasets import checked_dataset
 from loadtests.harness.workload.lengths import GRAMMAR, Lengths, parse_lengths, parse_several
 from loadtests.harness.workload.words import Kind
-from settings.schema import UserMistake, whole_numbers, write_list
 
 lengths_setting = partial(most_used, metavar="N", read=parse_several, write=write_list)
 

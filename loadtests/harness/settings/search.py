@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from enginebench.records.slo import GRAMMAR as OBJECTIVES
+from enginebench.records.slo import Objective, parse_objectives, write_objectives
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.setting_groups import most_used, search_setting
-from records.slo import GRAMMAR as OBJECTIVES
-from records.slo import Objective, parse_objectives, write_objectives
-from settings.schema import UserMistake
 
 
 def parse_range(text: str) -> tuple[float, float]:

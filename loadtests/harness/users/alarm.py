@@ -14,7 +14,7 @@ from typing import Any
 
 from gevent import get_hub
 
-from records.stage import SECOND, Nanoseconds
+from enginebench.records.stage import SECOND, Nanoseconds
 
 CLOCK_MONOTONIC, TFD_TIMER_ABSTIME = 1, 1  # <time.h>, <sys/timerfd.h>
 FIRST = 2  # libev's highest priority: before all readable sockets

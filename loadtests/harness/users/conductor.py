@@ -11,11 +11,11 @@ import msgspec
 from gevent.event import Event
 from locust.runners import MasterRunner, Runner
 
+from enginebench.records.search import SearchRecord
+from enginebench.records.stage import SECOND, Nanoseconds, Stage, StagePlan
 from loadtests.harness.schedule.control import StageControl, StageProgress, no_other, together
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
 from loadtests.harness.schedule.tracker import StageTracker
-from records.search import SearchRecord
-from records.stage import SECOND, Nanoseconds, Stage, StagePlan
 
 POLL = 0.05  # seconds; interval of reports from processes that make load, while something changes
 IDLE = 0.5  # seconds between two looks where the next boundary is an instant that lies ahead

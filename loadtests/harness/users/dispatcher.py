@@ -19,6 +19,9 @@ from time import monotonic_ns
 
 import gevent
 
+from enginebench.records.load import Load, Rate
+from enginebench.records.request import RequestRecord
+from enginebench.records.stage import SECOND, Nanoseconds, Stage
 from loadtests.harness import event_loop
 from loadtests.harness.client.client import Client
 from loadtests.harness.schedule.control import UNDECIDED
@@ -29,9 +32,6 @@ from loadtests.harness.users.alarm import Alarm
 from loadtests.harness.users.run_process import RunProcess
 from loadtests.harness.users.senders import SenderPool
 from loadtests.harness.workload.workload import PlannedRequest
-from records.load import Load, Rate
-from records.request import RequestRecord
-from records.stage import SECOND, Nanoseconds, Stage
 
 AHEAD = SECOND  # how long before they are due requests are built at most, several at a time: that takes less CPU time
 LEAST_AHEAD = AHEAD * 7 // 10  # how long before it is due the next one is built at the latest

@@ -27,6 +27,8 @@ from locust.env import Environment
 from locust.exception import StopTest
 from locust.runners import STATE_INIT, MasterRunner, Runner, WorkerRunner
 
+from enginebench.records.load import Rate, Users
+from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from loadtests.harness.live.exporter import MetricsServer, serve
 from loadtests.harness.live.live_run import MESSAGE as COUNTS_MESSAGE
 from loadtests.harness.live.live_run import LiveRun
@@ -44,8 +46,6 @@ from loadtests.harness.users.conductor import PROGRESS_MESSAGE, STAGE_MESSAGE
 from loadtests.harness.users.failures import describe, end_run, forget, refusal
 from loadtests.harness.users.run_process import RunProcess
 from loadtests.harness.users.timed_command import complete
-from records.load import Rate, Users
-from records.stage import SECOND, Extent, Stage, StagePlan
 
 logger = logging.getLogger(__name__)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per scrape

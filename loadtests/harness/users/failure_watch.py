@@ -11,11 +11,11 @@ import logging
 
 from locust.env import Environment
 
+from enginebench.records.request import RequestRecord
+from enginebench.records.rules import UNJUDGED
+from enginebench.records.stage import SECOND, Nanoseconds
 from loadtests.harness.client.outcome import load_explains
 from loadtests.harness.users.failures import end_run
-from records.request import RequestRecord
-from records.rules import UNJUDGED
-from records.stage import SECOND, Nanoseconds
 
 logger = logging.getLogger(__name__)
 

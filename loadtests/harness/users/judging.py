@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from enginebench.records.rules import overall
+from enginebench.records.stage import Stage
 from loadtests.harness.command.server_process import PYTHON
-from records.rules import overall
-from records.stage import Stage
 
 logger = logging.getLogger(__name__)
 
-ANALYSIS = "analysis.summary.loading"  # writes the run's summary.json
+ANALYSIS = "enginebench.analysis.summary.loading"  # writes the run's summary.json
 LOWEST_PRIORITY = 19
 
 

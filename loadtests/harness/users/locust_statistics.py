@@ -10,10 +10,10 @@ from collections import deque
 
 from locust.env import Environment
 
+from enginebench.records.metrics import BY_NAME, REQUEST_METRICS
+from enginebench.records.request import RequestRecord
+from enginebench.records.stage import SECOND
 from loadtests.harness.live.counts import AT_A_TIME
-from records.metrics import BY_NAME, REQUEST_METRICS
-from records.request import RequestRecord
-from records.stage import SECOND
 
 ROWS = tuple((metric, metric.title.partition(" (")[0]) for metric in REQUEST_METRICS if metric.shown.live)
 MILLISECONDS = 1e3  # Locust counts in them

@@ -15,14 +15,14 @@ from locust import events
 from locust.env import Environment
 from locust.runners import STATE_INIT
 
+from enginebench.records.metrics import columns
+from enginebench.records.stage import SECOND
 from loadtests.harness.live.cells import cell, findings_text, phase_of
 from loadtests.harness.live.series import EVERY, LiveSeries
 from loadtests.harness.users.events import current_run
 from loadtests.harness.users.failures import forget, last_failure
 from loadtests.harness.users.judging import Judge
 from loadtests.harness.users.run_process import RunProcess
-from records.metrics import columns
-from records.stage import SECOND
 
 START_LIMIT = 30 * SECOND
 KEY = "tokens"  # of the tab, in the page's address

@@ -16,6 +16,13 @@ import gevent
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
+from enginebench.records.files import JOURNAL, close_journal, write_meta
+from enginebench.records.load import TRACE, Rate
+from enginebench.records.metrics import BY_NAME
+from enginebench.records.request import RequestRecord, SentRecord
+from enginebench.records.run import JournalLine, RunEvent
+from enginebench.records.slo import RunObjectives
+from enginebench.records.stage import SECOND, Nanoseconds, Stage, StagePlan, changed
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.event_loop import yield_to_io
@@ -37,13 +44,6 @@ from loadtests.harness.users.conductor import POLL, PROGRESS_MESSAGE, Conductor
 from loadtests.harness.users.failure_watch import FailureWatch
 from loadtests.harness.users.locust_statistics import LocustStatistics
 from loadtests.harness.users.timed_command import TimedCommand, complete
-from records.files import JOURNAL, close_journal, write_meta
-from records.load import TRACE, Rate
-from records.metrics import BY_NAME
-from records.request import RequestRecord, SentRecord
-from records.run import JournalLine, RunEvent
-from records.slo import RunObjectives
-from records.stage import SECOND, Nanoseconds, Stage, StagePlan, changed
 
 logger = logging.getLogger(__name__)
 

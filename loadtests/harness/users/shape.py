@@ -11,14 +11,14 @@ from locust import events as locust_events
 from locust.env import Environment
 from locust.runners import WorkerRunner
 
+from enginebench.records.load import Load, Users
+from enginebench.records.stage import SECOND
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.run import plan as plans
 from loadtests.harness.run.options import read_options
 from loadtests.harness.users import events
 from loadtests.harness.users.failures import refusal
 from loadtests.harness.users.run_process import RunProcess
-from records.load import Load, Users
-from records.stage import SECOND
-from settings.schema import UserMistake
 
 LOOK_AHEAD = 1.0  # seconds after which Locust asks a shape again
 LOCUSTS_OWN = {"num_users": "--users", "spawn_rate": "--spawn-rate", "run_time": "--run-time"}

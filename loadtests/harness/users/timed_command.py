@@ -11,12 +11,12 @@ from time import monotonic_ns
 
 import gevent
 
+from enginebench.records.run import RunEvent
+from enginebench.records.stage import SECOND, Nanoseconds, Stage
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.run.options import ENGINE_PID
 from loadtests.harness.run.own_limits import normal_priority
 from loadtests.harness.schedule.control import UNDECIDED
-from records.run import RunEvent
-from records.stage import SECOND, Nanoseconds, Stage
-from settings.schema import UserMistake
 
 logger = logging.getLogger(__name__)
 

@@ -15,6 +15,9 @@ from locust import User, task
 from locust.exception import StopUser
 from locust.user.task import LOCUST_STATE_STOPPING
 
+from enginebench.records.load import Rate
+from enginebench.records.request import Outcome, RequestRecord
+from enginebench.records.stage import SECOND, Stage, StagePlan
 from loadtests.harness.client.client import Client
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.retries import pause_before_retry
@@ -25,9 +28,6 @@ from loadtests.harness.users import (
 )
 from loadtests.harness.users.dispatcher import Dispatcher
 from loadtests.harness.workload.workload import PlannedRequest
-from records.load import Rate
-from records.request import Outcome, RequestRecord
-from records.stage import SECOND, Stage, StagePlan
 
 MOST_ARRIVALS = 10**9  # of a stage
 

@@ -12,8 +12,8 @@ import gevent
 from gevent.queue import Empty, Queue
 from locust.runners import MasterRunner, WorkerRunner
 
+from enginebench.records.formatting import counted, format_bytes
 from loadtests.harness.recording.transfer import Message, answer, fetch
-from records.formatting import counted, format_bytes
 
 logger = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from enginebench.records.load import Load, Users
+from enginebench.records.slo import parse_objectives
+from enginebench.records.stage import StagePlan
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
-from records.load import Load, Users
-from records.slo import parse_objectives
-from records.stage import StagePlan
-from settings.schema import UserMistake
 
 GRAMMAR = "NAME: weight=3 prompt=LENGTH output=LENGTH slo=ttft_p95=0.5,tpot_p95=0.04; NAME: …"
 GOLDEN = 0.6180339887498949  # multiples of it fill the unit interval evenly: the shares hold for any number of users

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+from enginebench.settings.schema import UserMistake, whole_numbers
 from loadtests.harness.workload.random_number import RandomNumber
-from settings.schema import UserMistake, whole_numbers
 
 GRAMMAR = "64, uniform:16-128, normal:64,10 or lognormal:64,0.5 (median, sigma)"
 

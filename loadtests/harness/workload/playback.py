@@ -6,11 +6,11 @@ from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 
+from enginebench.records.load import TRACE, Rate
+from enginebench.records.stage import Extent, StagePlan
+from enginebench.settings.schema import UserMistake, from_text, setting, settings_of
 from loadtests.harness.schedule.trace import Trace, clipped, scaled
 from loadtests.harness.workload.trace_files import READERS, read_trace
-from records.load import TRACE, Rate
-from records.stage import Extent, StagePlan
-from settings.schema import UserMistake, from_text, setting, settings_of
 
 LEAST_BOUND = 60.0  # seconds that the last requests of a trace get
 LAST = 1e-6  # seconds by which a stage is longer than its last arrival

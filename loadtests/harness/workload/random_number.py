@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal, Self
 
-from settings.schema import UserMistake
+from enginebench.settings.schema import UserMistake
 
 NUMBER = r"(\d*\.?\d+)"
 FORMS = {

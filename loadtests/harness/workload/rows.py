@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
-from settings.schema import UserMistake
+from enginebench.settings.schema import UserMistake
 
 GZIP, PARQUET = b"\x1f\x8b", b"PAR1"  # first bytes
 Row = Mapping[str, Any]

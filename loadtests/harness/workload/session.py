@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from enginebench.records.request import RequestRecord
 from loadtests.harness.client.dialects.dialect import Message
-from records.request import RequestRecord
 
 MARGIN = 64  # tokens that a chat template may add around two messages
 

@@ -20,12 +20,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from enginebench.records.files import read_requests
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.trace import Trace, TraceArrival, TraceRequest, in_order
 from loadtests.harness.workload.rows import PARQUET, Row, opened, rows
 from loadtests.harness.workload.trace_agents import CHARACTERS_A_TOKEN, agent_format, documents, read_otel, read_weka
 from loadtests.harness.workload.trace_tables import FORMATS, GRAMMAR, columns_of, format_of, read_table
-from records.files import read_requests
-from settings.schema import UserMistake
 
 PROMPTS = ("prompt", "messages", "prompt_tokens")
 ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user"}

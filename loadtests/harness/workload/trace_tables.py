@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.trace import TraceArrival, TraceRequest
 from loadtests.harness.workload.rows import Row, rows
-from settings.schema import UserMistake
 
 GRAMMAR = "time=COLUMN,prompt=COLUMN,output=COLUMN[,session=COLUMN], with time_ms or time_ns for other units"
 UNITS = {"time": 1.0, "time_ms": 1e-3, "time_ns": 1e-9}

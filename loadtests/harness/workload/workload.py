@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from enginebench.records.request import RequestRecord
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.dialects.dialect import GREEDY, Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
@@ -27,7 +28,6 @@ from loadtests.harness.workload.datasets import DatasetRows
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
 from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.session import Session
-from records.request import RequestRecord
 
 ID_BYTES = 8
 ONE_TURN = Lengths("fixed", 1)

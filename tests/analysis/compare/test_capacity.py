@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.compare.capacity import (
+from enginebench.analysis.compare.capacity import (
     capacities_of,
     capacity_matrix,
     compare_capacities,
@@ -16,17 +16,17 @@ from analysis.compare.capacity import (
     objective_lines,
     slo_capacity,
 )
-from analysis.compare.command import document
-from analysis.compare.comparison import compare
-from analysis.compare.engine_runs import EngineRuns, engine_runs_of
-from analysis.compare.headline import headline
-from analysis.compare.tables import criteria, overview_of
-from analysis.first_screen import PlannedReplicas, candidates_of, first_screen
-from analysis.summary.run_summary import RunSummary
-from records.search import ProbeRecord, SearchRecord
-from records.slo import CAPACITY_GRID, Objective, parse_objectives
-from records.view import Estimate, Judgement, StageView
-from settings.schema import UserMistake
+from enginebench.analysis.compare.command import document
+from enginebench.analysis.compare.comparison import compare
+from enginebench.analysis.compare.engine_runs import EngineRuns, engine_runs_of
+from enginebench.analysis.compare.headline import headline
+from enginebench.analysis.compare.tables import criteria, overview_of
+from enginebench.analysis.first_screen import PlannedReplicas, candidates_of, first_screen
+from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.records.search import ProbeRecord, SearchRecord
+from enginebench.records.slo import CAPACITY_GRID, Objective, parse_objectives
+from enginebench.records.view import Estimate, Judgement, StageView
+from enginebench.settings.schema import UserMistake
 from tests.support.analysis.compared import judged, judged_view, run, view
 
 SLO = Objective("ttft", 0.95, 0.5)

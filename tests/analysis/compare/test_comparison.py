@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.compare.comparison import Comparison, compare
-from analysis.compare.headline import headline
-from analysis.compare.metric_comparison import MetricComparison
-from analysis.summary.run_summary import RunSummary
-from records.slo import Objective
-from records.view import Estimate, Finding
-from settings.schema import UserMistake
+from enginebench.analysis.compare.comparison import Comparison, compare
+from enginebench.analysis.compare.headline import headline
+from enginebench.analysis.compare.metric_comparison import MetricComparison
+from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.records.slo import Objective
+from enginebench.records.view import Estimate, Finding
+from enginebench.settings.schema import UserMistake
 from tests.support.analysis.compared import judged_view, run, runs_of, view
 from tests.support.analysis.draws import width
 

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from analysis.compare.growth import context_sentences, line_through
-from analysis.data.load import load_run
-from analysis.summary.run_summary import RunSummary, summarise
-from records.view import Estimate
+from enginebench.analysis.compare.growth import context_sentences, line_through
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
+from enginebench.records.view import Estimate
 from tests.support.analysis.synthetic import Engine, simulate
 
 PROMPTS = (10, 100, 200, 400)

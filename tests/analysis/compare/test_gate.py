@@ -15,13 +15,13 @@ import pytest
 from markdown_it import MarkdownIt
 from typer.testing import CliRunner, Result
 
-from analysis.compare.gate import BASELINE, Check, Gate, GateRefused, checks_of, gate_of, judge, size_of
-from analysis.compare.gate_outputs import change_text, junit, markdown
-from analysis.compare.metric_comparison import MetricComparison, Sample, compare_metric
-from analysis.summary.run_summary import RunSummary, read_summary
-from enginebench import app
-from records.metrics import columns
-from records.view import Estimate, Finding
+from enginebench.analysis.compare.gate import BASELINE, Check, Gate, GateRefused, checks_of, gate_of, judge, size_of
+from enginebench.analysis.compare.gate_outputs import change_text, junit, markdown
+from enginebench.analysis.compare.metric_comparison import MetricComparison, Sample, compare_metric
+from enginebench.analysis.summary.run_summary import RunSummary, read_summary
+from enginebench.cli import app
+from enginebench.records.metrics import columns
+from enginebench.records.view import Estimate, Finding
 from tests.support.analysis.compared import run, view
 from tests.support.analysis.synthetic import Engine, simulate
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from analysis.compare.growth import growth_sentences, saturated_from
-from analysis.compare.limit import PARTS, limit_of, mean_parts
-from analysis.data.load import load_run
-from analysis.summary.run_summary import RunSummary, summarise
-from records.slo import Objective
-from records.stage import SECOND
-from records.view import Estimate, StageView
+from enginebench.analysis.compare.growth import growth_sentences, saturated_from
+from enginebench.analysis.compare.limit import PARTS, limit_of, mean_parts
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
+from enginebench.records.slo import Objective
+from enginebench.records.stage import SECOND
+from enginebench.records.view import Estimate, StageView
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 
 Parts = tuple[float, float, float, float]  # client, queue, prefill, delivery

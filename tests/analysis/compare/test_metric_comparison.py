@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from analysis.compare.metric_comparison import (
+from enginebench.analysis.compare.metric_comparison import (
     MetricComparison,
     Sample,
     compare_metric,
@@ -16,8 +16,8 @@ from analysis.compare.metric_comparison import (
     ranked,
     sample_of,
 )
-from records.metrics import Column, columns
-from records.view import Estimate
+from enginebench.records.metrics import Column, columns
+from enginebench.records.view import Estimate
 from tests.support.analysis.compared import engine_of
 
 COLUMNS = {column.key: column for column in columns("compared")}

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from analysis.compare.comparison import compare
-from analysis.compare.headline import headline
-from analysis.compare.prompts import SameAnswers, same_answers
-from analysis.data.answers import AnswerDifference
-from analysis.data.load import load_run
-from analysis.summary.run_summary import RunSummary, summarise
-from records.files import read_requests
+from enginebench.analysis.compare.comparison import compare
+from enginebench.analysis.compare.headline import headline
+from enginebench.analysis.compare.prompts import SameAnswers, same_answers
+from enginebench.analysis.data.answers import AnswerDifference
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
+from enginebench.records.files import read_requests
 from tests.support.analysis.synthetic import Engine, meta_of, record, simulate, stages_of, write_run
 
 

@@ -17,17 +17,17 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from analysis.compare.command import document, show
-from analysis.compare.comparison import compare
-from analysis.compare.tables import LEFT_OUT, comparison_rows, criteria, ratio_text, tables_of
-from analysis.console import TextTable, stdout
-from analysis.data.load import load_run
-from analysis.summary.frame import SCHEMA, frame
-from analysis.summary.run_summary import RunSummary, summarise
-from enginebench import app
-from records.formatting import MISSING
-from records.slo import Objective
-from records.view import Estimate
+from enginebench.analysis.compare.command import document, show
+from enginebench.analysis.compare.comparison import compare
+from enginebench.analysis.compare.tables import LEFT_OUT, comparison_rows, criteria, ratio_text, tables_of
+from enginebench.analysis.console import TextTable, stdout
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.frame import SCHEMA, frame
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
+from enginebench.cli import app
+from enginebench.records.formatting import MISSING
+from enginebench.records.slo import Objective
+from enginebench.records.view import Estimate
 from tests.support.analysis.compared import judged_view, run, runs_of
 from tests.support.analysis.synthetic import Engine, simulate
 
@@ -278,10 +278,8 @@ def test_runs_that_differ_exit_with_2_and_show_their_numbers(tmp_path: Path) -> 
 def test_a_metric_that_is_declared_to_be_compared_is_compared_and_gated(folders: Path, tmp_path: Path) -> None:
     """In a copy of the program, without another line."""
     program = tmp_path / "program"
-    for room in ("settings", "records", "analysis"):
-        shutil.copytree(ROOT / room, program / room, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "enginebench.py", program)
-    path = program / "records" / "metrics.py"
+    shutil.copytree(ROOT / "enginebench", program / "enginebench", ignore=shutil.ignore_patterns("__pycache__"))
+    path = program / "enginebench" / "records" / "metrics.py"
     metric = (
         'REQUEST_METRICS: tuple[Metric, ...] = (\n    Metric("calm", "calm", Longest("icl"), "answered", "of a test",'
         ' shown=Shown(compared=("p50",))),\n'

@@ -8,16 +8,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.data import chunks as slices
-from analysis.data import gaps as gap_module
-from analysis.data import table as writer
-from analysis.data.chunks import chunks_of, chunks_within
-from analysis.data.flow import Arrivals
-from analysis.data.gaps import GapCounter
-from analysis.data.lines import SCHEMA
-from analysis.data.table import TABLE, sink
-from records.stage import SECOND
-from records.view import EMPTY, Distribution
+from enginebench.analysis.data import chunks as slices
+from enginebench.analysis.data import gaps as gap_module
+from enginebench.analysis.data import table as writer
+from enginebench.analysis.data.chunks import chunks_of, chunks_within
+from enginebench.analysis.data.flow import Arrivals
+from enginebench.analysis.data.gaps import GapCounter
+from enginebench.analysis.data.lines import SCHEMA
+from enginebench.analysis.data.table import TABLE, sink
+from enginebench.records.stage import SECOND
+from enginebench.records.view import EMPTY, Distribution
 from tests.support.analysis.synthetic import record
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "largest": 1.0}

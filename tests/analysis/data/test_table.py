@@ -13,13 +13,13 @@ import msgspec
 import polars as pl
 import pytest
 
-from analysis.data.formulas import expression
-from analysis.data.lines import KILLED, LINES_ONLY, SCHEMA
-from analysis.data.load import NotARun, load_run, with_metrics
-from analysis.data.table import write_table
-from records.metrics import REQUEST_METRICS, Metric
-from records.request import RequestRecord
-from records.stage import SECOND
+from enginebench.analysis.data.formulas import expression
+from enginebench.analysis.data.lines import KILLED, LINES_ONLY, SCHEMA
+from enginebench.analysis.data.load import NotARun, load_run, with_metrics
+from enginebench.analysis.data.table import write_table
+from enginebench.records.metrics import REQUEST_METRICS, Metric
+from enginebench.records.request import RequestRecord
+from enginebench.records.stage import SECOND
 from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, meta_of, record, sent_line, stages_of, write_run
 
 META = meta_of(stages_of((1,), 10.0))
@@ -147,7 +147,7 @@ def test_unknown_fields_are_ignored_and_missing_optional_ones_have_their_default
 
 def test_a_request_that_was_sent_and_never_ended_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three sent, one of them ended, in blocks that part the line of the sending from that of the end."""
-    monkeypatch.setattr("records.files.BLOCK_BYTES", 200)
+    monkeypatch.setattr("enginebench.records.files.BLOCK_BYTES", 200)
     ended, *others = (record(k, k * SECOND) for k in range(3))
     write_run(tmp_path, META, [])
     lines = [sent_line(ended), sent_line(others[0]), ended.to_line(), sent_line(others[1])]
@@ -216,7 +216,7 @@ def test_spaces_in_a_list_are_read(tmp_path: Path) -> None:
 
 def test_blocks_do_not_cut_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(tmp_path, META, [record(k, k) for k in range(50)])
-    monkeypatch.setattr("records.files.BLOCK_BYTES", 333)  # less than a line
+    monkeypatch.setattr("enginebench.records.files.BLOCK_BYTES", 333)  # less than a line
     assert malformed(tmp_path) == 0
     assert table(tmp_path)["t_sched"].to_list() == list(range(50))
 
@@ -265,7 +265,7 @@ def test_the_table_is_written_anew_when_what_it_was_made_from_has_changed(
     path.write_text(path.read_text() + record(1, 1).to_line())
     assert written(), "a line more"
     assert len(table(tmp_path)) == 2
-    monkeypatch.setattr("analysis.data.table.LAYOUT", 99)
+    monkeypatch.setattr("enginebench.analysis.data.table.LAYOUT", 99)
     assert written(), "another version's"
 
 

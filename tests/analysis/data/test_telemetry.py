@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.data.telemetry import Increase, TelemetrySeries, read_telemetry
-from records.stage import SECOND
-from records.telemetry import TelemetrySample
+from enginebench.analysis.data.telemetry import Increase, TelemetrySeries, read_telemetry
+from enginebench.records.stage import SECOND
+from enginebench.records.telemetry import TelemetrySample
 from tests.support.analysis.synthetic import write_samples
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from analysis.data.load import NotARun, load_run
-from analysis.summary.run_summary import summarise
-from records.load import Users
-from records.request import RequestRecord
-from records.stage import SECOND, Extent, Stage, StagePlan
-from records.telemetry import TelemetrySample
+from enginebench.analysis.data.load import NotARun, load_run
+from enginebench.analysis.summary.run_summary import summarise
+from enginebench.records.load import Users
+from enginebench.records.request import RequestRecord
+from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
+from enginebench.records.telemetry import TelemetrySample
 from tests.support.analysis.one_stage import STAGES, stage_of
 from tests.support.analysis.synthetic import meta_of, plan_of, record, sent_line, stages_of, write_run
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from analysis.data.load import load_run
-from analysis.summary.run_summary import RunSummary, summarise
-from enginebench import app
-from records.files import read_meta, read_requests
-from records.load import Rate, Users
-from records.metrics import BY_NAME
-from records.view import StageView
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
+from enginebench.cli import app
+from enginebench.records.files import read_meta, read_requests
+from enginebench.records.load import Rate, Users
+from enginebench.records.metrics import BY_NAME
+from enginebench.records.view import StageView
 from tests.support.analysis import other_tools
 
 

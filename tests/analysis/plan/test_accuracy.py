@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.data.load import load_run
-from analysis.plan.accuracy import (
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.plan.accuracy import (
     LargestError,
     contradiction,
     fit_stages,
@@ -17,15 +17,15 @@ from analysis.plan.accuracy import (
     predict_unseen,
     predicted_stage,
 )
-from analysis.plan.alternatives import Alternative, Alternatives
-from analysis.plan.document import alternatives_table, planned_of, screen_of, warnings_of
-from analysis.plan.measured import MeasuredStage, measured_stages
-from analysis.plan.plan import make_plan
-from analysis.plan.prices import dollars
-from analysis.plan.settings import PlanSettings
-from analysis.summary.run_summary import summarise
-from records.load import Load, Users
-from records.slo import parse_objectives
+from enginebench.analysis.plan.alternatives import Alternative, Alternatives
+from enginebench.analysis.plan.document import alternatives_table, planned_of, screen_of, warnings_of
+from enginebench.analysis.plan.measured import MeasuredStage, measured_stages
+from enginebench.analysis.plan.plan import make_plan
+from enginebench.analysis.plan.prices import dollars
+from enginebench.analysis.plan.settings import PlanSettings
+from enginebench.analysis.summary.run_summary import summarise
+from enginebench.records.load import Load, Users
+from enginebench.records.slo import parse_objectives
 from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
 
 JUDGED = ("ttft_p50", "ttft_p95", "tpot_p50", "e2e_mean", "throughput")

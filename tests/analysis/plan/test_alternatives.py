@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from analysis.compare.engine_runs import by_settings
-from analysis.data.load import load_run
-from analysis.first_screen import FirstScreen
-from analysis.plan.alternatives import Alternative, Alternatives, make_alternatives
-from analysis.plan.document import alternatives_document, screen_of
-from analysis.plan.page import page_data
-from analysis.plan.prices import dollars
-from analysis.plan.requests import Band
-from analysis.plan.settings import PlanSettings
-from analysis.plan.terminal import print_plan
-from analysis.summary.run_summary import RunSummary, summarise
-from records.files import read_meta, write_meta
-from records.load import Rate
-from records.slo import parse_objectives
+from enginebench.analysis.compare.engine_runs import by_settings
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.first_screen import FirstScreen
+from enginebench.analysis.plan.alternatives import Alternative, Alternatives, make_alternatives
+from enginebench.analysis.plan.document import alternatives_document, screen_of
+from enginebench.analysis.plan.page import page_data
+from enginebench.analysis.plan.prices import dollars
+from enginebench.analysis.plan.requests import Band
+from enginebench.analysis.plan.settings import PlanSettings
+from enginebench.analysis.plan.terminal import print_plan
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
+from enginebench.records.files import read_meta, write_meta
+from enginebench.records.load import Rate
+from enginebench.records.slo import parse_objectives
 from validation.plan.batching_server import Asked, BatchingServer, rates, write_run
 
 SMALL = BatchingServer(base=0.03, per_running=0.002, slots=8, jitter=0.02)

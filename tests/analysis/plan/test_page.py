@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from enginebench import app
-from records.formatting import format_share
+from enginebench.cli import app
+from enginebench.records.formatting import format_share
 from validation.plan.batching_server import Asked, BatchingServer, rates, write_run
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from analysis.plan.command import EXAMPLE_DATA
-from enginebench import app
+from enginebench.analysis.plan.command import EXAMPLE_DATA
+from enginebench.cli import app
 from tests.support.analysis.synthetic import Engine, simulate
 from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from analysis.plan.fleet import Attainment
-from analysis.plan.prices import bill, check_labels, cost_per_million, gpu_hours, read_prices
-from analysis.plan.requests import Band
-from analysis.plan.settings import PlanSettings, parse_named_counts
-from settings.schema import UserMistake
+from enginebench.analysis.plan.fleet import Attainment
+from enginebench.analysis.plan.prices import bill, check_labels, cost_per_million, gpu_hours, read_prices
+from enginebench.analysis.plan.requests import Band
+from enginebench.analysis.plan.settings import PlanSettings, parse_named_counts
+from enginebench.settings.schema import UserMistake
 
 ALL = Band(1.0, 1.0, 1.0)
 

@@ -9,17 +9,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.data.load import load_run
-from analysis.plan.accuracy import fit_stages
-from analysis.plan.fleet import FUTURES, Fleet, Peak
-from analysis.plan.measured import MeasuredStage, SupportedLoads, measured_stages, supported_loads
-from analysis.plan.model import EngineModel, FittedModel
-from analysis.plan.replicas import Margin, fewest_replicas, first
-from analysis.plan.requests import Lengths, check_objectives
-from analysis.plan.settings import CannotPlan
-from analysis.plan.step_cost import Fit, StepCost
-from records.load import Load, Rate, Users
-from records.slo import Objective, parse_objectives
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.plan.accuracy import fit_stages
+from enginebench.analysis.plan.fleet import FUTURES, Fleet, Peak
+from enginebench.analysis.plan.measured import MeasuredStage, SupportedLoads, measured_stages, supported_loads
+from enginebench.analysis.plan.model import EngineModel, FittedModel
+from enginebench.analysis.plan.replicas import Margin, fewest_replicas, first
+from enginebench.analysis.plan.requests import Lengths, check_objectives
+from enginebench.analysis.plan.settings import CannotPlan
+from enginebench.analysis.plan.step_cost import Fit, StepCost
+from enginebench.records.load import Load, Rate, Users
+from enginebench.records.slo import Objective, parse_objectives
 from validation.plan.batching_server import Asked, BatchingServer, users, write_run
 
 LENGTHS = Lengths(np.full(1, 20.0), np.full(1, 20.0), np.full(1, 11.0))

@@ -9,9 +9,17 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from analysis.arrays import Floats
-from analysis.plan.scalability import LoadPoint, Scalability, draws, fit_law, fitted, scalability, throughput
-from records.view import Estimate
+from enginebench.analysis.arrays import Floats
+from enginebench.analysis.plan.scalability import (
+    LoadPoint,
+    Scalability,
+    draws,
+    fit_law,
+    fitted,
+    scalability,
+    throughput,
+)
+from enginebench.records.view import Estimate
 
 LAW = np.array([[30.0, 0.05, 0.0004]])  # λ, σ, κ
 N = np.array([1.0, 4, 16, 40, 80])

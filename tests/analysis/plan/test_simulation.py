@@ -9,16 +9,16 @@ from random import Random
 import numpy as np
 import pytest
 
-from analysis.data.load import load_run
-from analysis.plan.measured import measured_stages
-from analysis.plan.model import EngineModel, futures
-from analysis.plan.requests import Lengths
-from analysis.plan.settings import Balancer, CannotPlan
-from analysis.plan.simulation import gamma_arrivals, serve_arrivals, serve_fleet, serve_users
-from analysis.plan.step_cost import StepCost
-from records.metrics import OBJECTIVES
-from records.request import RequestRecord
-from records.stage import SECOND
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.plan.measured import measured_stages
+from enginebench.analysis.plan.model import EngineModel, futures
+from enginebench.analysis.plan.requests import Lengths
+from enginebench.analysis.plan.settings import Balancer, CannotPlan
+from enginebench.analysis.plan.simulation import gamma_arrivals, serve_arrivals, serve_fleet, serve_users
+from enginebench.analysis.plan.step_cost import StepCost
+from enginebench.records.metrics import OBJECTIVES
+from enginebench.records.request import RequestRecord
+from enginebench.records.stage import SECOND
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 from validation.plan.batching_server import Asked, BatchingServer, serve
 

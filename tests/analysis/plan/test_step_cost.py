@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from analysis.arrays import Floats
-from analysis.plan.settings import CannotPlan
-from analysis.plan.step_cost import fit_cost
-from analysis.plan.steps import Steps
+from enginebench.analysis.arrays import Floats
+from enginebench.analysis.plan.settings import CannotPlan
+from enginebench.analysis.plan.step_cost import fit_cost
+from enginebench.analysis.plan.steps import Steps
 
 COUNT = 400
 NONE = np.zeros(0)

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.data.chunks import WindowChunks
-from analysis.data.load import load_run
-from analysis.plan.accuracy import fit_stages
-from analysis.plan.measured import MeasuredStage, measured_stages
-from analysis.plan.model import FittedModel, fit_model, saturated_slots
-from analysis.plan.settings import CannotPlan
-from analysis.plan.steps import find_steps
-from records.load import Load
+from enginebench.analysis.data.chunks import WindowChunks
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.plan.accuracy import fit_stages
+from enginebench.analysis.plan.measured import MeasuredStage, measured_stages
+from enginebench.analysis.plan.model import FittedModel, fit_model, saturated_slots
+from enginebench.analysis.plan.settings import CannotPlan
+from enginebench.analysis.plan.steps import find_steps
+from enginebench.records.load import Load
 from tests.support.analysis.synthetic import Engine, simulate
 from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
 

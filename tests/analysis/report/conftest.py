@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.data.load import load_run
-from analysis.report.page import render
-from analysis.summary.run_summary import RunSummary, summarise
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.report.page import render
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
 from tests.support.analysis.printed import reported
 from tests.support.analysis.synthetic import Engine, simulate
 

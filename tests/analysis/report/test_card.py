@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from analysis.data.load import load_run
-from analysis.report.card import HEIGHT, WIDTH, card, records_hash, rivals_picture
-from analysis.summary.run_summary import RunSummary, summarise
-from records.slo import parse_objectives
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.report.card import HEIGHT, WIDTH, card, records_hash, rivals_picture
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
+from enginebench.records.slo import parse_objectives
 from tests.support.analysis.printed import reported
 from tests.support.analysis.synthetic import Engine, simulate
 

@@ -16,21 +16,21 @@ from typing import Any, cast
 
 import pytest
 
-from analysis.compare.capacity import SloCapacity
-from analysis.compare.comparison import Comparison, compare
-from analysis.data.load import load_run
-from analysis.plan.scalability import CurvePoint, Scalability
-from analysis.report.axis import axis_of
-from analysis.report.charts import WIDTH, Row, value_scale, vega_script
-from analysis.report.figure import Figure, Number
-from analysis.report.figures import figures_of
-from analysis.report.load_charts import capacity_title
-from analysis.summary.run_summary import RunSummary, summarise
-from records.formatting import significant
-from records.formula import Between, Field
-from records.metrics import REQUEST_METRICS, Metric, Shown, columns
-from records.slo import parse_objectives
-from records.view import BEYOND_OBSERVED, FAILED, Distribution, Estimate, Level, StageView, TurnView
+from enginebench.analysis.compare.capacity import SloCapacity
+from enginebench.analysis.compare.comparison import Comparison, compare
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.plan.scalability import CurvePoint, Scalability
+from enginebench.analysis.report.axis import axis_of
+from enginebench.analysis.report.charts import WIDTH, Row, value_scale, vega_script
+from enginebench.analysis.report.figure import Figure, Number
+from enginebench.analysis.report.figures import figures_of
+from enginebench.analysis.report.load_charts import capacity_title
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
+from enginebench.records.formatting import significant
+from enginebench.records.formula import Between, Field
+from enginebench.records.metrics import REQUEST_METRICS, Metric, Shown, columns
+from enginebench.records.slo import parse_objectives
+from enginebench.records.view import BEYOND_OBSERVED, FAILED, Distribution, Estimate, Level, StageView, TurnView
 from tests.support.analysis.synthetic import Engine, simulate
 
 SLO = parse_objectives(["ttft_p95=0.5,tpot_p95=0.05"])
@@ -103,7 +103,7 @@ def test_a_metric_that_is_declared_appears_without_another_line(
     new = Metric(
         "wait", "wait", Between(Field("t_send"), Field("t_first")), "attempted", "a wait", shown=Shown(chart=("p95",))
     )
-    monkeypatch.setattr("records.metrics.REQUEST_METRICS", (*REQUEST_METRICS, new))
+    monkeypatch.setattr("enginebench.records.metrics.REQUEST_METRICS", (*REQUEST_METRICS, new))
     waited = [
         changed(run, metrics=lambda s: {**s.metrics, "wait": percentiles(Estimate(2.5, 2.0, 3.0))}) for run in runs
     ]
@@ -351,7 +351,7 @@ def test_an_axis_of_values_far_apart_is_logarithmic() -> None:
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs a browser")
-SCRIPT = Path(__file__).parents[3] / "analysis/report/templates/charts.js.j2"
+SCRIPT = Path(__file__).parents[3] / "enginebench/analysis/report/templates/charts.js.j2"
 LOOK = """
 const marks = () => [...document.querySelectorAll("#ttft-p95 .live .mark-symbol path")];
 const told = mark => {

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from analysis.compare.engine_runs import EngineRuns
-from analysis.console import TextTable
-from analysis.data.load import load_run
-from analysis.report.classes import class_sentences, class_table, judge_class
-from analysis.report.markdown import markdown
-from analysis.report.page import render
-from analysis.summary.run_summary import RunSummary, summarise
-from records.metrics import BY_NAME
-from records.request import RequestRecord
-from records.slo import Objective
-from records.stage import SECOND
-from records.view import EMPTY, ClassView, Judgement
+from enginebench.analysis.compare.engine_runs import EngineRuns
+from enginebench.analysis.console import TextTable
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.report.classes import class_sentences, class_table, judge_class
+from enginebench.analysis.report.markdown import markdown
+from enginebench.analysis.report.page import render
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
+from enginebench.records.metrics import BY_NAME
+from enginebench.records.request import RequestRecord
+from enginebench.records.slo import Objective
+from enginebench.records.stage import SECOND
+from enginebench.records.view import EMPTY, ClassView, Judgement
 from tests.support.analysis.compared import judged, run, view
 from tests.support.analysis.printed import printed, reported
 from tests.support.analysis.synthetic import FAILED, meta_of, record, stages_of, write_run

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from enginebench import app
-from records.stage import SECOND
+from enginebench.cli import app
+from enginebench.records.stage import SECOND
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 from tests.support.servers.served import ROOT
 

@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from analysis.compare.comparison import compare
-from analysis.data.load import load_run
-from analysis.first_screen import PlannedReplicas
-from analysis.plan.alternatives import Alternatives
-from analysis.plan.prices import dollars
-from analysis.plan.settings import PlanSettings
-from analysis.report.card import card
-from analysis.report.contents import report_of
-from analysis.report.costs import Costs, cost_table, saved
-from analysis.report.decision import Decision, decide, replicas_of
-from analysis.report.document import as_json_document
-from analysis.report.markdown import markdown
-from analysis.report.page import render
-from analysis.summary.run_summary import RunSummary, summarise
-from records.load import Users
-from records.slo import Objective, parse_objectives
-from records.view import Estimate
+from enginebench.analysis.compare.comparison import compare
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.first_screen import PlannedReplicas
+from enginebench.analysis.plan.alternatives import Alternatives
+from enginebench.analysis.plan.prices import dollars
+from enginebench.analysis.plan.settings import PlanSettings
+from enginebench.analysis.report.card import card
+from enginebench.analysis.report.contents import report_of
+from enginebench.analysis.report.costs import Costs, cost_table, saved
+from enginebench.analysis.report.decision import Decision, decide, replicas_of
+from enginebench.analysis.report.document import as_json_document
+from enginebench.analysis.report.markdown import markdown
+from enginebench.analysis.report.page import render
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
+from enginebench.records.load import Users
+from enginebench.records.slo import Objective, parse_objectives
+from enginebench.records.view import Estimate
 from tests.support.analysis.compared import judged_view, run
 from tests.support.analysis.printed import printed, reported
 from tests.support.analysis.synthetic import Engine, simulate
@@ -288,7 +288,7 @@ def test_a_peak_is_planned_for_each_setting_of_an_engine(
         planned.extend(groups)
         return Alternatives((), priced=False)
 
-    monkeypatch.setattr("analysis.plan.alternatives.make_alternatives", made)
+    monkeypatch.setattr("enginebench.analysis.plan.alternatives.make_alternatives", made)
     replicas_of(runs, PlanSettings(peak=Users(80), slo=parse_objectives(["ttft_p50=10"])))
     assert sorted(planned) == ["quick", few, many]
     replicas = [

@@ -14,16 +14,16 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner, Result
 
-from analysis.compare.comparison import compare
-from analysis.data.load import load_run
-from analysis.first_screen import PlannedReplicas
-from analysis.plan.settings import PlanSettings
-from analysis.report.contents import report_of
-from analysis.report.decision import decide
-from analysis.report.document import json_schema, numbers_of, write
-from analysis.summary.run_summary import summarise
-from enginebench import app
-from records.slo import parse_objectives
+from enginebench.analysis.compare.comparison import compare
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.first_screen import PlannedReplicas
+from enginebench.analysis.plan.settings import PlanSettings
+from enginebench.analysis.report.contents import report_of
+from enginebench.analysis.report.decision import decide
+from enginebench.analysis.report.document import json_schema, numbers_of, write
+from enginebench.analysis.summary.run_summary import summarise
+from enginebench.cli import app
+from enginebench.records.slo import parse_objectives
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.servers.served import ROOT
 
@@ -104,10 +104,10 @@ def test_the_json_obeys_its_published_schema(written: Path) -> None:
 
 
 def test_the_published_schema_is_what_the_command_writes() -> None:
-    command = [sys.executable, "-m", "analysis.report.document"]
+    command = [sys.executable, "-m", "enginebench.analysis.report.document"]
     made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     published = (ROOT / "docs" / "report.schema.json").read_text()
-    assert published == made, "run: python -m analysis.report.document > docs/report.schema.json"
+    assert published == made, "run: python -m enginebench.analysis.report.document > docs/report.schema.json"
 
 
 def test_every_format_holds_what_is_concluded(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from enginebench import app
-from records.search import SearchRecord
+from enginebench.cli import app
+from enginebench.records.search import SearchRecord
 from tests.support.analysis.synthetic import Engine, simulate
 
 

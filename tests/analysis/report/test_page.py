@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from analysis.data.load import load_run
-from analysis.report.axis import axis_of
-from analysis.report.figure import Figure
-from analysis.report.figures import figures_of
-from analysis.report.page import render
-from analysis.report.palette import variables
-from analysis.summary.run_summary import RunSummary, summarise
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.report.axis import axis_of
+from enginebench.analysis.report.figure import Figure
+from enginebench.analysis.report.figures import figures_of
+from enginebench.analysis.report.page import render
+from enginebench.analysis.report.palette import variables
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
 from tests.support.analysis.printed import printed, reported
 from tests.support.analysis.synthetic import (
     FAILED,

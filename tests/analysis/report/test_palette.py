@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from analysis.report.palette import ENGINES, PAGE, PAGE_COLOURS, styles_of
+from enginebench.analysis.report.palette import ENGINES, PAGE, PAGE_COLOURS, styles_of
 
 Vector = tuple[float, ...]
 Matrix = tuple[Vector, ...]

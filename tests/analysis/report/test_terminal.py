@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from analysis.compare.tables import LEFT_OUT
-from analysis.console import TextTable, print_table
-from analysis.data.load import load_run
-from analysis.report.document import numbers_of
-from analysis.report.markdown import markdown
-from analysis.report.page import render
-from analysis.summary.run_summary import RunSummary, summarise
-from records.formatting import significant
-from records.slo import parse_objectives
-from records.view import Estimate, Judgement
+from enginebench.analysis.compare.tables import LEFT_OUT
+from enginebench.analysis.console import TextTable, print_table
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.report.document import numbers_of
+from enginebench.analysis.report.markdown import markdown
+from enginebench.analysis.report.page import render
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
+from enginebench.records.formatting import significant
+from enginebench.records.slo import parse_objectives
+from enginebench.records.view import Estimate, Judgement
 from tests.support.analysis.printed import printed, reported
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 

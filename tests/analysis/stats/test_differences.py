@@ -10,9 +10,9 @@ from statistics import NormalDist
 import pytest
 from scipy import stats
 
-from analysis.stats.differences import compare_runs, spread
-from analysis.stats.repeats import chance_error, holm, within_run_error
-from records.view import Estimate
+from enginebench.analysis.stats.differences import compare_runs, spread
+from enginebench.analysis.stats.repeats import chance_error, holm, within_run_error
+from enginebench.records.view import Estimate
 
 OURS, THEIRS = (12.0, 14.0, 13.0, 15.0, 16.0), (10.0, 11.0, 10.0, 12.0, 12.0)
 
@@ -70,7 +70,8 @@ def test_mann_whitney_of_groups_that_do_not_overlap() -> None:
 
 def test_mann_whitney_waits_for_scipys_tests_only_where_it_is_asked_for() -> None:
     """Importing `scipy.stats` takes a second."""
-    code = "import sys, analysis.report.page, analysis.compare.comparison; print('scipy.stats' in sys.modules)"
+    modules = "enginebench.analysis.report.page, enginebench.analysis.compare.comparison"
+    code = f"import sys, {modules}; print('scipy.stats' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

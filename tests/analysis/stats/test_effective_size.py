@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pytest
 import scipy
 
-from analysis.arrays import Floats
-from analysis.stats.effective_size import (
+from enginebench.analysis.arrays import Floats
+from enginebench.analysis.stats.effective_size import (
     PARTS,
     EffectiveSampleSize,
     cells_by_user,
@@ -21,8 +21,8 @@ from analysis.stats.effective_size import (
     ranks_of,
     user_codes,
 )
-from analysis.stats.intervals import share_interval
-from records.view import IN_CYCLES
+from enginebench.analysis.stats.intervals import share_interval
+from enginebench.records.view import IN_CYCLES
 from tests.support.analysis.draws import percentile_interval, queueing
 
 

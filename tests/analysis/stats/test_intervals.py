@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import scipy
 
-from analysis.stats.estimate import interval_ranks, least_samples
-from analysis.stats.intervals import (
+from enginebench.analysis.stats.estimate import interval_ranks, least_samples
+from enginebench.analysis.stats.intervals import (
     bin_by_user,
     bin_events,
     needed,
@@ -22,8 +22,8 @@ from analysis.stats.intervals import (
     requests_needed,
     share_interval,
 )
-from records.rules import answer_of, percentile
-from records.view import DEPENDS_ON_CUT_OFF, IN_CYCLES, Estimate
+from enginebench.records.rules import answer_of, percentile
+from enginebench.records.view import DEPENDS_ON_CUT_OFF, IN_CYCLES, Estimate
 from tests.support.analysis.draws import percentile_interval, queueing, width
 
 

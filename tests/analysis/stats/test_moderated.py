@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.arrays import Floats
-from analysis.stats.moderated import CAUTION, moderated_tests
+from enginebench.analysis.arrays import Floats
+from enginebench.analysis.stats.moderated import CAUTION, moderated_tests
 
 LEVEL = 0.02 / 36  # of one check among 36
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy
 
-from analysis.stats.repeats import ratio_interval, ratio_test, repeats_interval
-from records.view import Estimate
+from enginebench.analysis.stats.repeats import ratio_interval, ratio_test, repeats_interval
+from enginebench.records.view import Estimate
 
 
 def test_ratio_interval_is_welchs_on_logarithms() -> None:

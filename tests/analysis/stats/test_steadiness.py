@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy
 
-from analysis.stats.steadiness import _line, lock_step, steadiness, trend
-from records.findings.load import LOCK_STEP
+from enginebench.analysis.stats.steadiness import _line, lock_step, steadiness, trend
+from enginebench.records.findings.load import LOCK_STEP
 
 
 def test_a_series_that_grows_or_begins_otherwise_is_unsteady() -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from analysis.arrays import Floats
-from analysis.stats.intervals import clopper_pearson, share_interval, widest_bounds
-from records.view import IN_CYCLES
+from enginebench.analysis.arrays import Floats
+from enginebench.analysis.stats.intervals import clopper_pearson, share_interval, widest_bounds
+from enginebench.records.view import IN_CYCLES
 from tests.support.analysis.draws import percentile_interval
 from validation.statistics import coverage, systems
 from validation.statistics.capacity_systems import exponential, hyperexponential

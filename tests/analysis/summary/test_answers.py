@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from analysis.data.load import load_run
-from analysis.summary.run_summary import summarise
-from records.request import RequestRecord
-from records.stage import SECOND
-from records.view import StageKey
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import summarise
+from enginebench.records.request import RequestRecord
+from enginebench.records.stage import SECOND
+from enginebench.records.view import StageKey
 from tests.support.analysis.found import (
     CUT_OFF,
     MS,

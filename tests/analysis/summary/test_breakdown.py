@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from records.request import RequestRecord
-from records.stage import SECOND
-from records.view import StageView
+from enginebench.records.request import RequestRecord
+from enginebench.records.stage import SECOND
+from enginebench.records.view import StageView
 from tests.support.analysis.one_stage import MS, stage_of
 from tests.support.analysis.synthetic import FAILED, record, stages_of
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.summary.run_summary import summary_document
-from records.stage import SECOND
-from records.view import DEPENDS_ON_CUT_OFF, EMPTY
+from enginebench.analysis.summary.run_summary import summary_document
+from enginebench.records.stage import SECOND
+from enginebench.records.view import DEPENDS_ON_CUT_OFF, EMPTY
 from tests.support.analysis.one_stage import MS, stage_of, summary_of
 from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, record
 

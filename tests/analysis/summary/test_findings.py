@@ -8,14 +8,20 @@ from typing import Any
 
 import pytest
 
-from analysis.data.load import load_run
-from analysis.summary import findings as table
-from analysis.summary.findings import RunRule, findings_of_stage
-from analysis.summary.run_summary import RunSummary, read_summary, summarise, summary_document, write_summary
-from records.findings import table as stage_table
-from records.findings.table import Rule
-from records.search import SearchRecord
-from records.view import Evidence, Finding, Level, StageKey, StageView
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary import findings as table
+from enginebench.analysis.summary.findings import RunRule, findings_of_stage
+from enginebench.analysis.summary.run_summary import (
+    RunSummary,
+    read_summary,
+    summarise,
+    summary_document,
+    write_summary,
+)
+from enginebench.records.findings import table as stage_table
+from enginebench.records.findings.table import Rule
+from enginebench.records.search import SearchRecord
+from enginebench.records.view import Evidence, Finding, Level, StageKey, StageView
 from tests.support.analysis.found import STAGES, changed, every_100_ms, findings, samples
 from tests.support.analysis.synthetic import meta_of, plan_of, stages_of, write_run
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from analysis.data.load import load_run
-from analysis.summary.run_summary import summarise
-from records.stage import SECOND
-from records.telemetry import TelemetrySample
-from records.view import Finding, StageKey
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import summarise
+from enginebench.records.stage import SECOND
+from enginebench.records.telemetry import TelemetrySample
+from enginebench.records.view import Finding, StageKey
 from tests.support.analysis.found import MS, STAGES, every_100_ms, findings, now_and_then, samples
 from tests.support.analysis.synthetic import (
     NOTHING_CAME,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from analysis.summary.loading import summaries_of
-from enginebench import app
+from enginebench.analysis.summary.loading import summaries_of
+from enginebench.cli import app
 from tests.support.analysis.synthetic import Engine, simulate
 
 

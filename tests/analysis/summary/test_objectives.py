@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from records.stage import SECOND
-from settings.schema import UserMistake
+from enginebench.records.stage import SECOND
+from enginebench.settings.schema import UserMistake
 from tests.support.analysis.one_stage import MS, stage_of
 from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, record
 

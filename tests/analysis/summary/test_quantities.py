@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from analysis.data.load import load_run
-from analysis.summary.run_summary import summarise
-from records.load import Rate, Users
-from records.stage import SECOND
-from records.telemetry import TelemetrySample
-from records.view import Estimate
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import summarise
+from enginebench.records.load import Rate, Users
+from enginebench.records.stage import SECOND
+from enginebench.records.telemetry import TelemetrySample
+from enginebench.records.view import Estimate
 from tests.support.analysis.one_stage import MS, stage_of
 from tests.support.analysis.synthetic import (
     FAILED,

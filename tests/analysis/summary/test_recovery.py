@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from analysis.data.load import load_run
-from analysis.summary.run_summary import summarise
-from records.load import Load, Rate, Users
-from records.request import RequestRecord
-from records.run import RunEvent
-from records.stage import SECOND
-from records.view import Finding
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import summarise
+from enginebench.records.load import Load, Rate, Users
+from enginebench.records.request import RequestRecord
+from enginebench.records.run import RunEvent
+from enginebench.records.stage import SECOND
+from enginebench.records.view import Finding
 from tests.support.analysis.synthetic import NOTHING_CAME, meta_of, record, stages_of, write_run
 
 MS = SECOND // 1000

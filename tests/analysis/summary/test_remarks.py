@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analysis.data.load import load_run
-from analysis.summary.remarks import remarks
-from analysis.summary.run_summary import summarise
-from records.view import Finding, StageKey
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.remarks import remarks
+from enginebench.analysis.summary.run_summary import summarise
+from enginebench.records.view import Finding, StageKey
 from tests.support.analysis.synthetic import Engine, simulate
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from analysis.data.load import load_run
-from analysis.summary.run_summary import RunSummary, summarise
-from records.load import Rate
-from records.request import RequestRecord
-from records.stage import SECOND
-from records.telemetry import TelemetrySample
-from records.view import IN_CYCLES
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
+from enginebench.records.load import Rate
+from enginebench.records.request import RequestRecord
+from enginebench.records.stage import SECOND
+from enginebench.records.telemetry import TelemetrySample
+from enginebench.records.view import IN_CYCLES
 from tests.support.analysis.found import MS, STAGES, every_100_ms, findings, samples
 from tests.support.analysis.synthetic import Engine, in_order, meta_of, record, simulate, stages_of, write_run
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from enginebench import app
+from enginebench.cli import app
 
 QUICK = ("--samples", "3", "--rounds", "1", "--warm-up", "0", "--seconds", "1")
 ONLY_DECODE = ("--prefill", "", "--generate", "8", "--batch", "1")

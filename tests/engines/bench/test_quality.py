@@ -6,12 +6,12 @@ from math import exp
 
 import pytest
 
+from enginebench.records.quality import NO_WEIGHTS, TEXT, Quality, against
 from engines.bench.quality import quality_of
 from engines.process.loading import load_engine
 from engines.text.detokenize import tokenizer_of
 from loadtests.harness.client.access import Access
 from loadtests.harness.run.target import Target
-from records.quality import NO_WEIGHTS, TEXT, Quality, against
 from tests.support.engines.reference import Reference
 from tests.support.engines.small_model import small_model
 from tests.support.servers.served import served

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.compare.gate import GateRefused
+from enginebench.analysis.compare.gate import GateRefused
 from engines.bench.document import BenchResult, Limit, Result, Round, Series, measure_of, read_result, to_json
 from engines.bench.gate import judge
 from engines.bench.tables import middle_of, notes_of, sentence_of, tables_of

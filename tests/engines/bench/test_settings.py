@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from enginebench.settings.schema import read_sizes
 from engines.bench.settings import BenchSettings, LeftOut, cases_of, variants_of
 from engines.contract.base import EngineInfo
-from settings.schema import read_sizes
 
 
 def labels(

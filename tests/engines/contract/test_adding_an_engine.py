@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from analysis.compare.engine_runs import by_settings
+from enginebench.analysis.compare.engine_runs import by_settings
+from enginebench.settings.schema import UserMistake, table
 from engines.bench.settings import variants_of
 from engines.contract import registry
 from engines.contract.base import EngineInfo
 from engines.process.loading import load_engine
 from engines.rust.programs import WORKSPACE
-from settings.schema import UserMistake, table
 from tests.support.engines.documented_engine import NAME, block, installed
 from tests.support.engines.small_model import small_model
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from enginebench.settings.schema import from_text
 from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineError
 from engines.fake.engine import GRAIN, FakeEngine, FakeOptions
-from settings.schema import from_text
 
 
 class VirtualTime(asyncio.SelectorEventLoop):

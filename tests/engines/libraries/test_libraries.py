@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from enginebench.settings.schema import from_text
 from engines.contract.base import Chunk, Engine, GenerateRequest, Model
 from engines.contract.errors import BadRequest, EngineError
 from engines.libraries.sglang import SglangEngine, SglangOptions
 from engines.libraries.tensorrt_llm import TensorRtLlmEngine, TensorRtLlmOptions
-from settings.schema import from_text
 from tests.support.engines.nvml_stand_in import Gpu, install
 
 PIECES = ((" one", 1), (" two", 1), (" three four", 2), (" five", 1))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from enginebench.settings.schema import from_text
 from engines.contract.base import GenerateRequest, Model
 from engines.libraries.sglang import SglangEngine, SglangOptions
-from settings.schema import from_text
 
 pytestmark = pytest.mark.own_environment
 

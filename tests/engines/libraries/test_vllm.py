@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from enginebench.settings.schema import from_text
 from engines.contract.base import Launch, Model
 from engines.libraries.vllm import VllmEngine, VllmOptions, core_groups
 from engines.models.fetch import fetch_model
 from engines.process.child import Watch
-from settings.schema import from_text
 
 SMALL = Model("m", Path("/models/m"))
 

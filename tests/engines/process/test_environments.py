@@ -20,7 +20,7 @@ ENGINE = """
 import asyncio, os, sys
 from dataclasses import dataclass
 from engines.contract.base import Chunk, Engine, EngineInfo, Launch
-from settings.schema import setting
+from enginebench.settings.schema import setting
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -94,7 +94,7 @@ def test_it_runs_with_its_own_packages(foreign: str, brought: str, monkeypatch: 
     folder = str(modules_folder("foreign_engine:ForeignEngine"))
     assert told["variables"] == {"PYTHONPATH": folder, "VIRTUAL_ENV": None, "FOREIGN": "yes"}
     modules = {path.name for path in Path(folder).iterdir()} - {"__pycache__"}  # the interpreter may write its own
-    assert modules == {"engines", "foreign_engine.py", "settings"}
+    assert modules == {"engines", "enginebench", "foreign_engine.py"}
 
 
 def test_what_is_missing_is_asked_of_that_interpreter(foreign: str, brought: str, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_the_worker_imports_only_the_standard_library(tmp_path: Path) -> None:
         [sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(folder)}, capture_output=True, check=True
     )
     tops = {name.partition(".")[0] for name in json.loads(done.stdout)}
-    assert tops - set(sys.stdlib_module_names) <= {"__main__", "engines", "settings", "sitecustomize"}
+    assert tops - set(sys.stdlib_module_names) <= {"__main__", "engines", "enginebench", "sitecustomize"}
 
 
 def test_entry_points_have_a_group() -> None:

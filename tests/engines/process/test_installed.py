@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from enginebench import app
+from enginebench.cli import app
 from engines.contract import registry
 from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineUnavailable
@@ -29,7 +29,7 @@ ENGINE = """
 from dataclasses import dataclass
 from engines.contract.base import Chunk, EngineInfo
 from engines.process.installed import Environment, InstalledEngine, Packages
-from settings.schema import setting
+from enginebench.settings.schema import setting
 
 @dataclass(frozen=True, slots=True)
 class Options:

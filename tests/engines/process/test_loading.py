@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from enginebench import app
+from enginebench.cli import app
 from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import ENGINES, check_options, engine_class

@@ -10,6 +10,7 @@ import psutil
 import pytest
 from tokenizers import Tokenizer
 
+from enginebench.settings.schema import UserMistake
 from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineCrashed
 from engines.contract.registry import check_options, engine_class
@@ -18,7 +19,6 @@ from engines.machine.devices import usable_cores, visible_gpus
 from engines.process.child import ChildEngine, Watch
 from engines.process.replicas import Replicas, Share, load_replicas, shares_of
 from engines.process.stream import Stream
-from settings.schema import UserMistake
 from tests.support.engines.nvml_stand_in import Gpu, install
 from tests.support.engines.small_model import small_model
 from tests.support.servers.served import served, until

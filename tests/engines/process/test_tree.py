@@ -25,7 +25,7 @@ import os, signal, subprocess, sys, time
 from dataclasses import dataclass
 from engines.contract.base import BlockingEngine, Chunk, EngineInfo
 from engines.contract.errors import FatalError
-from settings.schema import setting
+from enginebench.settings.schema import setting
 
 @dataclass(frozen=True, slots=True)
 class Options:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
+from enginebench.settings.schema import from_text
 from engines.contract.base import GenerateRequest, Model
 from engines.contract.errors import BadRequest, EngineCrashed
 from engines.contract.registry import engine_class
@@ -18,7 +19,6 @@ from engines.process.child import ChildEngine
 from engines.process.loading import load_engine
 from engines.process.stream import ReceivedChunk
 from engines.text.detokenize import tokenizer_of
-from settings.schema import from_text
 from tests.conftest import BackgroundLoop
 from tests.support.engines.reference import PROMPTS, Reference
 from tests.support.engines.rust_answers import PROMPT, TOKENS, answer, assert_same_likeliest, first_words, text

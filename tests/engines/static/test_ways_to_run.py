@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from enginebench.settings.schema import UserMistake
 from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import check_options
@@ -29,7 +30,6 @@ from engines.static.ways_to_run import (
     captured,
 )
 from engines.transformers import TransformersEngine, TransformersOptions
-from settings.schema import UserMistake
 from tests.support.engines.static_decoder import (
     BUCKETS,
     ONE_BUCKET,
@@ -246,7 +246,7 @@ def test_compiled_code_is_kept_by_architecture_and_cuda_version(monkeypatch: pyt
 
 @pytest.mark.parametrize("text", [",", "1,x", "0,4"])
 def test_buckets_are_whole_numbers(text: str) -> None:
-    from settings.schema import from_text
+    from enginebench.settings.schema import from_text
 
     with pytest.raises(ValueError, match="whole numbers from 1 with commas between are expected, as in 1,4,16"):
         from_text(StaticOptions, {"batches": text})

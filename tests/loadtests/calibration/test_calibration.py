@@ -15,7 +15,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from enginebench import app
+from enginebench.cli import app
 from loadtests.harness.calibration.calibrate import BUSY, TTFT, _cell, pace, parse_grid
 from loadtests.harness.calibration.scatter import scatter
 from loadtests.harness.calibration.table import sentence

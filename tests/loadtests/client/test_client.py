@@ -10,10 +10,10 @@ import time
 import gevent
 import pytest
 
+from enginebench.records.request import RequestRecord
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import QUICK_CLOSES, Client
 from loadtests.harness.client.exchange import Exchange
-from records.request import RequestRecord
 from tests.support.loadtests.asking import CHAT, GOOD_END, ask, ask_scripted, due
 from tests.support.servers.framings import chunked, counted, until_close
 from tests.support.servers.wire_script import (

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from enginebench.records.request import RequestRecord
 from loadtests.harness.client.access import access_to, parse_headers
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest, merged
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.client.sampling import Sampling
-from records.request import RequestRecord
 from tests.support.loadtests.asking import due
 from tests.support.servers.dialect_answers import (
     ANSWERS,

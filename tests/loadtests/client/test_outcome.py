@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from enginebench.records.request import Outcome
 from loadtests.harness.client.outcome import load_explains
-from records.request import Outcome
 from tests.support.records import record
 
 

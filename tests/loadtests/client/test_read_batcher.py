@@ -11,11 +11,11 @@ from functools import partial
 import gevent
 import pytest
 
+from enginebench.records.request import RequestRecord
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.exchange import Exchange
 from loadtests.harness.client.read_batcher import BATCH, PAUSE, UNHURRIED_NS, ReadBatcher, read_batcher
-from records.request import RequestRecord
 from tests.support.loadtests.asking import due
 from tests.support.servers.wire_script import DONE, END, HEAD, Step, WireServer, finish, frame, token, usage
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from records.metrics import BY_NAME
+from enginebench.records.metrics import BY_NAME
 from tests.support.loadtests.asking import GOOD_END
 from tests.support.loadtests.prepared_reads import CLOSED, bytewise, exchange_of, observe, seen_by
 from tests.support.servers.framings import FRAMINGS, counted, http_1_0, until_close

@@ -14,12 +14,12 @@ import gevent
 import pytest
 import trustme
 
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.connection import tls_context
 from loadtests.harness.run.prepare import prepare
 from loadtests.harness.scenario import Scenario, users
 from loadtests.harness.settings.run import RunSettings
-from settings.schema import UserMistake
 from tests.support.loadtests.asking import CHAT, GOOD_END, ask, due
 from tests.support.servers.wire_script import (
     HEAD,

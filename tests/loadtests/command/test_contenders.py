@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from enginebench.records.files import read_meta, read_requests
+from enginebench.records.metrics import BY_NAME
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.contenders import Contender, contenders, key_variable
-from records.files import read_meta, read_requests
-from records.metrics import BY_NAME
-from settings.schema import UserMistake
 from tests.support.loadtests.run_command import ENVIRONMENT, RUN
 from tests.support.servers.scripted import Script, ScriptedServer
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.engine_checks import checked
-from settings.schema import UserMistake
 
 
 def served(options: dict[str, list[str]]) -> list[Contender]:

@@ -11,12 +11,12 @@ import psutil
 import pytest
 from rich.console import Console
 
+from enginebench.records.files import read_meta, read_requests
+from enginebench.records.run import READY, STARTED
 from loadtests.harness.command.loaded import LoadedServers
 from loadtests.harness.command.server_process import ServerProcess
 from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.run.options import SERVER_READY, SERVER_STARTED
-from records.files import read_meta, read_requests
-from records.run import READY, STARTED
 from tests.support.loadtests.run_command import ENVIRONMENT, RUN
 
 KEPT = [*RUN, "--engine", "a=fake", "--engine", "b=fake", "-o", "ttft=0.02", "--keep-loaded", "--allow-invalid"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from enginebench.records.files import read_meta
+from enginebench.records.profile import read_profiles
 from loadtests.harness.profiling.profilers import PROFILERS
-from records.files import read_meta
-from records.profile import read_profiles
 from tests.support.loadtests.run_command import ENVIRONMENT, RUN
 
 SHORT = ("--stages", "1,3", "--stage-requests", "40", "--output-tokens", "8", "--exporter", "none")

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from enginebench.records.metrics import REQUEST_METRICS
+from enginebench.records.search import SearchRecord, SearchState
+from enginebench.records.stage import SECOND, Extent, Stage
+from enginebench.records.view import FAILED, Distribution, Estimate, Finding, StageView
 from loadtests.harness.command.chart import Point, chart
 from loadtests.harness.command.progress import progress, where_it_stands
 from loadtests.harness.live.document import LiveDocument, read_live, write_live
-from records.metrics import REQUEST_METRICS
-from records.search import SearchRecord, SearchState
-from records.stage import SECOND, Extent, Stage
-from records.view import FAILED, Distribution, Estimate, Finding, StageView
 from tests.support.records import META, plan
 
 VIEW = StageView(

@@ -13,7 +13,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from enginebench import app
+from enginebench.cli import app
+from enginebench.records.files import read_meta, read_requests
+from enginebench.records.metrics import BY_NAME
+from enginebench.settings.schema import UserMistake
 from loadtests import cli
 from loadtests.harness.command import drive
 from loadtests.harness.command.contenders import Contender, contenders
@@ -21,9 +24,6 @@ from loadtests.harness.command.job import Job, find_scenario
 from loadtests.harness.command.rounds import rounds
 from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.run.options import processes_options
-from records.files import read_meta, read_requests
-from records.metrics import BY_NAME
-from settings.schema import UserMistake
 from tests.support.engines.documented_engine import NAME, installed
 from tests.support.loadtests.locust_process import CONCURRENT
 from tests.support.loadtests.run_command import ENVIRONMENT, RUN

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from records.files import read_meta, read_requests
+from enginebench.records.files import read_meta, read_requests
 from tests.support.loadtests.run_command import ENVIRONMENT, RUN
 
 

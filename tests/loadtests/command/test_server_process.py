@@ -10,6 +10,7 @@ import psutil
 import pytest
 from rich.console import Console
 
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.command import drive
 from loadtests.harness.command.contenders import contenders
 from loadtests.harness.command.drive import MeasuredRun, measure
@@ -18,7 +19,6 @@ from loadtests.harness.command.rounds import Repeat, prepared
 from loadtests.harness.command.server_process import PORTS, ServerProcess, listen
 from loadtests.harness.command.terminal import Terminal
 from servers.settings import ServerSettings
-from settings.schema import UserMistake
 
 
 def test_the_first_free_port_is_taken() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from enginebench.records.files import read_meta
 from loadtests import cli
 from loadtests.harness.command.contenders import contenders
 from loadtests.harness.command.job import Job, find_scenario
 from loadtests.harness.command.terminal import Terminal
-from records.files import read_meta
 
 
 def test_memory_is_measured_for_every_model(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from analysis.data.load import load_run
-from analysis.summary.run_summary import summarise
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import summarise
+from enginebench.records.metrics import PERCENTILES
+from enginebench.records.view import FAILED, StageView
 from loadtests.harness.live.document import LiveDocument, read_live
 from loadtests.harness.live.scales import GAP_GROWTH, GROWTH, METRICS
 from loadtests.harness.live.view import LIVE_QUANTITIES
-from records.metrics import PERCENTILES
-from records.view import FAILED, StageView
 from tests.support.loadtests.locust_process import start
 from tests.support.servers.scripted import Script, ScriptedServer
 

@@ -16,6 +16,13 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from enginebench.records.load import Load, Rate, Users
+from enginebench.records.metrics import ICL, MOMENTARY, QUANTITIES, TOTALS
+from enginebench.records.request import RequestRecord
+from enginebench.records.slo import RunObjectives, parse_objectives
+from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
+from enginebench.records.view import DEPENDS_ON_CUT_OFF, EMPTY
+from enginebench.settings.schema import read_address, write_address
 from loadtests.harness.live.counts import Key, LiveCounts
 from loadtests.harness.live.document import read_live
 from loadtests.harness.live.live_run import LiveRun
@@ -23,13 +30,6 @@ from loadtests.harness.live.prometheus import MOST_STAGES, OTHER_STAGES, _labell
 from loadtests.harness.live.scales import Scales, edges_around
 from loadtests.harness.live.stage_counts import MOST_WAYS
 from loadtests.harness.live.windows import SETTLED
-from records.load import Load, Rate, Users
-from records.metrics import ICL, MOMENTARY, QUANTITIES, TOTALS
-from records.request import RequestRecord
-from records.slo import RunObjectives, parse_objectives
-from records.stage import SECOND, Extent, Stage, StagePlan
-from records.view import DEPENDS_ON_CUT_OFF, EMPTY
-from settings.schema import read_address, write_address
 from tests.support.records import META
 
 MS = 1_000_000

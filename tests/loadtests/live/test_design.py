@@ -19,7 +19,7 @@ from loadtests.harness.run.host import free_port
 from tests.support.loadtests.locust_process import ROOT, start
 from tests.support.servers.scripted import Script, ScriptedServer
 
-ROOMS = ("settings", "records", "loadtests")
+ROOMS = ("enginebench", "loadtests")
 METRIC_PLACE = "REQUEST_METRICS: tuple[Metric, ...] = (\n"
 METRIC = """    Metric(
         "shine",
@@ -45,7 +45,7 @@ import sys
 from pathlib import Path
 from loadtests.harness.command.progress import where_it_stands
 from loadtests.harness.live.document import read_live
-from records.files import read_meta
+from enginebench.records.files import read_meta
 folder = Path(sys.argv[1])
 print(where_it_stands(read_meta(folder), 2**60, read_live(folder))[1])
 """
@@ -89,7 +89,8 @@ def surfaces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What each live surface shows of a run of the changed program."""
     folder = tmp_path_factory.mktemp("declared")
     program = copy_of_the_program(folder / "program")
-    metrics, table = program / "records" / "metrics.py", program / "records" / "findings" / "table.py"
+    records = program / "enginebench" / "records"
+    metrics, table = records / "metrics.py", records / "findings" / "table.py"
     metrics.write_text(metrics.read_text().replace(METRIC_PLACE, METRIC_PLACE + METRIC))
     table.write_text(table.read_text() + RULE)
     port, exporter = free_port(), free_port()

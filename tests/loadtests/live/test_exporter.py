@@ -18,15 +18,15 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from enginebench.records.metrics import BY_NAME, ICL, Metric
+from enginebench.records.request import RequestRecord
+from enginebench.records.run import RunMeta
 from loadtests.harness.live.exporter import SLOW_SCRAPE, MetricsServer
 from loadtests.harness.live.prometheus import exported as shown_metrics
 from loadtests.harness.live.prometheus import name_of
 from loadtests.harness.live.scales import edges_around
 from loadtests.harness.live.stage_counts import OUTCOMES
 from loadtests.harness.run.host import free_port
-from records.metrics import BY_NAME, ICL, Metric
-from records.request import RequestRecord
-from records.run import RunMeta
 from tests.support.loadtests.locust_process import Locust, listens, start
 from tests.support.prometheus import prometheus, until
 from tests.support.servers.scripted import Script, ScriptedServer

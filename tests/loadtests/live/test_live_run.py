@@ -9,17 +9,17 @@ from random import Random
 import httpx
 import pytest
 
+from enginebench.records.load import Users
+from enginebench.records.request import Outcome, RequestRecord
+from enginebench.records.slo import RunObjectives
+from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
+from enginebench.records.view import StageKey, StageView
 from loadtests.harness.live.counts import LiveCounts
 from loadtests.harness.live.document import read_live
 from loadtests.harness.live.scales import Scales
 from loadtests.harness.live.view import view_of
 from loadtests.harness.live.windows import SETTLED
 from loadtests.harness.run.host import free_port
-from records.load import Users
-from records.request import Outcome, RequestRecord
-from records.slo import RunObjectives
-from records.stage import SECOND, Extent, Stage, StagePlan
-from records.view import StageKey, StageView
 from tests.support.loadtests.locust_process import start
 from tests.support.records import META, record
 from tests.support.servers.scripted import Script, ScriptedServer

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.profiling import profilers
 from loadtests.harness.profiling.profilers import PROFILERS, NoProfile, profiler
 from loadtests.harness.profiling.recording import Recording
-from settings.schema import UserMistake
 
 BY_NAME = {one.name: one for one in PROFILERS}
 SPIN = "def hot_function():\n    for _ in range(10**6): pass\nprint('on', flush=True)\nwhile True: hot_function()\n"

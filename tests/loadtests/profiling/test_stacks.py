@@ -4,8 +4,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from enginebench.records.profile import Hot
 from loadtests.harness.profiling.stacks import flame_graph, hottest, parse, parse_perf
-from records.profile import Hot
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from enginebench.records.files import read_requests, write_meta
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.recording.collect import collect
-from records.files import read_requests, write_meta
-from settings.schema import UserMistake
 from tests.support.records import META, record
 
 

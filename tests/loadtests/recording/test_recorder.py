@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from enginebench.records.files import read_requests
+from enginebench.records.request import SentRecord
+from enginebench.records.telemetry import TelemetrySample
 from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.recording.telemetry import parse_metrics
-from records.files import read_requests
-from records.request import SentRecord
-from records.telemetry import TelemetrySample
 from tests.support.records import record
 
 

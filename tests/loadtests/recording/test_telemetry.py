@@ -12,11 +12,11 @@ from pathlib import Path
 import gevent
 import pytest
 
+from enginebench.records.files import read_telemetry
+from enginebench.records.telemetry import TelemetrySample
 from loadtests.harness.client.access import Access
 from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.recording.telemetry import INTERVAL, TICK, Scraper, TelemetrySampler
-from records.files import read_telemetry
-from records.telemetry import TelemetrySample
 from tests.support.servers.wire_script import Step, WireServer
 
 SERIES = "".join(f'vllm:num_requests_running{{engine="{number}"}} {number}\n' for number in range(50))

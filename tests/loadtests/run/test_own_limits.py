@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 CHECK = """
 import resource, sys
 from loadtests.harness.run.own_limits import check_users_fit
-from records.load import Rate, Users
+from enginebench.records.load import Rate, Users
 from tests.support.records import plan
 limit, users, processes = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, limit))

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from enginebench.records.files import write_meta
+from enginebench.records.stage import SECOND
 from loadtests.harness.run import plan as plans
 from loadtests.harness.run.host import clock_id
 from loadtests.harness.run.plan import RunPlan
-from records.files import write_meta
-from records.stage import SECOND
 from tests.loadtests.workload.test_workload import PLAIN
 from tests.support.records import META
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from records.request import RequestRecord
+from enginebench.records.request import RequestRecord
 from tests.support.loadtests.locust_process import ROOT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer, tokens_of
 from tests.support.servers.served import served

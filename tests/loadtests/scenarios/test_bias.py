@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from enginebench import app
+from enginebench.cli import app
 from tests.support.loadtests.locust_process import start
 from tests.support.servers.served import served
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.data.load import load_run
-from analysis.summary.run_summary import summarise
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import summarise
 from tests.support.loadtests.locust_process import ROOT, start
 from tests.support.servers.served import served
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from records.metrics import BY_NAME
+from enginebench.records.metrics import BY_NAME
 from tests.support.loadtests.locust_process import start
 from tests.support.servers.dialect_answers import OUTPUT_TOKENS, PROMPT_TOKENS
 from tests.support.servers.scripted import Script, ScriptedServer

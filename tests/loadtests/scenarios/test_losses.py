@@ -14,9 +14,9 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from analysis.data.load import load_run
-from analysis.summary.run_summary import RunSummary, summarise
-from enginebench import app
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
+from enginebench.cli import app
 from loadtests.harness.run.host import free_port
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.loadtests.locust_process import MS, ROOT, Locust, listens, start

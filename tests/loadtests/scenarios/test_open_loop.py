@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from analysis.data.load import load_run
-from analysis.summary.run_summary import summarise
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import summarise
+from enginebench.records.load import Rate
+from enginebench.records.request import RequestRecord
+from enginebench.records.stage import SECOND, Stage
 from loadtests.harness.run.host import free_port
 from loadtests.harness.schedule.rates import arrival_times
-from records.load import Rate
-from records.request import RequestRecord
-from records.stage import SECOND, Stage
 from tests.support.loadtests.locust_process import LOCUST, MS, ROOT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
 

@@ -12,18 +12,18 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
-from analysis.data.load import load_run, with_metrics
-from analysis.summary.run_summary import RunSummary, summarise
-from enginebench import app
+from enginebench.analysis.data.load import load_run, with_metrics
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
+from enginebench.cli import app
+from enginebench.records.files import read_meta, read_requests
+from enginebench.records.metrics import BY_NAME
+from enginebench.records.request import RequestRecord
+from enginebench.records.view import StageView
 from loadtests.harness.run.host import free_port
 from loadtests.harness.workload.lengths import Lengths
 from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.words import WORDS
 from loadtests.harness.workload.workload import Workload
-from records.files import read_meta, read_requests
-from records.metrics import BY_NAME
-from records.request import RequestRecord
-from records.view import StageView
 from tests.support.loadtests.locust_process import LOCUST, MS, ROOT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
 

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from analysis.data.load import load_run
-from analysis.summary.run_summary import summarise
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import summarise
+from enginebench.records.request import Outcome, RequestRecord
 from loadtests.harness.schedule.retries import pause_before_retry
-from records.request import Outcome, RequestRecord
 from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
 from tests.support.records import record
 from tests.support.servers.scripted import Script, ScriptedServer

@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from enginebench import app
-from records.schema import json_schema
+from enginebench.cli import app
+from enginebench.records.schema import json_schema
 from tests.support.loadtests.locust_process import start
 from tests.support.servers.served import served
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from records.request import RequestRecord
-from records.stage import Stage
+from enginebench.records.request import RequestRecord
+from enginebench.records.stage import Stage
 from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
 

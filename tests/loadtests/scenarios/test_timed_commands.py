@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from analysis.data.load import load_run
-from analysis.summary.run_summary import summarise
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import summarise
+from enginebench.records.files import read_meta, read_requests
+from enginebench.records.load import Rate
+from enginebench.records.stage import SECOND
+from enginebench.records.view import Finding
 from loadtests.harness.schedule.rates import arrival_times
-from records.files import read_meta, read_requests
-from records.load import Rate
-from records.stage import SECOND
-from records.view import Finding
 from tests.support.loadtests.locust_process import ROOT, start
 from tests.support.servers.scripted import Script, ScriptedServer
 from tests.support.servers.served import served

@@ -15,12 +15,12 @@ import msgspec
 import polars as pl
 import pytest
 
+from enginebench.records.request import RequestRecord
+from enginebench.records.stage import SECOND
 from loadtests.harness.schedule.trace import Trace, TraceArrival, TraceRequest, clipped, scaled
 from loadtests.harness.workload.playback import TraceOptions, parse_options, trace_stage, write_options
 from loadtests.harness.workload.prompt_source import assumed
 from loadtests.harness.workload.trace_files import read_trace
-from records.request import RequestRecord
-from records.stage import SECOND
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 from tests.support.loadtests.agent_traces import weka
 from tests.support.loadtests.locust_process import MS, ROOT, Locust, start

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from enginebench.records.load import TRACE, Rate, Users
+from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from loadtests.harness.schedule.control import LEAD, StageControl, StageProgress, together
-from records.load import TRACE, Rate, Users
-from records.stage import SECOND, Extent, Stage, StagePlan
 
 S = SECOND
 TIMED = StagePlan(Users(4), Extent(2.0), Extent(8.0), bound=20.0)

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from enginebench.records.slo import parse_objectives
+from enginebench.records.stage import StagePlan
+from enginebench.records.view import Distribution, Estimate, StageView
 from loadtests.harness.schedule.growth import Growth, keeps
-from records.slo import parse_objectives
-from records.stage import StagePlan
-from records.view import Distribution, Estimate, StageView
 
 OBJECTIVES = parse_objectives(["ttft_p95=0.5,failures=0.01"])
 ANSWER = 0.4  # seconds

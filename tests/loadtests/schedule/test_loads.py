@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from enginebench.records.load import Rate, Users
 from loadtests.harness.schedule.loads import LoadStep, parse_rates, parse_users, write_steps
 from loadtests.harness.schedule.rates import peak_rate
-from records.load import Rate, Users
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from statistics import fmean, pvariance
 
 import pytest
 
+from enginebench.records.load import Rate
 from loadtests.harness.schedule.arrivals import parse_arrivals
 from loadtests.harness.schedule.loads import parse_rates
 from loadtests.harness.schedule.rates import arrival_times, seconds_of_requests, share_of
-from records.load import Rate
 
 
 @pytest.mark.parametrize("text", ["0..10", "0x1+10x1"])

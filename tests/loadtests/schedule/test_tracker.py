@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from enginebench.records.load import Users
+from enginebench.records.request import RequestRecord
+from enginebench.records.stage import Extent, Stage, StagePlan
 from loadtests.harness.schedule import tracker as module
 from loadtests.harness.schedule.control import StageProgress
 from loadtests.harness.schedule.tracker import StageTracker
-from records.load import Users
-from records.request import RequestRecord
-from records.stage import Extent, Stage, StagePlan
 from tests.support.records import record
 
 STAGE = Stage(0, StagePlan(Users(2), Extent(1.0), Extent(5.0)), 0)

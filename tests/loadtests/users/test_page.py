@@ -10,15 +10,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from analysis.summary.loading import summaries_of
+from enginebench.analysis.summary.loading import summaries_of
+from enginebench.records.rules import overall
+from enginebench.records.slo import RunObjectives
+from enginebench.records.stage import SECOND
 from loadtests.harness.live.counts import LiveCounts
 from loadtests.harness.live.scales import Scales
 from loadtests.harness.live.series import BACK, MOST, LiveSeries
 from loadtests.harness.run.host import free_port
 from loadtests.harness.users.judging import Judge, read_answers
-from records.rules import overall
-from records.slo import RunObjectives
-from records.stage import SECOND
 from tests.support.analysis.synthetic import Engine, meta_of, record, simulate, stages_of
 from tests.support.loadtests.locust_process import start
 from tests.support.servers.scripted import Script, ScriptedServer

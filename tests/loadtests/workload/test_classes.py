@@ -8,12 +8,12 @@ from itertools import islice
 
 import pytest
 
+from enginebench.records.load import Rate, Users
 from loadtests.harness.scenario import Scenario, rates, request_classes, users
 from loadtests.harness.schedule.rates import arrival_times
 from loadtests.harness.schedule.stages import in_seconds
 from loadtests.harness.workload.classes import RequestClass, class_of, parse_classes, write_classes
 from loadtests.harness.workload.lengths import parse_lengths
-from records.load import Rate, Users
 from tests.loadtests.workload.test_workload import PLAIN, asks
 
 TEXT = "chat: weight=3 prompt=lognormal:60,0.5 output=8 slo=ttft_p95=0.5,tpot_p95=0.04; batch: weight=1 prompt=400"

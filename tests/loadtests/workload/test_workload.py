@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from enginebench.records.request import RequestRecord
+from enginebench.settings.schema import write_list
 from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.workload.lengths import Lengths, parse_lengths, parse_several
 from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.words import INSTRUCTION, START, WORDS
 from loadtests.harness.workload.workload import PlannedRequest, Workload
-from records.request import RequestRecord
-from settings.schema import write_list
 from tests.support.records import record
 
 A_TOKEN_A_WORD = PromptSource("words", template=12, instruction=8, words=tuple((word, 1) for word in WORDS), exact=True)

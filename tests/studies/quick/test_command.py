@@ -17,14 +17,14 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from analysis.summary.loading import summaries_of
-from analysis.summary.run_summary import RunSummary
-from enginebench import app
+from enginebench.analysis.summary.loading import summaries_of
+from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.cli import app
+from enginebench.records.files import read_meta
+from enginebench.records.view import Estimate
+from enginebench.studies.quick.command import next_command
+from enginebench.studies.quick.discovery import FoundServer
 from loadtests.harness.command.contenders import Contender
-from records.files import read_meta
-from records.view import Estimate
-from studies.quick.command import next_command
-from studies.quick.discovery import FoundServer
 from tests.support.loadtests.run_command import ENVIRONMENT
 from tests.support.servers.served import RunningServer, served
 
@@ -170,7 +170,7 @@ def test_of_an_engine_that_was_served_the_next_command_serves_it_again(told: Tol
 def test_without_a_server_the_scripted_engine_is_served_and_said_to_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("studies.quick.discovery.find_server", lambda: None)
+    monkeypatch.setattr("enginebench.studies.quick.discovery.find_server", lambda: None)
     done = CliRunner().invoke(app, ["quick", "--seconds", "20", "--runs", str(tmp_path)], env={"COLUMNS": "80"})
     assert done.exit_code == 0, done.output
     assert done.stderr.startswith("No server at this machine's ports 8000, 30000, 8080, 11434, 1234, so")
@@ -184,7 +184,7 @@ def test_the_server_that_is_found_is_named(
     server: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = FoundServer(server.url, "vLLM's port", ("first", "second"))
-    monkeypatch.setattr("studies.quick.discovery.find_server", lambda: found)
+    monkeypatch.setattr("enginebench.studies.quick.discovery.find_server", lambda: found)
     done = CliRunner().invoke(app, ["quick", "--model", "none such", "--runs", str(tmp_path)])
     assert done.exit_code == 2
     assert f"Testing {server.url} (vLLM's port), model none such." in done.stderr

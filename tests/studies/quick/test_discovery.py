@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from studies.quick.discovery import FoundServer, find_server
+from enginebench.studies.quick.discovery import FoundServer, find_server
 
 
 @contextmanager

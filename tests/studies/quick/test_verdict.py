@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.summary.run_summary import RunSummary
-from records.slo import Objective
-from records.view import Estimate, Judgement, Level, StageView
-from studies.quick.verdict import verdict_of
+from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.records.slo import Objective
+from enginebench.records.view import Estimate, Judgement, Level, StageView
+from enginebench.studies.quick.verdict import verdict_of
 from tests.support.analysis.compared import judged, judged_view, run
 
 SLO = Objective("ttft", 0.95, 0.5)

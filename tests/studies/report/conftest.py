@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from studies.report.contents import StudyReport
-from studies.report.document import write_report
+from enginebench.studies.report.contents import StudyReport
+from enginebench.studies.report.document import write_report
 from tests.support.studies import write_study
 
 

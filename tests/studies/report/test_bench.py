@@ -11,16 +11,16 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from enginebench import app
+from enginebench.cli import app
+from enginebench.studies.report.contents import StudyReport
+from enginebench.studies.report.document import write_report
+from enginebench.studies.report.lengths import kernels
+from enginebench.studies.study.cells import cells_of
+from enginebench.studies.study.folder import BENCH, CELLS, CellRecord, StudyFacts, append_line, write_facts
+from enginebench.studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart, Value
 from engines.bench.document import read_result
 from engines.bench.settings import LeftOut
 from engines.bench.tables import middle_of, notes_of, sentence_of
-from studies.report.contents import StudyReport
-from studies.report.document import write_report
-from studies.report.lengths import kernels
-from studies.study.cells import cells_of
-from studies.study.folder import BENCH, CELLS, CellRecord, StudyFacts, append_line, write_facts
-from studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart, Value
 
 ROUNDS = 2
 SETTINGS: dict[str, Value] = {"prefill": "8", "generate": "4", "batch": "1", "samples": 2, "warm_up": 0}

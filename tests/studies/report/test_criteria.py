@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from studies.report.contents import study_report
-from studies.report.criteria import CRITERIA, judged
-from studies.report.criterion import UNKNOWN, Judged
-from studies.report.expected import brief
-from studies.report.source import StudySource
+from enginebench.studies.report.contents import study_report
+from enginebench.studies.report.criteria import CRITERIA, judged
+from enginebench.studies.report.criterion import UNKNOWN, Judged
+from enginebench.studies.report.expected import brief
+from enginebench.studies.report.source import StudySource
 from tests.support.studies import BASELINE, NOISE, QUICK, SLOW, over_users, source, users_part, whole
 
 

@@ -10,11 +10,11 @@ import pytest
 from msgspec import structs
 from typer.testing import CliRunner
 
-from analysis.cli import app
-from studies.report.contents import StudyReport
-from studies.report.document import FILES, write_report
-from studies.report.page import screen_of
-from studies.study.folder import SITTINGS, NotAStudy, append_line, load_study
+from enginebench.analysis.cli import app
+from enginebench.studies.report.contents import StudyReport
+from enginebench.studies.report.document import FILES, write_report
+from enginebench.studies.report.page import screen_of
+from enginebench.studies.study.folder import SITTINGS, NotAStudy, append_line, load_study
 from tests.support.studies import BASELINE, BROKEN, NO_ROOM, SLO_TEXTS
 
 pytestmark = pytest.mark.usefixtures("report")  # whose files are in the study's folder
@@ -94,7 +94,7 @@ def test_what_was_skipped_and_what_failed_is_said_with_its_reason(folder: Path) 
 
 
 def test_a_study_of_which_nothing_ran_has_a_report_too(tmp_path: Path, folder: Path) -> None:
-    from studies.report.document import write_report
+    from enginebench.studies.report.document import write_report
 
     (tmp_path / "study.json").write_bytes((folder / "study.json").read_bytes())
     study, written = write_report(tmp_path)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from records.profile import Hot, Profile, write_profiles
-from studies.report import publish as publishing
-from studies.report.contents import StudyReport
-from studies.report.document import CARD, FILES, PICTURE
-from studies.report.publish import lay_out, slug
-from studies.study.folder import load_study
+from enginebench.records.profile import Hot, Profile, write_profiles
+from enginebench.studies.report import publish as publishing
+from enginebench.studies.report.contents import StudyReport
+from enginebench.studies.report.document import CARD, FILES, PICTURE
+from enginebench.studies.report.publish import lay_out, slug
+from enginebench.studies.study.folder import load_study
 
 
 def laid_out(folder: Path, report: StudyReport, results: Path, name: str = "") -> Path:

@@ -8,15 +8,15 @@ from math import exp, log
 
 import pytest
 
-from analysis.summary.run_summary import RunSummary
-from records.quality import NO_WEIGHTS, Quality
-from studies.report.contents import study_report
-from studies.report.criteria import judged
-from studies.report.criterion import Judged
-from studies.report.document import numbers
-from studies.report.page import sections_of
-from studies.report.quality import NOT_ASKED, quality
-from studies.report.source import StudySource
+from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.records.quality import NO_WEIGHTS, Quality
+from enginebench.studies.report.contents import study_report
+from enginebench.studies.report.criteria import judged
+from enginebench.studies.report.criterion import Judged
+from enginebench.studies.report.document import numbers
+from enginebench.studies.report.page import sections_of
+from enginebench.studies.report.quality import NOT_ASKED, quality
+from enginebench.studies.report.source import StudySource
 from tests.support.studies import BASELINE, SLOW, over_users, source, users_part
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from records.formatting import format_seconds
-from settings.schema import UserMistake
-from studies.report.contents import StudyReport
-from studies.report.document import PICTURE
-from studies.report.publish import publish
-from studies.report.readme import BETWEEN, FRAME, section, write_readme
+from enginebench.records.formatting import format_seconds
+from enginebench.settings.schema import UserMistake
+from enginebench.studies.report.contents import StudyReport
+from enginebench.studies.report.document import PICTURE
+from enginebench.studies.report.publish import publish
+from enginebench.studies.report.readme import BETWEEN, FRAME, section, write_readme
 
 ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "docs" / "results"
@@ -68,4 +68,6 @@ def test_the_readme_shows_a_committed_study() -> None:
     assert found is not None
     folder = found["folder"]
     assert (ROOT / folder).is_relative_to(RESULTS)
-    assert found[0] == section(ROOT / folder, folder), f"python -m studies.report.readme {folder} writes it again"
+    assert found[0] == section(ROOT / folder, folder), (
+        f"python -m enginebench.studies.report.readme {folder} writes it again"
+    )

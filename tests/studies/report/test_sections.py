@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.summary.run_summary import RunSummary
-from records.view import Estimate, Level
-from studies.report.contents import StudyReport, study_report
-from studies.report.deployment import COUNTED, memory, own_servers
-from studies.report.ladder import ladder
-from studies.report.lengths import lengths
-from studies.report.over_loads import efficiencies, scaling
-from studies.report.page import picture_of, screen_of
+from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.records.view import Estimate, Level
+from enginebench.studies.report.contents import StudyReport, study_report
+from enginebench.studies.report.deployment import COUNTED, memory, own_servers
+from enginebench.studies.report.ladder import ladder
+from enginebench.studies.report.lengths import lengths
+from enginebench.studies.report.over_loads import efficiencies, scaling
+from enginebench.studies.report.page import picture_of, screen_of
 from tests.support.studies import BASELINE, QUICK, over_users, runs, source, stage, users_part, whole
 
 

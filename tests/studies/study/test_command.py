@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from enginebench import app
-from studies.study.lacking import Lacking
+from enginebench.cli import app
+from enginebench.studies.study.lacking import Lacking
 from tests.studies.study.test_grid_file import SMALL, written
 
 
@@ -28,7 +28,7 @@ def test_a_short_form_ends_in_twenty_minutes(
         budgets.append(budget)
         return True
 
-    monkeypatch.setattr("studies.study.sitting.measure", measure)
+    monkeypatch.setattr("enginebench.studies.study.sitting.measure", measure)
     grid, folder = str(written(tmp_path, SMALL)), str(tmp_path / "study")
     done = CliRunner().invoke(app, ["study", grid, "--folder", folder, *words])
     assert done.exit_code == 0, done.output

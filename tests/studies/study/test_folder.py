@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from settings.schema import UserMistake
-from studies.study.cells import cells_of
-from studies.study.folder import (
+from enginebench.settings.schema import UserMistake
+from enginebench.studies.study.cells import cells_of
+from enginebench.studies.study.folder import (
     CELLS,
     SITTINGS,
     CellRecord,
@@ -16,7 +16,7 @@ from studies.study.folder import (
     set_repeats,
     write_facts,
 )
-from studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart
+from enginebench.studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart
 
 GRID = Grid(
     title="Small",

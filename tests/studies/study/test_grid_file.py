@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from settings.schema import UserMistake
-from studies.study.cells import Cell, cells_of, rotated
-from studies.study.grid import Chosen
-from studies.study.grid_file import find_grid, grid_names, read_grid
+from enginebench.settings.schema import UserMistake
+from enginebench.studies.study.cells import Cell, cells_of, rotated
+from enginebench.studies.study.grid import Chosen
+from enginebench.studies.study.grid_file import find_grid, grid_names, read_grid
 
 SMALL = """
 title = "Small"

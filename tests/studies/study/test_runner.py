@@ -15,17 +15,17 @@ import pytest
 from msgspec import structs
 from rich.console import Console
 
+from enginebench.records.profile import read_profiles
+from enginebench.settings.schema import UserMistake
+from enginebench.studies.report.document import write_report
+from enginebench.studies.study.archive import check_replaces, pack, unpack
+from enginebench.studies.study.folder import StudyFacts, StudyFolder, load_study, write_facts
+from enginebench.studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart
+from enginebench.studies.study.lacking import Lacking
+from enginebench.studies.study.runner import Runner
+from enginebench.studies.study.sitting import profile_engines
 from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.profiling.profilers import PROFILERS, Profiler
-from records.profile import read_profiles
-from settings.schema import UserMistake
-from studies.report.document import write_report
-from studies.study.archive import check_replaces, pack, unpack
-from studies.study.folder import StudyFacts, StudyFolder, load_study, write_facts
-from studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart
-from studies.study.lacking import Lacking
-from studies.study.runner import Runner
-from studies.study.sitting import profile_engines
 
 PATIENCE = 180.0  # seconds that a busy machine may take for anything here
 USERS = StudyPart(

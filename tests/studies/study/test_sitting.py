@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from settings.schema import UserMistake
-from studies.study.cells import cells_of
-from studies.study.folder import CELLS, CellRecord, append_line, load_study
-from studies.study.grid import Chosen
-from studies.study.runner import only_here
-from studies.study.sitting import open_study
+from enginebench.settings.schema import UserMistake
+from enginebench.studies.study.cells import cells_of
+from enginebench.studies.study.folder import CELLS, CellRecord, append_line, load_study
+from enginebench.studies.study.grid import Chosen
+from enginebench.studies.study.runner import only_here
+from enginebench.studies.study.sitting import open_study
 from tests.studies.study.test_grid_file import written
 from tests.studies.study.test_runner import silent
 
@@ -114,9 +114,9 @@ def test_it_does_not_grow_while_it_is_at_work(grid: str) -> None:
 def test_it_grows_in_the_form_in_which_it_began(grid: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine whose GPU is not seen, too: a study may have gone on elsewhere."""
     Path(grid).write_text(GRID + "[cpu]\nrepeats = 1\n")
-    monkeypatch.setattr("studies.study.sitting.variants", lambda quick: ())
+    monkeypatch.setattr("enginebench.studies.study.sitting.variants", lambda quick: ())
     folder = opened(grid, parts=("users",))
-    monkeypatch.setattr("studies.study.sitting.variants", lambda quick: ("cpu",))
+    monkeypatch.setattr("enginebench.studies.study.sitting.variants", lambda quick: ("cpu",))
     opened(grid, parts=("kernels",))
     assert (load_study(folder).grid.repeats, len(load_study(folder).grid.parts)) == (2, 2)
 

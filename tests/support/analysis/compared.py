@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from analysis.compare.engine_runs import EngineRuns
-from analysis.summary.run_summary import FlowSeries, RunSummary
-from records.metrics import BY_NAME, PERCENTILES, REQUEST_METRICS
-from records.rules import SloAnswer
-from records.slo import Objective
-from records.view import EMPTY, Distribution, Estimate, Judgement, StageView
+from enginebench.analysis.compare.engine_runs import EngineRuns
+from enginebench.analysis.summary.run_summary import FlowSeries, RunSummary
+from enginebench.records.metrics import BY_NAME, PERCENTILES, REQUEST_METRICS
+from enginebench.records.rules import SloAnswer
+from enginebench.records.slo import Objective
+from enginebench.records.view import EMPTY, Distribution, Estimate, Judgement, StageView
 
 REQUESTS = 10_000
 
@@ -90,8 +90,8 @@ def engine_of(label: str, load: float = 8, **values: Sequence[float | Estimate |
 
 def judged(objective: Objective, share: float, effective: float, answer: SloAnswer | None = None) -> Judgement:
     """By a share of so many effective requests."""
-    from analysis.stats.intervals import clopper_pearson
-    from records.rules import answer_of
+    from enginebench.analysis.stats.intervals import clopper_pearson
+    from enginebench.records.rules import answer_of
 
     low, high = clopper_pearson(share, effective)
     estimate = Estimate(share, low, high, round(effective), effective=effective)

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from analysis.arrays import Floats
-from analysis.stats.intervals import percentile_intervals
-from records.view import Estimate
+from enginebench.analysis.arrays import Floats
+from enginebench.analysis.stats.intervals import percentile_intervals
+from enginebench.records.view import Estimate
 
 
 def queueing(rng: np.random.Generator, n: int, rho: float) -> Floats:

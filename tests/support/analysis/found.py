@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from analysis.data.load import load_run
-from analysis.summary.run_summary import summarise
-from records.request import RequestRecord
-from records.stage import SECOND
-from records.telemetry import TelemetrySample
-from records.view import Finding
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import summarise
+from enginebench.records.request import RequestRecord
+from enginebench.records.stage import SECOND
+from enginebench.records.telemetry import TelemetrySample
+from enginebench.records.view import Finding
 from tests.support.analysis.synthetic import NOTHING_CAME, in_order, meta_of, record, stages_of, write_run
 
 MS = 1_000_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from analysis.data.load import load_run
-from analysis.summary.run_summary import RunSummary, summarise
-from records.request import RequestRecord
-from records.slo import parse_objectives
-from records.view import StageView
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
+from enginebench.records.request import RequestRecord
+from enginebench.records.slo import parse_objectives
+from enginebench.records.view import StageView
 from tests.support.analysis.synthetic import meta_of, stages_of, write_run
 
 MS = 1_000_000

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from analysis.compare.comparison import compare
-from analysis.plan.settings import PlanSettings
-from analysis.report.contents import Report, report_of
-from analysis.report.decision import decide
-from analysis.report.terminal import print_report
-from analysis.summary.run_summary import RunSummary
+from enginebench.analysis.compare.comparison import compare
+from enginebench.analysis.plan.settings import PlanSettings
+from enginebench.analysis.report.contents import Report, report_of
+from enginebench.analysis.report.decision import decide
+from enginebench.analysis.report.terminal import print_report
+from enginebench.analysis.summary.run_summary import RunSummary
 
 
 def reported(summaries: Sequence[RunSummary], settings: PlanSettings | None = None) -> Report:

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from records.files import write_meta
-from records.load import Load, Users
-from records.request import RequestRecord, SentRecord
-from records.run import RunMeta
-from records.stage import SECOND, Extent, Stage, StagePlan
-from records.telemetry import TelemetrySample
+from enginebench.records.files import write_meta
+from enginebench.records.load import Load, Users
+from enginebench.records.request import RequestRecord, SentRecord
+from enginebench.records.run import RunMeta
+from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
+from enginebench.records.telemetry import TelemetrySample
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from enginebench.records.request import RequestRecord
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
-from records.request import RequestRecord
 from tests.support.servers.wire_script import DONE, END, Step, WireServer, finish, frame, usage
 
 CHAT = Call("/v1/chat/completions", b'{"stream": true}', True)

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import httpx
 
+from enginebench.records.files import read_meta, read_requests
+from enginebench.records.request import RequestRecord
+from enginebench.records.run import RunMeta
+from enginebench.records.stage import Stage
 from loadtests.harness.run.options import processes_options
-from records.files import read_meta, read_requests
-from records.request import RequestRecord
-from records.run import RunMeta
-from records.stage import Stage
 from tests.support.forked import POSSIBLE, Forked
 from tests.support.servers.scripted import ScriptedServer
 from tests.support.servers.served import RunningServer
@@ -26,7 +26,14 @@ from tests.support.servers.served import RunningServer
 ROOT = Path(__file__).parents[3]
 CONCURRENT = ROOT / "loadtests/concurrent.py"
 LOCUST = str(Path(sys.executable).parent / "locust")
-HELD = ("locust.main", "httpx", "msgspec", "records.files", "records.metrics", "settings.schema")
+HELD = (
+    "locust.main",
+    "httpx",
+    "msgspec",
+    "enginebench.records.files",
+    "enginebench.records.metrics",
+    "enginebench.settings.schema",
+)
 MS = 1_000_000
 
 

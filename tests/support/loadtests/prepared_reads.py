@@ -6,10 +6,10 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 
+from enginebench.records.request import RequestRecord
 from loadtests.harness.client.connection import Connection, Read
 from loadtests.harness.client.dialects.openai import CompletionAnswer
 from loadtests.harness.client.exchange import Exchange
-from records.request import RequestRecord
 from tests.support.loadtests.asking import due
 
 CLOSED = b""

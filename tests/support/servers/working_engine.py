@@ -15,8 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
+from enginebench.settings.schema import setting
 from engines.contract.base import BlockingEngine, Chunk, EngineInfo, GenerateRequest, TokenLogprob, Usage
-from settings.schema import setting
 
 TOKEN = 0.05
 SECRET_PATH = "/srv/models/secret"

@@ -11,12 +11,12 @@ import httpx
 import numpy as np
 import pytest
 
-from analysis.plan.fleet import FEW_FUTURES, Fleet, Peak
-from analysis.plan.model import EngineModel, FittedModel
-from analysis.plan.requests import Lengths
-from analysis.plan.step_cost import Fit, StepCost
-from records.load import Rate
-from records.slo import parse_objectives
+from enginebench.analysis.plan.fleet import FEW_FUTURES, Fleet, Peak
+from enginebench.analysis.plan.model import EngineModel, FittedModel
+from enginebench.analysis.plan.requests import Lengths
+from enginebench.analysis.plan.step_cost import Fit, StepCost
+from enginebench.records.load import Rate
+from enginebench.records.slo import parse_objectives
 from validation.plan.load_balancer import Algorithm, load_balancer
 from validation.plan.planned_fleet import attained, fleet
 from validation.processes import started_server

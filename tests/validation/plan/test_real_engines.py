@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.data.load import RunData, load_run
-from analysis.plan.settings import CannotPlan
+from enginebench.analysis.data.load import RunData, load_run
+from enginebench.analysis.plan.settings import CannotPlan
 from validation.plan.batching_server import Asked, BatchingServer, users, write_run
 from validation.plan.real_engines import TARGETS, judged, mixed
 

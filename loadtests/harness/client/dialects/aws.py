@@ -10,8 +10,8 @@ import os
 import re
 from collections.abc import Mapping
 
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.dialects.dialect import Signer
-from settings.schema import UserMistake
 
 INSTALL = "pip install 'enginebench[bedrock]', or uv tool install 'enginebench[bedrock]'"
 

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.answer import Answer
 from loadtests.harness.client.sampling import Sampling
-from settings.schema import UserMistake
 
 Role = Literal["system", "user", "assistant"]
 Signer = Callable[[str, str, bytes], Mapping[str, str]]

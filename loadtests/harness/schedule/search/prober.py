@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from enginebench.records.load import Load, Rate, Users
+from enginebench.records.search import ProbeRecord, ProbeShare, SearchRecord, SearchState
+from enginebench.records.slo import Objective
+from enginebench.records.stage import SECOND, Extent, Nanoseconds, Stage, StagePlan
 from loadtests.harness.schedule.control import UNDECIDED
 from loadtests.harness.schedule.search.search import Goal, Probe, Search
 from loadtests.harness.schedule.search.slices import ProbeSlices
-from records.load import Load, Rate, Users
-from records.search import ProbeRecord, ProbeShare, SearchRecord, SearchState
-from records.slo import Objective
-from records.stage import SECOND, Extent, Nanoseconds, Stage, StagePlan
 
 By = Literal["rate", "users", "agents"]
 REPORTED = SECOND // 2  # by then every process has reported what it scheduled

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from enginebench.records.search import ProbeRole, ProbeVerdict
 from loadtests.harness.schedule.search.estimate import FAR_WEIGHT, Sample, crossing
 from loadtests.harness.schedule.search.evidence import (
     ProbeOutcomes,
@@ -21,7 +22,6 @@ from loadtests.harness.schedule.search.evidence import (
     log_evidence,
     log_mean,
 )
-from records.search import ProbeRole, ProbeVerdict
 
 CERTAIN = math.log(40)  # evidence of a certificate: on each side, at most 2.5 % of searches are wrong
 LEAST_MET = 2900  # requests that a certificate of "met" rests on: what is rare may not have shown yet

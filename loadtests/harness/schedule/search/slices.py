@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from enginebench.records.load import Load, Rate
+from enginebench.records.request import RequestRecord
+from enginebench.records.slo import FAILURES, Objective
+from enginebench.records.stage import SECOND, Nanoseconds, Stage
 from loadtests.harness.schedule.search.evidence import SLOW, ProbeOutcomes
-from records.load import Load, Rate
-from records.request import RequestRecord
-from records.slo import FAILURES, Objective
-from records.stage import SECOND, Nanoseconds, Stage
 
 SCHEDULED, ENDED, IN_FLIGHT = range(3)
 OWN = 3  # columns of each objective, after these

@@ -1,0 +1,1 @@
+"""Load tests for served language models: measure, compare and plan."""

@@ -1,0 +1,3 @@
+from enginebench.cli import main
+
+main()

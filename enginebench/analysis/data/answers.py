@@ -1,0 +1,91 @@
+"""Where answers to the same question differ: from which token on, and how likely the tokens were until then.
+
+Greedy decoding takes the likeliest token. Two correct engines, or one engine at two loads, part where two tokens are
+almost equally likely; log-probabilities that differ long before that point to something else.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+from enginebench.records.files import read_requests
+from enginebench.records.formatting import significant
+from enginebench.records.request import RequestRecord
+
+ASKED = ("prompt_id", "planned_output_tokens")  # what makes two requests the same question
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerDifference:
+    """Of pairs of answers whose texts were kept. Positions count from 1, in tokens where all of those that differ have
+    some: `earliest` in the pair that differs first, `middle` the median over those that differ; `None` where none does.
+    `logprob` is the largest difference of a token's log-probability before the first difference; `None` without any."""
+
+    unit: Literal["token", "character"]
+    earliest: int | None
+    middle: float | None
+    logprob: float | None
+
+    @property
+    def words(self) -> str:
+        """`from token 9 on (median), the first from token 3 on; until then …`; empty where there is nothing to say."""
+        parts = []
+        if self.earliest is not None and self.middle is not None:
+            parts = [f"from {self.unit} {self.middle:g} on (median), the first from {self.unit} {self.earliest} on"]
+        if self.logprob is not None:
+            until = "until then " if parts else ""
+            parts.append(f"{until}log-probabilities differ by {significant(self.logprob, 2)} at most")
+        return "; ".join(parts)
+
+
+def kept_answers(folder: Path, workload: Mapping[str, Any]) -> list[RequestRecord]:
+    """The answered requests of a run whose texts were kept (`--keep-answers`, `--logprobs`); read from its lines, of
+    which the table leaves texts out."""
+    if not (workload.get("keep_answers") or workload.get("logprobs")):
+        return []
+    return [request for request in read_requests(folder) if request.outcome == "ok" and request.text is not None]
+
+
+def difference_of(answers: Iterable[RequestRecord], reference: Iterable[RequestRecord]) -> AnswerDifference | None:
+    """Of each different answer from an answer to the same question in `reference`; `None` where there is none."""
+    known = {
+        _question(answer): answer
+        for answer in sorted(reference, key=lambda answer: answer.answer_digest or "", reverse=True)
+    }
+    different = {(_question(answer), answer.answer_digest): answer for answer in answers if _question(answer) in known}
+    if not different:
+        return None
+    characters: list[int] = []
+    tokens: list[int] = []
+    gaps: list[float] = []
+    for (question, _), answer in different.items():
+        other = known[question]
+        text, other_text = answer.text or "", other.text or ""
+        same = _alike(text, other_text)
+        whole = min(bisect_right(each.token_ends, same) for each in (answer, other))  # tokens within what is the same
+        if text != other_text:
+            characters.append(same + 1)
+            tokens += [whole + 1] * bool(answer.token_ends and other.token_ends)
+        pairs = zip(answer.logprobs[:whole], other.logprobs[:whole], strict=True)
+        gaps += [abs(log - other_log) for log, other_log in pairs]
+    in_tokens = len(tokens) == len(characters)
+    places = tokens if in_tokens else characters
+    middle = median(places) if places else None
+    return AnswerDifference(
+        "token" if in_tokens else "character", min(places, default=None), middle, max(gaps, default=None)
+    )
+
+
+def _question(request: RequestRecord) -> tuple[object, ...]:
+    return tuple(getattr(request, name) for name in ASKED)
+
+
+def _alike(text: str, other: str) -> int:
+    """How many characters they begin with that are the same."""
+    pairs = enumerate(zip(text, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(text), len(other)))

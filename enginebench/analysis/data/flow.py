@@ -1,0 +1,93 @@
+"""What flowed when: tokens that had arrived by an instant, and requests in flight, exact at every nanosecond.
+
+Both are kept as cumulative functions, so that any window, batch or second of the run is a difference of two of their
+values and nothing is counted twice or lost at an edge.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from enginebench.analysis.arrays import Flags, Floats, Integers
+from enginebench.analysis.data.chunks import Chunks
+
+Instants = Integers
+
+
+class Arrivals:
+    """Arrived before each of some ascending instants: tokens, chunks, and chunks whose tokens are unknown.
+
+    A stream's first chunk brings its own tokens and the later ones share the rest evenly; an answer that was not
+    streamed brings all of them at its end. Tokens that no chunk showed (hidden reasoning) have no instant. Failed and
+    cut-off requests count: what they brought had been delivered.
+    """
+
+    def __init__(self, instants: Instants) -> None:
+        self.instants = instants
+        self.tokens, self.chunks, self.uncounted = (np.zeros(len(instants)) for _ in range(3))
+
+    def add(self, part: Chunks) -> None:
+        elapsed = np.empty(len(part.gaps) + 1, dtype=np.int64)
+        elapsed[0] = 0
+        np.cumsum(part.gaps, dtype=np.int64, out=elapsed[1:])
+        streamed = part.streamed & part.answered
+        tokens, chunks = self._streams(part, elapsed, streamed & part.counted)
+        self.tokens += tokens
+        self.chunks += chunks
+        _, chunks = self._streams(part, elapsed, streamed & ~part.counted)
+        self.chunks += chunks
+        self.uncounted += chunks
+        whole = part.answered & part.counted & ~part.streamed
+        self.tokens += self._by(part.last[whole], part.tokens[whole])
+
+    def _by(self, stamps: Instants, weights: npt.NDArray[np.number]) -> Floats:
+        """The weights of the stamps before each instant."""
+        after = np.searchsorted(self.instants, stamps, side="right")
+        sums = np.bincount(after, weights, minlength=len(self.instants) + 1)[:-1]
+        return np.asarray(np.cumsum(sums), dtype=np.float64)
+
+    def _streams(self, part: Chunks, elapsed: Integers, rows: Flags) -> tuple[Floats, Floats]:
+        """Tokens and chunks that the streamed answers in `rows` had brought before each instant.
+
+        `elapsed` is the sum of all gaps before each one, over all answers end to end.
+        """
+        start, later, offset = (each[rows] for each in (part.start, part.later, part.offset))
+        total = part.tokens[rows]
+        first = np.where(later == 0, total, np.minimum(part.first_tokens[rows], total))
+        share = np.divide(total - first, later, out=np.zeros(len(total)), where=later > 0)
+        end = start + elapsed[offset + later] - elapsed[offset]
+        request, instant = self._under_way(start, end)
+        before = np.searchsorted(elapsed, self.instants[instant] - start[request] + elapsed[offset[request]])
+        came = before - offset[request]  # with the first chunk, which stands at elapsed[offset]
+        n = len(self.instants)
+        tokens = self._by(end, total) + np.bincount(instant, first[request] + share[request] * (came - 1), n)
+        return tokens, self._by(end, 1.0 + later) + np.bincount(instant, came, n)
+
+    def _under_way(self, start: Instants, end: Instants) -> tuple[Integers, Integers]:
+        """All pairs of an answer and an instant after its first chunk and not after its last one."""
+        begun, done = (np.searchsorted(self.instants, stamps, side="right") for stamps in (start, end))
+        pairs = np.maximum(done - begun, 0)
+        request = np.repeat(np.arange(len(start)), pairs)
+        within = np.arange(len(request)) - np.repeat(np.cumsum(pairs) - pairs, pairs)
+        return request, begun[request] + within
+
+
+class InFlight:
+    """How many requests were between their first byte sent and their stream's end, from all of a run's stamps."""
+
+    def __init__(self, sent: Instants, ended: Instants) -> None:
+        self._sent, self._ended = np.sort(sent), np.sort(ended)
+        self._sent_sum = np.concatenate(([0], np.cumsum(self._sent)))
+        self._ended_sum = np.concatenate(([0], np.cumsum(self._ended)))
+
+    def request_time(self, instants: Instants) -> Floats:
+        """∫ requests in flight dt from the run's start to each instant, in request-nanoseconds."""
+        sent, ended = np.searchsorted(self._sent, instants), np.searchsorted(self._ended, instants)
+        # Every request sent before t adds t − t_send, every one ended before t takes t − t_end away again.
+        area = (sent - ended) * instants - (self._sent_sum[sent] - self._ended_sum[ended])
+        return np.asarray(area, dtype=np.float64)
+
+    def averages(self, instants: Instants) -> Floats:
+        """Time-average of the requests in flight between each two successive instants."""
+        return np.asarray(np.diff(self.request_time(instants)) / np.diff(instants), dtype=np.float64)

@@ -1,0 +1,179 @@
+"""The lines of `requests*.jsonl` as tables, a block of lines at a time: a million records of two gigabytes pass through
+a few megabytes.
+
+A line that a crash cut short is skipped; a malformed line in the middle of a file is skipped and counted. A request
+that was sent and has no final line was in flight when its process was killed: it is cut off.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from enginebench.records.files import MALFORMED, blocks_of, decode_requests
+from enginebench.records.request import RequestRecord, SentRecord
+from enginebench.records.stage import Nanoseconds
+
+KILLED = "its client process ended before the answer"  # detail of a request without a final line
+THREADS = 2  # while one decodes, the other has Polars parse, which needs no lock of the interpreter
+_KINDS: dict[Any, pl.DataType] = {
+    Nanoseconds: pl.Int64(),
+    int: pl.Int32(),  # counts and numbers of users
+    float: pl.Float64(),
+    bool: pl.Boolean(),
+    str: pl.String(),
+}
+
+
+def _kind_of(hint: Any) -> pl.DataType:
+    """The column of a field of the record. Literals are text."""
+    if hint in _KINDS:
+        return _KINDS[hint]
+    arms = typing.get_args(hint)
+    if typing.get_origin(hint) is tuple:
+        return pl.List(_KINDS[arms[0]])
+    return next((_KINDS[arm] for arm in arms if arm in _KINDS), pl.String())
+
+
+LINES_ONLY = {"token_ends", "logprobs"}  # of answers that were kept: read where they are compared
+_HINTS = typing.get_type_hints(RequestRecord, include_extras=True)
+SCHEMA = pl.Schema({name: _kind_of(hint) for name, hint in _HINTS.items() if name not in LINES_ONLY})
+LISTS = [name for name, kind in SCHEMA.items() if isinstance(kind, pl.List)]
+
+
+def schema_with(lists: pl.DataType) -> pl.Schema:
+    """Of a table whose lists hold numbers of that type."""
+    return pl.Schema({name: pl.List(lists) if name in LISTS else kind for name, kind in SCHEMA.items()})
+
+
+# Lists are most of a run's bytes. Polars parses their text, on all cores, in half of the time that a Python number for
+# each of them takes.
+_RawRecord: Any = msgspec.defstruct(
+    "_RawRecord",
+    [(name, msgspec.Raw, msgspec.Raw(b"[]")) for name in LISTS],
+    bases=(RequestRecord,),
+    frozen=True,
+    kw_only=True,
+    gc=False,
+)
+_decoder = msgspec.json.Decoder(_RawRecord | SentRecord)
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """What a block of lines holds: a row for each request that ended, and those that were sent and are not among them.
+
+    `last` is the latest instant that they know of.
+    """
+
+    ended: pl.DataFrame
+    sent: dict[str, SentRecord]
+    last: int
+    malformed: int
+
+
+def requests_of(folder: Path, lists: pl.DataType) -> Iterator[tuple[pl.DataFrame, int]]:
+    """All requests of a run, with the number of lines that were skipped; after each file those that never ended.
+
+    Numbers in lists are of the type `lists`. Raises `pl.exceptions.InvalidOperationError` where one does not fit it.
+    """
+    for path in sorted(folder.glob("requests*.jsonl")):
+        in_flight: dict[str, SentRecord] = {}
+        last = 0
+        for lines in _read_ahead(path, lists):
+            in_flight |= lines.sent
+            for request in in_flight.keys() & set(lines.ended["request_id"]):
+                del in_flight[request]
+            last = max(last, lines.last)
+            yield lines.ended, lines.malformed
+        yield table_of([_cut_off(sent, last) for sent in in_flight.values()], lists), 0
+
+
+def _read_ahead(path: Path, lists: pl.DataType) -> Iterator[Lines]:
+    """What each block holds, in their order."""
+    reading: deque[Future[Lines]] = deque()
+    with ThreadPoolExecutor(THREADS) as pool:
+        for block in blocks_of(path):
+            reading.append(pool.submit(read_block, block, lists))
+            if len(reading) > THREADS:
+                yield reading.popleft().result()
+        while reading:
+            yield reading.popleft().result()
+
+
+def read_block(block: bytes, lists: pl.DataType) -> Lines:
+    try:
+        return _read(block, 0, lists)
+    except (*MALFORMED, TypeError, OverflowError, pl.exceptions.PolarsError):
+        # Decoded one by one, and written again as Polars expects them: without spaces in lists.
+        records = [record for record in decode_requests(block) if _fits(record)]
+        lines = b"".join(record.to_line().encode() for record in records)
+        return _read(lines, block.count(b"\n") - len(records), lists)
+
+
+def _read(block: bytes, malformed: int, lists: pl.DataType) -> Lines:
+    lines = _decoder.decode_lines(block)
+    ended = [line for line in lines if type(line) is _RawRecord]
+    sent = {line.request_id: line for line in lines if type(line) is SentRecord}
+    for line in ended:
+        sent.pop(line.request_id, None)
+    last = max([0, *(line.t_end for line in ended), *(line.t_send for line in sent.values())])
+    return Lines(table_of(ended, lists), sent, last, malformed)
+
+
+def _fits(record: RequestRecord | SentRecord) -> bool:
+    """Whether each of its numbers fits into its column."""
+    for name in SCHEMA.keys() & set(record.__struct_fields__):
+        value = getattr(record, name)
+        most = 1 << (31 if SCHEMA[name] == pl.Int32 else 63)
+        if any(not -most <= number < most for number in (value if name in LISTS else [value]) if type(number) is int):
+            return False
+    return True
+
+
+def _cut_off(sent: SentRecord, last: int) -> RequestRecord:
+    return RequestRecord(
+        request_id=sent.request_id,
+        worker=sent.worker,
+        scenario="",
+        stage=sent.stage,
+        outcome="cut_off",
+        detail=KILLED,
+        t_sched=sent.t_sched,
+        t_send=sent.t_send,
+        t_end=last,
+    )
+
+
+def table_of(records: Sequence[RequestRecord], lists: pl.DataType) -> pl.DataFrame:
+    """A row for each record. Raises `TypeError`, `OverflowError` or `PolarsError` for what the columns have no room
+    for."""
+    schema = schema_with(lists)
+    if not records:
+        return pl.DataFrame(schema=schema)
+    columns = zip(*map(msgspec.structs.astuple, records), strict=True)
+    named = zip(_HINTS, columns, strict=True)
+    table = pl.DataFrame([_series(name, values, schema[name]) for name, values in named if name in schema])
+    return table.with_columns(_list_of(name, schema[name]) for name in LISTS if table.schema[name] == pl.String)
+
+
+def _series(name: str, values: tuple[Any, ...], kind: pl.DataType) -> pl.Series:
+    """Lists as their text without brackets, nothing where they are empty, if text is what was read."""
+    if name in LISTS and isinstance(values[0], msgspec.Raw):
+        texts = [bytes(text) for text in values]
+        if not all(text.startswith(b"[") for text in texts):
+            raise TypeError(f"{name} is not a list")
+        return pl.Series(name, [text[1:-1] or None for text in texts], pl.Binary).cast(pl.String)
+    return pl.Series(name, values, kind)
+
+
+def _list_of(name: str, kind: pl.DataType) -> pl.Expr:
+    return pl.col(name).str.split(",").cast(kind).fill_null(pl.lit([], kind))

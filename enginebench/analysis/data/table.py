@@ -1,0 +1,182 @@
+"""`requests.parquet`: every request of a run as a row, with its metrics as columns.
+
+The columns are the record's fields without `text`, then the metrics of records/metrics.py. The table is derived: it is
+written anew whenever the lines, the formulas or the tokenizer are not those it was made from. `requests.parquet.json`
+says what it was made from. Where only the table is left of a run, because its lines were put away, it is read as it is.
+
+A run in a folder that cannot be written has its table in the user's cache.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from platformdirs import user_cache_path
+from polars.io.plugins import register_io_source
+
+from enginebench.analysis.data.formulas import metric_columns
+from enginebench.analysis.data.lines import SCHEMA, requests_of, schema_with
+from enginebench.records.files import write_atomically
+from enginebench.records.metrics import BY_NAME, REQUEST_METRICS
+from enginebench.settings.schema import UserMistake
+
+CountTokens = Callable[[list[str]], list[int] | None]  # None: there is no tokenizer
+TABLE, ORIGIN = "requests.parquet", "requests.parquet.json"
+UNCOUNTED = pl.col("output_tokens").is_null() & (pl.col("text").fill_null("") != "")
+ROWS = 20_000  # of a row group, all of which is in memory as it is written
+LAYOUT = 2  # of the table: another number has all tables written anew
+READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+def write_table(folder: Path, count_tokens: CountTokens, tokenizer: Path | None = None) -> tuple[Path, int]:
+    """Write a run's table where it is not there already; where it is, and how many malformed lines were skipped.
+
+    `count_tokens` counts the answers of servers that send no usage, with `tokenizer` if one was named. Raises `OSError`
+    on a full disk, `UserMistake` where the table is another version's and its lines are gone.
+    """
+    origin = _origin(folder, tokenizer)
+    if not origin["lines"] and (folder / TABLE).exists():
+        _check_columns(folder / TABLE)
+        return folder / TABLE, int(_known(folder).get("malformed_lines", 0))
+    for place in (folder, _place_in_cache(folder)):
+        known = _known(place)
+        if (place / TABLE).exists() and origin.items() <= known.items():
+            return place / TABLE, int(known["malformed_lines"])
+    try:
+        return _write(folder, folder, origin, count_tokens)
+    except OSError as error:
+        if error.errno not in READ_ONLY:
+            raise
+        place = _place_in_cache(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        return _write(folder, place, origin, count_tokens)
+
+
+def counted_with(folder: Path) -> Path | None:
+    """The tokenizer that was named when the run's table was written: later commands need not name it again."""
+    for place in (folder, _place_in_cache(folder)):
+        if tokenizer := _known(place).get("tokenizer"):
+            return Path(tokenizer)
+    return None
+
+
+def _place_in_cache(folder: Path) -> Path:
+    name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+    return user_cache_path("enginebench") / "tables" / name
+
+
+def _origin(folder: Path, tokenizer: Path | None) -> dict[str, Any]:
+    """What a table is made from: when it is the same, so is the table."""
+    files = [(path.name, path.stat()) for path in sorted(folder.glob("requests*.jsonl"))]
+    return {
+        "layout": LAYOUT,
+        "lines": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in files],
+        "fields": [f"{name}: {kind}" for name, kind in SCHEMA.items()],
+        "metrics": [f"{metric.name} = {metric.formula}" for metric in REQUEST_METRICS],
+        "tokenizer": None if tokenizer is None else str(tokenizer.resolve()),
+    }
+
+
+def _known(place: Path) -> dict[str, Any]:
+    """What the table that is there was made from; empty where that is not known."""
+    try:
+        document = json.loads((place / ORIGIN).read_text())
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _check_columns(table: Path) -> None:
+    missing = {*SCHEMA, *BY_NAME} - {"text"} - set(pl.read_parquet_schema(table))
+    if missing:
+        raise UserMistake(f"{table} is from another version, and the lines it was made from are gone.")
+
+
+def _write(folder: Path, place: Path, origin: dict[str, Any], count_tokens: CountTokens) -> tuple[Path, int]:
+    """The table of a run in `folder`, written to `place`."""
+    malformed = uncounted = 0
+
+    def tables(lists: pl.DataType) -> Iterator[pl.DataFrame]:
+        nonlocal malformed, uncounted
+        malformed = uncounted = 0
+        for table, skipped in requests_of(folder, lists):
+            counted = _counted(table, count_tokens)
+            malformed += skipped
+            uncounted += counted.select(UNCOUNTED.sum()).item()
+            yield counted
+
+    (place / ORIGIN).unlink(missing_ok=True)
+    with _no_collections():
+        sink(tables, place / TABLE)
+    if not uncounted:  # otherwise a tokenizer may be found the next time
+        write_atomically(place / ORIGIN, json.dumps(origin | {"malformed_lines": malformed}) + "\n")
+    return place / TABLE, malformed
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Lines make no cycles of references; looking for some in millions of them takes a quarter of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def sink(tables: Callable[[pl.DataType], Iterator[pl.DataFrame]], path: Path) -> None:
+    """Write tables of `SCHEMA`, and their metrics, as one Parquet file. Raises `OSError`, on a full disk for example.
+
+    `tables` is told of which type the numbers in lists are, and raises `pl.exceptions.InvalidOperationError` where one
+    does not fit.
+
+    Gaps between chunks take four bytes each; where one does not fit (4.3 seconds, or a clock that was set back), all is
+    written again with eight.
+    """
+
+    def source(columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, size: int | None) -> Any:
+        for table in tables(kind):
+            table = table if predicate is None else table.filter(predicate)
+            yield table if columns is None else table.select(columns)
+
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")  # another command may be making the same table
+    partial.touch()  # the error of Python, where it cannot be written
+    widest = pl.Int64()
+    for kind in (pl.UInt32(), widest):
+        requests = register_io_source(source, schema=schema_with(kind)).drop("text")
+        try:  # uncompressed: gaps in nanoseconds are nearly random, and take the same room with lz4
+            requests.with_columns(**metric_columns()).sink_parquet(
+                partial, compression="uncompressed", row_group_size=ROWS, statistics=False
+            )
+        except pl.exceptions.PolarsError as error:
+            partial.unlink(missing_ok=True)
+            if number := re.search(r"\(os error (\d+)\)", str(error)):  # a full disk, as Polars tells it
+                raise OSError(int(number[1]), os.strerror(int(number[1])), str(partial)) from None
+            if kind is widest or not isinstance(error, pl.exceptions.InvalidOperationError):
+                raise
+        else:
+            partial.replace(path)
+            return
+
+
+def _counted(table: pl.DataFrame, count_tokens: CountTokens) -> pl.DataFrame:
+    """Fill in the tokens of answers that came without usage, and say that the tokenizer counted them."""
+    texts = table.filter(UNCOUNTED)["text"].to_list()
+    numbers = count_tokens(texts) if texts else None
+    if numbers is None:
+        return table
+    index = table.select(pl.arg_where(UNCOUNTED)).to_series()
+    counts = table["output_tokens"].scatter(index, numbers)
+    sources = table["token_source"].scatter(index, ["tokenizer"] * len(texts))
+    return table.with_columns(output_tokens=counts, token_source=sources)

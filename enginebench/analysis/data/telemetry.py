@@ -1,0 +1,216 @@
+"""What the server, its GPU and the load generator itself reported about once a second, as columns.
+
+Names and units of the quantities are in records/telemetry.py. What was not there is `None`: a machine without a GPU has
+no GPU utilisation of 0.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from enginebench.analysis.arrays import Floats, Integers
+from enginebench.records import files
+from enginebench.records.stage import SECOND
+from enginebench.records.telemetry import COUNTERS, GAUGES, Published, Source, TelemetrySample
+from enginebench.records.view import Level
+
+NEAR = 2 * SECOND  # from one sample to the next it takes a second, when nothing goes wrong
+PLANNER = ""  # name of the process that plans the run; of a run with one process, that process
+OWN = ("client_cpu", "loop_lag", "run_delay", "users")  # what a process of the load generator says of itself
+SOURCES: Mapping[str, Source] = {**GAUGES, **COUNTERS}
+COMBINE: Mapping[str, Callable[[list[float]], float]] = {"sum": sum, "mean": fmean, "max": max, "count": len}
+Series = tuple[Integers, Floats]
+NOTHING: Series = (np.zeros(0, np.int64), np.zeros(0))
+ALWAYS = (-(2**63), 2**63 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Increase:
+    """How far a counter went up between two samples inside a window, and when those were (nanoseconds)."""
+
+    amount: float
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSamples:
+    """What one process of the load generator sampled: by quantity, when, in time order, and how much."""
+
+    series: Mapping[str, Series]  # those of `OWN`, of `GAUGES` and of `COUNTERS` that it saw
+    last: int  # instant of its last sample
+    ended: bool  # in order
+    lost: int  # records that it could not write
+    users: int | None  # at its last sample
+    cpu_holders: tuple[tuple[int, str, float], ...] = ()  # when it waited for a core: who used the most, and how many
+
+    def within(self, quantity: str, start: int, end: int) -> Series:
+        instants, values = self.series.get(quantity, NOTHING)
+        inside = slice(*np.searchsorted(instants, [start, end]))
+        return instants[inside], values[inside]
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetrySeries:
+    """All samples of a run by process; the planning process is called `PLANNER`."""
+
+    processes: Mapping[str, ProcessSamples]
+
+    @property
+    def last(self) -> int:
+        """The last instant of any sample, 0 where there is none."""
+        return max((process.last for process in self.processes.values()), default=0)
+
+    @property
+    def load_workers(self) -> set[str]:
+        """The worker processes that Locust's master had."""
+        return set(self.processes) - {PLANNER}
+
+    @property
+    def lost(self) -> int:
+        """Records that could not be written, as far as that is known."""
+        return sum(process.lost for process in self.processes.values())
+
+    @property
+    def killed(self) -> dict[str, ProcessSamples]:
+        """The processes that did not end in order."""
+        return {name: process for name, process in self.processes.items() if not process.ended}
+
+    def users(self, start: int, end: int, planned: int) -> float | None:
+        """How many of the planned users there were, all processes together: the time-average over a window.
+
+        Between two samples a process has the larger number of them, and none where both are further away than `NEAR`.
+        """
+        instants = np.arange(start, end, SECOND // 4)
+        known = [process.series["users"] for process in self.processes.values() if "users" in process.series]
+        if not known or len(instants) == 0:
+            return None
+        there = np.zeros(len(instants))
+        for times, counts in known:
+            after = np.searchsorted(times, instants)
+            neighbours = [np.clip(after - 1, 0, None), np.clip(after, None, len(times) - 1)]
+            there += np.max([np.where(np.abs(times[k] - instants) <= NEAR, counts[k], 0) for k in neighbours], axis=0)
+        return float(np.minimum(there, planned).mean())
+
+    def series(self, quantity: str, start: int = ALWAYS[0], end: int = ALWAYS[1]) -> Series:
+        """When a quantity of `GAUGES` or `COUNTERS` was sampled in [start, end), and its values in the unit declared
+        there. From the first process that sampled the server; empty where none did."""
+        sampled = (process.within(quantity, start, end) for process in self.processes.values())
+        return next((series for series in sampled if len(series[0])), NOTHING)
+
+    def level(self, quantity: str, start: int, end: int) -> Level | None:
+        return _level(self.series(quantity, start, end))
+
+    def increase(self, quantity: str, start: int, end: int) -> Increase | None:
+        """`None` with fewer than two samples, or where the counter was set back: the server was started again."""
+        instants, values = self.series(quantity, start, end)
+        if len(values) < 2 or (np.diff(values) < 0).any():
+            return None
+        return Increase(float(values[-1] - values[0]), int(instants[0]), int(instants[-1]))
+
+    def energy(self, start: int, end: int) -> Increase | None:
+        """From the GPUs' energy counters, else ∫ power dt by trapezoids."""
+        counted = self.increase("gpu_energy_joules", start, end)
+        if counted is not None:
+            return counted
+        instants, watts = self.series("gpu_power_watts", start, end)
+        if len(watts) < 2:
+            return None
+        return Increase(float(np.trapezoid(watts, instants / SECOND)), int(instants[0]), int(instants[-1]))
+
+    def last_sample(self, quantity: str, end: int) -> int | None:
+        """When it was last sampled before `end`; `None` where it never was."""
+        instants, _ = self.series(quantity, end=end)
+        return int(instants[-1]) if len(instants) else None
+
+    def cpu_holder(self, start: int, end: int) -> tuple[str, float] | None:
+        """Which other process used the most CPU time while the load generator waited for a core, and how many cores."""
+        used: dict[str, list[float]] = defaultdict(list)
+        for process in self.processes.values():
+            for t, name, cores in process.cpu_holders:
+                if start <= t < end:
+                    used[name].append(cores)
+        if not used:
+            return None
+        name = max(used, key=lambda name: sum(used[name]))
+        return name, fmean(used[name])
+
+    def of_worst_process(self, quantity: str, start: int, end: int) -> Level | None:
+        """One of `OWN`, of the process of the load generator with the largest mean."""
+        levels = [_level(process.within(quantity, start, end)) for process in self.processes.values()]
+        return max((level for level in levels if level is not None), key=lambda level: level.mean, default=None)
+
+
+def _level(series: Series) -> Level | None:
+    _, values = series
+    return Level(float(values.mean()), float(values.max())) if len(values) else None
+
+
+class _Columns:
+    """Samples as they are read. A day of them has millions of names and values, of which only numbers are kept."""
+
+    def __init__(self) -> None:
+        self._instants: dict[str, array[int]] = defaultdict(lambda: array("q"))
+        self._values: dict[str, array[float]] = defaultdict(lambda: array("d"))
+        self._meanings: dict[str, list[tuple[str, int, Published]]] = {}  # of a name with its labels
+        self.cpu_holders: list[tuple[int, str, float]] = []
+
+    def add(self, sample: TelemetrySample) -> None:
+        for name in OWN:
+            if (value := getattr(sample, name)) is not None:
+                self._append(name, sample.t, value)
+        if sample.cpu_holder is not None and sample.cpu_holder_cores is not None:
+            self.cpu_holders.append((sample.t, sample.cpu_holder, sample.cpu_holder_cores))
+        values: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for name, published in sample.server.items():
+            if name not in self._meanings:
+                self._meanings[name] = list(_meanings_of(name))
+            for quantity, place, meaning in self._meanings[name]:
+                values[quantity][place].append(meaning.value(published))
+        for quantity, by_place in values.items():
+            self._append(quantity, sample.t, COMBINE[SOURCES[quantity].combine](by_place[min(by_place)]))
+
+    def _append(self, quantity: str, t: int, value: float) -> None:
+        self._instants[quantity].append(t)
+        self._values[quantity].append(value)
+
+    def series(self) -> dict[str, Series]:
+        series = {}
+        for quantity, instants in self._instants.items():
+            times, values = np.array(instants, np.int64), np.array(self._values[quantity], np.float64)
+            order = np.argsort(times, kind="stable")
+            series[quantity] = (times[order], values[order])
+        return series
+
+
+def _meanings_of(name: str) -> Iterator[tuple[str, int, Published]]:
+    """Of which quantities a published name is a part, and its place among the names of that quantity."""
+    bare, _, labels = name.partition("{")
+    for quantity, source in SOURCES.items():
+        for place, published in enumerate(source.published):
+            if published.name == bare and published.takes(labels):
+                yield quantity, place, published
+
+
+def read_telemetry(folder: Path) -> TelemetrySeries:
+    """Every process's file; lines that are no samples are skipped."""
+    processes = {}
+    for path in sorted(folder.glob("telemetry*.jsonl")):
+        columns, last = _Columns(), None
+        for sample in files.read_telemetry(path):
+            columns.add(sample)
+            if last is None or sample.t >= last.t:
+                last = sample
+        if last is not None:
+            name = path.stem.removeprefix("telemetry").removeprefix("-")
+            processes[name] = ProcessSamples(
+                columns.series(), last.t, last.last, last.lost, last.users, tuple(columns.cpu_holders)
+            )
+    return TelemetrySeries(processes)

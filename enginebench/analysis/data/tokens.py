@@ -1,0 +1,69 @@
+"""Count the tokens of answers whose server sent no usage, with the model's own tokenizer, where it is on this machine.
+
+Nothing is downloaded for it: a report must come out the same without a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from enginebench.records.run import RunMeta
+from enginebench.settings.schema import UserMistake
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+class TokenCounter:
+    """Loads the tokenizer when the first text comes: most servers send usage, so that it is not needed."""
+
+    def __init__(self, meta: RunMeta, given: Path | None = None) -> None:
+        """`given` is a tokenizer.json, or a folder with one; without it the model's own is looked for."""
+        self._meta = meta
+        self._given = given
+        self._tokenizer: Tokenizer | None = None
+        self._looked = False
+
+    def __call__(self, texts: list[str]) -> list[int] | None:
+        """How many tokens each text has; `None` where there is no tokenizer. Raises `UserMistake`."""
+        if not self._looked:
+            self._tokenizer = self._load()
+            self._looked = True
+        if self._tokenizer is None:
+            return None
+        return [len(encoding.ids) for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def _load(self) -> Tokenizer | None:
+        from tokenizers import Tokenizer
+
+        path = next((path for path in self._candidates() if path.is_file()), None)
+        if path is None:
+            if self._given is not None:
+                raise UserMistake(f"there is no tokenizer.json at {self._given}.")
+            return None
+        try:
+            return Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises a bare Exception for a malformed file
+            raise UserMistake(f"{path} is not a tokenizer ({error}).") from None
+
+    def _candidates(self) -> Iterator[Path]:
+        if self._given is not None:
+            yield from (self._given, self._given / "tokenizer.json")
+            return
+        model = self._meta.model
+        if model is None:
+            return
+        yield Path(model) / "tokenizer.json"
+        from huggingface_hub import try_to_load_from_cache
+        from huggingface_hub.errors import HFValidationError
+        from platformdirs import user_cache_path
+
+        yield from sorted((user_cache_path("enginebench") / "models" / Path(model).name).glob("**/tokenizer.json"))
+        try:
+            cached = try_to_load_from_cache(model, "tokenizer.json")
+        except HFValidationError:  # the server's name for its model is none of the hub's
+            return
+        if isinstance(cached, str):
+            yield Path(cached)

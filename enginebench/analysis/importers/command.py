@@ -1,0 +1,79 @@
+"""`enginebench import`: other tools' results as runs, to be reported on, compared and gated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from enginebench.analysis.importers.results import Results
+
+KNOWN = "guidellm's benchmarks.json, and the JSON of vllm bench serve"
+
+
+def import_results(
+    files: Annotated[list[Path], typer.Argument(help="Results of other tools; several of one label are repeats.")],
+    output: Annotated[Path, typer.Option(help="Folder to write the runs into.", metavar="FOLDER")] = Path("runs"),
+    label: Annotated[
+        str | None,
+        typer.Option(help="What reports call the runs. Default: the model, else the file's name.", show_default=False),
+    ] = None,
+) -> None:
+    """Import results of guidellm or vLLM.
+
+    benchmarks.json (guidellm), the JSON of `vllm bench serve --save-result --save-detailed`.
+
+    Numbers that a file lacks are dashes; a finding of the run names them.
+
+    Exit code: 0 good, 2 a file that cannot be imported.
+
+    Examples:
+
+      enginebench import benchmarks.json --label vllm
+
+      enginebench import results/run-1.json results/run-2.json results/run-3.json --label vllm --output runs
+    """
+    from enginebench.analysis.importers.results import write_run
+
+    repeats: dict[str, int] = {}
+    for file in files:
+        results = read(file)
+        name = label or (results.source.model or file.stem).rpartition("/")[2]
+        repeat = repeats.get(name, 0)
+        repeats[name] = repeat + 1
+        folder = write_run(results, file, output, name, repeat)
+        requests = sum(len(stage.requests) for stage in results.stages)
+        typer.echo(f"{folder}: {requests} requests of {results.source.tool}")
+        typer.echo(f"missing in this file: {'; '.join(results.source.lacks)}", err=True)
+
+
+def read(path: Path) -> Results:
+    """Raises `NotImportable`, and `OSError` where the file cannot be read."""
+    from enginebench.analysis.importers import guidellm, vllm_bench
+    from enginebench.analysis.importers.results import NotImportable
+
+    document = _document(path)
+    for fits, reader in ((guidellm.is_guidellm, guidellm.read), (vllm_bench.is_vllm, vllm_bench.read)):
+        try:
+            if fits(document):
+                return reader(document)
+        except NotImportable as error:
+            raise NotImportable(f"{path} {error}") from None
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise NotImportable(f"{path} looks like a known format but cannot be read ({error!r}).") from None
+    raise NotImportable(f"{path} has an unknown format; known are {KNOWN}.")
+
+
+def _document(path: Path) -> dict[str, Any]:
+    from enginebench.analysis.importers.results import NotImportable
+
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:  # its repr() would be the whole file
+        raise NotImportable(f"{path} is not text in UTF-8: convert it first.") from None
+    except ValueError as error:
+        raise NotImportable(f"{path} is not JSON ({error}); known are {KNOWN}.") from None
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,121 @@
+"""What a reader of another tool's results returns, stages with their requests, and how it becomes a run's folder.
+
+What the file does not have is `None`, and `lacks` says so in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from enginebench.records.command import publishable
+from enginebench.records.files import write_meta
+from enginebench.records.load import Load, Rate, Users
+from enginebench.records.request import RequestRecord
+from enginebench.records.run import Imported, RunMeta
+from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
+from enginebench.settings.schema import UserMistake
+
+CLIENT_CLOCK = "kernel receive stamps, client lag"
+SERVER_TIMES = "the server's queue and prefill times"
+TELEMETRY = "telemetry of the server, GPU and load generator"
+COMMON = (CLIENT_CLOCK, SERVER_TIMES, TELEMETRY)
+
+
+class NotImportable(UserMistake):
+    """A file that cannot be imported. One sentence, with the way out; that of a reader follows the file's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Facts about a whole file."""
+
+    tool: str
+    version: str | None
+    model: str | None
+    url: str | None
+    started_at: str | None  # ISO 8601
+    lacks: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedStage:
+    """One benchmark of the file with its requests. `load` is `None` where the file does not say. The window is the part
+    that the tool itself counted: from `start` to `end`, nanoseconds since the first instant of the file."""
+
+    load: Load | None
+    start: int
+    end: int
+    requests: tuple[RequestRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """A whole file."""
+
+    source: Source
+    stages: tuple[ImportedStage, ...]
+
+
+def nanoseconds(seconds: float | None, zero: float) -> int | None:
+    """Since `zero`, on the same clock."""
+    return None if seconds is None else round((seconds - zero) * SECOND)
+
+
+def load_of(users: object, rate: object) -> Load | None:
+    """A rate where there is one, else users; text such as `inf` is no rate."""
+    if isinstance(rate, int | float) and 0 < rate < float("inf"):
+        return Rate(float(rate))
+    return Users(int(users)) if isinstance(users, int | float) and users >= 1 else None
+
+
+def write_run(results: Results, file: Path, folder: Path, label: str, repeat: int) -> Path:
+    """Write `folder`/<run id>. Raises `NotImportable`, `OSError`."""
+    source = results.source
+    place = folder / _run_id(results, label, file)
+    stages = tuple(_stage(index, stage, file) for index, stage in enumerate(results.stages))
+    meta = RunMeta(
+        run_id=place.name,
+        started_at=source.started_at or datetime.now(UTC).isoformat(),
+        scenario=source.tool,
+        url=source.url or "",
+        model=source.model,
+        workload=dict(source.settings),
+        engine=None,
+        host={},
+        versions={source.tool: source.version} if source.version else {},
+        label=label,
+        command=("enginebench", "import", *publishable([str(file)])),
+        repeat=repeat,
+        plan=tuple(stage.plan for stage in stages),
+        stages=stages,
+        imported=Imported(source.tool, file.name, source.lacks),
+    )
+    place.mkdir(parents=True, exist_ok=True)
+    write_meta(place, meta)
+    lines = "".join(record.to_line() for stage in results.stages for record in stage.requests)
+    (place / "requests-imported.jsonl").write_text(lines, encoding="utf-8")
+    return place
+
+
+def _run_id(results: Results, label: str, file: Path) -> str:
+    """The same for the same contents, so that importing a file again replaces the run; repeats in files of the same
+    name stay apart."""
+    plain = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in f"{label}-{file.stem}")
+    started = results.source.started_at
+    stamp = datetime.fromisoformat(started).strftime("%Y%m%d-%H%M%S") if started else "undated"
+    return f"{stamp}-{plain}-{sha256(file.read_bytes()).hexdigest()[:8]}"
+
+
+def _stage(index: int, stage: ImportedStage, file: Path) -> Stage:
+    if stage.load is None:
+        raise NotImportable(f"{file} has no one number of users or rate: measure with one, not with a ramp.")
+    begin = min([stage.start, *(record.t_sched for record in stage.requests)])
+    ended = max([stage.end, *(record.t_end for record in stage.requests)])
+    plan = StagePlan(stage.load, Extent((stage.start - begin) / SECOND), Extent((stage.end - stage.start) / SECOND))
+    return Stage(index, plan, begin, stage.start, stage.end, ended)

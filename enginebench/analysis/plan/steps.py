@@ -1,0 +1,222 @@
+"""An engine's steps, recovered from when its chunks arrived.
+
+A batching engine computes one step at a time, and every running request receives a token at the end of it. So the
+chunks of all requests arrive in clusters, and each cluster is the end of a step: how long the step took, how many
+requests ran in it and how many prompt tokens it prefilled can be read off the records of any server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from enginebench.analysis.arrays import Flags, Floats, Integers
+from enginebench.analysis.data.chunks import WindowChunks
+
+GAPS = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 12e-3)  # seconds between chunks that may separate two steps
+SYNCHRONISED = 0.6  # share of steps in which every running request received a token, below which there is no batch
+TOGETHER = 0.5  # of a step: the chunks of one step arrive within this share of the time to the next
+LEAST_GROUPS = 20  # steps of several requests from which it is told that all of them had the same length
+ALIKE = 0.8  # share of such steps
+ONE_TOKEN = 0.05  # a step whose tokens differ from one by less than this share yields one: some tokens show no text
+
+Generator = np.random.Generator
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps of an engine in order; one element a step, of `waited` one a step that began when the engine was idle.
+
+    In an engine without a common batch (`synchronised` is false), every chunk of every request counts as a step.
+    """
+
+    synchronised: bool
+    complete: float  # share of steps in which every running request received a token
+    end: Floats  # seconds since the run's start
+    seconds: Floats  # how long the step took
+    running: Floats  # requests that received a token
+    prompts: Floats  # requests that received their first one
+    tokens: Floats  # prompt tokens that were prefilled for them
+    occupied: Floats  # requests that had a slot, whether or not they received a token
+    left: Floats  # requests that had been waiting for more than a step when it began, and were not admitted
+    alone: Flags  # prefilled while the running requests paused
+    mixed: Flags  # prefilled while they went on
+    missed: Floats  # of each request: from when it was due to the start of the step before the one that admitted it
+    caught: Floats  # and to the start of that step
+    beside: Floats  # and how many had a slot in the step before, 0 if it did not wait for longer than that step
+    waited: Floats  # from when a request to an idle engine was due to its first chunk
+    waited_tokens: Floats  # prompt tokens of those
+    tokens_per_step: float  # output tokens that a running request receives in a step
+    grouped: bool = False  # only requests of the same length receive a token together
+
+
+def find_steps(chunks: WindowChunks) -> Steps | None:
+    """`None` where there are too few chunks to tell."""
+    if len(chunks.stamp) < 20:
+        return None
+    tried = [_steps(chunks, _clusters(chunks, gap)) for gap in GAPS]
+    best = max(tried, key=lambda steps: steps.complete)
+    if best.complete >= SYNCHRONISED:
+        return best
+    return _grouped(chunks) or _unsynchronised(chunks, best.complete)
+
+
+def _grouped(chunks: WindowChunks) -> Steps | None:
+    """The steps of an engine that computes requests of the same length together; `None` where that is not to be seen.
+
+    Lengths are known of requests with a chunk for every token. Steps with a prefill are left out.
+    """
+    length = chunks.prefilled[chunks.request] + chunks.position
+    known = (chunks.count == chunks.output)[chunks.request] & (chunks.position > 0)
+    tried = []
+    for gap in GAPS:
+        cluster = _clusters(chunks, gap)
+        starts = np.flatnonzero(np.diff(cluster, prepend=-1))
+        several = (np.diff(starts, append=len(cluster)) > 1) & np.logical_and.reduceat(known, starts)
+        alike = np.minimum.reduceat(length, starts) == np.maximum.reduceat(length, starts)
+        tried.append((int((several & alike).sum()), int((several & ~alike).sum()), cluster))
+    alike_groups, others, cluster = max(tried, key=lambda of: of[0] - of[1])
+    if alike_groups < LEAST_GROUPS or alike_groups < ALIKE * (alike_groups + others):
+        return None
+    return _steps(chunks, cluster, grouped=True)
+
+
+def _clusters(chunks: WindowChunks, gap: float) -> Integers:
+    """The cluster of each chunk: a new one begins after a `gap` in seconds, or when a request comes again."""
+    cut = np.concatenate(([False], np.diff(chunks.stamp) > gap))
+    group = np.cumsum(cut)
+    order = np.lexsort((chunks.request, group))
+    again = (np.diff(group[order]) == 0) & (np.diff(chunks.request[order]) == 0)
+    for bad in np.unique(group[order][1:][again]).tolist():
+        low, high = np.searchsorted(group, [bad, bad + 1])
+        seen: set[int] = set()
+        for at, request in enumerate(chunks.request[low:high].tolist(), start=low):
+            if request in seen:
+                cut[at] = True
+                seen.clear()
+            seen.add(request)
+    return np.asarray(np.cumsum(cut), dtype=np.int64)
+
+
+def _steps(chunks: WindowChunks, cluster: Integers, grouped: bool = False) -> Steps:
+    count = int(cluster[-1]) + 1
+    end = chunks.stamp[np.searchsorted(cluster, np.arange(count))]
+    # Requests that began before the piece have no first cluster in it, those that go on have no last one.
+    is_first = chunks.stamp == chunks.first[chunks.request]
+    begins = np.full(len(chunks.first), -1, dtype=np.int64)
+    begins[chunks.request[is_first]] = cluster[is_first]
+    begins[chunks.first >= chunks.end] = count
+    ends = np.full(len(chunks.first), -1, dtype=np.int64)
+    np.maximum.at(ends, chunks.request, cluster)
+    ends[chunks.last >= chunks.end] = count
+    started = np.bincount(begins[(begins >= 0) & (begins < count)], minlength=count)
+    stopped = np.bincount(ends[(ends >= 0) & (ends < count)], minlength=count)
+    before = int(((begins < 0) & (ends >= 0)).sum())
+    occupied = before + np.cumsum(started) - np.cumsum(stopped) + stopped
+    expected = occupied - started
+    present = np.bincount(cluster, minlength=count) - started
+    alone = (present == 0) & (started > 0) & (expected > 0)
+    several = (expected > 1) | ((expected > 0) & (started > 0))
+    # Requests with steps of their own come once in every round too, but spread over all of it.
+    spread = chunks.stamp[np.searchsorted(cluster, np.arange(count), side="right") - 1] - end
+    together = spread < TOGETHER * np.diff(end, append=np.inf)
+    complete = float((((present == expected) & together) | alone)[several].mean()) if several.any() else 1.0
+    tokens = np.bincount(begins[begins >= 0], weights=chunks.prefilled[begins >= 0], minlength=count + 1)[:count]
+    came = np.searchsorted(np.sort(chunks.due), end, side="right") - (len(chunks.first) - np.sum(begins >= 0))
+    # Requests due just before a step began may have reached the engine too late for it: only those that were due a
+    # whole step earlier count as waiting.
+    waiting = np.maximum(np.concatenate(([0], came[:-1])) - np.cumsum(started), 0)  # after each step
+    busy = np.concatenate(([False], (occupied - stopped + waiting)[:-1] > 0))
+    left = np.concatenate(([0], np.maximum(waiting[:-1] - started[1:], 0)))
+    return Steps(
+        synchronised=True,
+        complete=complete,
+        end=end[busy],
+        seconds=np.diff(end, prepend=end[0])[busy],
+        running=(present + started if grouped else np.where(alone, started, occupied))[busy].astype(np.float64),
+        prompts=started[busy].astype(np.float64),
+        tokens=tokens[busy].astype(np.float64),
+        occupied=occupied[busy].astype(np.float64),
+        left=left[busy].astype(np.float64),
+        alone=alone[busy],
+        mixed=((present > 0) & (started > 0))[busy],
+        **_admissions(chunks, begins, busy, end, occupied),
+        tokens_per_step=1.0 if grouped else _tokens_per_step(chunks, begins, ends, alone),
+        grouped=grouped,
+    )
+
+
+def _admissions(
+    chunks: WindowChunks, begins: Integers, busy: Flags, end: Floats, occupied: Integers
+) -> dict[str, Floats]:
+    """When requests came, by what they just missed and just caught, and how long the others waited for an idle engine.
+
+    Those that waited for more than a step may have waited for a slot, if others had them all.
+    """
+    first = np.flatnonzero((begins > 2) & (begins < len(busy)))
+    at = begins[first]
+    known = busy[at] & busy[at - 1]
+    first, at = first[known], at[known]
+    inside = np.flatnonzero((begins > 0) & (begins < len(busy)))
+    single = np.bincount(begins[inside], minlength=len(busy)) == 1
+    idle = inside[~busy[begins[inside]] & single[begins[inside]] & (chunks.due[inside] >= end[begins[inside] - 1])]
+    return {
+        "missed": end[at - 2] - chunks.due[first],
+        "caught": end[at - 1] - chunks.due[first],
+        "beside": np.where(chunks.due[first] > end[at - 3], 0.0, occupied[at - 1]),
+        "waited": (chunks.first - chunks.due)[idle],
+        "waited_tokens": chunks.prefilled[idle],
+    }
+
+
+def _tokens_per_step(chunks: WindowChunks, begins: Integers, ends: Integers, alone: Flags) -> float:
+    """Of the answers that lie wholly in the piece: their tokens by the steps that they took part in."""
+    whole = (begins >= 0) & (ends >= 0) & (ends < len(alone)) & (chunks.output > 1)
+    decoded = np.cumsum(~alone)
+    steps = 1 + decoded[ends[whole]] - decoded[begins[whole]]
+    return _near_one(chunks.output[whole].sum(), float(steps.sum()))
+
+
+def _near_one(tokens: float, steps: float) -> float:
+    ratio = tokens / steps if steps else 1.0
+    return 1.0 if abs(ratio - 1) < ONE_TOKEN else float(ratio)
+
+
+def _unsynchronised(chunks: WindowChunks, complete: float) -> Steps:
+    """Each request has steps of its own: its gaps between chunks, and its first chunk from when it was sent."""
+    order = np.lexsort((chunks.stamp, chunks.request))
+    request, stamp = chunks.request[order], chunks.stamp[order]
+    follows = np.concatenate(([False], np.diff(request) == 0))
+    is_first = stamp == chunks.first[request]
+    starts = np.where(is_first, chunks.due[request], np.concatenate(([stamp[0]], stamp[:-1])))
+    kept = (is_first | follows) & (starts >= chunks.start)
+    request, stamp, starts, is_first = request[kept], stamp[kept], starts[kept], is_first[kept]
+    occupied = np.searchsorted(np.sort(chunks.due), starts, side="right") - np.searchsorted(
+        np.sort(chunks.last), starts, side="right"
+    )
+    by_time = np.argsort(stamp, kind="stable")
+    none = np.zeros(len(stamp))
+    whole = (chunks.first >= chunks.start) & (chunks.last < chunks.end) & (chunks.output > 1)
+    no = np.zeros(len(stamp), dtype=bool)
+    return Steps(
+        synchronised=False,
+        complete=complete,
+        end=stamp[by_time],
+        seconds=(stamp - starts)[by_time],
+        running=np.maximum(occupied, 1)[by_time].astype(np.float64),
+        prompts=is_first[by_time].astype(np.float64),
+        tokens=np.where(is_first, chunks.prefilled[request], 0.0)[by_time],
+        occupied=np.maximum(occupied, 1)[by_time].astype(np.float64),
+        left=none,
+        alone=no,
+        mixed=is_first[by_time],
+        missed=np.zeros(0),
+        caught=np.zeros(0),
+        beside=np.zeros(0),
+        waited=np.zeros(0),
+        waited_tokens=np.zeros(0),
+        tokens_per_step=_near_one(
+            chunks.output[whole].sum(), float(np.isin(chunks.request, np.flatnonzero(whole)).sum())
+        ),
+    )

@@ -1,0 +1,162 @@
+"""What to deploy, as far as the runs support it: replicas and their cost at a peak, the cost of tokens, and sentences
+written from their numbers. What was not asked for is one line, with the options that ask for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from enginebench.analysis.compare.comparison import Comparison
+from enginebench.analysis.compare.engine_runs import EngineRuns, by_load, by_settings, engine_runs_of
+from enginebench.analysis.first_screen import PlannedReplicas
+from enginebench.analysis.plan.measured import load_points
+from enginebench.analysis.plan.scalability import Scalability, scalability
+from enginebench.analysis.plan.settings import PlanSettings
+from enginebench.analysis.report.costs import NO_DIFFERENCE, Costs, costs_of, saved, stage_of
+from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.records.formatting import format_estimate, format_share, in_words
+
+Topic = Literal["engine", "answers", "load", "limit", "replicas", "warning", "GPU", "cost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One sentence about one engine, or about all (`engine` is `None`)."""
+
+    topic: Topic
+    engine: str | None
+    text: str
+
+    @property
+    def heading(self) -> str:
+        return self.topic if self.engine is None else f"{self.engine}, {self.topic}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`costs` is `None` where the runs have no stage to give them for. `replicas` are those of a peak, and `answer`
+    says which engine needs the fewest or costs the least; empty where none could be planned."""
+
+    advice: tuple[Advice, ...]
+    costs: Costs | None
+    replicas: tuple[PlannedReplicas, ...] = ()
+    answer: str = ""
+    laws: Mapping[str, Scalability] = field(default_factory=dict)  # fitted, by engine
+    not_asked: str = ""
+
+
+def decide(
+    summaries: Sequence[RunSummary],
+    comparison: Comparison,
+    settings: PlanSettings | None = None,
+    replicas: Sequence[PlannedReplicas] = (),
+    answer: str = "",
+) -> Decision:
+    """`replicas` and `answer` where a peak was given. Raises `UserMistake` for a GPU without a price."""
+    settings, engines = settings or PlanSettings(), engine_runs_of(summaries)
+    costs, laws = costs_of(engines, comparison, settings), laws_of(engines)
+    advice = [*_winner(comparison), *_answers(comparison)]
+    for engine in engines:
+        advice += [*_load(engine, comparison), *_limit(engine.label, laws), *_gpu(engine, comparison)]
+        names = by_settings(engine.runs)
+        for planned in (each for each in replicas if each.engine in names):
+            advice.append(Advice("replicas", planned.engine, planned.sentence))
+            advice += [Advice("warning", planned.engine, f"{warning}.") for warning in planned.warnings]
+        advice += [] if costs is None else _cost(engine.label, costs)
+    topics = list(dict.fromkeys(each.topic for each in advice))
+    ordered = sorted(advice, key=lambda each: topics.index(each.topic))
+    not_asked = _not_asked(summaries, settings, costs)
+    return Decision(tuple(ordered), costs, tuple(replicas), answer, laws, not_asked)
+
+
+def replicas_of(summaries: Sequence[RunSummary], settings: PlanSettings) -> tuple[list[PlannedReplicas], str]:
+    """What `enginebench plan` says of each engine with each of its settings, the cheapest first, and its answer.
+
+    Raises `UserMistake` for a price that cannot be read.
+    """
+    from enginebench.analysis.plan.alternatives import (
+        make_alternatives,  # simulates: SciPy's optimisers are slow to import
+    )
+    from enginebench.analysis.plan.document import planned_of
+
+    assert settings.peak is not None, "a peak was given"
+    alternatives = make_alternatives(by_settings(summaries), settings)
+    return [planned_of(alternative, settings.peak) for alternative in alternatives.ranked], alternatives.sentence
+
+
+def _winner(comparison: Comparison) -> list[Advice]:
+    """Why none is named, the headline says."""
+    return (
+        [] if comparison.winner is None else [Advice("engine", comparison.winner, f"Serve with {comparison.winner}.")]
+    )
+
+
+def _answers(comparison: Comparison) -> list[Advice]:
+    advice = []
+    for same in comparison.answers:
+        different = same.sentence(comparison.baseline)
+        if same.why is None:
+            text = f"{same.engine} gives the answers of {comparison.baseline} to all {same.prompts:,} prompts."
+            if different:
+                text = f"{different} Check their quality before its speed counts: enginebench run answers."
+            advice.append(Advice("answers", same.engine, text))
+    return advice
+
+
+def _load(engine: EngineRuns, comparison: Comparison) -> list[Advice]:
+    capacity = comparison.capacity(engine.label)
+    return [] if capacity is None else [Advice("load", engine.label, capacity.sentence)]
+
+
+def laws_of(engines: Sequence[EngineRuns]) -> dict[str, Scalability]:
+    """The Universal Scalability Law of the engines with three loads or more that differ in nothing else."""
+    laws: dict[str, Scalability] = {}
+    for engine in engines:
+        if by_load(engine.runs):
+            law = scalability(load_points(engine.stages))
+            laws |= {engine.label: law} if law is not None else {}
+    return laws
+
+
+def _limit(engine: str, laws: Mapping[str, Scalability]) -> list[Advice]:
+    return [Advice("limit", engine, f"{laws[engine].sentence}.")] if engine in laws else []
+
+
+def _gpu(engine: EngineRuns, comparison: Comparison) -> list[Advice]:
+    stage = stage_of(engine, comparison)
+    busy = None if stage is None else engine.gauge(stage, "gpu_utilisation")
+    return (
+        []
+        if busy is None
+        else [Advice("GPU", engine.label, f"The GPU is busy {format_share(busy)} of the time at {stage}.")]
+    )
+
+
+def _cost(engine: str, costs: Costs) -> list[Advice]:
+    cost, parts = costs.of(engine), []
+    if cost.cost.value is not None:
+        price = format_estimate(cost.cost.value, cost.cost.low, cost.cost.high, "$")
+        parts.append(f"a million output tokens cost {price} at {cost.stage}")
+    if cost.against.low is not None:
+        at = "" if parts else f" at {cost.stage}"
+        subject, share = "that" if parts else "a token", saved(cost)
+        if share == NO_DIFFERENCE:
+            parts.append(f"no difference in cost to {costs.baseline} is shown{at}")
+        else:
+            parts.append(f"{subject} costs {share} than {costs.baseline}{at}")
+    text = "; ".join(parts)
+    return [Advice("cost", engine, f"{text[:1].upper()}{text[1:]}.")] if text else []
+
+
+def _not_asked(summaries: Sequence[RunSummary], settings: PlanSettings, costs: Costs | None) -> str:
+    """`Not asked for: users within an SLO (--slo ttft_p99=1), …`; empty where all was."""
+    parts = []
+    if not any(summary.objectives or summary.search for summary in summaries):
+        parts.append("users within an SLO (--slo ttft_p99=1)")
+    if settings.peak is None:
+        parts.append("replicas for a peak (--peak 80users)")
+    if costs is not None and all(cost.price is None for cost in costs.engines):
+        parts.append("costs in dollars (--price 2.20 or --gpu H100)")
+    return f"Not asked for: {in_words(parts)}." if parts else ""

@@ -1,0 +1,76 @@
+"""Settings that several commands of the analysis share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from enginebench.records.metrics import OBJECTIVES
+from enginebench.records.rules import MARGIN
+from enginebench.records.slo import Objective, parse_objectives, write_objectives
+from enginebench.settings.schema import setting
+
+CRITICAL = 0.2  # worse by more than this, as a share of the baseline, a gate fails
+
+
+def parse_slo(text: str) -> tuple[Objective, ...]:
+    """One objective a line. Raises `UserMistake`."""
+    return parse_objectives(text.splitlines())
+
+
+def slo_setting(group: str = "") -> tuple[Objective, ...]:
+    """`--slo METRIC_pN=SECONDS`, as often as there are objectives; those of a tier have its name before them."""
+    declared: tuple[Objective, ...] = setting(
+        (),
+        f"Objective in seconds, such as ttft_p99=0.5; may be repeated. METRIC is one of {', '.join(OBJECTIVES)}. A "
+        "tier goes before its objectives: fast:ttft_p95=0.3,tpot_p95=0.03.",
+        metavar="[TIER:]METRIC_pN=SECONDS",
+        read=parse_slo,
+        write=write_objectives,
+        group=group,
+        repeatable=True,
+    )
+    return declared
+
+
+@dataclass(frozen=True, slots=True)
+class RunsSettings:
+    runs: Path = setting(Path("runs"), "Folder of the runs.", metavar="FOLDER")
+    tokenizer: Path | None = setting(
+        None,
+        "A tokenizer.json, to count the answers of servers that send no usage. It is remembered for these runs.",
+        metavar="FILE",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings(RunsSettings):
+    """Where runs are, and what they are judged by."""
+
+    slo: tuple[Objective, ...] = slo_setting()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSettings:
+    """What may be claimed of a difference between runs."""
+
+    margin: float = setting(MARGIN, "Smallest ratio that is of practical significance.", metavar="RATIO", least=1)
+    allow_different: bool = setting(False, "Compare and judge even where scenario, host, model or workload differ.")
+    allow_invalid: bool = setting(False, "Compare and judge despite invalid findings.")
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """When a gate fails, and where its checks are written."""
+
+    fail_at: float = setting(
+        100 * CRITICAL,
+        "Fail if something is worse than the baseline by more than this, in per cent.",
+        metavar="PERCENT",
+        least=0,
+    )
+    allow_missing: bool = setting(
+        False, "Judge the rest where an engine, a stage, a repeat or a metric of the baseline is missing."
+    )
+    junit: Path | None = setting(None, "Write the checks as JUnit XML, for a CI server.", metavar="FILE")
+    markdown: Path | None = setting(None, "Write the checks as a Markdown comment for a pull request.", metavar="FILE")

@@ -1,0 +1,346 @@
+"""Percentiles, shares and rates of one steady window, with intervals that allow for correlation.
+
+They speak of the long run of the system that was measured, with its users assigned to its replicas at random, and not
+of what changes from one run to the next: for that, see repeats.py.
+
+Percentiles and shares are two readings of one distribution function, so both come from the binomial distribution of
+the effective sample size: a percentile lies between two order statistics, a share between Clopper & Pearson's limits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from enginebench.analysis.arrays import Flags, Floats
+from enginebench.analysis.stats.effective_size import (
+    LEAST_POINTS,
+    PARTS,
+    Codes,
+    Cycle,
+    EffectiveSampleSize,
+    cells_by_user,
+    effective_size,
+    find_cycle,
+    mean_error,
+    user_codes,
+)
+from enginebench.analysis.stats.estimate import TAIL, least_samples, t_quantile
+from enginebench.records.rules import nearest_rank
+from enginebench.records.view import BEYOND_OBSERVED, DEPENDS_ON_CUT_OFF, IN_CYCLES, Estimate
+
+NEGLIGIBLE = 0.01  # share by which cut-off requests may move a percentile that is still given
+TAIL_SHARE = 0.25  # a percentile at most so far from the end of the distribution is one of its tails
+ENOUGH = 90  # effective requests along time that do for any tail
+ENOUGH_BY_USER = 4  # times as many by user, where users differ: a tail comes from the few users of the slowest replica
+MISSED_BURSTS = 24.0  # over the effective requests beyond a percentile: by how much its upper end is less certain
+LEAST_EFFECTIVE = 15  # hits or misses, where they are correlated and no latencies show how much
+POWER = 0.9  # chance that the requests asked for decide, were the share that was observed the true one
+BISECTIONS = 30  # halve the range of a share: to a billionth
+BINS = 240  # of a window, for rates
+LEAST_BINS = 10  # with arrivals
+RIGID = 0.65  # autocorrelation after one cycle above which a window's edges decide its rate
+
+
+def needed(q: float) -> int:
+    """The fewest requests from which percentile q has an interval: 16 for p50, 36 for p90, 72 for p95, 368 for p99."""
+    return max(LEAST_POINTS, least_samples(q))
+
+
+@dataclass(frozen=True)
+class _Requests:
+    """Latencies of one window in time order; failed requests are +inf. `codes` number their users."""
+
+    values: Floats
+    codes: Codes | None
+
+    @cached_property
+    def ascending(self) -> Floats:
+        return np.sort(self.values)
+
+    @cached_property
+    def cycle(self) -> Cycle | None:
+        return find_cycle(self.values)
+
+    def size_at(self, q: float) -> EffectiveSampleSize:
+        """Of the share of requests at or below percentile q."""
+        level = self.ascending[nearest_rank(len(self.values), q) - 1]
+        below = self.values <= level if level < self.ascending[-1] else self.values < level
+        return effective_size(below, self.codes)
+
+    @cached_property
+    def median_size(self) -> EffectiveSampleSize:
+        return self.size_at(0.5)
+
+
+def percentile_intervals(
+    in_time_order: npt.ArrayLike,
+    qs: Sequence[float],
+    users: npt.ArrayLike | None = None,
+    censored: npt.ArrayLike | None = None,
+) -> list[Estimate]:
+    """Percentiles (nearest rank) of the attempted requests in the order they were scheduled, failed ones as +inf.
+
+    `users` names the user of each request (any integers or strings); without it only correlation along time counts.
+    `censored` is true where the value is only a lower bound (a request that was cut off): a percentile that depends on
+    such values by more than `NEGLIGIBLE` is withheld (`DEPENDS_ON_CUT_OFF`). The value or the upper end of the interval
+    may be +inf.
+
+    The ends are order statistics (Hahn & Meeker 1991, section 5.2), as of so many independent requests as the effective
+    sample size of the share at or below the percentile (Woodruff 1952); for the upper end, that of the median where it
+    is smaller, because few and clustered values show too little of their correlation.
+    """
+    values = np.asarray(in_time_order, dtype=np.float64)
+    if len(values) == 0:
+        return [Estimate(None, why="no samples") for _ in qs]
+    requests = _Requests(values, user_codes(users))
+    lower = upper = requests.ascending
+    if censored is not None and np.any(censored):
+        upper = np.sort(np.where(np.asarray(censored, dtype=bool), np.inf, values))
+    estimates = []
+    for q in qs:
+        rank = nearest_rank(len(values), q) - 1
+        if upper[rank] > lower[rank] * (1 + NEGLIGIBLE):
+            estimates.append(Estimate(None, n=len(values), why=DEPENDS_ON_CUT_OFF))
+        else:
+            estimates.append(_percentile_interval(requests, upper, q))
+    return estimates
+
+
+def _percentile_interval(requests: _Requests, upper: Floats, q: float) -> Estimate:
+    """`upper` are the ascending values with censored ones at +inf."""
+    lower, n = requests.ascending, len(upper)
+    plain = Estimate(float(upper[nearest_rank(n, q) - 1]), n=n)
+    if n < needed(q):
+        return replace(plain, why=f"{n} < {needed(q)}")
+    if lower[0] == lower[-1]:
+        return replace(plain, low=plain.value, high=plain.value)
+    if requests.cycle is not None:
+        return replace(plain, why=IN_CYCLES)
+    at, median = requests.size_at(q), requests.median_size
+    plain = replace(plain, effective=at.size)
+    withheld = _withheld(q, at, median)
+    if withheld is not None:
+        return replace(plain, why=withheld)
+    # Binomial quantiles between the integers, since the effective size is no integer either.
+    below = (float(special.bdtrik(TAIL, at.size, q)) + 0.5) / at.size
+    certain = min(at.size, median.size) / _missed_bursts(q, median)
+    above = (float(special.bdtrik(1 - TAIL, certain, q)) + 0.5) / certain
+    high_rank = math.ceil(above * n + 0.5)
+    beyond = high_rank > n and upper[-1] < math.inf
+    high_rank = min(n, high_rank)
+    if not beyond and upper[high_rank - 1] == math.inf != lower[high_rank - 1]:
+        return replace(plain, why=f"interval {DEPENDS_ON_CUT_OFF}")
+    high = math.inf if beyond else float(upper[high_rank - 1])
+    if high == math.inf and (1 - q) ** at.size > TAIL:  # not even the smallest value bounds it: neither end is known
+        return replace(plain, why=f"≈{int(at.size)} < {least_samples(0.5)}")
+    low = float(lower[max(1, math.floor(below * n + 0.5)) - 1])
+    return replace(plain, low=low, high=high, why=BEYOND_OBSERVED if beyond else None)
+
+
+def _withheld(q: float, at: EffectiveSampleSize, median: EffectiveSampleSize) -> str | None:
+    """Why no interval of a tail is believed. The median decides: a tail alone does not show how few the bursts are that
+    it comes from, and to ask it would select the windows that by chance had few of them."""
+    if min(q, 1 - q) > TAIL_SHARE:
+        return None
+    least = min(least_samples(q), ENOUGH)
+    if median.along_time < min(least, median.n / 3):  # independent requests have no bursts
+        return f"≈{int(median.along_time)} < {least}"
+    by_user = min(at.size, median.size)
+    if median.users_differ and by_user < ENOUGH_BY_USER * least:
+        return f"≈{int(by_user)} < {ENOUGH_BY_USER * least}"
+    return None
+
+
+def _missed_bursts(q: float, median: EffectiveSampleSize) -> float:
+    """By how much the variance is raised on the side of a percentile that bursts move: a window that by chance had few
+    of them has a low percentile and a small variance at once. 1 where requests are independent."""
+    beyond = median.along_time * (1 - max(q, 0.5))
+    return 1 + median.correlation * MISSED_BURSTS / beyond
+
+
+def share_interval(
+    hits_in_time_order: npt.ArrayLike,
+    users: npt.ArrayLike | None = None,
+    latencies: npt.ArrayLike | None = None,
+) -> Estimate:
+    """The share of true values in a series of booleans in time order: failures, or requests that met an SLO.
+
+    `latencies` of the same requests, where hits are decided by them, show correlation and users in lock step better
+    than the hits do. Where latencies repeat in cycles and every request is a hit, or none is, each cycle counts as one.
+    """
+    return share_intervals([hits_in_time_order], users, latencies)[0]
+
+
+def share_intervals(
+    hits_in_time_order: Sequence[npt.ArrayLike],
+    users: npt.ArrayLike | None = None,
+    latencies: npt.ArrayLike | None = None,
+) -> list[Estimate]:
+    """`share_interval` of several shares of the same requests, such as those within each of several limits: what is
+    known of the latencies does not depend on the limit."""
+    codes = user_codes(users)
+    requests = None if latencies is None else _Requests(np.asarray(latencies, dtype=np.float64), codes)
+    return [_share_interval(np.asarray(hits, dtype=bool), codes, requests) for hits in hits_in_time_order]
+
+
+def _share_interval(hits: Flags, codes: Codes | None, requests: _Requests | None) -> Estimate:
+    n, share = len(hits), float(hits.mean()) if len(hits) else 0.0
+    if n == 0:
+        return Estimate(None, why="no samples")
+    rarer = min(share, 1 - share)
+    if requests is not None:
+        cycle = requests.cycle
+    else:
+        cycle = find_cycle(hits.astype(np.float64)) if rarer * n >= LEAST_BINS else None
+    if rarer == 0:
+        low, size = _lowest_without_misses(n, requests, cycle)
+        return Estimate(share, low if share else 0.0, 1.0 if share else 1 - low, n, effective=size)
+    if n < LEAST_POINTS:
+        return Estimate(share, n=n, why=f"{n} < {LEAST_POINTS}")
+    if cycle is not None:
+        return Estimate(share, n=n, why=IN_CYCLES)
+    at = effective_size(hits, codes)
+    if requests is None:
+        median, slow, withheld = at, share < 0.5, _too_few_misses(share, at)
+    else:
+        values, median = requests.values, requests.median_size
+        slow, withheld = bool(np.median(values[hits]) > np.median(values[~hits])), _withheld(share, at, median)
+    smaller = min(at.size, median.size)
+    plain = Estimate(share, n=n, effective=smaller)
+    if withheld is not None:
+        return replace(plain, why=withheld)
+    below = 1 - share if slow else share
+    low, high = _lowest_share(below, smaller, median), clopper_pearson(below, at.size)[1]
+    return replace(plain, low=1 - high, high=1 - low) if slow else replace(plain, low=low, high=high)
+
+
+def _lowest_without_misses(n: int, requests: _Requests | None, cycle: Cycle | None) -> tuple[float, float]:
+    """The lower end of a share of which there is not a single miss, and its effective sample size."""
+    if cycle is not None:
+        return clopper_pearson(1.0, n / cycle.length)[0], n / cycle.length
+    if requests is None or n < LEAST_POINTS:
+        return clopper_pearson(1.0, n)[0], n
+    median = requests.median_size
+    # Bursts that were missed would be a tail: they put no share below its beginning in doubt.
+    beginning = min(1 - TAIL_SHARE, clopper_pearson(1.0, median.size)[0])
+    return max(beginning, _lowest_share(1.0, median.size, median)), median.size
+
+
+def widest_bounds(
+    share: float, latencies_in_time_order: npt.ArrayLike, users: npt.ArrayLike | None = None
+) -> tuple[float, float]:
+    """What holds of the share of requests within a limit also where its own interval is withheld, so that a question
+    which is decided by far does not stay open: 3 of 96 requests within a limit do not become 95 % in the long run.
+
+    The share is at most that of requests up to the median, which lies above the limit, and whose interval is never
+    withheld; likewise at least, where the median lies below. Repeated cycles count as one request each. However
+    correlated requests are, a window is worth one: P(S ≥ s) ≤ E(S) / s (Markov's inequality).
+    """
+    requests = _Requests(np.asarray(latencies_in_time_order, dtype=np.float64), user_codes(users))
+    low, high = TAIL * share, 1 - TAIL * (1 - share)
+    n = len(requests.values)
+    if n < LEAST_POINTS:
+        return low, high
+    if requests.cycle is not None:
+        bounds = clopper_pearson(share, n / requests.cycle.length)
+    elif share < 0.5:
+        bounds = 0.0, clopper_pearson(0.5, requests.median_size.size)[1]
+    else:
+        bounds = _lowest_share(0.5, requests.median_size.size, requests.median_size), 1.0
+    return max(low, bounds[0]), min(high, bounds[1])
+
+
+def _too_few_misses(share: float, size: EffectiveSampleSize) -> str | None:
+    """Without latencies, nothing but the rarer of hits and misses shows how correlated they are."""
+    rarer = min(share, 1 - share) * size.size
+    if rarer == 0 or rarer >= LEAST_EFFECTIVE or size.size >= size.n / 2:
+        return None
+    return f"≈{int(rarer)} < {LEAST_EFFECTIVE} effective {'misses' if share > 0.5 else 'hits'}"
+
+
+def _lowest_share(share: float, size: float, median: EffectiveSampleSize) -> float:
+    """The lower end of a share of requests below a level: the least q whose percentile has its upper end there."""
+    low, excluded = 0.0, clopper_pearson(share, size)[0]
+    for _ in range(BISECTIONS):
+        middle = (low + excluded) / 2
+        if clopper_pearson(share, size / _missed_bursts(middle, median))[0] >= middle:
+            low = middle
+        else:
+            excluded = middle
+    return low
+
+
+def clopper_pearson(share: float, n: float) -> tuple[float, float]:
+    """Clopper & Pearson's limits, for n that need not be an integer."""
+    hits, misses = share * n, (1 - share) * n
+    low = float(special.betaincinv(hits, misses + 1, TAIL)) if hits > 0 else 0.0
+    high = float(special.betaincinv(hits + 1, misses, 1 - TAIL)) if misses > 0 else 1.0
+    return low, high
+
+
+def requests_needed(share: Estimate, q: float) -> int | None:
+    """How many requests in all would probably decide whether a share q keeps the limit, were the observed share the
+    true one and the requests as correlated as those that were observed.
+
+    The sample size of a test of one proportion with 90 % power (Fleiss, Levin & Paik 2003, section 2.5), over the
+    effective sample size of one request. Bursts that a window may have missed lower that power to some 70 % where
+    requests are strongly correlated, and to less for p99. `None` where nothing is known of either, or the share is q.
+    """
+    if share.value is None or not share.effective or share.value == q:
+        return None
+    spread = t_quantile(math.inf) * math.sqrt(q * (1 - q))
+    spread += float(special.ndtri(POWER)) * math.sqrt(share.value * (1 - share.value))
+    effective = max((spread / (share.value - q)) ** 2, least_samples(q) if share.value > q else 0)
+    return math.ceil(effective * share.n / share.effective)
+
+
+def bin_events(times: npt.ArrayLike, start: float, end: float, bins: int = BINS) -> Floats:
+    """Numbers of events in equal parts of [start, end), as `rate_interval` takes them."""
+    return np.histogram(np.asarray(times, dtype=np.float64), bins, (start, end))[0].astype(np.float64)
+
+
+def bin_by_user(
+    times: npt.ArrayLike, users: npt.ArrayLike, start: float, end: float, amounts: npt.ArrayLike | None = None
+) -> Floats:
+    """Amounts of each user (rows) in `PARTS` equal parts of [start, end), as `rate_interval` takes them.
+
+    One event a request will do: its tokens at the instant at which it ended.
+    """
+    stamps = np.asarray(times, dtype=np.float64)
+    weights = np.ones(len(stamps)) if amounts is None else np.asarray(amounts, dtype=np.float64)
+    inside = (stamps >= start) & (stamps < end)
+    codes = np.unique(np.asarray(users)[inside], return_inverse=True)[1]
+    if not len(codes):
+        return np.zeros((0, PARTS))
+    parts = np.floor((stamps[inside] - start) / (end - start) * PARTS).astype(np.intp)
+    return cells_by_user(codes, np.minimum(parts, PARTS - 1), weights[inside])
+
+
+def rate_interval(amounts: npt.ArrayLike, seconds: float, by_user: npt.ArrayLike | None = None) -> Estimate:
+    """Amount per second over a window of `seconds`: throughput in tokens/s, goodput or requests in 1/s.
+
+    `amounts` arrived in successive equal parts of the window, best `BINS` of them (`bin_events` makes them of events).
+    `by_user` (`bin_by_user`) adds the variance between users of a closed loop. `n` is the number of parts.
+    """
+    parts = np.asarray(amounts, dtype=np.float64)
+    n = len(parts)
+    if n == 0:
+        return Estimate(None, why="no samples")
+    rate = float(parts.sum()) / seconds
+    filled = int(np.count_nonzero(parts))
+    if n < LEAST_POINTS or filled < LEAST_BINS:
+        return Estimate(rate, n=n, why=f"arrivals in {filled} of {n} parts of the window")
+    cycle = find_cycle(parts)
+    if cycle is not None and cycle.rho > RIGID:
+        return Estimate(rate, n=n, why=IN_CYCLES)
+    cells = None if by_user is None else np.asarray(by_user, dtype=np.float64)
+    error = mean_error(parts, None if cells is None or not len(cells) else (cells - cells.mean(axis=0)) / n)
+    half = error.half_width * n / seconds
+    return Estimate(rate, max(0.0, rate - half), rate + half, n)

@@ -1,0 +1,164 @@
+"""Tests of repeated runs, in which the runs are the samples: of two groups of them, and corrected for many tests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from enginebench.analysis.arrays import Floats
+from enginebench.analysis.stats.estimate import CONFIDENCE, t_p_value, t_quantile
+from enginebench.records.view import Estimate
+
+REPEATS = 3  # runs of each engine below which no winner is named
+ROUNDING = 1e-12  # share of their size by which floating point lets equal runs differ
+NO_SPREAD = "no spread from run to run"
+SOME_FAILED = "among the failed requests in some of the runs"
+ALL_FAILED = "among the failed requests in all runs of both"
+
+
+def repeats_interval(runs: Sequence[float], least_error: float = 0.0) -> Estimate:
+    """The mean over independent runs, one value a run, with Student's t interval; `least_error` as for `t_test`.
+
+    Durations, rates and shares are not negative, and so neither is the lower end where no run is.
+    """
+    values = np.asarray(runs, dtype=np.float64)
+    n = len(values)
+    if n == 0:
+        return Estimate(None, why="no runs")
+    mean = float(values.mean())
+    if n < REPEATS:
+        return Estimate(mean, n=n, why=f"{n} < {REPEATS} repeats")
+    error = _standard_error(values)
+    if max(error, least_error) <= rounding_of(values):
+        return Estimate(mean, n=n, why=NO_SPREAD)
+    half = max(t_quantile(n - 1) * error, t_quantile(math.inf) * least_error)
+    return Estimate(mean, max(mean - half, min(float(values.min()), 0.0)), mean + half, n)
+
+
+def t_test(
+    ours: Floats, theirs: Floats, paired: bool, confidence: float = CONFIDENCE, least_error: float = 0.0
+) -> tuple[Estimate, float | None]:
+    """Difference of the means with Student's interval of the pairs or Welch's (1947), and the two-sided p value.
+
+    As `scipy.stats.ttest_rel` and `ttest_ind`, which have no least error and take a millisecond each.
+
+    `least_error` is a standard error that the difference has at least, however alike the runs are: what the spread
+    inside them makes (`within_run_error`), or what chance makes of shares (`chance_error`). It only ever widens the
+    interval and raises p. Without one, a difference that does not vary from run to run has neither an interval nor,
+    unless it is 0, a p value: the resolution of the values is unknown, and two that were rounded may be one.
+    """
+    n = min(len(ours), len(theirs))
+    difference = float(ours.mean() - theirs.mean())
+    if n < REPEATS:
+        return Estimate(difference, n=n, why=f"{n} < {REPEATS} repeats"), None
+    if paired:
+        error, freedom = _standard_error(ours - theirs), n - 1.0
+    else:
+        parts = [_standard_error(group) ** 2 for group in (ours, theirs)]
+        weights = sum(part**2 / (len(group) - 1) for part, group in zip(parts, (ours, theirs), strict=True))
+        error, freedom = math.sqrt(sum(parts)), sum(parts) ** 2 / weights if weights > 0 else n - 1.0
+    rounding = max(rounding_of(ours), rounding_of(theirs))
+    if max(error, least_error) <= rounding:
+        return Estimate(difference, n=n, why=NO_SPREAD), 1.0 if abs(difference) <= rounding else None
+    half = max(t_quantile(freedom, confidence) * error, t_quantile(math.inf, confidence) * least_error)
+    p = max(t_p_value(difference / e, f) for e, f in ((error, freedom), (least_error, math.inf)) if e > rounding)
+    return Estimate(difference, difference - half, difference + half, n), p
+
+
+def _standard_error(values: Floats) -> float:
+    return float(values.std(ddof=1)) / math.sqrt(len(values))
+
+
+def rounding_of(values: Floats) -> float:
+    return ROUNDING * float(np.abs(values).max())
+
+
+def ratio_test(
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    paired: bool,
+    confidence: float = CONFIDENCE,
+    least_error: float = 0.0,
+) -> tuple[Estimate, float | None]:
+    """Ratio of the geometric means of two engines' runs, one value a run: `t_test` on logarithms; and the two-sided p
+    value of a ratio of 1.
+
+    `paired`: the i-th values are of the same repeat (runs interleaved), so what a repeat does to both falls out.
+    `least_error` is in the unit of the values, of the difference of their means; the smaller mean makes it relative.
+    A group of which all runs are +∞ (a percentile among failed requests), against one of which none is, has the ratio
+    ∞, or 0, for certain, and no p value.
+    """
+    top, bottom = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
+    n = min(len(top), len(bottom))
+    if paired and len(top) != len(bottom):
+        raise ValueError("paired samples need as many runs of one engine as of the other")
+    if n == 0:
+        return Estimate(None, why="no runs"), None
+    failed = failed_runs(top, bottom, when_ours=math.inf, when_theirs=0.0)
+    if failed is not None:
+        return failed, None
+    if min(top.min(), bottom.min()) <= 0:
+        return Estimate(None, n=n, why="a run has no value above zero"), None
+    relative_error = least_error / float(min(top.mean(), bottom.mean()))
+    difference, p = t_test(np.log(top), np.log(bottom), paired, confidence, relative_error)
+    bounds = (difference.value, difference.low, difference.high)
+    value, low, high = (None if bound is None else math.exp(bound) for bound in bounds)
+    return Estimate(value, low, high, n, difference.why), p
+
+
+def ratio_interval(ours: Sequence[float], theirs: Sequence[float], paired: bool = False) -> Estimate:
+    """The ratio of `ratio_test`. That of `theirs` over `ours` is its reciprocal."""
+    return ratio_test(ours, theirs, paired)[0]
+
+
+def failed_runs(ours: Floats, theirs: Floats, when_ours: float, when_theirs: float) -> Estimate | None:
+    """What two groups are compared by if a value is +∞: a percentile that lies among failed requests is the worst there
+    is. `None` where all values are finite."""
+    n, (our_share, their_share) = min(len(ours), len(theirs)), (float(np.isinf(g).mean()) for g in (ours, theirs))
+    if our_share == their_share == 0:
+        return None
+    if our_share == their_share == 1:
+        return Estimate(None, n=n, why=ALL_FAILED)
+    if {our_share, their_share} != {0.0, 1.0}:
+        return Estimate(None, n=n, why=SOME_FAILED)
+    value = when_ours if our_share else when_theirs
+    return Estimate(value, value, value, n) if n >= REPEATS else Estimate(value, n=n, why=f"{n} < {REPEATS} repeats")
+
+
+def within_run_error(runs: Sequence[Estimate]) -> float:
+    """Standard error of a group's mean that the spread inside its runs makes, from each run's own interval: what
+    `least_error` is for, of two groups their root sum of squares (`math.hypot`). A run without an interval adds nothing
+    to it, and one without an upper end by the lower half."""
+    return math.hypot(*map(_half_width, runs)) / t_quantile(math.inf) / len(runs)
+
+
+def _half_width(run: Estimate) -> float:
+    if run.value is None or run.low is None or run.high is None or math.isinf(run.value):
+        return 0.0
+    return run.value - run.low if math.isinf(run.high) else (run.high - run.low) / 2
+
+
+def chance_error(
+    ours: Sequence[float], theirs: Sequence[float], requests: Sequence[int], other_requests: Sequence[int]
+) -> float:
+    """Standard error of the difference of the mean shares of two groups of runs that chance alone makes, where both
+    have one true share: runs with the same few failures do not show it. `requests` are those of each run."""
+    counts = np.array([*requests, *other_requests], dtype=np.float64)
+    if counts.min() <= 0:
+        return 0.0
+    share = float(np.average([*ours, *theirs], weights=counts))
+    terms = sum(float((1 / np.array(runs)).sum()) / len(runs) ** 2 for runs in (requests, other_requests))
+    return math.sqrt(max(share * (1 - share), 0.0) * terms)
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's (1979) step-down adjustment: the k-th smallest of m p values times m − k + 1, never decreasing."""
+    tested = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    for k, (p, index) in enumerate(tested):
+        largest = max(largest, min(1.0, p * (len(tested) - k)))
+        adjusted[index] = largest
+    return adjusted

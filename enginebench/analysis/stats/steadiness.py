@@ -1,0 +1,114 @@
+"""Was the window steady? Its beginning, a trend, and whether its users moved in lock step."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from enginebench.analysis.arrays import Floats
+from enginebench.analysis.stats.effective_size import first_cosines, ranks_of
+from enginebench.analysis.stats.estimate import t_p_value
+
+LEAST = 20  # points below which nothing is said
+LEAST_EFFECTIVE = 12  # independent points; with fewer, a drifting series cannot be told from a steady one
+COSINES = 5  # symmetric ones, whose power a linear trend leaves alone
+SIGNIFICANT = 0.01  # chance, of each of two tests, that a steady series is called unsteady
+MATERIAL = 0.05  # share of the mean by which a series must have changed to matter
+BEGINNING = 0.1  # of the window, compared with the rest
+
+
+def steadiness(series: npt.ArrayLike) -> bool | None:
+    """Whether a series at equal intervals of the window is steady: throughput, mean TTFT, TPOT, requests in flight per
+    part. `None` where it has too few points, or too few that are independent.
+
+    60 to 240 parts are best; parts without a value (NaN) are left out.
+    """
+    values = np.asarray(series, dtype=np.float64)
+    values = values[np.isfinite(values)]
+    if len(values) < LEAST:
+        return None
+    if bool((values == values[0]).all()):
+        return True
+    _, p = trend(values)
+    slope, _ = _line(values)
+    mean = abs(float(values.mean()))
+    change = slope * len(values) / mean if mean > 0 else 0.0
+    transient_p, gap = _transient(values)
+    clear = _effective_points(values) >= LEAST_EFFECTIVE
+    alpha = SIGNIFICANT if clear else SIGNIFICANT / 10
+    grows = p < alpha and abs(change) >= MATERIAL
+    starts_otherwise = transient_p < alpha and gap >= MATERIAL * mean
+    return False if grows or starts_otherwise else (True if clear else None)
+
+
+def _effective_points(values: Floats) -> float:
+    """How many independent points the series is worth about its linear trend, were its correlation that of an AR(1)."""
+    _, residuals = _line(values)
+    power = float(residuals @ residuals)
+    rho = float(residuals[1:] @ residuals[:-1]) / power if power > 0 else 0.0
+    return len(values) * (1 - rho) / (1 + rho)
+
+
+def _line(values: Floats) -> tuple[float, Floats]:
+    """Slope per point of the least-squares line, and the residuals about it."""
+    time = np.arange(len(values)) - (len(values) - 1) / 2
+    centred = values - values.mean()
+    slope = float(centred @ time) / float(time @ time)
+    return slope, centred - slope * time
+
+
+def trend(in_time_order: npt.ArrayLike) -> tuple[float, float]:
+    """Spearman's ρ against time, and its two-sided p value, which allows for autocorrelation.
+
+    A t test of the slope of the ranks. The long-run variance comes from their projections on cosines that are
+    symmetric about the middle of the window: a linear trend has none of them, so that they show the noise alone
+    (equal-weighted cosines: Müller 2007; Lazarus, Lewis, Stock & Watson 2018).
+    """
+    values = np.asarray(in_time_order, dtype=np.float64)
+    n = len(values)
+    if n < LEAST or bool((values == values[0]).all()):
+        return 0.0, 1.0
+    ranks, time = ranks_of(values), np.arange(n) - (n - 1) / 2
+    ranks = ranks - ranks.mean()
+    along = float(ranks @ time)
+    rho = along / math.sqrt(float(ranks @ ranks) * float(time @ time))
+    return rho, _p_value(along / math.sqrt(float(time @ time)), _noise(ranks))
+
+
+def _noise(centred: Floats) -> float:
+    """Long-run variance of a series in which there may be a linear trend."""
+    return float((first_cosines(centred, 2 * COSINES)[2::2] ** 2).mean())
+
+
+def _p_value(projection: float, variance: float) -> float:
+    if variance <= 0:
+        return 1.0 if projection == 0 else 0.0
+    return t_p_value(projection / math.sqrt(variance), COSINES)
+
+
+def _transient(values: Floats) -> tuple[float, float]:
+    """The p value of a beginning that is like the rest, and by how much the two differ."""
+    first = math.ceil(BEGINNING * len(values))
+    beginning, rest = values[:first], values[first:]
+    gap = float(beginning.mean() - rest.mean())
+    scale = math.sqrt(1 / len(beginning) + 1 / len(rest))
+    return _p_value(gap / scale, _noise(rest - rest.mean())), abs(gap)
+
+
+def lock_step(arrival_times: npt.ArrayLike, window: tuple[float, float], users: int) -> float | None:
+    """Index of dispersion of the arrivals of a closed loop: variance over mean of their number in tenths of a cycle.
+
+    A cycle is how long a user takes from one request to the next on average, users / arrival rate. 1 for Poisson
+    arrivals, below 1 for users evenly spread, up to 0.9 × users when all send at once. The limit is `LOCK_STEP` in
+    enginebench/records/findings/load.py. `None` when the window holds fewer than two cycles.
+    """
+    start, end = window
+    times = np.asarray(arrival_times, dtype=np.float64)
+    times = times[(times >= start) & (times < end)]
+    if users < 1 or len(times) < 2 * users:
+        return None
+    bins = max(10, round(10 * len(times) / users))
+    counts = np.histogram(times, bins, (start, end))[0]
+    return float(counts.var(ddof=1) / counts.mean())

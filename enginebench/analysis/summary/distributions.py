@@ -1,0 +1,87 @@
+"""Percentiles of a stage over the requests that were attempted: failed ones count as +∞, stopped ones are censored.
+
+Without failures an engine would look fast that refuses what it cannot serve quickly. The percentiles of the answered
+requests are given beside those of all, under that name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from enginebench.analysis.arrays import Floats
+from enginebench.analysis.data.formulas import expression
+from enginebench.analysis.data.load import users_of
+from enginebench.analysis.stats.intervals import percentile_intervals
+from enginebench.records.metrics import PERCENTILES, REQUEST_METRICS, Metric
+from enginebench.records.rules import attempted, censored, percentile
+from enginebench.records.view import EMPTY, FAILED, Distribution, Estimate
+
+CURVE = (*(k / 100 for k in range(1, 100)), 0.995, 0.999, 1.0)  # where distributions are drawn
+
+
+def distributions(scheduled: pl.DataFrame) -> dict[str, Distribution]:
+    """Every metric of enginebench/records/metrics.py, by name, over requests in the order of `t_sched`."""
+    return {metric.name: distribution_of(scheduled, metric) for metric in REQUEST_METRICS}
+
+
+def distribution_of(scheduled: pl.DataFrame, metric: Metric) -> Distribution:
+    """One metric over requests in the order of `t_sched`."""
+    if metric.population == "attempted":
+        return _over_attempted(scheduled, metric)
+    rows = scheduled.select("user", "outcome", value=metric.name).drop_nulls("value")
+    return _distribution(rows.filter(outcome="ok") if metric.population == "answered" else rows)
+
+
+def _over_attempted(scheduled: pl.DataFrame, metric: Metric) -> Distribution:
+    """Of the answered requests those that have the metric; a whole answer, for one, has no TTFT."""
+    ok = pl.col("outcome") == "ok"
+    answered, known = scheduled.select(ok.sum(), known=pl.col(metric.name).filter(ok).count()).row(0)
+    if answered and not known:
+        return EMPTY
+    rows = scheduled.select(
+        "user",
+        value=expression(attempted(metric.formula)),
+        censored=expression(censored(metric.formula)) == 1,
+    )
+    return _distribution(rows.drop_nulls("value"))
+
+
+def _distribution(in_time_order: pl.DataFrame) -> Distribution:
+    """From `value`, `user` and, where there may be censored values, `censored`."""
+    values = in_time_order["value"].to_numpy()
+    if len(values) == 0:
+        return EMPTY
+    is_bound = in_time_order["censored"].to_numpy() if "censored" in in_time_order.columns else None
+    estimates = percentile_intervals(values, tuple(PERCENTILES.values()), users_of(in_time_order), is_bound)
+    ended = values if is_bound is None else values[~is_bound]
+    known = np.sort(ended[np.isfinite(ended)])
+    failed = len(ended) - len(known)
+    answered = {name: percentile(known, q) for name, q in PERCENTILES.items()} if failed and len(known) else None
+    return Distribution(len(values), failed, *_moments(known), _named(estimates), answered)
+
+
+def _named(estimates: Sequence[Estimate]) -> dict[str, Estimate]:
+    return {
+        name: replace(estimate, why=FAILED) if estimate.value == math.inf else estimate
+        for name, estimate in zip(PERCENTILES, estimates, strict=True)
+    }
+
+
+def _moments(ascending: Floats) -> tuple[float | None, float | None, float | None, float | None]:
+    """Mean, standard deviation, least and largest."""
+    if len(ascending) == 0:
+        return None, None, None, None
+    deviation = float(ascending.std(ddof=1)) if len(ascending) > 1 else None
+    return float(ascending.mean()), deviation, float(ascending[0]), float(ascending[-1])
+
+
+def curves(ok: pl.DataFrame) -> dict[str, tuple[float, ...]]:
+    """The percentiles at `CURVE` of each metric whose distribution is drawn; `ok` are the requests that ended well."""
+    drawn = [metric.name for metric in REQUEST_METRICS if metric.shown.curve]
+    ascending = {name: np.sort(ok[name].drop_nulls().to_numpy()) for name in drawn}
+    return {name: tuple(percentile(values, q) for q in CURVE) for name, values in ascending.items() if len(values)}

@@ -1,0 +1,102 @@
+"""From the arguments of the command line to summaries: runs, folders of runs, and saved summaries."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from enginebench.analysis.data.load import NotARun, find_run, load_run
+from enginebench.analysis.data.table import READ_ONLY
+from enginebench.analysis.summary.run_summary import RunSummary, read_summary, summarise, write_summary
+from enginebench.records.slo import Objective
+
+
+def summaries_of(
+    names: Sequence[str],
+    runs: Path,
+    objectives: tuple[Objective, ...] = (),
+    tokenizer: Path | None = None,
+    reading: Callable[[Path], None] = lambda run: None,
+    tell_apart: bool = True,
+    need_requests: bool = False,
+) -> list[RunSummary]:
+    """Each run once, computed again from its records, and written to its `summary.json`; what has no records is read
+    from there. Without names the newest run.
+
+    A name may be that of a folder of runs; files among several names are passed over, so that `runs/*` may hold a
+    report beside the runs. Where two such folders have runs of one label, they are told apart by the folder, `vllm
+    (before)` and `vllm (after)`, with as much of its path as that takes, unless `tell_apart` is false. `need_requests`
+    refuses summaries without records. A folder that cannot be written is left as it is. Raises `NotARun`, and
+    `ValueError` for an objective that cannot be judged.
+    """
+    names = [name for name in names if len(names) == 1 or not Path(name).is_file()] or names
+    groups = {name: _folders(name, runs) for name in names or ("",)}
+    summaries: dict[Path, RunSummary] = {}
+    for folder in (folder for folders in groups.values() for folder in folders):
+        if folder.resolve() not in summaries:
+            reading(folder)
+            summaries[folder.resolve()] = _summary(_shown(folder.resolve()), objectives, tokenizer, need_requests)
+    if not tell_apart:
+        return list(summaries.values())
+    labels = {name: {summaries[folder.resolve()].label for folder in folders} for name, folders in groups.items()}
+    places = {name: Path(name).resolve() for name in groups}
+    for name, folders in groups.items():
+        others = [other for other in groups if places[other] != places[name]]
+        elsewhere = {label for other in others for label in labels[other]}
+        named = _shortest_suffix(places[name], [places[other] for other in others])
+        for folder in (folder.resolve() for folder in folders if not _is_run(Path(name))):
+            if summaries[folder].label in elsewhere and folder.parent == places[name]:
+                summaries[folder] = replace(summaries[folder], label=f"{summaries[folder].label} ({named})")
+    return list(summaries.values())
+
+
+def _shortest_suffix(place: Path, others: Sequence[Path]) -> str:
+    """`after`, or where another place has that name `after/runs`."""
+    lengths = range(1, len(place.parts))
+    tails = (place.parts[-length:] for length in lengths)
+    distinct = (tail for tail in tails if all(other.parts[-len(tail) :] != tail for other in others))
+    return str(Path(*next(distinct, place.parts)))
+
+
+def _folders(name: str, runs: Path) -> tuple[Path, ...]:
+    if not name:
+        return (find_run(None, runs),)
+    path = Path(name)
+    if path.is_dir() and not _is_run(path):
+        several = tuple(sorted(folder for folder in path.iterdir() if _is_run(folder)))
+        if several:
+            return several
+    return (path,) if _is_run(path) else (find_run(name, runs),)
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "meta.json").exists() or (folder / "summary.json").exists()
+
+
+def _summary(
+    folder: Path, objectives: tuple[Objective, ...], tokenizer: Path | None, need_requests: bool
+) -> RunSummary:
+    if (folder / "summary.json").exists() and not (folder / "meta.json").exists():
+        if need_requests:
+            raise NotARun(f"{folder} has a summary and no requests: compare it with `enginebench compare` or `gate`.")
+        return read_summary(folder)
+    summary = summarise(load_run(folder, tokenizer), objectives)
+    try:
+        write_summary(summary)
+    except OSError as error:
+        if error.errno not in READ_ONLY:
+            raise
+    return summary
+
+
+def _shown(folder: Path) -> Path:
+    """Relative where that is shorter to read."""
+    relative = os.path.relpath(folder)
+    return Path(relative) if not relative.startswith("..") else folder
+
+
+if __name__ == "__main__":  # as Locust's page has the run so far judged
+    summaries_of(sys.argv[1:], Path())

@@ -1,0 +1,149 @@
+"""Judge requests by service-level objectives (`records.slo`): the share that met each, and goodput.
+
+The answer has three values, because a share that was measured on few requests may be above or below the wanted one by
+chance. A load is judged over all repeats together: `enginebench/analysis/compare/pooling.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import polars as pl
+
+from enginebench.analysis.data.formulas import expression
+from enginebench.analysis.data.load import users_of
+from enginebench.analysis.stats.intervals import bin_by_user, bin_events, rate_interval, share_intervals, widest_bounds
+from enginebench.records.rules import NO_FAILURE, SloAnswer, answer_of, attempted, within
+from enginebench.records.slo import CAPACITY_GRID, Objective, RunObjectives
+from enginebench.records.stage import SECOND
+from enginebench.records.view import DEPENDS_ON_CUT_OFF, Estimate, Judgement
+from enginebench.settings.schema import UserMistake
+
+
+def judge(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[Judgement, ...]:
+    """`scheduled` are the requests scheduled in a window, in order. Without any, as where the server hung, there is not
+    enough evidence.
+
+    Raises `UserMistake` when an objective cannot be judged, because its metric was not measured.
+    """
+    for objective in objectives:
+        _check_measured(scheduled.filter(outcome="ok"), objective)
+    return _judged(scheduled, objectives)
+
+
+def judge_grid(scheduled: pl.DataFrame) -> tuple[Judgement, ...]:
+    """By each of `CAPACITY_GRID`, as far as its metric was measured; by all of it where no request ended well."""
+    none = not (scheduled["outcome"] == "ok").any()
+    measured = [each for each in CAPACITY_GRID if each.column and (none or scheduled[each.column].count())]
+    return _judged(scheduled, measured)
+
+
+def _judged(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[Judgement, ...]:
+    """In the order of the objectives; those on one metric are judged together."""
+    if scheduled.is_empty():
+        return tuple(Judgement.without(objective) for objective in objectives)
+    by_metric: dict[str, list[Objective]] = {}
+    for objective in objectives:
+        by_metric.setdefault(objective.metric, []).append(objective)
+    judgements = {
+        judgement.objective: judgement
+        for of_metric in by_metric.values()
+        for judgement in _judged_by_one_metric(scheduled, of_metric)
+    }
+    return tuple(judgements[objective] for objective in objectives)
+
+
+def _judged_by_one_metric(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> Iterator[Judgement]:
+    """A cut-off request may have met an objective or not: the answer is one that it does not change."""
+    goods = {f"good {index}": expression(each.within) for index, each in enumerate(objectives)}
+    requests = scheduled.select("user", latency=_value(objectives[0]), **goods)
+    uncertain = [name for name in goods if requests[name].null_count()]
+    cases = [requests.with_columns(pl.col(uncertain).fill_null(met)) for met in ((0.0, 1.0) if uncertain else (0.0,))]
+    of_cases = [_shares(case, goods) for case in cases]
+    for index, (name, objective) in enumerate(zip(goods, objectives, strict=True)):
+        answers = {_answer(objective, case, of_case[index]) for case, of_case in zip(cases, of_cases, strict=True)}
+        share = _shares(requests.drop_nulls(name), [name])[0] if name in uncertain else of_cases[0][index]
+        unknown = requests[name].null_count()
+        if len(answers) == 1:
+            yield Judgement(objective, share, answers.pop(), unknown=unknown)
+        else:
+            yield Judgement(objective, replace(share, why=DEPENDS_ON_CUT_OFF), "not enough evidence", unknown=unknown)
+
+
+def _answer(objective: Objective, requests: pl.DataFrame, share: Estimate) -> SloAnswer:
+    """By the share's interval; where that is withheld, by bounds that hold all the same."""
+    low, high = share.low, share.high
+    if low is None and share.value is not None:
+        low, high = widest_bounds(share.value, requests["latency"].to_numpy(), users_of(requests))
+    return answer_of(low, high, objective.q)
+
+
+def attainment(scheduled: pl.DataFrame, objectives: RunObjectives) -> Estimate | None:
+    """The share of attempted requests that met every objective, their class's too; failures did not. `None` without
+    requests."""
+    if scheduled.is_empty() or not objectives:
+        return None
+    return _share(_together(scheduled, objectives))
+
+
+def goodput(scheduled: pl.DataFrame, objectives: RunObjectives, window: tuple[int, int]) -> Estimate | None:
+    """Requests that met every objective, per second of `window`, in which they were scheduled."""
+    if scheduled.is_empty() or not objectives:
+        return None
+    start, end = window
+    good = _together(scheduled, objectives).filter(pl.col("good") == 1)
+    times, users = good["t_sched"].to_numpy(), users_of(good)
+    by_user = bin_by_user(times, users, start, end) if users is not None and len(good) else None
+    return rate_interval(bin_events(times, start, end), (end - start) / SECOND, by_user)
+
+
+def _together(scheduled: pl.DataFrame, objectives: RunObjectives) -> pl.DataFrame:
+    """Each request judged by the objectives of all and by those of its class."""
+    judged = [(expression(objective.within), _latency(objective)) for objective in objectives.of_all]
+    for name, own in objectives.of_class.items():
+        of_class = pl.col("request_class").eq_missing(name)
+        judged += [
+            (
+                pl.when(of_class).then(expression(objective.within)).otherwise(expression(within(None, 0.0))),
+                pl.when(of_class).then(_latency(objective)).otherwise(0.0),
+            )
+            for objective in own
+        ]
+    good = pl.min_horizontal(met for met, _ in judged)
+    unknown = pl.any_horizontal(met.is_null() for met, _ in judged)
+    # What missed one objective missed them all, whatever is unknown of the others.
+    known = pl.when(good == 0).then(0.0).when(~unknown).then(good)
+    longest = pl.max_horizontal(latency for _, latency in judged)
+    return scheduled.select("user", "t_sched", good=known, latency=longest).drop_nulls("good")
+
+
+def _latency(objective: Objective) -> pl.Expr:
+    """What decides whether a request met the objective, as a share of its limit; +∞ for what failed."""
+    return _value(objective) / (objective.limit or 1.0)
+
+
+def _value(objective: Objective) -> pl.Expr:
+    if objective.judged is None:
+        return pl.when(pl.col("outcome").is_in(NO_FAILURE)).then(0.0).otherwise(float("inf"))
+    return expression(attempted(objective.judged.formula)).fill_null(0.0)
+
+
+def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
+    judged = objective.judged
+    if judged is None or not len(answered) or answered[judged.name].null_count() < len(answered):
+        return
+    if judged.absent_is_good is None or (answered[judged.absent_is_good].fill_null(2) > 1).any():
+        raise UserMistake(
+            f"no request has a {objective.metric}, so {objective.name} cannot be judged: it needs streamed answers"
+            " and their token counts."
+        )
+
+
+def _share(judged: pl.DataFrame) -> Estimate:
+    return _shares(judged, ["good"])[0]
+
+
+def _shares(judged: pl.DataFrame, goods: Iterable[str]) -> list[Estimate]:
+    hits = [(judged[name] == 1).to_numpy() for name in goods]
+    return share_intervals(hits, users_of(judged), judged["latency"].to_numpy())

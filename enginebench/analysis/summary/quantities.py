@@ -1,0 +1,235 @@
+"""The quantities of a stage (`records/metrics.py`), each computed by the function of its name, and what findings count.
+
+Throughput belongs to the tokens that *arrived* inside the window, whichever request they are from; everything else to
+the requests *scheduled* inside it, whenever they ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from enginebench.analysis.data.formulas import columns_of, expression
+from enginebench.analysis.data.load import RunData, mean_of, rows_where, users_of
+from enginebench.analysis.data.telemetry import Increase
+from enginebench.analysis.data.windows import Flows, Window
+from enginebench.analysis.stats.intervals import bin_by_user, rate_interval, share_interval
+from enginebench.analysis.stats.steadiness import lock_step
+from enginebench.analysis.summary.objectives import attainment, goodput
+from enginebench.records.counts import OF_ANSWERS, OF_REQUESTS
+from enginebench.records.findings.load import LITTLE_WINDOWS
+from enginebench.records.formula import Between, Field, Formula
+from enginebench.records.load import Users
+from enginebench.records.metrics import QUANTITIES, REQUEST_METRICS
+from enginebench.records.rules import UNJUDGED
+from enginebench.records.slo import RunObjectives
+from enginebench.records.view import Distribution, Estimate
+
+STAY = Between(Field("t_send"), Field("t_end"))  # seconds in flight
+CURVES = {metric.name for metric in REQUEST_METRICS if metric.shown.curve}
+MEANS = {quantity.name: quantity.mean for quantity in QUANTITIES if quantity.mean is not None}
+ANSWERED = sorted(  # what is asked of the requests that ended well, which are copied where others did not
+    columns_of((*OF_ANSWERS.values(), *MEANS.values())) | CURVES | {"ttft", "ttft_user", "tpot", "t_sched"}
+)
+
+
+@dataclass(frozen=True)
+class StageData:
+    """What the numbers of one window are made of. `scheduled` are its requests, in order, with their metrics."""
+
+    run: RunData
+    window: Window
+    flows: Flows
+    scheduled: pl.DataFrame
+    metrics: Mapping[str, Distribution]
+    objectives: RunObjectives  # that goodput counts by
+
+    @cached_property
+    def ok(self) -> pl.DataFrame:
+        return rows_where(self.scheduled.select("outcome", *ANSWERED), pl.col("outcome") == "ok")
+
+    @cached_property
+    def attempted(self) -> pl.DataFrame:
+        """Ended, well or not."""
+        ended = self.scheduled.select("outcome", "detail", "user").filter(~pl.col("outcome").is_in(UNJUDGED))
+        return ended.with_columns(failed=pl.col("outcome") != "ok")
+
+    @property
+    def users(self) -> int | None:
+        """Planned, in a closed loop."""
+        return self.window.load.count if isinstance(self.window.load, Users) else None
+
+
+def quantities_of(stage: StageData) -> dict[str, Estimate]:
+    """By name; what was not observed is left out."""
+    values = {name: formula(stage) for name, formula in FORMULAS.items()}
+    n = len(stage.scheduled)
+    return {
+        name: value if isinstance(value, Estimate) else Estimate(value, n=n)
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def _failure_share(stage: StageData) -> Estimate:
+    return share_interval(stage.attempted["failed"].to_numpy(), users_of(stage.attempted))
+
+
+def _achieved_rate(stage: StageData) -> float:
+    start, end = stage.window.start, stage.window.end
+    completed = (pl.col("outcome") == "ok") & pl.col("t_end").is_between(start, end, closed="left")
+    return int(stage.run.requests.select(completed.sum()).item()) / stage.window.seconds
+
+
+def _throughput(stage: StageData) -> Estimate:
+    """Tokens by their stamps; the variance between users from whole requests, each at the instant it ended.
+
+    Where no answer's tokens are known, neither is the throughput: it is not 0.
+    """
+    window = stage.window
+    tokens = stage.flows.tokens(window.bins)
+    requests = stage.run.requests.select("t_end", "user", "outcome", "output_tokens")
+    ended = requests.filter(pl.col("t_end").is_between(window.start, window.end, closed="left"))
+    uncounted = ended.filter((pl.col("outcome") == "ok") & pl.col("output_tokens").is_null())
+    if not tokens.any() and (len(uncounted) or stage.flows.uncounted(window.start, window.end)):
+        return Estimate(None, why="the tokens of the answers are unknown")
+    ended = ended.drop_nulls("output_tokens")
+    users, by_user = users_of(ended), None
+    if users is not None and len(ended):
+        by_user = bin_by_user(ended["t_end"].to_numpy(), users, window.start, window.end, ended["output_tokens"])
+    return rate_interval(tokens, window.seconds, by_user)
+
+
+def _user_throughput(stage: StageData) -> float | None:
+    tpot = stage.metrics["tpot"].percentile("p50").value
+    return 1 / tpot if tpot else None
+
+
+def _goodput(stage: StageData) -> Estimate | None:
+    return goodput(stage.scheduled, stage.objectives, (stage.window.start, stage.window.end))
+
+
+def _concurrency(stage: StageData) -> float:
+    (average,) = stage.flows.in_flight.averages(np.array([stage.window.start, stage.window.end], dtype=np.int64))
+    return float(average)
+
+
+def _littles_law(stage: StageData) -> float | None:
+    """L = λW (Little 1961), where the window is long enough against the requests to be compared."""
+    window = stage.window
+    sent_here = pl.col("t_send").is_between(window.start, window.end, closed="left")
+    arrived = stage.run.requests.select("t_send", stay=expression(STAY)).filter(sent_here)
+    stay = mean_of(arrived["stay"])
+    if stay is None or window.seconds < LITTLE_WINDOWS * stay:
+        return None
+    return len(arrived) / window.seconds * stay
+
+
+def _dispersion(stage: StageData) -> float | None:
+    if stage.users is None:
+        return None
+    sent = stage.scheduled["t_send"].drop_nulls().to_numpy()
+    return lock_step(sent, (stage.window.start, stage.window.end), stage.users)
+
+
+def _users_running(stage: StageData) -> float | None:
+    if stage.users is None:
+        return None
+    return stage.run.telemetry.users(stage.window.start, stage.window.end, stage.users)
+
+
+def _mean(formula: Formula) -> Callable[[StageData], Estimate | None]:
+    """Over the answered requests that have a value. Means of the parts of TTFT add up to the mean of the whole."""
+
+    def of(stage: StageData) -> Estimate | None:
+        known = stage.ok.select(value=expression(formula).cast(pl.Float64))["value"].drop_nulls()
+        mean = mean_of(known)
+        return None if mean is None else Estimate(max(mean, 0.0), n=len(known))
+
+    return of
+
+
+def _tokens_per_chunk(stage: StageData) -> float | None:
+    streamed = _streamed(stage)
+    chunks = int(streamed["chunks"].sum())
+    return int((streamed["output_tokens"] - streamed["unseen_tokens"]).sum()) / chunks if chunks else None
+
+
+def _streamed(stage: StageData) -> pl.DataFrame:
+    return stage.ok.filter((pl.col("chunks") > 0) & pl.col("output_tokens").is_not_null())
+
+
+def _energy_per_token(stage: StageData) -> float | None:
+    energy = stage.window.energy
+    tokens = 0.0 if energy is None else stage.flows.tokens_of(energy)
+    return energy.amount / tokens if energy is not None and tokens > 0 else None
+
+
+def _chunk_rate(stage: StageData) -> float | None:
+    window = stage.window
+    return float((stage.flows.chunks(window.edges(10)) / (window.seconds / 10)).max()) or None
+
+
+def _client_error(stage: StageData) -> float | None:
+    rate, window = _chunk_rate(stage), stage.window
+    if rate is None:
+        return None
+    delay = stage.run.telemetry.of_worst_process("run_delay", window.start, window.end)
+    return stage.run.meta.client_error_at(rate, delay.mean if delay else 0.0)
+
+
+FORMULAS: Mapping[str, Callable[[StageData], Estimate | float | None]] = {
+    "offered_rate": lambda stage: len(stage.scheduled) / stage.window.seconds,
+    "achieved_rate": _achieved_rate,
+    "throughput": _throughput,
+    "user_throughput": _user_throughput,
+    "goodput": _goodput,
+    "attainment": lambda stage: attainment(stage.scheduled, stage.objectives),
+    "failure_share": _failure_share,
+    "failure_rate": lambda stage: int(stage.attempted["failed"].sum()) / stage.window.seconds,
+    "concurrency": _concurrency,
+    "littles_law": _littles_law,
+    "dispersion": _dispersion,
+    "users_running": _users_running,
+    "tokens_per_chunk": _tokens_per_chunk,
+    **{name: _mean(mean) for name, mean in MEANS.items()},
+    "energy_per_token": _energy_per_token,
+    "chunk_rate": _chunk_rate,
+    "client_error": _client_error,
+}
+
+
+def counts_of(stage: StageData) -> dict[str, int]:
+    """Of requests, answers and chunks, by what is unusual about them."""
+    window = stage.window
+    counts = {
+        "unserved_users": window.stage.unserved_users,  # no answer when the warm-up reached its bound
+        "unanswered": window.stage.unanswered,  # requests without an answer when the hold reached its bound
+        "uncounted_chunks": stage.flows.uncounted(window.start, window.end),  # missing from the throughput
+    }
+    for requests, flags in ((stage.scheduled, OF_REQUESTS), (stage.ok, OF_ANSWERS)):
+        sums = requests.select(**{name: expression(flag).sum() for name, flag in flags.items()}).row(0, named=True)
+        counts |= {name: round(count) for name, count in sums.items()}
+    if window.generated is not None:  # between two scrapes inside the window
+        counts["server_tokens"] = round(window.generated.amount)
+        counts["client_tokens"] = round(_received(stage, window.generated))
+    return counts
+
+
+def _received(stage: StageData, span: Increase) -> float:
+    """Tokens that this client received meanwhile; those that no chunk showed count as their request ends."""
+    ended_here = pl.col("t_end").is_between(span.start, span.end, closed="left")
+    unseen = pl.col("unseen_tokens").filter(ended_here).cast(pl.Int64).sum()
+    return stage.flows.tokens_of(span) + int(stage.run.requests.select(unseen).item())
+
+
+def failures_of(stage: StageData) -> dict[str, int]:
+    """The five most frequent ways to fail, in the server's words where it had any."""
+    words = pl.format("{}: {}", "outcome", "detail").fill_null(pl.col("outcome"))
+    failed = stage.attempted.filter("failed").select(words.alias("what"))
+    counts = failed.group_by("what").len().sort(["len", "what"], descending=[True, False])
+    return dict(counts.head(5).iter_rows())

@@ -1,0 +1,189 @@
+"""Everything a report says about one run, and `summary.json`, which says the same to programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from enginebench.analysis.data.flow import Instants
+from enginebench.analysis.data.load import NotARun, RunData
+from enginebench.analysis.data.windows import Flows, Window, windows_of
+from enginebench.analysis.documents import as_document
+from enginebench.analysis.summary.distributions import distributions
+from enginebench.analysis.summary.findings import findings_of_run
+from enginebench.analysis.summary.quantities import StageData
+from enginebench.analysis.summary.stage import view_of
+from enginebench.records.files import write_atomically
+from enginebench.records.profile import Profile, read_profiles
+from enginebench.records.run import RunFacts
+from enginebench.records.slo import Objective, RunObjectives
+from enginebench.records.stage import SECOND
+from enginebench.records.telemetry import GAUGES
+from enginebench.records.view import FAILED, Finding, StageView
+
+SCHEMA_VERSION = 4
+POINTS = 240  # of a whole run
+HELD = 2.0  # seconds for which a gauge is what its last sample said: there is one a second
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSeries:
+    """The whole run in equal steps of `step` seconds: requests in flight, output tokens per second, and the server's
+    gauges by name (means, `None` where nothing was reported)."""
+
+    step: float
+    in_flight: tuple[float, ...]
+    throughput: tuple[float, ...]
+    gauges: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary(RunFacts):
+    """What was run, and what came out. `folder` is not written into `summary.json`: runs move.
+
+    `findings` are all of the run: those of its stages too.
+    """
+
+    folder: Path
+    requests: int  # of the whole run, inside and outside the steady windows
+    objectives: tuple[Objective, ...]
+    stages: tuple[StageView, ...]
+    flow: FlowSeries
+    findings: tuple[Finding, ...]
+    profiles: tuple[Profile, ...] = ()  # what profilers saw, after the measurements
+
+    @property
+    def invalid(self) -> bool:
+        return any(finding.severity == "invalid" for finding in self.findings)
+
+    @property
+    def client_error(self) -> float | None:
+        """Seconds: the largest of the stages; `None` where one of them has none."""
+        errors = [stage.value("client_error") for stage in self.stages]
+        known = [error for error in errors if error is not None]
+        return max(known) if known and len(known) == len(errors) else None
+
+    def at(self, label: str) -> StageView | None:
+        """The stage of that label."""
+        return next((stage for stage in self.stages if stage.label == label), None)
+
+
+def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummary:
+    """The run's own objectives (`--slo`) are judged where none are given.
+
+    Raises `NotARun` when nothing was measured, `ValueError` for an objective that cannot be judged.
+    """
+    try:
+        own = RunObjectives.of(run.meta.workload)
+    except ValueError as error:
+        raise NotARun(f"{run.folder} was made with what this version does not know: {error}") from None
+    objectives = objectives or own.of_all
+    good = RunObjectives(objectives, own.of_class).first_tier
+    windows = windows_of(run)
+    if not windows:
+        raise NotARun(f"{run.folder} was stopped before its first steady window: there is nothing to report.")
+    edges, step = _edges(run)
+
+    def view(window: Window) -> StageView:
+        requests = window.scheduled(run.requests)  # with every metric: the larger half of a window, and so made once
+        metrics = distributions(requests)
+        return view_of(StageData(run, window, flows.result(), requests, metrics, good), objectives)
+
+    with ThreadPoolExecutor(2) as pool:  # NumPy and Polars release the interpreter's lock; two windows are in memory
+        flows = pool.submit(Flows, run, windows, edges)
+        views = tuple(pool.map(view, windows))
+    findings = findings_of_run(run, views)
+    stages = tuple(replace(view, findings=tuple(f for f in findings if f.stage == view.key)) for view in views)
+    return RunSummary(
+        folder=run.folder,
+        **run.meta.facts,
+        requests=len(run.requests),
+        objectives=objectives,
+        stages=stages,
+        flow=_flow(run, flows.result(), edges, step),
+        findings=findings,
+        profiles=read_profiles(run.folder),
+    )
+
+
+def _flow(run: RunData, flows: Flows, edges: Instants, step: float) -> FlowSeries:
+    throughput, in_flight = flows.tokens(edges) / step, flows.in_flight.averages(edges)
+    spans = list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+    levels = {name: [run.telemetry.level(name, start, end) for start, end in spans] for name in GAUGES}
+    gauges = {
+        name: _held([None if level is None else level.mean for level in of_gauge], int(HELD / step))
+        for name, of_gauge in levels.items()
+        if any(level is not None for level in of_gauge)
+    }
+    return FlowSeries(step, tuple(in_flight.tolist()), tuple(throughput.tolist()), gauges)
+
+
+def _held(values: Sequence[float | None], steps: int) -> tuple[float | None, ...]:
+    """A value stands in for those that are missing behind it, so many at most."""
+    held: list[float | None] = []
+    for k, value in enumerate(values):
+        known = (one for one in reversed(values[max(0, k - steps) : k + 1]) if one is not None)
+        held.append(next(known, None) if value is None else value)
+    return tuple(held)
+
+
+def _edges(run: RunData) -> tuple[Instants, float]:
+    """From the run's start to its last instant: a second apart, more in a long run and less in a trial."""
+    span = run.last / SECOND
+    step = max(span / POINTS, min(1.0, span / 40))
+    step = float(f"{step:.2g}")
+    count = max(math.floor(span / step), 1)  # a last step that is not full would look like a drop
+    return np.array([round(k * step * SECOND) for k in range(count + 1)], dtype=np.int64), step
+
+
+def summary_document(summary: RunSummary) -> dict[str, Any]:
+    """What `summary.json` holds: durations in seconds, rates per second, null for what was not observed.
+
+    A percentile that falls among failed requests has no value and the `why` "failed".
+    """
+    document: dict[str, Any] = {"schema": SCHEMA_VERSION} | as_document(summary)
+    del document["folder"]
+    return document
+
+
+def read_summary(folder: Path) -> RunSummary:
+    """The run as its `summary.json` has it, for folders without records, as a saved baseline is.
+
+    Raises `NotARun` where there is none, or one of another version.
+    """
+    path = folder / "summary.json"
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document.get("schema") != SCHEMA_VERSION:
+            schema = document.get("schema")
+            raise NotARun(f"{path} has schema {schema}; this version reads {SCHEMA_VERSION}: save it again.")
+        document = _with_infinities(document) | {"folder": str(folder)}
+        return msgspec.convert(document, RunSummary, dec_hook=lambda kind, value: kind(value))
+    except OSError as error:
+        raise NotARun(f"{path} cannot be read ({error.strerror}).") from None
+    except (ValueError, AttributeError, msgspec.ValidationError) as error:
+        raise NotARun(f"{path} cannot be understood ({error}): is it from another version?") from None
+
+
+def _with_infinities(value: Any) -> Any:
+    """A percentile among failed requests is infinite again, and so is the end of an interval that reaches them."""
+    if isinstance(value, dict):
+        infinite = {"value": math.inf} if "value" in value and value.get("why") == FAILED else {}
+        if value.get("low") is not None and value.get("high", 0.0) is None:
+            infinite["high"] = math.inf
+        return {key: _with_infinities(part) for key, part in value.items()} | infinite
+    return [_with_infinities(part) for part in value] if isinstance(value, list) else value
+
+
+def write_summary(summary: RunSummary) -> Path:
+    path = summary.folder / "summary.json"
+    write_atomically(path, json.dumps(summary_document(summary), indent=1, allow_nan=False) + "\n")
+    return path

@@ -1,0 +1,139 @@
+"""The command line. A command is imported from its package only when it is used.
+
+enginebench --help
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import inspect
+import os
+import re
+import sys
+from difflib import get_close_matches
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_group
+
+from enginebench.settings.schema import UserMistake
+
+# Command -> the module that defines it, in the order of `--help`.
+COMMANDS = {
+    "quick": "enginebench.studies.cli",
+    "study": "enginebench.studies.cli",
+    "run": "loadtests.cli",
+    "report": "enginebench.analysis.cli",
+    "compare": "enginebench.analysis.cli",
+    "plan": "enginebench.analysis.cli",
+    "gate": "enginebench.analysis.cli",
+    "runs": "enginebench.analysis.cli",
+    "serve": "servers.cli",
+    "engines": "engines.cli",
+    "models": "engines.cli",
+    "bench": "engines.bench.cli",
+    "doctor": "enginebench.studies.cli",
+    "calibrate": "loadtests.cli",
+    "collect": "loadtests.cli",
+    "import": "enginebench.analysis.cli",
+}
+ROOMS = {module.partition(".")[0] for module in COMMANDS.values()} | {"enginebench"}
+
+
+class LazyCommands(TyperGroup):
+    def list_commands(self, ctx: object) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: object, cmd_name: str) -> Any:  # typer keeps the type private
+        if cmd_name not in COMMANDS:
+            return None
+        command = get_group(importlib.import_module(COMMANDS[cmd_name]).app).commands[cmd_name]
+        # Typer keeps the line breaks of every paragraph but the first, which on a narrow terminal are in its midst.
+        command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help or ""))
+        return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in COMMANDS:
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            meant = f"did you mean `{near[0]}`?" if near else f"choose from {', '.join(COMMANDS)}."
+            raise UserMistake(f"no command called `{args[0]}`; {meant}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """The one place where what a user can put right becomes a sentence and exit code 2."""
+        try:
+            return super().invoke(ctx)
+        except UserMistake as mistake:
+            _say(str(mistake))
+        except ModuleNotFoundError as missing:  # `make bundle` leaves out what only the analysis needs
+            if missing.name is None or missing.name.partition(".")[0] in ROOMS:
+                raise
+            command = f"`{ctx.invoked_subcommand or 'enginebench'}`"
+            _say(f"{command} needs the package {missing.name}, which is not here: use it where all packages are.")
+        except OSError as error:  # a folder that cannot be written to; 1 would be a verdict
+            if error.filename is None:  # the output, with which `main` deals
+                raise
+            _say(f"{error.filename}: {error.strerror or error}.")
+        raise typer.Exit(2)
+
+
+def _say(sentence: str) -> None:
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False, markup=False)
+    console.print(sentence, style="red", soft_wrap=not console.is_terminal)
+
+
+app = typer.Typer(cls=LazyCommands, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"enginebench {version('enginebench')}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Load-test served language models: which engine, how many GPUs, at what cost, and will p99 hold?
+
+    [bold]One minute:[/bold]  enginebench quick
+
+    [bold]A running server:[/bold]  enginebench run concurrent --url http://127.0.0.1:8000
+
+    [bold]Engines:[/bold]  enginebench run concurrent --engine vllm --engine mistralrs
+
+    [bold]A decision:[/bold]  enginebench report runs --slo ttft_p99=1 --peak 80users
+    """
+
+
+def main() -> None:
+    gc.set_threshold(50_000, 20, 50)  # modules stay: collecting them every 700 objects is a fifth of the start
+    if sys.stdout is None:  # closed, as by `>&-`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    # Text goes out as UTF-8 even where the locale is plain C: tables have box characters.
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:  # a full disk
+        print(f"the output cannot be written: {error.strerror or error}.", file=sys.stderr)
+        # What is still buffered would fail again when the interpreter exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,420 @@
+"""Every metric, defined once: the live page, the table, the summaries, objectives, report and docs read it here.
+
+python -m enginebench.records.metrics        # the tables of docs/metrics.md
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from enginebench.records.formatting import in_words
+from enginebench.records.formula import Between, Field, FirstOf, Formula, Is, Known, Longest, Positive, When
+from enginebench.records.readers import Reader, reader
+from enginebench.records.rules import NO_FAILURE
+
+Unit = Literal["s", "tokens/s", "req/s", "chunks/s", "requests", "tokens", "users", "cores", "share", "J", "B", ""]
+Better = Literal["higher", "lower"]
+Population = Literal["attempted", "answered", "sent", "chunks"]
+"""Whose values a percentile is made of. `attempted`: a failed request counts as +∞, a cut-off one as censored.
+`answered`: only requests that ended `ok`. `sent`: every request that was sent, however it ended. `chunks`: the gaps of
+all answers pooled, so that long answers weigh more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The surfaces that show a metric or a quantity, each with its percentiles; a quantity has the one statistic
+    `value`. Everything that was observed is in the complete table of the page, in CSV and in JSON.
+    """
+
+    table: tuple[str, ...] = ()  # columns of the table of stages: terminal, page, Markdown
+    compared: tuple[str, ...] = ()  # engines are compared by it, and versions gated
+    chart: tuple[str, ...] = ()  # drawn over the loads
+    live: tuple[str, ...] = ()  # progress line, Locust's page; live.json has every metric
+    curve: bool = False  # its distribution is drawn
+    exported: bool = False  # by the load generator's exporter: a metric as a histogram, a quantity as a gauge
+
+
+NOWHERE = Shown()
+VALUE = ("value",)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A value of one request. `objective` is the name under which an SLO may set a limit to it.
+
+    `since_due` names the same metric measured from the instant at which the request was due, without coordinated
+    omission: it is shown in this one's place in an open loop, and wherever the two differ. An answered request without
+    a value keeps any limit if its field `absent_is_good` was observed.
+    """
+
+    name: str
+    title: str
+    formula: Formula
+    population: Population
+    meaning: str
+    unit: Unit = "s"
+    better: Better = "lower"
+    objective: str | None = None
+    shown: Shown = NOWHERE
+    since_due: str | None = None
+    absent_is_good: str | None = None
+    of: Reader = field(init=False, repr=False, compare=False)
+    """The value for one record; `None` where a part of it was not observed."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "of", reader(self.formula))
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A value of a whole stage, over its steady window. The formula is in words; where it is a mean over the answered
+    requests that have a value, `mean` is that value. The others are computed by analysis/summary/quantities.py from the
+    records, and by loadtests/harness/live/view.py while the run goes on.
+
+    `better` says which values are better when engines are compared; `None` where neither is. Of shares, which may be 0,
+    the difference is compared, and of other quantities the ratio.
+    """
+
+    name: str
+    title: str
+    unit: Unit
+    formula: str
+    meaning: str
+    better: Better | None = None
+    shown: Shown = NOWHERE
+    mean: Formula | None = None
+
+
+SEEN_TOKENS = Field("output_tokens") - Field("unseen_tokens")
+FIRST_TOKENS = FirstOf(Field("first_chunk_tokens"), SEEN_TOKENS / Positive(Field("chunks")))
+"""Tokens of the first chunk; where the server does not say, as many as in the mean chunk."""
+
+T_SCHED, T_CONNECT, T_SEND, T_END = Field("t_sched"), Field("t_connect"), Field("t_send"), Field("t_end")
+T_FIRST, T_FIRST_OUT, T_LAST = Field("t_first"), Field("t_first_out"), Field("t_last")
+DELIVERY = Between(T_SEND, T_FIRST) - Field("server_queue") - Field("server_prefill")
+KNOWN = Known(DELIVERY)  # the means of all parts of TTFT are over the same requests, so that they add up
+PROMPT, OUTPUT, PLANNED = Field("prompt_tokens"), Field("output_tokens"), Field("planned_output_tokens")
+TAILS, TWO = ("p50", "p95", "p99"), ("p50", "p99")
+
+REQUEST_METRICS: tuple[Metric, ...] = (
+    Metric(
+        "ttft",
+        "TTFT",
+        Between(T_SEND, T_FIRST),
+        "attempted",
+        "time to first token",
+        shown=Shown(table=TAILS, compared=TAILS, chart=("p95", "p99"), exported=True),
+        since_due="ttft_user",
+    ),
+    Metric(
+        "ttft_user",
+        "TTFT (user)",
+        Between(T_SCHED, T_FIRST),
+        "attempted",
+        "time to first token since the request was due: includes the load generator's delay",
+        objective="ttft",
+        shown=Shown(live=TWO, curve=True, exported=True),
+    ),
+    Metric("ttfo", "TTFO", Between(T_SEND, T_FIRST_OUT), "attempted", "time to the first token that is not reasoning"),
+    Metric(
+        "tpot",
+        "TPOT",
+        Positive(Between(T_FIRST, T_LAST)) / Positive(SEEN_TOKENS - FIRST_TOKENS),
+        "attempted",
+        "time per output token after the first chunk",
+        objective="tpot",
+        shown=Shown(table=("p50",), compared=("p50", "p95"), chart=("p50", "p99"), live=TWO, curve=True, exported=True),
+        absent_is_good="output_tokens",  # an answer of one chunk has no time per token, and so none that is long
+    ),
+    Metric(
+        "ntpot",
+        "NTPOT",
+        Between(T_SEND, T_LAST) / Positive(Field("output_tokens")),
+        "attempted",
+        "time per output token, including the wait for the first one",
+        since_due="ntpot_user",
+    ),
+    Metric(
+        "ntpot_user",
+        "NTPOT (user)",
+        Between(T_SCHED, T_LAST) / Positive(Field("output_tokens")),
+        "attempted",
+        "the same since the request was due",
+        objective="ntpot",
+    ),
+    Metric(
+        "e2e",
+        "E2E",
+        Between(T_SEND, T_LAST),
+        "attempted",
+        "time to the whole answer",
+        shown=Shown(compared=TAILS, chart=("p95",)),
+        since_due="e2e_user",
+    ),
+    Metric(
+        "e2e_user",
+        "E2E (user)",
+        Between(T_SCHED, T_LAST),
+        "attempted",
+        "time to the whole answer since the request was due",
+        objective="e2e",
+        shown=Shown(curve=True, exported=True),
+    ),
+    Metric(
+        "stall",
+        "longest stall",
+        Longest("icl"),
+        "answered",
+        "longest gap between two chunks of an answer",
+        shown=Shown(curve=True),
+    ),
+    Metric(
+        "send_lag",
+        "send lag",
+        Between(T_SCHED, FirstOf(T_CONNECT, T_SEND)),
+        "sent",
+        "how late the load generator sent the request, or began to connect",
+        shown=Shown(exported=True),
+    ),
+    Metric(
+        "connect",
+        "connect",
+        Between(T_CONNECT, T_SEND),
+        "sent",
+        "time to open a connection, if none was open",
+    ),
+    Metric(
+        "client_lag",
+        "client lag",
+        When(Is("stamps", "kernel"), Between(T_FIRST, Field("read_first"))),
+        "sent",
+        "how late the load generator read the first token; unknown without kernel stamps",
+        shown=Shown(exported=True),
+    ),
+    Metric(
+        "delivery",
+        "delivery",
+        DELIVERY,
+        "answered",
+        "TTFT minus the server's own durations: HTTP layer, network and kernels",
+    ),
+)
+ICL = Metric(
+    "icl",
+    "ICL, token-weighted",
+    Field("icl"),
+    "chunks",
+    "inter-chunk latency: every gap between successive chunks of every answer counts once",
+    shown=Shown(exported=True),
+)
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+BY_NAME = {metric.name: metric for metric in REQUEST_METRICS}
+OBJECTIVES = {metric.objective: metric for metric in REQUEST_METRICS if metric.objective}
+
+
+def _mean(name: str, title: str, unit: Unit, mean: Formula, meaning: str) -> Quantity:
+    return Quantity(name, title, unit, "mean over answered requests", meaning, mean=mean)
+
+
+QUANTITIES: tuple[Quantity, ...] = (
+    Quantity("offered_rate", "offered", "req/s", "requests scheduled ÷ window", "the load that was planned"),
+    Quantity(
+        "achieved_rate",
+        "achieved",
+        "req/s",
+        "requests ended ok ÷ window",
+        "the load that was served",
+        "higher",
+        Shown(compared=VALUE),
+    ),
+    Quantity(
+        "throughput",
+        "output",
+        "tokens/s",
+        "tokens whose stamps fall into the window ÷ window",
+        "output tokens per second over all requests",
+        "higher",
+        Shown(table=VALUE, compared=VALUE, chart=VALUE, live=VALUE, exported=True),
+    ),
+    Quantity("user_throughput", "per user", "tokens/s", "1 ÷ median TPOT", "speed of one user's stream", "higher"),
+    Quantity(
+        "goodput",
+        "goodput",
+        "req/s",
+        "requests that meet every objective ÷ window",
+        "useful load",
+        "higher",
+        Shown(compared=VALUE, live=VALUE),
+    ),
+    Quantity(
+        "attainment",
+        "attainment",
+        "share",
+        "requests that meet every objective ÷ attempted",
+        "failures count as missed",
+        "higher",
+        Shown(compared=VALUE),
+    ),
+    Quantity(
+        "failure_share",
+        "failed",
+        "share",
+        "failed ÷ attempted",
+        f"every outcome but {in_words(NO_FAILURE)}",
+        "lower",
+        Shown(compared=VALUE),
+    ),
+    Quantity("failure_rate", "failed", "req/s", "failed ÷ window", "failures per second"),
+    Quantity("concurrency", "in flight", "requests", "time-average of requests in flight", "checked by L = λW"),
+    Quantity(
+        "littles_law", "λW", "requests", "arrival rate × mean time in flight", "requests in flight by Little's law"
+    ),
+    Quantity(
+        "dispersion", "dispersion", "", "variance ÷ mean of arrivals in tenths of a cycle", "1 for independent users"
+    ),
+    Quantity("users_running", "users running", "users", "time-average", "of the planned users"),
+    _mean("prompt_tokens", "prompt", "tokens", PROMPT, "length of the prompts"),
+    _mean("cached_tokens", "cached", "tokens", Field("cached_tokens"), "of the prompt, from a prefix cache"),
+    _mean("output_tokens", "answer", "tokens", OUTPUT, "length of the answers"),
+    _mean("planned_tokens", "planned", "tokens", When(Known(OUTPUT), PLANNED), "length that was asked for"),
+    _mean("reasoning_tokens", "reasoning", "tokens", Field("reasoning_tokens"), "of the answer"),
+    Quantity("tokens_per_chunk", "per chunk", "tokens", "tokens ÷ chunks", "of streamed answers"),
+    _mean("ttft_client", "TTFT: client", "s", When(KNOWN, Between(T_SCHED, T_SEND)), "until the request was sent"),
+    _mean("ttft_queue", "TTFT: queue", "s", When(KNOWN, Field("server_queue")), "waiting for admission"),
+    _mean(
+        "ttft_prefill",
+        "TTFT: prefill",
+        "s",
+        When(KNOWN, Field("server_prefill")),
+        "from admission to the first token",
+    ),
+    _mean("ttft_delivery", "TTFT: delivery", "s", DELIVERY, "from the server to the client"),
+    Quantity(
+        "energy_per_token",
+        "energy",
+        "J",
+        "∫ power dt ÷ output tokens",
+        "joules per output token, from GPU telemetry",
+        "lower",
+        Shown(compared=VALUE),
+    ),
+    Quantity(
+        "chunk_rate", "chunks", "chunks/s", "in the busiest tenth of the window", "received by the load generator"
+    ),
+    Quantity("client_error", "TTFT ±", "s", "by calibration, at p99", "error of the load generator's own"),
+)
+QUANTITY_BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
+
+# What the load generator's exporter shows of the run besides metrics and quantities, by loadtests/harness/live/.
+MOMENTARY: tuple[Quantity, ...] = (
+    Quantity("stage_index", "stage", "", "at this moment", "which stage is on, from 0"),
+    Quantity("users", "users", "users", "at this moment", "of all processes; closed loops only"),
+    Quantity("in_flight", "in flight", "requests", "at this moment", "requests that are due and have not ended"),
+    Quantity(
+        "recent_offered_rate",
+        "offered",
+        "req/s",
+        "requests scheduled ÷ seconds, of the last ten",
+        "the load that is planned at this moment; open loops only",
+    ),
+)
+TOTALS: tuple[Quantity, ...] = (
+    Quantity("requests", "requests", "requests", "since the run's start", "requests that have ended, by outcome"),
+    Quantity(
+        "good_requests",
+        "good",
+        "requests",
+        "since the run's start",
+        "requests that met every objective, their class's too; absent without objectives",
+    ),
+    Quantity("output_tokens", "output", "tokens", "since the run's start", "of requests that have ended"),
+    Quantity("prompt_tokens", "prompt", "tokens", "since the run's start", "of requests that have ended"),
+)
+"""Counters, each with the suffix `_total`."""
+
+
+def titles_of(names: Iterable[str]) -> list[str]:
+    """`TTFT`, `output tokens/s`: of metrics and quantities, a metric's two clocks as one."""
+    metrics = {metric.name: metric.title.partition(" (")[0] for metric in (*REQUEST_METRICS, ICL)}
+    quantities = {name: Column(quantity, "value").full_title for name, quantity in QUANTITY_BY_NAME.items()}
+    return list(dict.fromkeys((metrics | quantities)[name] for name in names))
+
+
+Surface = Literal["table", "compared", "chart", "live"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One statistic of a metric or quantity, as surfaces show it."""
+
+    of: Metric | Quantity
+    statistic: str  # a percentile, or `value`
+
+    @property
+    def name(self) -> str:
+        return self.of.name
+
+    @property
+    def key(self) -> str:
+        """`ttft p95`, or `throughput`: unique, for programs."""
+        return self.name if isinstance(self.of, Quantity) else f"{self.name} {self.statistic}"
+
+    @property
+    def title(self) -> str:
+        """`TTFT p95`, without the clock."""
+        title = self.of.title.partition(" (")[0]
+        return title if isinstance(self.of, Quantity) else f"{title} {self.statistic}"
+
+    @property
+    def full_title(self) -> str:
+        """`TTFT (user) p95`, `output tokens/s`."""
+        if isinstance(self.of, Quantity):
+            return f"{self.of.title} {self.of.unit}" if "/" in self.of.unit else self.of.title
+        return f"{self.of.title} {self.statistic}"
+
+    @property
+    def clock(self) -> str:
+        """`user` for a metric measured from the instant the request was due in the place of another; else empty."""
+        return self.of.title.partition(" (")[2].rstrip(")")
+
+    @property
+    def unit(self) -> Unit:
+        return self.of.unit
+
+    @property
+    def better(self) -> Better | None:
+        return self.of.better
+
+    @property
+    def relative(self) -> bool:
+        """Values are compared by their ratio; shares, which may be 0, by their difference."""
+        return self.unit != "share"
+
+
+def columns(surface: Surface, since_due: bool = False) -> tuple[Column, ...]:
+    """What a surface shows, in the order of declaration: latencies, then quantities. `since_due` measures from the
+    instant at which a request was due wherever a metric has such a twin."""
+    return tuple(
+        Column(BY_NAME[metric.since_due] if since_due and metric.since_due else metric, statistic)
+        for metric in REQUEST_METRICS
+        for statistic in getattr(metric.shown, surface)
+    ) + tuple(Column(quantity, statistic) for quantity in QUANTITIES for statistic in getattr(quantity.shown, surface))
+
+
+def tables() -> str:
+    """Both tables in Markdown, as docs/metrics.md shows them."""
+    rows = ["| metric | formula | unit | over | objective | meaning |", "|---|---|---|---|---|---|"]
+    for metric in (*REQUEST_METRICS, ICL):
+        named = f"`{metric.objective}`" if metric.objective else ""
+        cells = (f"**{metric.title}**", f"`{metric.formula}`", metric.unit, metric.population, named, metric.meaning)
+        rows.append(f"| {' | '.join(cells)} |")
+    rows += ["", "| quantity | formula | unit | meaning |", "|---|---|---|---|"]
+    rows += [f"| **{q.title}** | {q.formula} | {q.unit} | {q.meaning} |" for q in QUANTITIES]
+    return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(tables())

@@ -1,0 +1,115 @@
+"""A request: planned, sent, answered, and one line of `requests*.jsonl`.
+
+Time stamps are whole monotonic nanoseconds since the run's start on the worker's own clock. What was not observed is
+`None`, never 0. A field that is added here needs no other line: the lines on disk, the JSON Schema, `requests.parquet`
+and the table that metrics are computed on derive from these structs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from enginebench.records.stage import Nanoseconds
+
+Outcome = Literal[
+    "ok", "http_error", "rejected", "timeout", "disconnected", "bad_stream", "dropped", "unsent", "cut_off"
+]
+"""How a request ended. `rejected` is a 429 or 503; `disconnected` a stream that ended early; `bad_stream` a malformed
+one, an error inside it or a finish reason that is a failure; `dropped` an open-loop arrival that the limit on requests
+in flight kept back; `unsent` could not be sent for want of the load generator's own descriptors, ports, buffers or
+memory: not the server's failure, and the run is invalid; `cut_off` was stopped by the run's own end: censored, neither
+a success nor a failure."""
+
+TokenSource = Literal["usage", "tokenizer"]
+Stamps = Literal["kernel", "user"]
+
+
+class JsonLine(msgspec.Struct, kw_only=True, gc=False):
+    """What is written as one line. It holds no reference to another such object, so the garbage collector need not
+    look at it."""
+
+    def to_line(self) -> str:
+        """One JSON object and a newline."""
+        return _encoder.encode(self).decode() + "\n"
+
+
+_encoder = msgspec.json.Encoder()
+
+
+class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="ended"):
+    """One request, from its plan to its end: built once when it is planned (`planned`), completed by the client as it
+    ends, and then written and counted; from then on nobody changes it.
+
+    Without streaming, the moment of the first token cannot be seen: `t_first`, `t_first_out` and `read_first` are
+    `None`, `chunks` is 0 and `icl` empty. All content comes at once then, so `t_last` is when the answer was complete.
+    """
+
+    outcome: Outcome
+    t_sched: Nanoseconds  # the schedule planned this request (closed loop: the user became free)
+    t_end: Nanoseconds  # stream closed
+    detail: str | None = None  # for people: the server's message, cut short
+    status: int | None = None
+    t_connect: Nanoseconds | None = None  # opening a connection began; None where one was open
+    t_send: Nanoseconds | None = None  # just before the first byte is written; None where no connection could be had
+    t_headers: Nanoseconds | None = None  # response headers complete
+    t_first: Nanoseconds | None = None  # first chunk with generated content: text, reasoning, tool call, refusal
+    t_first_out: Nanoseconds | None = None  # first chunk with non-reasoning content
+    t_last: Nanoseconds | None = None  # last content chunk
+    read_first: Nanoseconds | None = None  # user-space clock of the read that completed the first chunk
+    stamps: Stamps = "user"  # which clock the receive stamps come from
+    merged_first: bool = False  # the first chunk's read held later chunks too: its kernel stamp is an upper bound
+    icl: tuple[Nanoseconds, ...] = ()  # gaps between successive content chunks
+    chunks: int = 0  # content chunks
+    first_chunk_tokens: int | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    token_source: TokenSource | None = None
+    cached_tokens: int | None = None  # of the prompt, by the server's own account
+    reasoning_tokens: int | None = None  # of the output, shown or hidden
+    unseen_tokens: int = 0  # of the output, that no chunk showed: hidden reasoning
+    finish_reason: str | None = None
+    text: str | None = None  # the answer, where it was to be kept, or its tokens are to be counted for want of usage
+    token_ends: tuple[int, ...] = ()  # characters of the text up to the end of each token, where the server tells …
+    logprobs: tuple[float, ...] = ()  # … the natural logarithms of the tokens' probabilities
+    answer_digest: str | None = None  # of the generated text: equal answers have equal digests
+    streamed: bool = True
+    retry_after: float | None = None  # seconds that a refusing server asks its client to wait
+    server_queue: float | None = None  # seconds on the server's clock, where it sends them
+    server_prefill: float | None = None
+    server_decode: float | None = None
+    request_id: str
+    worker: str
+    scenario: str
+    stage: int
+    user: int | None = None
+    session: str | None = None
+    turn: int | None = None
+    request_class: str | None = None
+    planned_prompt_tokens: int | None = None
+    planned_output_tokens: int | None = None
+    prompt_id: str | None = None  # equal prompts have equal ids, in all runs
+    attempt: int = 0  # how often the same was asked before and failed
+
+    @classmethod
+    def planned(cls, **asked: Any) -> RequestRecord:
+        """Of a request that has not been sent: who sends it, when and in which stage is not known yet."""
+        return cls(request_id="", worker="", scenario="", stage=0, outcome="cut_off", t_sched=0, t_end=0, **asked)
+
+
+class SentRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="sent"):
+    """The short line written just before a request is sent, so that a killed process leaves none of them out.
+
+    `t_send` is the instant of writing. A reader drops it where a `RequestRecord` of the same `request_id` follows.
+    """
+
+    request_id: str
+    worker: str
+    stage: int
+    t_sched: Nanoseconds
+    t_send: Nanoseconds
+
+
+Line = RequestRecord | SentRecord
+"""Which of the two it is says the `event` of the JSON object: `ended` or `sent`."""

@@ -1,0 +1,175 @@
+"""The rules that turn requests into numbers and verdicts, each once: for one value here, and, where a rule is a
+formula, for whole columns by the analysis.
+
+* A failed request counts as +∞ in everything that is judged over attempted requests.
+* A request that the run's end cut off is censored: what is known of it counts, what is unknown is a lower bound.
+* A percentile is the nearest rank, always a value that was observed.
+* A request meets an objective, misses it, or was cut off before that was known.
+* A ratio is better, worse, alike, or not shown to be any of them.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+from enginebench.records.formula import (
+    NOTHING,
+    Above,
+    Between,
+    ByOutcome,
+    Constant,
+    Field,
+    FirstOf,
+    Formula,
+    Known,
+    Not,
+    When,
+)
+
+MARGIN = 1.05  # practical significance: a smaller ratio is no reason to change engines
+SIGNIFICANCE = 0.05  # chance of a difference between equal engines, after correction, from which it is not claimed
+UNJUDGED = ("cut_off", "unsent")  # censored, and the load generator's own failure: the server is not judged by them
+NO_FAILURE = ("ok", *UNJUDGED)
+FAILURES_BORNE = 0.05  # share of failed requests above which a stage is no evidence that a load can be served
+
+SloAnswer = Literal["met", "missed", "not enough evidence"]
+Claim = Literal["better", "worse", "alike", "not shown"]
+"""`alike`: the whole interval lies within the practical margin. `not shown`: chance, or too few runs."""
+
+
+def is_failure(outcome: str) -> bool:
+    """Every outcome but `ok` and those of `UNJUDGED`."""
+    return outcome not in NO_FAILURE
+
+
+def nearest_rank(n: int, q: float) -> int:
+    """The rank, from 1 to n, of percentile q of n values: ceil(q·n) (Hyndman & Fan 1996, definition 1).
+
+    q·n is rounded first, because 0.95 · 20 is a hair above 19 in binary.
+    """
+    return min(max(math.ceil(round(q * n, 9)), 1), n)
+
+
+class Ascending(Protocol):
+    """Values in order: a list, or an array."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+def percentile(ascending: Ascending, q: float) -> float:
+    """The nearest-rank percentile of ascending values, for q in (0, 1]: the smallest value that at least a share q do
+    not exceed."""
+    return float(ascending[nearest_rank(len(ascending), q) - 1])
+
+
+def weighted_percentile(ascending: Ascending, weights_up_to: Ascending, q: float) -> float:
+    """The nearest-rank percentile of ascending values, each of which stands for several: `weights_up_to` each value is
+    the weight of those that do not exceed it, and rises."""
+    reached = q * float(weights_up_to[len(weights_up_to) - 1]) * (1 - 1e-12)  # sums of weights are a hair off
+    return float(ascending[bisect_left(weights_up_to, reached)])
+
+
+def lower_bound(formula: Formula) -> tuple[Formula, Formula]:
+    """Of a request that was stopped at `t_end`: the metric's value or its lower bound, and 1 where it is a bound.
+
+    A stamp of an event that had not happened lies after `t_end`. That holds for `t_last` always: more could follow. How
+    fast a stopped answer would have come is unknown: a quotient is nothing.
+    """
+    match formula:
+        case Between(start, Field("t_last")):
+            return Between(start, Field("t_end")), Constant(1.0)
+        case Between(start, Field(end)):
+            return Between(start, FirstOf(Field(end), Field("t_end"))), Not(Known(Field(end)))
+    return NOTHING, Constant(1.0)
+
+
+def attempted(formula: Formula) -> Formula:
+    """The value of a request among all that were attempted: +∞ where it failed, at least the lower bound where it was
+    cut off."""
+    bound, _ = lower_bound(formula)
+    return ByOutcome(ok=formula, cut_off=bound, failed=Constant(math.inf))
+
+
+def censored(formula: Formula) -> Formula:
+    """1 where the value of `attempted` is only a lower bound."""
+    _, is_bound = lower_bound(formula)
+    return ByOutcome(ok=Constant(0.0), cut_off=is_bound, failed=Constant(0.0))
+
+
+def within(formula: Formula | None, limit: float, absent_is_good: str | None = None) -> Formula:
+    """1 where a request keeps the limit, 0 where it does not, nothing where it was cut off before that was known.
+
+    Without a formula every request that ended well keeps it. One that ended well without a value does not keep it,
+    unless its field `absent_is_good` was observed.
+    """
+    if formula is None:
+        return ByOutcome(ok=Constant(1.0), cut_off=NOTHING, failed=Constant(0.0))
+    absent = Constant(0.0) if absent_is_good is None else Known(Field(absent_is_good))
+    bound, is_bound = lower_bound(formula)
+    return ByOutcome(
+        ok=FirstOf(When(Known(formula), Not(Above(formula, limit))), absent),
+        cut_off=FirstOf(When(Above(bound, limit), Constant(0.0)), When(Not(is_bound), Constant(1.0))),
+        failed=Constant(0.0),
+    )
+
+
+def answer_of(low: float | None, high: float | None, q: float) -> SloAnswer:
+    """Do at least a share q of the requests keep the limit? By the interval of the share of those that did."""
+    if low is not None and low >= q:
+        return "met"
+    return "missed" if high is not None and high < q else "not enough evidence"
+
+
+def overall(answers: Sequence[SloAnswer]) -> SloAnswer:
+    """Of several objectives: missed where one is missed, met where all are met."""
+    if "missed" in answers:
+        return "missed"
+    return "met" if answers and set(answers) == {"met"} else "not enough evidence"
+
+
+def opposite(claim: Claim) -> Claim:
+    """That of the other side."""
+    if claim == "better":
+        return "worse"
+    return "better" if claim == "worse" else claim
+
+
+def claim_of(
+    gain: float | None, low: float | None, high: float | None, p: float | None, margin: float = MARGIN
+) -> tuple[Claim, str | None]:
+    """Whether one value is better than another, and why it is neither better nor worse.
+
+    `gain` is a ratio turned so that above 1 is better, with its interval; for shares, 1 plus the points gained. `p` is
+    two-sided and corrected. A gain of +∞ (every run of the other side fell among failures, none of these) and of 0
+    (the reverse) need no test.
+    """
+    if gain is not None and low is not None and (math.isinf(gain) or gain == 0):
+        return ("better" if gain else "worse"), None
+    if gain is None or p is None or low is None or high is None:
+        return "not shown", None
+    if p <= SIGNIFICANCE and (gain >= margin or gain <= 1 / margin):
+        return ("better" if gain > 1 else "worse"), None
+    if 1 / margin <= low and high <= margin:
+        return "alike", f"within the practical margin of {margin:g}"
+    return "not shown", "the difference may be chance" if p > SIGNIFICANCE else _below(margin)
+
+
+def claim_of_brackets(ratio: float | None, low: float, high: float, margin: float = MARGIN) -> tuple[Claim, str | None]:
+    """Likewise of two capacities, each of which lies between two measured loads: the ratio lies between `low` and
+    `high` for certain. Over an engine that meets its objectives at no measured load (`ratio` is `None`) no margin is
+    asked."""
+    if low >= 1 and (ratio is None or ratio >= margin):
+        return "better", None
+    if high <= 1 and (ratio is None or ratio <= 1 / margin):
+        return "worse", None
+    overlap = low < 1 < high
+    return "not shown", "the brackets of measured loads overlap" if overlap else _below(margin)
+
+
+def _below(margin: float) -> str:
+    return f"below the practical margin of {margin:g}"

@@ -1,0 +1,108 @@
+"""What a run is: the contents of `meta.json`, and the lines of `journal.jsonl` that complete it while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from enginebench.records.quality import Quality
+from enginebench.records.request import JsonLine
+from enginebench.records.search import SearchRecord
+from enginebench.records.stage import Nanoseconds, Stage, StagePlan
+
+SCHEMA_VERSION = 3
+STARTED, READY = "server started", "server ready"  # events of a server that `enginebench run` started
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """Something that was done to the server on purpose: `t` nanoseconds since the run's start, negative before it."""
+
+    t: Nanoseconds
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A run that another tool made. `lacks` are the numbers that its file does not have, in words."""
+
+    tool: str
+    file: str
+    lacks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What was run: in `meta.json`, and again in the summary that is made of it."""
+
+    run_id: str
+    started_at: str  # ISO 8601, UTC
+    scenario: str
+    url: str
+    model: str | None
+    workload: Mapping[str, Any]  # prompt and output lengths, sampling, seed, think time, …
+    engine: Mapping[str, Any] | None  # what the server's /v1/engine said; None where it has none
+    host: Mapping[str, Any]  # cpu, cores, memory, os, kernel of the load generator
+    versions: Mapping[str, str]
+    label: str  # what reports call this run: the engine's name, or the URL
+    command: tuple[str, ...]
+    repeat: int = 0  # which of an engine's repeats this is
+    commit: str | None = None
+    workers: int = 1
+    search: SearchRecord | None = None  # of a run that searches for capacity
+    quality: Quality | None = None  # of a run that asked for it
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """These fields alone, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(RunFacts)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunMeta(RunFacts):
+    """Everything needed to repeat the run and to judge whether another is comparable.
+
+    `plan` holds the stages as they were asked for; a run may append to it. `stages` are those that have begun.
+    """
+
+    plan: tuple[StagePlan, ...]
+    stages: tuple[Stage, ...] = ()
+    events: tuple[RunEvent, ...] = ()
+    hosts: int = 1  # machines that the workers run on
+    client_error: tuple[tuple[float, float, float], ...] = ()  # calibration: chunks/s, run delay, TTFT p99 error (s)
+    imported: Imported | None = None  # from another tool's results
+    schema: int = SCHEMA_VERSION
+
+    def after(self, line: JournalLine) -> RunMeta:
+        """With what a line adds."""
+        meta, stage = self, line.stage
+        if stage is not None:
+            plan = (*self.plan, stage.plan) if stage.index >= len(self.plan) else self.plan
+            meta = replace(meta, stages=(*self.stages[: stage.index], stage), plan=plan)
+        if line.event is not None and line.event not in self.events:
+            meta = replace(meta, events=(*self.events, line.event))
+        if line.search is not None:
+            meta = replace(meta, search=line.search)
+        return meta
+
+    def client_error_at(self, load: float, run_delay: float = 0.0) -> float | None:
+        """Seconds by which the client's TTFT may be off at p99, at `load` streamed chunks per second.
+
+        `run_delay` is the share of time in which the client was ready to run and had no core. The answer is that of the
+        gentlest calibrated conditions that were at least as hard in both; `None` where none were.
+        """
+        harder = [error for chunks, delay, error in self.client_error if chunks >= load and delay >= run_delay]
+        return min(harder, default=None)
+
+
+class JournalLine(JsonLine, kw_only=True, gc=False, omit_defaults=True):
+    """Something that has changed: a stage has begun or one of its boundaries is known, something was done to the
+    server, or a search has decided a probe.
+
+    A stage takes the place of the one with its index and of all that follow.
+    """
+
+    stage: Stage | None = None
+    event: RunEvent | None = None
+    search: SearchRecord | None = None

@@ -1,0 +1,92 @@
+"""The steps and the result of a search for capacity: the part of `meta.json` that explains the stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from enginebench.records.formatting import counted, format_seconds
+
+ProbeRole = Literal["locate", "below", "above"]
+ProbeVerdict = Literal["met", "missed", "undecided"]
+SearchState = Literal["running", "found", "undecided", "missed at the lowest load", "met at the highest load"]
+
+ERROR_RATE = "The error rate is calibrated by simulation, not proven: see docs/statistics.md."
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeShare:
+    """One objective in one probe: the share of requests that met it, of so many effective ones."""
+
+    objective: str
+    good: float
+    effective: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRecord:
+    """One stage of the search. `requests` are those that were judged. The verdict of a probe `below` or `above` the
+    estimate is a certificate, from the evidence of all such probes; that of another one only says how it looked."""
+
+    stage: int
+    load: float
+    role: ProbeRole
+    verdict: ProbeVerdict
+    requests: int
+    shares: tuple[ProbeShare, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRecord:
+    """`met` is the highest load certified to meet every objective, `missed` the lowest certified to miss one.
+
+    `precision` is half the bracket that was asked as a share of its middle. `more_seconds` is about how much longer
+    that would take, `None` where it is reached or the last probes do not tell.
+    """
+
+    by: str
+    unit: str
+    objectives: tuple[str, ...]
+    precision: float
+    state: SearchState = "running"
+    estimate: float | None = None
+    met: float | None = None
+    missed: float | None = None
+    more_seconds: float | None = None
+    requests: int = 0
+    probes: tuple[ProbeRecord, ...] = ()
+    error_rate: str = ERROR_RATE
+
+    @property
+    def bracket(self) -> str:
+        """`about 33 req/s; at least 27, at most 38 certified`"""
+        about = f"about {self.estimate:.3g} {self.unit}" if self.estimate is not None else "unknown yet"
+        ends = [f"at least {self.met:.3g}"] if self.met is not None else []
+        ends += [f"at most {self.missed:.3g}"] if self.missed is not None else []
+        if not ends:
+            return f"{about}; nothing certified yet" if self.estimate is not None else about
+        return f"{about}; {', '.join(ends)} certified"
+
+    @property
+    def sentence(self) -> str:
+        """The answer."""
+        slo = ", ".join(self.objectives)
+        judged = f" ({counted(len(self.probes), 'probe')}, {counted(self.requests, 'request')})"
+        match self.state:
+            case "running":
+                return f"capacity {self.bracket}"
+            case "found":
+                return f"Capacity at {slo} is {self.bracket}{judged}."
+            case "met at the highest load":
+                return f"Capacity at {slo} is at least {self.met:.3g} {self.unit}, the highest load searched{judged}."
+            case "missed at the lowest load":
+                return f"Capacity at {slo} is below {self.missed:.3g} {self.unit}, the lowest load searched{judged}."
+            case _:
+                return f"Capacity at {slo} is {self.bracket}{judged}. {self._more}"
+
+    @property
+    def _more(self) -> str:
+        asked = f"± {100 * self.precision:.3g} %"
+        if self.more_seconds is None:
+            return f"How much more time {asked} would take is not known."
+        return f"About {format_seconds(self.more_seconds)} more would give {asked}: raise --search-seconds."

@@ -1,0 +1,185 @@
+"""Service-level objectives: "99 % of the requests get their first token within half a second" is `ttft_p99=0.5`.
+
+An objective is a share of requests and a limit, so it can be judged request by request: failures count as bad, and
+latencies run from the instant the schedule planned the request, as its user feels them. `failures=0.01` limits the
+share of failed requests alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from enginebench.records.formatting import format_seconds, format_share, significant
+from enginebench.records.formula import Formula
+from enginebench.records.metrics import OBJECTIVES, Metric
+from enginebench.records.readers import Reader, reader
+from enginebench.records.rules import within
+
+FAILURES = "failures"
+GRAMMAR = (
+    f"[TIER:]METRIC_pN=SECONDS, such as ttft_p99=0.5, with METRIC one of {', '.join(OBJECTIVES)}, or failures=SHARE"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """At least a share `q` of the requests have `metric` at or below `limit` seconds, and did not fail.
+
+    `metric` is the name under which an SLO may name it, or `FAILURES`, which has no limit.
+    """
+
+    metric: str
+    q: float
+    limit: float = 0.0
+    tier: str = ""  # objectives of one tier belong together
+
+    @property
+    def statistic(self) -> str:
+        """`p95`: the percentile that is at the limit when the objective is just met."""
+        return f"p{100 * self.q:g}"
+
+    @property
+    def name(self) -> str:
+        return FAILURES if self.metric == FAILURES else f"{self.metric}_{self.statistic}"
+
+    def __str__(self) -> str:
+        """As it is typed."""
+        limit = 1 - self.q if self.metric == FAILURES else self.limit
+        return f"{self.tier}:{self.name}={limit:g}" if self.tier else f"{self.name}={limit:g}"
+
+    @property
+    def judged(self) -> Metric | None:
+        """The metric that is judged, from the instant the request was due; `None` where failures alone are."""
+        return None if self.metric == FAILURES else OBJECTIVES[self.metric]
+
+    @property
+    def column(self) -> str | None:
+        """Its name."""
+        return None if self.judged is None else self.judged.name
+
+    @property
+    def within(self) -> Formula:
+        """1 where a request met it, 0 where it did not, nothing where it was cut off before that was known."""
+        judged = self.judged
+        return within(None, 0.0) if judged is None else within(judged.formula, self.limit, judged.absent_is_good)
+
+    def judge(self, request: Any) -> tuple[bool, float | None]:
+        """Whether a request that has ended met it, and its latency where it ended well and has one."""
+        value = None if self.judged is None or request.outcome != "ok" else self.judged.of(request)
+        return _reader(self)(request) == 1, value
+
+    @property
+    def text(self) -> str:
+        """`TTFT p99 ≤ 1 s`"""
+        if self.judged is None:
+            return f"failures ≤ {format_share(1 - self.q)}"
+        limit = format_seconds(self.limit) if self.judged.unit == "s" else significant(self.limit)
+        return f"{self.judged.title.removesuffix(' (user)')} {self.statistic} ≤ {limit}"
+
+
+@cache
+def _reader(objective: Objective) -> Reader:
+    return reader(objective.within)
+
+
+_not_failed = reader(within(None, 0.0))
+
+CAPACITY_GRID: tuple[Objective, ...] = (
+    *(Objective("ttft", 0.95, limit) for limit in (0.2, 0.5, 1.0, 2.0)),
+    *(Objective("tpot", 0.95, limit) for limit in (0.02, 0.05, 0.1)),
+)
+"""The limits between which a planner usually chooses, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunObjectives:
+    """What a run asks of its requests: of all of them, and of those of a class besides."""
+
+    of_all: tuple[Objective, ...] = ()
+    of_class: Mapping[str, tuple[Objective, ...]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(workload: Mapping[str, Any]) -> RunObjectives:
+        """From the `workload` of a run's `meta.json`. Raises `ValueError` with a sentence."""
+        of_class = workload.get("class_objectives") or {}
+        return RunObjectives(
+            parse_objectives([workload.get("slo") or ""]),
+            {name: parse_objectives([text]) for name, text in of_class.items()},
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.of_all) or any(self.of_class.values())
+
+    @property
+    def first_tier(self) -> RunObjectives:
+        """Those that goodput counts by."""
+        return replace(self, of_all=of_tier(self.of_all))
+
+    def met_by(self, request: Any) -> bool | None:
+        """Whether a request that has ended met every objective, those of its class too; `None` where it was cut off
+        before that was known, and where there is no objective at all."""
+        objectives = (*self.of_all, *self.of_class.get(request.request_class, ()))
+        if not self:
+            return None
+        known = [_reader(objective)(request) for objective in objectives] or [_not_failed(request)]
+        return False if 0 in known else None if None in known else True
+
+
+def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:
+    """Each text is one objective, or several with commas between, which may belong to a tier: `fast:ttft_p95=0.3`.
+
+    Raises `ValueError` with a sentence.
+    """
+    objectives: list[Objective] = []
+    for text in texts:
+        tier = ""
+        for part in filter(str.strip, text.split(",")):
+            named, colon, rest = part.strip().partition(":")
+            tier, part = (named, rest) if colon else (tier, part)
+            objectives.append(replace(_parse(part), tier=tier))
+    return tuple(objectives)
+
+
+def write_objectives(objectives: Iterable[Objective]) -> str:
+    """As one text, which `parse_objectives` reads back: a colon alone ends a tier."""
+    texts: list[str] = []
+    tier = ""
+    for objective in objectives:
+        texts.append(f":{objective}" if tier and not objective.tier else str(objective))
+        tier = objective.tier
+    return ",".join(texts)
+
+
+def of_tier(objectives: Iterable[Objective], tier: str | None = None) -> tuple[Objective, ...]:
+    """Those of a tier; of the first one where none is named."""
+    given = tuple(objectives)
+    wanted = given[0].tier if tier is None and given else tier
+    return tuple(objective for objective in given if objective.tier == wanted)
+
+
+def tiers_of(objectives: Iterable[Objective]) -> tuple[str, ...]:
+    """In the order in which they were given."""
+    return tuple(dict.fromkeys(objective.tier for objective in objectives))
+
+
+def _parse(text: str) -> Objective:
+    match = re.fullmatch(r"(?:([a-z0-9]+)_p(\d+(?:\.\d+)?)|failures)=([0-9.eE+-]+)", text.strip())
+    try:
+        if match is None:
+            raise ValueError
+        value = float(match[3])
+        if match[1] is None:
+            objective = Objective(FAILURES, round(1 - value, 12))
+        elif match[1] in OBJECTIVES and 0 < value < float("inf"):
+            objective = Objective(match[1], round(float(match[2]) / 100, 12), value)
+        else:
+            raise ValueError
+        if not 0 < objective.q < 1:
+            raise ValueError
+    except ValueError:
+        raise ValueError(f"an objective is {GRAMMAR}, not `{text.strip()}`.") from None
+    return objective

@@ -1,0 +1,95 @@
+"""A stage holds one load: it warms up, is measured in its steady window, and is held until that window is answered.
+
+    start | warm-up | steady_start … steady_end | hold | end
+
+A plan says how long warm-up and window last; when they really began and ended is known as the run goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Annotated, Literal
+
+import msgspec
+
+from enginebench.records.load import Load
+
+Nanoseconds = Annotated[int, msgspec.Meta(description="nanoseconds")]
+SECOND: Nanoseconds = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How long a part of a stage lasts: a time, or a number of requests."""
+
+    amount: float
+    unit: Literal["seconds", "requests"] = "seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """One stage as it is asked for.
+
+    `bound` limits, in seconds, what cannot be known beforehand: how far the warm-up is prolonged until every user has
+    had an answer, and how long the load is held until the window is answered. `asks` are settings of the workload that
+    hold in this stage alone, as text: `{"prompt_tokens": "200"}`. A `brief` stage says where to measure: a longer one
+    of the same load takes its place.
+    """
+
+    load: Load
+    warm_up: Extent
+    window: Extent
+    bound: float = 60.0
+    name: str | None = None
+    asks: Mapping[str, str] = field(default_factory=dict)
+    drains: bool = False  # an open loop sends nothing once the window is over
+    brief: bool = False
+
+    @property
+    def label(self) -> str:
+        return self.name or self.load.label
+
+    @property
+    def seconds(self) -> float | None:
+        """Warm-up and window together, where both are times; what prolongs them comes on top."""
+        parts = (self.warm_up, self.window)
+        return sum(part.amount for part in parts) if all(part.unit == "seconds" for part in parts) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage as it happened. Nanoseconds since the run's start; `None` until the stage has got there.
+
+    What was scheduled inside [`steady_start`, `steady_end`) is counted. `unserved_users` had no answer when the warm-up
+    reached its bound, `unanswered` requests of the window had none when the hold reached its own.
+    """
+
+    index: int
+    plan: StagePlan
+    start: Nanoseconds
+    steady_start: Nanoseconds | None = None
+    steady_end: Nanoseconds | None = None
+    end: Nanoseconds | None = None
+    unserved_users: int = 0
+    unanswered: int = 0
+
+    @property
+    def load(self) -> Load:
+        return self.plan.load
+
+    @property
+    def label(self) -> str:
+        return self.plan.label
+
+
+def stage_at(stages: Sequence[Stage], t: Nanoseconds) -> Stage | None:
+    """The stage in which `t` lies; `None` before the first and after the last has ended."""
+    return next((stage for stage in stages if stage.start <= t and (stage.end is None or t < stage.end)), None)
+
+
+def changed(before: Sequence[Stage], now: Sequence[Stage]) -> Sequence[Stage]:
+    """Those of `now` from the first that is new or different on; the last one where others followed it before."""
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False)))
+    return now[min(same, len(now) - 1) if len(now) < len(before) else same :]

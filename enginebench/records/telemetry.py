@@ -1,0 +1,188 @@
+"""One line of `telemetry*.jsonl`, what the server and the load generator said of themselves at one instant; and the
+quantities that are read from it, by the names under which servers and GPU exporters publish them.
+
+A server that says nothing of a quantity leaves it out: a machine without a GPU has no GPU utilisation of 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from enginebench.records.request import JsonLine
+from enginebench.records.stage import Nanoseconds
+
+MEBIBYTE = 1024 * 1024
+
+
+class TelemetrySample(JsonLine, gc=False):
+    """The server's gauges and counters by Prometheus name with labels, and the load generator's own state."""
+
+    t: Nanoseconds
+    client_cpu: float | None = None  # cores used by this worker process since the last sample
+    server: Mapping[str, float] = msgspec.field(default_factory=dict)
+    loop_lag: float | None = None  # seconds by which the load generator's event loop was late
+    run_delay: float | None = None  # share of the time in which this process was ready to run and had no core
+    cpu_holder: str | None = None  # while this process waited for a core: the other one that used the most of them
+    cpu_holder_cores: float | None = None
+    users: int | None = None  # that this process has
+    last: bool = False  # the run ended in order; a killed process leaves no such sample
+    lost: int = 0  # records of this process that could not be written so far
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A name under which a quantity is published, and how its value becomes ours."""
+
+    name: str
+    factor: float = 1.0  # to our unit
+    bits: int = 0  # of a bit mask: 1 where one of these is set
+    labels: tuple[str, ...] = ()  # `name="value"`, of which one is there; empty: whichever there are
+
+    def value(self, published: float) -> float:
+        return float(bool(int(published) & self.bits)) if self.bits else published * self.factor
+
+    def takes(self, labels: str) -> bool:
+        return not self.labels or any(label in labels for label in self.labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A quantity of the server or its GPUs. Of its names, the first that a sample has counts; `combine` makes one value
+    of series with several labels, such as several GPUs."""
+
+    title: str
+    unit: Literal["requests", "tokens", "share", "B", "W", "J", "°C", "Hz", "GPUs"]
+    combine: Literal["sum", "mean", "max", "count"]
+    names: tuple[str | Published, ...]
+
+    @property
+    def published(self) -> tuple[Published, ...]:
+        return tuple(Published(name) if isinstance(name, str) else name for name in self.names)
+
+
+# Why clock rates are reduced: a bit of NVML's mask each, which DCGM publishes as one number; our server names them.
+POWER_CAP, SLOWED = 0x4, 0x8 | 0x20 | 0x40 | 0x80
+SLOWING = ("hardware_slowdown", "software_thermal", "hardware_thermal", "power_brake")
+MASKS = ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS")  # newer DCGM, older DCGM
+
+GPU_MEMORY = ("enginebench_gpu_memory_used_bytes", Published("DCGM_FI_DEV_FB_USED", MEBIBYTE))  # of all processes
+
+GAUGES: Mapping[str, Source] = {
+    "requests_running": Source(
+        "requests running",
+        "requests",
+        "sum",
+        (
+            "enginebench_requests_running",
+            "vllm:num_requests_running",
+            "sglang:num_running_reqs",
+            "tgi_batch_current_size",
+            "llamacpp:requests_processing",
+        ),
+    ),
+    "requests_waiting": Source(
+        "requests waiting",
+        "requests",
+        "sum",
+        (
+            "enginebench_requests_waiting",
+            "vllm:num_requests_waiting",
+            "sglang:num_queue_reqs",
+            "tgi_queue_size",
+            "llamacpp:requests_deferred",
+        ),
+    ),
+    "kv_cache_usage": Source(
+        "KV cache in use",
+        "share",
+        "mean",
+        (
+            "enginebench_kv_cache_usage_ratio",
+            "vllm:kv_cache_usage_perc",
+            "sglang:token_usage",
+            "llamacpp:kv_cache_usage_ratio",
+        ),
+    ),
+    "engine_memory_bytes": Source("engine memory (host)", "B", "sum", ("enginebench_engine_memory_bytes",)),
+    # Its peak since it was started. A server that does not tell it: what all processes hold on its GPUs.
+    "engine_device_memory_bytes": Source(
+        "engine memory (device)",
+        "B",
+        "sum",
+        ("enginebench_engine_device_memory_peak_bytes", *GPU_MEMORY),
+    ),
+    "process_memory_bytes": Source("server memory (host)", "B", "sum", ("process_resident_memory_bytes",)),
+    "gpu_utilisation": Source(
+        "GPU utilisation",
+        "share",
+        "mean",
+        ("enginebench_gpu_utilization_ratio", Published("DCGM_FI_DEV_GPU_UTIL", 0.01)),
+    ),
+    "gpu_memory_bytes": Source("GPU memory in use", "B", "sum", GPU_MEMORY),
+    "gpu_memory_bandwidth_utilisation": Source(
+        "GPU memory bandwidth in use",
+        "share",
+        "mean",
+        ("enginebench_gpu_dram_activity_ratio", "DCGM_FI_PROF_DRAM_ACTIVE"),
+    ),
+    "gpu_tensor_activity": Source(
+        "tensor cores in use",
+        "share",
+        "mean",
+        ("enginebench_gpu_tensor_activity_ratio", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"),
+    ),
+    "gpu_clock_hertz": Source(
+        "GPU clock rate", "Hz", "mean", ("enginebench_gpu_sm_clock_hertz", Published("DCGM_FI_DEV_SM_CLOCK", 1e6))
+    ),
+    "gpu_temperature_celsius": Source(
+        "GPU temperature", "°C", "max", ("enginebench_gpu_temperature_celsius", "DCGM_FI_DEV_GPU_TEMP")
+    ),
+    "gpu_power_watts": Source("GPU power", "W", "sum", ("enginebench_gpu_power_watts", "DCGM_FI_DEV_POWER_USAGE")),
+    "gpus": Source("GPUs", "GPUs", "count", ("enginebench_gpu_utilization_ratio", "DCGM_FI_DEV_GPU_UTIL")),
+    # 1 while a GPU is slowed down by heat or by its power supply.
+    "gpu_throttled": Source(
+        "GPU throttled",
+        "share",
+        "max",
+        (
+            Published("enginebench_gpu_throttled", labels=tuple(f'reason="{reason}"' for reason in SLOWING)),
+            *(Published(mask, bits=SLOWED) for mask in MASKS),
+        ),
+    ),
+    # 1 while a GPU is at its power limit, as a busy one often is: that is a property of the engine and no fault.
+    "gpu_power_capped": Source(
+        "GPU at its power limit",
+        "share",
+        "max",
+        (
+            Published("enginebench_gpu_throttled", labels=('reason="power_cap"',)),
+            *(Published(mask, bits=POWER_CAP) for mask in MASKS),
+        ),
+    ),
+}
+COUNTERS: Mapping[str, Source] = {
+    "generated_tokens": Source(
+        "tokens generated",
+        "tokens",
+        "sum",
+        (
+            "enginebench_generation_tokens_total",
+            "vllm:generation_tokens_total",
+            "sglang:generation_tokens_total",
+            "tgi_request_generated_tokens_sum",
+            "llamacpp:tokens_predicted_total",
+        ),
+    ),
+    "gpu_energy_joules": Source(
+        "GPU energy",
+        "J",
+        "sum",
+        ("enginebench_gpu_energy_joules_total", Published("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 1e-3)),
+    ),
+}
+LOAD_GENERATOR_GAUGES = ("client_cpu", "loop_lag", "run_delay")
+"""Fields of `TelemetrySample`: of a stage, those of the process of the load generator with the largest mean."""

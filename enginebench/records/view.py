@@ -1,0 +1,288 @@
+"""One view of a stage: what every surface shows, judges or stores.
+
+It is filled in two ways: from counts while a run goes on, without intervals, and from the records when it is over, with
+an interval for every number or the reason why there is none. Tables, pages, files and comparisons iterate over it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+from enginebench.records.rules import SloAnswer, is_failure
+from enginebench.records.slo import Objective
+from enginebench.records.stage import StagePlan
+
+BEYOND_OBSERVED = "the upper end lies beyond the largest value observed"
+DEPENDS_ON_CUT_OFF = "depends on cut-off requests"  # why it has none
+NO_REQUEST = "no request in the window"  # why there is no answer
+IN_CYCLES = "requests repeat in cycles"  # why there is no interval: one pattern does not show how it would vary
+FAILED = "failed"  # why a percentile has no finite value
+Severity = Literal["note", "warn", "invalid"]
+SEVERITIES: tuple[Severity, ...] = ("invalid", "warn", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number, its 95 % interval, and from how many observations. `why` says why a value or an interval is missing.
+
+    `value` and `high` may be +inf: a percentile that falls among the failed requests. Where there is an interval and
+    `why` is `BEYOND_OBSERVED`, `high` is +inf because nothing that was observed bounds the percentile. `effective` is
+    the effective sample size: of how many independent observations the `n` are worth, where that is known.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    why: str | None = None
+    effective: float | None = None
+
+    @property
+    def unbounded(self) -> bool:
+        return self.why == BEYOND_OBSERVED
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """Of the interval; neither where it has no width, which would be read as certainty."""
+        return (None, None) if self.low == self.high else (self.low, self.high)
+
+    @property
+    def finite(self) -> Estimate:
+        """Without what is infinite, as files have it."""
+        value, low, high = (
+            None if part is None or math.isinf(part) else part for part in (self.value, self.low, self.high)
+        )
+        return replace(self, value=value, low=low, high=high)
+
+    def within(self, least: float, most: float) -> Estimate:
+        """Without the part of the interval that cannot be: a share is at most 1."""
+        low, high = (None if end is None else min(max(end, least), most) for end in (self.low, self.high))
+        return replace(self, low=low, high=high)
+
+    def scaled(self, factor: float) -> Estimate:
+        value, low, high = (None if part is None else part * factor for part in (self.value, self.low, self.high))
+        return replace(self, value=value, low=high if factor < 0 else low, high=low if factor < 0 else high)
+
+    def shifted(self, offset: float) -> Estimate:
+        value, low, high = (None if part is None else part + offset for part in (self.value, self.low, self.high))
+        return replace(self, value=value, low=low, high=high)
+
+    @property
+    def inverse(self) -> Estimate:
+        """1 ÷ the number, its interval turned round; 0 and +∞ become each other."""
+        value, high, low = (None if part is None else _inverse(part) for part in (self.value, self.low, self.high))
+        return replace(self, value=value, low=low, high=high)
+
+
+def _inverse(number: float) -> float:
+    return 1 / number if number else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """One metric over `n` requests, `failed` of which failed. `percentiles` are by name (`p95`), nearest rank.
+
+    Mean, standard deviation, extremes and `answered` (percentiles) are of the requests that ended well; `answered` is
+    given where others did not.
+    """
+
+    n: int
+    failed: int
+    mean: float | None
+    deviation: float | None
+    least: float | None
+    largest: float | None
+    percentiles: Mapping[str, Estimate]
+    answered: Mapping[str, float] | None = None
+
+    def percentile(self, name: str) -> Estimate:
+        return self.percentiles.get(name, NO_SAMPLES)
+
+
+NO_SAMPLES = Estimate(None, why="no samples")
+EMPTY = Distribution(0, 0, None, None, None, None, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A gauge over a window: its mean and peak, and the means of the first and of the last tenth."""
+
+    mean: float
+    peak: float
+    first: float | None = None
+    last: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StageKey:
+    """Which stage of a run: its index, and its label, which the same stage of another run has too."""
+
+    index: int
+    label: str
+
+
+class Evidence(NamedTuple):
+    """What the rule of a finding saw, in words. `stage` is given by a rule that looks at the whole run."""
+
+    severity: Severity
+    words: str
+    stage: StageKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What speaks against a number: its evidence, and what to do about it.
+
+    A `note` helps to read the numbers, a `warn` makes some of them doubtful, and `invalid` means that they are not
+    those of the server. `stage` is `None` for what concerns the whole run; `label` is the run's, as reports call it.
+    """
+
+    kind: str
+    severity: Severity
+    evidence: str
+    remedy: str
+    stage: StageKey | None = None
+    label: str | None = None
+
+
+def keys_of(plan: Sequence[StagePlan]) -> dict[int, StageKey]:
+    """Of all planned stages, by index. Where loads repeat, the later ones are numbered, but for those that take the
+    place of brief ones."""
+    labels = [None if stage.brief else stage.label for stage in plan]
+    earlier = [labels[:index].count(stage.label) for index, stage in enumerate(plan)]
+    return {
+        index: StageKey(index, f"{stage.label} #{before + 1}" if before else stage.label)
+        for index, (stage, before) in enumerate(zip(plan, earlier, strict=True))
+    }
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The gravest first."""
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One stage judged by one objective: `share` of the attempted requests were within the limit.
+
+    `requests_needed` is about how many further requests the answer would take where there is not enough evidence.
+    `unknown` requests were cut off before it was known whether they met the objective; `share` leaves them out.
+    """
+
+    objective: Objective
+    share: Estimate
+    answer: SloAnswer
+    requests_needed: float | None = None
+    unknown: int = 0
+
+    @classmethod
+    def without(cls, objective: Objective, why: str = NO_REQUEST) -> Judgement:
+        """Where no request tells."""
+        return cls(objective, Estimate(None, why=why), "not enough evidence")
+
+
+@dataclass(frozen=True, slots=True)
+class ClassView:
+    """One class of a stage's requests. `judgements` are by the class's own objectives, if it has some."""
+
+    name: str
+    requests: int
+    failed: int
+    metrics: Mapping[str, Distribution]
+    goodput: Estimate | None
+    judgements: tuple[Judgement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnView:
+    """One turn of all conversations of a stage, the first being 1. `ttft` is the median from the scheduled instant."""
+
+    turn: int
+    requests: int
+    prompt_tokens: float | None
+    ttft: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageView:
+    """One stage over its steady window. Times are in seconds since the run's start, rates per second.
+
+    `metrics` and `quantities` hold those declared in `records/metrics.py`, by name; what was not observed is `None` or
+    missing. `counts` are of requests, answers and chunks that findings look at. `gauges` are the server's and the load
+    generator's own, by the names in `enginebench/records/telemetry.py`.
+    """
+
+    index: int
+    label: str
+    load: float  # in `load_unit`
+    load_unit: str
+    is_open: bool = False  # requests arrived on schedule, however long the answers took
+    varies: bool = False  # the rate of arrivals was meant to change within the window
+    named: bool = False  # the label is a name of the stage's own and not that of its load
+    start: float  # of the window
+    end: float
+    complete: bool = True  # False: the run was stopped inside the window, or lost a process
+    outcomes: Mapping[str, int]
+    failures: Mapping[str, int] = field(default_factory=dict)  # the ways to fail, most frequent first
+    counts: Mapping[str, int] = field(default_factory=dict)
+    metrics: Mapping[str, Distribution]
+    quantities: Mapping[str, Estimate]
+    gauges: Mapping[str, Level] = field(default_factory=dict)
+    cpu_holder: tuple[str, float] | None = None  # that other process, and its cores, while the load generator had none
+    judgements: tuple[Judgement, ...] = ()
+    grid: tuple[Judgement, ...] = ()  # by each of `CAPACITY_GRID`
+    findings: tuple[Finding, ...] = ()
+    curves: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # distributions, at the percentiles of CURVE
+    series: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)  # means over equal parts of the window
+    classes: tuple[ClassView, ...] = ()
+    turns: tuple[TurnView, ...] = ()
+
+    @property
+    def key(self) -> StageKey:
+        return StageKey(self.index, self.label)
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+    @property
+    def requests(self) -> int:
+        """Scheduled in the window."""
+        return sum(self.outcomes.values())
+
+    @property
+    def ok(self) -> int:
+        return self.outcomes.get("ok", 0)
+
+    @property
+    def cut_off(self) -> int:
+        return self.outcomes.get("cut_off", 0)
+
+    @property
+    def failed(self) -> int:
+        return sum(count for outcome, count in self.outcomes.items() if is_failure(outcome))
+
+    def estimate(self, name: str, statistic: str = "value") -> Estimate:
+        """A quantity by name (`value`), or a percentile of a metric (`p95`); without a value where it was not
+        observed."""
+        if name in self.metrics:
+            return self.metrics[name].percentile(statistic)
+        return self.quantities.get(name, Estimate(None))
+
+    def without(self, why: str) -> list[str]:
+        """The metrics and quantities of which a number lacks its value or interval for this reason."""
+        numbers = {name: tuple(each.percentiles.values()) for name, each in self.metrics.items()}
+        numbers |= {name: (quantity,) for name, quantity in self.quantities.items()}
+        return [name for name, estimates in numbers.items() if any(estimate.why == why for estimate in estimates)]
+
+    def value(self, name: str, statistic: str = "value") -> float | None:
+        return self.estimate(name, statistic).value
+
+    def count(self, name: str) -> int:
+        return self.counts.get(name, 0)
+
+    def judgement(self, objective: Objective) -> Judgement | None:
+        return next((each for each in (*self.judgements, *self.grid) if each.objective == objective), None)

@@ -1,0 +1,14 @@
+"""The commands of the studies."""
+
+from __future__ import annotations
+
+import typer
+
+from enginebench.studies.doctor import doctor
+from enginebench.studies.quick.command import quick
+from enginebench.studies.study.command import study
+
+app = typer.Typer()
+app.command()(quick)
+app.command()(study)
+app.command()(doctor)

@@ -1,0 +1,80 @@
+"""The command `doctor`: the checks of this machine, and the one command to run next on it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from enginebench.records.formatting import counted
+from enginebench.settings.flags import AsJson
+
+if TYPE_CHECKING:
+    from enginebench.studies.quick.discovery import FoundServer
+    from engines.machine.cuda import Check
+
+GPU_ENGINE = "vllm"  # what most people serve on a GPU
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Check this machine: what is installed, what is missing, how to fix it, and what to run next.
+
+    Exits with 2 only if enginebench cannot work at all.
+    """
+    import typer
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from enginebench.analysis.console import CAUTION, GOOD, stderr
+    from enginebench.studies.quick.discovery import find_server
+    from engines.machine.cuda import by_outcome
+    from engines.machine.doctor import examine
+
+    with stderr().status("Checking this machine, with a short load test …"):
+        checks = examine()
+    broken = [check.name for check in checks if check.required and not check.ok]
+    if as_json:
+        json.dump([asdict(check) for check in checks], sys.stdout, indent=2, ensure_ascii=False)
+        sys.stdout.write("\n")
+    else:
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+        table.add_column("check", no_wrap=True)
+        table.add_column("")
+        table.add_column("found", overflow="fold")
+        for check in by_outcome(checks):
+            missing = f"[{'bold red' if check.required else CAUTION}]missing[/]"
+            mark = missing if not check.ok else f"[{GOOD}]ok[/]" if check.needed else "[dim]not needed[/]"
+            remedy = "" if check.ok else f"\n[dim]{escape(check.remedy)}[/]"
+            table.add_row(check.name, mark, escape(check.found) + remedy)
+        console = Console(highlight=False)
+        console.print(table)
+        if broken:
+            console.print(f"\nenginebench cannot work here until this is fixed: {', '.join(broken)}.")
+        else:
+            optional = sum(not check.ok for check in checks)
+            console.print(f"\nenginebench works here; {counted(optional, 'optional item')} missing.")
+            console.print(f"Next: {next_command(checks, find_server(), _why_not_here)}", soft_wrap=True)
+    if broken:
+        raise typer.Exit(2)
+
+
+def next_command(checks: Sequence[Check], server: FoundServer | None, why_not_here: Callable[[str], str | None]) -> str:
+    """A server that listens is tested; else the engine of a GPU is, once it is installed; else there is the minute with
+    the scripted engine. `why_not_here` says of an engine what it lacks on this machine."""
+    if server is not None:
+        return f"enginebench quick {server.url}"
+    if not any(check.ok for check in checks if check.name == "GPU"):
+        return "enginebench quick"
+    if why_not_here(GPU_ENGINE) is None:
+        return f"enginebench run concurrent --engine {GPU_ENGINE}"
+    return f"enginebench engines install {GPU_ENGINE}"
+
+
+def _why_not_here(engine: str) -> str | None:
+    from engines.contract.registry import engine_class
+
+    return engine_class(engine).why_not_here()

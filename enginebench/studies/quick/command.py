@@ -1,0 +1,169 @@
+"""The command `quick`: one minute with a server, and what it has shown."""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from enginebench.records.formatting import counted
+from enginebench.records.slo import GRAMMAR
+from enginebench.records.stage import SECOND
+from enginebench.settings.schema import UserMistake
+from loadtests.harness.command.chart import WIDTH
+from loadtests.harness.command.contenders import Contender, contenders
+from loadtests.harness.run.options import GROWS_SINCE
+from loadtests.harness.settings.run import RunSettings
+
+if TYPE_CHECKING:
+    from enginebench.analysis.summary.run_summary import RunSummary
+    from loadtests.harness.command.terminal import Terminal
+
+RUNS = RunSettings().runs
+SCENARIO = "quick"
+REPORT = 5.0  # seconds that the last answers, the verdict and the report's page take
+SCRIPTED = Contender("scripted engine", engine="fake", options=("ttft=0.04", "tpot=0.01", "concurrency=8"))
+ASKED = ("prompt_tokens", "output_tokens")  # what the next command must ask, too, for its numbers to be comparable
+
+
+def quick(
+    url: Annotated[
+        str | None, typer.Argument(help="An OpenAI-compatible server. Default: the first one that listens here.")
+    ] = None,
+    slo: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SLO", help=f"Objective: {GRAMMAR}; may be repeated. Default: ttft_p95=1,tpot_p95=0.1."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(metavar="S", min=20, help="How long it takes, about.")] = 60.0,
+    peak: Annotated[int, typer.Option(metavar="N", min=1, help="Users for which replicas are counted.")] = 80,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="Model to request. Default: the first.")] = None,
+    runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the run.")] = RUNS,
+) -> None:
+    """How many users does a server hold? One minute, then the answer.
+
+    Users double until an objective is missed; the rest of the minute is spent on the two loads around that. Without a
+    URL the first server is taken that listens on this machine at a usual port of vLLM, SGLang, llama.cpp, TGI, Ollama
+    or LM Studio. Where there is none, the scripted engine is served, which only waits. Ctrl-C gives the answer so far.
+
+    Exit code: 0 the run was measured, 2 a usage error, a run that failed or was stopped.
+
+    Example:  enginebench quick http://127.0.0.1:8000 --slo ttft_p95=0.5
+    """
+    from rich.console import Console
+
+    from loadtests.harness.command.terminal import Terminal, sigterm_is_ctrl_c
+
+    if find_spec("polars") is None:  # `make bundle` leaves it out
+        raise UserMistake("`quick` ends with a report, for which the packages are not here: use `enginebench run`.")
+    began = time.monotonic()
+    terminal = Terminal(Console(stderr=True, highlight=False, markup=False))
+    folder = runs / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-quick-{secrets.token_hex(2)}"
+    try:
+        with sigterm_is_ctrl_c():
+            contender, sentence = _chosen(url, model)
+            terminal.say(sentence)
+            try:
+                complete = _measured(folder, contender, slo or (), began + seconds, terminal)
+            except KeyboardInterrupt:
+                if not (folder / "meta.json").exists():
+                    raise
+                complete = False
+                terminal.say("stopped: this is what there is so far")
+            _tell(folder, contender, peak)
+    except KeyboardInterrupt:
+        begun = (folder / "meta.json").exists()
+        terminal.say(f"stopped; see {folder}" if begun else "stopped before there was anything to tell")
+        raise typer.Exit(2) from None
+    if not complete:
+        raise typer.Exit(2)
+
+
+def _chosen(url: str | None, model: str | None) -> tuple[Contender, str]:
+    """What is tested, and a sentence that says so."""
+    from enginebench.studies.quick.discovery import PORTS, find_server
+
+    if url is not None:
+        (named,) = contenders([], [url], models=[model] if model else [])
+        return named, f"Testing {named.url}."
+    server = find_server()
+    if server is None:
+        ports = ", ".join(map(str, PORTS))
+        return SCRIPTED, (
+            f"No server at this machine's ports {ports}, so this tests the scripted engine, which only waits. "
+            "To test yours: enginebench quick URL"
+        )
+    (found,) = contenders([], [server.url], models=[model] if model else [])
+    asked = model or server.models[0]
+    among = f", the first of {len(server.models)} models" if model is None and len(server.models) > 1 else ""
+    return found, f"Testing {server.url} ({server.port}), model {asked}{among}."
+
+
+def _measured(folder: Path, contender: Contender, slo: Sequence[str], ends: float, terminal: Terminal) -> bool:
+    """Whether the run came to its end, which leaves time for the report before `ends`. Raises `UserMistake`."""
+    from loadtests.harness.command.drive import RunFailed, measure
+    from loadtests.harness.command.job import Job, find_scenario
+    from loadtests.harness.command.rounds import Repeat, prepared
+    from loadtests.harness.command.server_process import ServerFailed
+
+    began = time.monotonic_ns()
+    seconds = f"{ends - REPORT - began / SECOND:.1f}"
+    given = {"grow_seconds": seconds, "runs": str(folder.parent), "run_id": folder.name}
+    job = Job.of(find_scenario(SCENARIO), given | ({"slo": "\n".join(slo)} if slo else {}), 1, ())
+    job = replace(job, variables={GROWS_SINCE: str(began)})  # so that starting server and Locust is part of the time
+    (contender,) = prepared(job, [contender], 1)
+    try:
+        return measure(job, contender, Repeat(0, secrets.token_hex(4)), None, terminal).complete
+    except (RunFailed, ServerFailed) as failure:
+        raise UserMistake(str(failure)) from None
+
+
+def _tell(folder: Path, contender: Contender, peak: int) -> None:
+    """The verdict, the chart, the report and the next command, on standard output."""
+    from rich.console import Console
+
+    from enginebench.analysis.data.load import NotARun
+    from enginebench.analysis.plan.settings import PlanSettings
+    from enginebench.analysis.report.command import made_of
+    from enginebench.analysis.settings import ClaimSettings
+    from enginebench.analysis.summary.loading import summaries_of
+    from enginebench.records.slo import of_tier
+    from enginebench.studies.quick.verdict import verdict_of
+    from loadtests.harness.command.chart import chart_of
+
+    console = Console(highlight=False, markup=False)
+    try:
+        (summary,) = summaries_of([str(folder)], folder.parent)
+    except NotARun as error:
+        raise UserMistake(str(error)) from None
+    console.print()
+    for sentence in verdict_of(summary, peak).sentences:
+        console.print(sentence, soft_wrap=not console.is_terminal)
+    for finding in (finding for finding in summary.findings if finding.severity == "invalid"):
+        where = f" at {finding.stage.label}" if finding.stage is not None else ""
+        console.print(f"Not to be relied on{where}: {finding.evidence} → {finding.remedy}", style="red")
+    console.print()
+    for line in chart_of(summary.stages, of_tier(summary.objectives), min(console.width, WIDTH)):
+        console.print(line, no_wrap=True, crop=True)
+    console.print()
+    caveats = len({finding.kind for finding in summary.findings if finding.severity != "invalid"})
+    _, (page, *_) = made_of([summary], (), ClaimSettings(allow_invalid=True), PlanSettings())
+    console.print(f"Report: {page}" + (f" ({counted(caveats, 'caveat')})" if caveats else ""), soft_wrap=True)
+    console.print(f"Next: {next_command(contender, summary)}", soft_wrap=True)
+
+
+def next_command(contender: Contender, summary: RunSummary) -> str:
+    """The search that certifies what a minute can only bracket, with the same requests and objectives."""
+    target = ["--url", contender.url] if contender.url else ["--engine", contender.engine]
+    target += [word for option in contender.options for word in ("-o", option)]
+    target += ["--model", contender.model] if contender.model else []
+    limits = [word for objective in summary.objectives for word in ("--slo", str(objective))]
+    asked = [f"--{name.replace('_', '-')}={summary.workload[name]}" for name in ASKED]
+    return shlex.join(["enginebench", "run", "capacity", "--by", "users", *target, *limits, *asked])

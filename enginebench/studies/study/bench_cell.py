@@ -1,0 +1,91 @@
+"""A cell that is measured without HTTP: one round of `enginebench bench`, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from enginebench.studies.study.grid import StudyEngine, StudyModel, StudyPart
+from engines.bench.document import NotABench, read_result
+from loadtests.harness.command.guard import start_guarded
+from loadtests.harness.command.progress import progress
+from loadtests.harness.command.server_process import PYTHON
+from loadtests.harness.command.terminal import Terminal
+
+POLL = 0.2  # seconds
+ENDING = 5.0  # seconds for the bench to stop its engine
+
+
+class OutOfTime(Exception):
+    """The budget ends before the cell does."""
+
+
+class BenchFailed(Exception):
+    """A sentence."""
+
+
+def bench_words(engine: StudyEngine, model: StudyModel, part: StudyPart, document: Path) -> list[str]:
+    """The command line, after `enginebench`."""
+    words = ["bench", engine.engine, "--model", model.name, "--rounds", "1", "--output", str(document)]
+    words += [word for option in engine.option_texts for word in ("-o", option)]
+    return words + [f"--{name.replace('_', '-')}={text}" for name, text in part.setting_texts.items()]
+
+
+def bench_cell(
+    engine: StudyEngine,
+    model: StudyModel,
+    part: StudyPart,
+    document: Path,
+    log: Path,
+    terminal: Terminal,
+    title: str,
+    deadline: float,
+) -> None:
+    """Write the document. Raises `BenchFailed`, and `OutOfTime` at the instant `deadline` of the monotonic clock."""
+    with log.open("wb") as output, progress(terminal.console, title) as show:
+        process, guard = start_guarded(
+            [*PYTHON, "-m", "enginebench", *bench_words(engine, model, part, document)],
+            stdout=subprocess.DEVNULL,
+            stderr=output,
+            start_new_session=True,
+        )
+        began = time.monotonic()
+        try:
+            while process.poll() is None:
+                time.sleep(POLL)
+                show(None, f"{_last_line(log)}, {time.monotonic() - began:.0f} s")
+                if time.monotonic() >= deadline:
+                    raise OutOfTime
+                if part.limit is not None and time.monotonic() - began >= part.limit:
+                    raise BenchFailed(f"it takes longer than {part.limit:g} s, the limit of this part.")
+        finally:
+            if process.poll() is None:
+                _end(process)
+            guard.close()
+    if not document.exists():
+        raise BenchFailed(f"{_last_line(log)} (all output: {log})")
+    try:
+        failure = read_result(document).results[0].failure
+    except NotABench as error:
+        raise BenchFailed(str(error)) from None
+    if failure is not None:
+        raise BenchFailed(failure)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """With the engine that it has started: both are in its session."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(ENDING)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _last_line(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else "starting"

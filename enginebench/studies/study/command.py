@@ -1,0 +1,237 @@
+"""The command `study`: a declared grid of load tests and benches, run to its end over as many sittings as it takes."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enginebench.settings.flags import AsJson, with_flags
+from enginebench.settings.profile import ProfileSettings, read_profile
+from enginebench.settings.schema import UserMistake
+from enginebench.studies.study.grid import Chosen
+from loadtests.harness.settings.run import RunSettings
+
+if TYPE_CHECKING:
+    from loadtests.harness.command.terminal import Terminal
+
+RUNS = RunSettings().runs
+STATUS, REPORT = "status", "report"
+REPORTING = 20.0  # seconds of a budget that are kept for the report and the archive
+LEAST_BUDGET = 60.0  # seconds
+SHORT = 20 * 60.0  # seconds: the budget of a short form, where none is given
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+NAME = typer.Argument(
+    metavar="[status|report] NAME|FILE|FOLDER",
+    help="An included study, a grid's file (.toml), a study's folder or an archive of one. status: how far it "
+    "is. report: make its report again.",
+    show_default=False,
+)
+QUICK = typer.Option("--quick", help="The grid's short form, in twenty minutes at most: --budget sets another time.")
+BUDGET = typer.Option(metavar="TIME", help="Stop in time, with the report: 90s, 8m, 2h. The same command goes on.")
+ARCHIVE = typer.Option(metavar="FILE", help="Pack the study into this file at the end: .tar.gz, .tar.xz or .tar.")
+FOLDER = typer.Option(metavar="DIR", help="Folder of the study. Default: runs/NAME, with what distinguishes it.")
+MODEL = typer.Option(
+    metavar="LABEL", help="Measure with this model of the grid alone, an optional one too; may be repeated."
+)
+ENGINE = typer.Option(metavar="LABEL", help="Measure this engine of the grid alone; may be repeated.")
+PART = typer.Option(metavar="LABEL", help="Measure this part of the grid alone; may be repeated.")
+REPEATS = typer.Option(
+    metavar="N",
+    min=1,
+    help="Repeats in place of the grid's; more of them narrow the intervals, of a finished study too.",
+)
+INSTALL = typer.Option("--install", help="Install the engines that need an environment of their own and lack it.")
+
+
+@with_flags(ProfileSettings)
+def study(
+    name: Annotated[list[str] | None, NAME] = None,
+    quick: Annotated[bool, QUICK] = False,
+    budget: Annotated[str | None, BUDGET] = None,
+    archive: Annotated[Path | None, ARCHIVE] = None,
+    folder: Annotated[Path | None, FOLDER] = None,
+    model: Annotated[list[str] | None, MODEL] = None,
+    engine: Annotated[list[str] | None, ENGINE] = None,
+    part: Annotated[list[str] | None, PART] = None,
+    repeats: Annotated[int | None, REPEATS] = None,
+    install: Annotated[bool, INSTALL] = False,
+    as_json: AsJson = False,
+    **given: Any,
+) -> None:
+    """Measure a declared grid of engines, models and loads, and write one report.
+
+    Repeats are interleaved. Whatever stops it, even a power cut, costs the cell that was running: the same command goes
+    on with what is left, and tries once more what was skipped or has failed. Without a NAME, the studies are listed.
+
+    Exit code: 0 every cell that could be tried is done, or the budget is used up, 2 a usage error, a cell or a profile
+    that failed, or Ctrl-C.
+
+    Examples:
+
+      enginebench study brief --quick
+
+      enginebench study brief --budget 8m --archive brief.tar.gz
+
+      enginebench study status
+    """
+    from rich.console import Console
+
+    from loadtests.harness.command.terminal import Terminal
+
+    words = name or []
+    if as_json and words[:1] != [STATUS]:
+        raise UserMistake("--json is for `enginebench study status`.")
+    if not words:
+        return _list()
+    if words[0] == STATUS:
+        return _status(words[1:], folder, as_json)
+    terminal = Terminal(Console(stderr=True, highlight=False, markup=False))
+    if words[0] == REPORT:
+        return _report_of(_one(words[1:]), folder, terminal)
+    wanted = read_profile(given)
+    if wanted.profile is not None and budget is not None:
+        raise UserMistake("--profile comes after all cells and takes its own time: leave out --budget.")
+    if install and budget is not None:
+        raise UserMistake("--install takes its own time: give it alone first, or leave out --budget.")
+    short = SHORT if quick and wanted.profile is None else None
+    seconds = short if budget is None else read_time(budget)
+    chosen = Chosen(tuple(model or ()), tuple(engine or ()), tuple(part or ()))
+    if not _run(_one(words), quick, seconds, archive, folder, chosen, repeats, install, wanted, terminal):
+        raise typer.Exit(2)
+    return None
+
+
+def read_time(text: str) -> float:
+    """`8m`, `90s`, `1.5h` in seconds. Raises `UserMistake`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)(?:in)?", text.strip())
+    if match is None:
+        raise UserMistake(f"a budget is a time such as 90s, 8m or 2h, not `{text}`.")
+    seconds = float(match[1]) * UNITS[match[2]]
+    if seconds < LEAST_BUDGET:
+        raise UserMistake(f"a budget is {LEAST_BUDGET:g} s or more, {REPORTING:g} s of which are for the report.")
+    return seconds
+
+
+def _one(words: Sequence[str]) -> str:
+    if len(words) != 1:
+        raise UserMistake(f"name one study, not {len(words)}: its name, a grid's file, a folder or an archive.")
+    return words[0]
+
+
+def _run(
+    name: str,
+    quick: bool,
+    budget: float | None,
+    archive: Path | None,
+    folder: Path | None,
+    chosen: Chosen,
+    repeats: int | None,
+    install: bool,
+    wanted: ProfileSettings,
+    terminal: Terminal,
+) -> bool:
+    """Whether no cell and no profile failed and nothing stopped it but the budget."""
+    from enginebench.studies.study.archive import check_archive, check_replaces, pack
+    from enginebench.studies.study.folder import load_study, set_repeats
+    from enginebench.studies.study.runner import only_here, summary_of
+    from enginebench.studies.study.sitting import find_engines, measure, open_study
+    from loadtests.harness.command.terminal import sigterm_is_ctrl_c
+    from loadtests.harness.profiling.profilers import profiler
+
+    began = time.monotonic()
+    profiled_by = None if wanted.profile is None else profiler(wanted.profile)
+    if archive is not None:
+        check_archive(archive)
+    place = open_study(name, quick, folder, chosen, terminal)
+    stopped, profiled = False, True
+    with only_here(place), sigterm_is_ctrl_c():
+        if archive is not None:
+            check_replaces(archive, place)
+        if repeats is not None:
+            set_repeats(place, repeats)
+        try:
+            lacking = find_engines(place, install, terminal)
+            if install:
+                began = time.monotonic()
+            deadline = math.inf if budget is None else began + budget - REPORTING
+            profiled = measure(place, lacking, deadline, budget, profiled_by, wanted.profile_seconds, terminal)
+        except KeyboardInterrupt:
+            stopped = True
+            terminal.say("stopped: what was measured is kept")
+        after = load_study(place)
+        terminal.say(summary_of(after))
+        try:
+            _report(place, terminal)
+        except UserMistake as mistake:
+            terminal.say(str(mistake), style="red")
+        finally:  # whatever became of the report
+            if archive is not None:
+                pack(place, archive)
+                terminal.say(f"Archive: {archive}; `enginebench study {archive.name}` goes on with it elsewhere.")
+    if after.with_outcome("left"):
+        terminal.say(f"Go on with: enginebench study {place}")
+    return not stopped and profiled and not after.with_outcome("failed")
+
+
+def _report_of(name: str, folder: Path | None, terminal: Terminal) -> None:
+    """Of a study's folder, or of an archive, which is unpacked."""
+    from enginebench.studies.study.archive import is_archive
+    from enginebench.studies.study.sitting import unpacked
+
+    if is_archive(name):
+        return _report(unpacked(name, folder), terminal)
+    if folder is not None:
+        raise UserMistake("--folder is where an archive is unpacked: name the study's folder alone.")
+    return _report(Path(name), terminal)
+
+
+def _report(folder: Path, terminal: Terminal) -> None:
+    """The report's files, made again from the study's folder."""
+    if find_spec("polars") is None:  # `make bundle` leaves it out
+        return terminal.say(f"The report: `enginebench study report {folder}` where all packages are installed.")
+    from enginebench.studies.report.document import write_report
+
+    _, paths = write_report(folder, terminal.say)
+    for path in paths:
+        print(path)
+    return None
+
+
+def _list() -> None:
+    from enginebench.studies.study.cells import cells_of
+    from enginebench.studies.study.grid_file import find_grid, grid_names, read_grid
+    from enginebench.studies.study.sitting import variants
+
+    for name in grid_names():
+        grid, _ = read_grid(find_grid(name), variants(False))
+        print(f"{name:10} {grid.title} ({len(cells_of(grid))} cells here)")
+        print(f"{'':10} {grid.question}")
+    print("\nenginebench study NAME runs one; --quick makes it short.")
+
+
+def _status(words: Sequence[str], folder: Path | None, as_json: bool) -> None:
+    from enginebench.studies.study.folder import STUDY, load_study
+    from enginebench.studies.study.status import as_document, show
+
+    places = [Path(word) if (Path(word) / STUDY).is_file() else RUNS / word for word in words]
+    places += [folder] if folder is not None else []
+    places = places or sorted(path.parent for path in RUNS.glob(f"*/{STUDY}"))
+    if not places:
+        raise UserMistake(f"there is no study in {RUNS}: start one with `enginebench study brief --quick`.")
+    studies = [load_study(place) for place in places]
+    if as_json:
+        json.dump([as_document(one) for one in studies], sys.stdout, indent=2, ensure_ascii=False)
+        sys.stdout.write("\n")
+        return
+    for one in studies:
+        show(one)

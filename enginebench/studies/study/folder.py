@@ -1,0 +1,219 @@
+"""A study on disk:
+
+    study.json        what was asked (`StudyFacts`): the grid as it was resolved, seed, command, commit
+    sittings.jsonl    a `Sitting` each time that the study was started or went on: when, where, with which versions
+    cells.jsonl       a `CellRecord` as each cell ends; on disk before the next one begins
+    runs/<cell>/      the run of a load cell, with the records of any run
+    bench/<cell>.json the document of a bench cell
+    logs/             what servers and benches wrote
+    running/          the cell that is measured now
+    interrupted/      what a cell left that did not come to its end, or failed and was run again
+    report.html …     made of all this, and rebuildable
+
+A cell without a line has not ended: it is run again. Of several lines of a cell the last one counts, and nothing
+follows a `done`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from enginebench.records.files import MALFORMED, blocks_of, write_atomically
+from enginebench.settings.schema import UserMistake
+from enginebench.studies.study.cells import Cell, cells_of
+from enginebench.studies.study.grid import Chosen, Grid
+
+SCHEMA = 1
+STUDY, SITTINGS, CELLS = "study.json", "sittings.jsonl", "cells.jsonl"
+RUNS, BENCH, LOGS = "runs", "bench", "logs"
+RUNNING, INTERRUPTED, LOCK = "running", "interrupted", "study.lock"
+CellOutcome = Literal["done", "skipped", "failed"]
+
+
+class NotAStudy(UserMistake):
+    """A folder that holds no study, or one of another version. One sentence; exit code 2."""
+
+
+class StudyFacts(Struct, frozen=True, kw_only=True):
+    """What was asked, in `study.json`."""
+
+    name: str
+    variants: tuple[str, ...]  # of the grid's file, that were applied: cpu, quick, gpu_quick
+    chosen: Chosen = Chosen()  # of the file's rows; `grid` has these alone
+    grid: Grid
+    command: tuple[str, ...]
+    commit: str | None
+    started_at: str  # ISO 8601, UTC
+    host: Mapping[str, Any]
+    schema: int = SCHEMA
+
+
+class Sitting(Struct, frozen=True, kw_only=True):
+    """One time that the study was at work. `gpus` are names, drivers and power limits; empty where there are none."""
+
+    started_at: str  # ISO 8601, UTC
+    command: tuple[str, ...]
+    commit: str | None
+    host: Mapping[str, Any]
+    versions: Mapping[str, str]
+    gpus: tuple[Mapping[str, Any], ...] = ()
+    image: str | None = None  # ENGINEBENCH_IMAGE: the digest of the container's image
+    budget: float | None = None  # seconds
+
+
+class CellRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a cell ended. `seconds` with loading; `path` of its run or document, relative to the study's folder.
+
+    A `reason` is a sentence: why it was skipped, why it failed, or what of it is not measured although it is done.
+    """
+
+    cell: str
+    outcome: CellOutcome
+    started_at: str
+    seconds: float
+    reason: str | None = None
+    path: str | None = None
+
+
+class CellState(Struct, frozen=True):
+    """A cell of the grid and how it ended; `record` is `None` while it has not."""
+
+    cell: Cell
+    record: CellRecord | None
+    expected: float  # seconds that it takes, or would have
+
+    @property
+    def outcome(self) -> CellOutcome | Literal["left"]:
+        return "left" if self.record is None else self.record.outcome
+
+    @property
+    def reason(self) -> str | None:
+        return None if self.record is None else self.record.reason
+
+    @property
+    def seconds(self) -> float | None:
+        return None if self.record is None else self.record.seconds
+
+
+class StudyFolder(Struct, frozen=True):
+    """All that is known of a study. `cells` are in the order in which they are run."""
+
+    path: Path
+    facts: StudyFacts
+    sittings: tuple[Sitting, ...]
+    cells: tuple[CellState, ...]
+
+    @property
+    def grid(self) -> Grid:
+        return self.facts.grid
+
+    def of(self, part: str, model: str | None = None, engine: str | None = None) -> list[CellState]:
+        return [
+            state
+            for state in self.cells
+            if state.cell.part == part
+            and (model is None or state.cell.model == model)
+            and (engine is None or state.cell.engine == engine)
+        ]
+
+    def with_outcome(self, *outcomes: str) -> list[CellState]:
+        return [state for state in self.cells if state.outcome in outcomes]
+
+    def result(self, state: CellState) -> Path | None:
+        """The run's folder, or the bench's document, of a cell that has one."""
+        if state.record is None or state.record.path is None:
+            return None
+        return self.path / state.record.path
+
+
+def load_study(folder: Path) -> StudyFolder:
+    """Raises `NotAStudy`."""
+    try:
+        content = (folder / STUDY).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotAStudy(f"{folder} is not the folder of a study: it has no {STUDY}.") from None
+    try:
+        facts = msgspec.json.decode(content, type=StudyFacts)
+    except msgspec.DecodeError as error:
+        raise NotAStudy(f"{folder / STUDY} cannot be understood ({error}): is it from another version?") from None
+    if facts.schema != SCHEMA:
+        raise NotAStudy(f"{folder} is a study of schema {facts.schema}; this version reads {SCHEMA}.")
+    records = {record.cell: record for record in read_records(folder)}
+    cells = cells_of(facts.grid)
+    expected = _expected(facts.grid, cells, records)
+    states = tuple(CellState(cell, records.get(cell.id), expected[cell.id]) for cell in cells)
+    return StudyFolder(folder, facts, tuple(_lines(folder / SITTINGS, Sitting)), states)
+
+
+def holds_results(folder: Path) -> bool:
+    return any((folder / name).exists() for name in (RUNS, BENCH))
+
+
+def read_records(folder: Path) -> list[CellRecord]:
+    """The last line of each cell."""
+    last: dict[str, CellRecord] = {}
+    for record in _lines(folder / CELLS, CellRecord):
+        if record.cell not in last or last[record.cell].outcome != "done":
+            last[record.cell] = record
+    return list(last.values())
+
+
+def write_facts(folder: Path, facts: StudyFacts) -> None:
+    content = msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n"
+    write_atomically(folder / STUDY, content, synced=True)
+
+
+def set_repeats(folder: Path, repeats: int) -> None:
+    """Raises `UserMistake` for fewer than were begun: what was measured is never left out."""
+    study = load_study(folder)
+    cells = (state.cell for state in study.cells if state.record is not None)
+    begun = max((cell.repeat + 1 for cell in cells if study.grid.part(cell.part).repeats is None), default=0)
+    if repeats < begun:
+        raise UserMistake(f"{folder} has {begun} repeats already: give --repeats {begun} or more.")
+    grid = msgspec.structs.replace(study.grid, repeats=repeats)
+    write_facts(folder, msgspec.structs.replace(study.facts, grid=grid))
+
+
+def append_line(path: Path, line: Struct) -> None:
+    """On disk when this returns. What a power cut left of a line before it is ended first."""
+    written = msgspec.json.encode(line) + b"\n"
+    with path.open("ab+") as file:
+        if file.tell() and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
+            written = b"\n" + written
+        file.write(written)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def expected_seconds(grid: Grid, cell: Cell, records: Sequence[tuple[Cell, float]]) -> float:
+    """By the cells that are most like it among those that are done, else as the grid says."""
+    alike = [(other.engine, taken) for other, taken in records if (other.part, other.model) == (cell.part, cell.model)]
+    own = [taken for engine, taken in alike if engine == cell.engine]
+    if own or alike:
+        return median(own or [taken for _, taken in alike])
+    return grid.part(cell.part).seconds
+
+
+def _expected(grid: Grid, cells: Sequence[Cell], records: Mapping[str, CellRecord]) -> dict[str, float]:
+    done = [(cell, records[cell.id].seconds) for cell in cells if cell.id in records]
+    done = [(cell, seconds) for cell, seconds in done if records[cell.id].outcome == "done"]
+    return {cell.id: expected_seconds(grid, cell, done) for cell in cells}
+
+
+def _lines(path: Path, kind: type[Any]) -> Iterator[Any]:
+    """A line that a crash cut short is skipped."""
+    if not path.is_file():
+        return
+    for block in blocks_of(path):
+        for line in block.splitlines():
+            try:
+                yield msgspec.json.decode(line, type=kind)
+            except MALFORMED:
+                continue

@@ -1,0 +1,221 @@
+"""A grid's file, read and checked.
+
+    title = "Which engine for one small replica?"
+    baseline = "transformers"
+    repeats = 3
+
+    [[models]]
+    name = "smollm2-135m"
+
+    [[engines]]
+    label = "transformers"
+
+    [[parts]]
+    name = "users"
+    kind = "load"
+    scenario = "concurrent"
+    settings = { stages = "1,10,30,100" }
+
+    [quick.parts…]      # any key again, in its place with --quick; [cpu] the same, on a machine without a GPU;
+                        # [gpu_quick] with --quick on one that has a GPU
+
+Grids that come with this package are in `enginebench/studies/grids`; docs/studies.md has every key.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields as dataclass_fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from enginebench.settings.schema import UserMistake
+from enginebench.studies.study.cells import cells_of
+from enginebench.studies.study.grid import Chosen, Grid, NotMeasured, Price, StudyEngine, StudyModel, StudyPart
+
+GRIDS = Path(__file__).parent.parent / "grids"
+# Tables with other values of a grid's keys, in the order in which they are applied.
+VARIANTS = ("cpu", "quick", "gpu_quick")
+LABEL = re.compile(r"\w[\w+.-]*")  # what a cell's folder may be called by
+Row = TypeVar("Row", StudyEngine, StudyPart)
+EVERYTHING = Chosen()
+
+
+def grid_names() -> list[str]:
+    return sorted(path.stem for path in GRIDS.glob("*.toml"))
+
+
+def find_grid(name: str) -> Path:
+    """`brief`, or the path of a grid's file. Raises `UserMistake`."""
+    if name.endswith(".toml"):
+        if Path(name).is_file():
+            return Path(name)
+        raise UserMistake(f"the file {name} does not exist.")
+    if name not in grid_names():
+        raise UserMistake(
+            f"no study called `{name}`; choose from {', '.join(grid_names())}, or give a file of your own."
+        )
+    return GRIDS / f"{name}.toml"
+
+
+def read_grid(path: Path, variants: Iterable[str] = (), chosen: Chosen = EVERYTHING) -> tuple[Grid, tuple[str, ...]]:
+    """The grid with those `variants` that it has, and their names; of its rows those that are `chosen`. Raises
+    `UserMistake`."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserMistake(f"{path} is not TOML: {error}.") from None
+    tables = {name: document.pop(name) for name in VARIANTS if name in document}
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise UserMistake(f"{path}: `{name}` is a table of other values of the grid's keys.")
+        _known(path, name, Grid, table)
+    _known(path, "", Grid, document)
+    applied = tuple(name for name in VARIANTS if name in tables and name in set(variants))
+    for name in applied:
+        document |= tables[name]
+    form = " ".join([str(path), *(f"[{name}]" for name in applied)])
+    return _narrowed(form, _checked(path, _converted(path, document)), chosen), applied
+
+
+def _narrowed(form: str, grid: Grid, chosen: Chosen) -> Grid:
+    """What was left out by request, but for optional models, is named as not measured. Raises `UserMistake` for a label
+    that the grid does not have in this `form`, or that has nothing to measure with what else is chosen."""
+    named = _labels(grid)
+    for what, wanted in msgspec.structs.asdict(chosen).items():
+        for label in wanted:
+            if label not in named[what]:
+                raise UserMistake(f"{form} has no {what[:-1]} `{label}`; choose from {', '.join(named[what])}.")
+    models = tuple(one for one in grid.models if (one.label in chosen.models if chosen.models else not one.optional))
+    left = frozenset(one.label for one in models)
+    engines = tuple(
+        _only(one, models=left)
+        for one in grid.engines
+        if (not chosen.engines or one.label in chosen.engines) and (not one.models or left & set(one.models))
+    )
+    able = frozenset(one.label for one in engines)
+    if grid.baseline not in able:
+        raise UserMistake(f"{form}: the baseline {grid.baseline} is not measured with {', '.join(chosen.labels)}.")
+    parts = tuple(
+        _only(_only(part, models=left), engines=able)
+        for part in grid.parts
+        if (not chosen.parts or part.name in chosen.parts)
+        and (not part.models or left & set(part.models))
+        and (not part.engines or able & set(part.engines))
+    )
+    narrowed = msgspec.structs.replace(grid, models=models, engines=engines, parts=parts)
+    measured = {label for cell in cells_of(narrowed) for label in (cell.part, cell.model, cell.engine)}
+    without = [label for label in (*chosen.parts, *chosen.engines) if label not in measured]
+    if without or not measured:
+        of = ", ".join(without or chosen.labels)
+        raise UserMistake(f"{form}: nothing is measured of {of} with what else is chosen.")
+    if not chosen.labels:
+        return narrowed
+    absent = [part.title or part.name for part in grid.parts if part.name not in measured]
+    absent += [one.label for one in grid.models if one.label not in measured and not one.optional]
+    absent += [one.label for one in grid.engines if one.label not in measured]
+    left_out = (NotMeasured(what, "it was left out of this study.") for what in absent)
+    return msgspec.structs.replace(narrowed, not_measured=(*grid.not_measured, *left_out))
+
+
+def _only(row: Row, **left: Collection[str]) -> Row:
+    """With those labels alone that are `left` of each field."""
+    fields = {name: tuple(label for label in getattr(row, name) if label in labels) for name, labels in left.items()}
+    return msgspec.structs.replace(row, **fields)
+
+
+def _labels(grid: Grid) -> dict[str, list[str]]:
+    return {
+        "models": [one.label for one in grid.models],
+        "engines": [one.label for one in grid.engines],
+        "parts": [one.name for one in grid.parts],
+    }
+
+
+def _known(path: Path, where: str, kind: type[Struct], table: Mapping[str, Any]) -> None:
+    """Raises `UserMistake` for a key that nothing reads, with those that there are."""
+    tables: dict[str, type[Struct]] = {
+        "models": StudyModel,
+        "engines": StudyEngine,
+        "parts": StudyPart,
+        "not_measured": NotMeasured,
+    }
+    names = {one.name for one in msgspec.structs.fields(kind)}
+    for key, value in table.items():
+        if key not in names:
+            place = f"{where} has" if where else "there is"
+            more = [*VARIANTS] if kind is Grid and not where else []
+            raise UserMistake(f"{path}: {place} no key `{key}`; choose from {', '.join([*sorted(names), *more])}.")
+        if kind is Grid and key in tables and isinstance(value, list):
+            for row in value:
+                if isinstance(row, dict):
+                    _known(path, f"{f'{where}.' if where else ''}[[{key}]]", tables[key], row)
+    if kind is Grid and isinstance(table.get("price"), dict):
+        _known(path, f"{f'{where}.' if where else ''}[price]", Price, table["price"])
+
+
+def _converted(path: Path, document: Mapping[str, Any]) -> Grid:
+    try:
+        return msgspec.convert(document, Grid)
+    except msgspec.ValidationError as error:
+        raise UserMistake(f"{path}: {str(error)[0].lower()}{str(error)[1:]}.") from None
+
+
+def _checked(path: Path, grid: Grid) -> Grid:
+    """With labels for all. Raises `UserMistake` where names do not fit together."""
+    models = tuple(
+        msgspec.structs.replace(one, label=one.label or re.split(r"[:/]", one.name)[-1]) for one in grid.models
+    )
+    engines = tuple(
+        msgspec.structs.replace(one, engine=one.engine or one.label, options=dict(one.options)) for one in grid.engines
+    )
+    grid = msgspec.structs.replace(grid, models=models, engines=engines)
+    named = _labels(grid)
+    for what, labels in named.items():
+        if not labels:
+            raise UserMistake(f"{path}: a study needs [[{what}]].")
+        for label in labels:
+            if LABEL.fullmatch(label) is None:
+                raise UserMistake(f"{path}: `{label}` of [[{what}]] needs a label of letters, digits, + . - and _.")
+            if labels.count(label) > 1:
+                raise UserMistake(f"{path}: there are several [[{what}]] called `{label}`: give each a label.")
+    references: list[tuple[str, tuple[str, ...], str]] = [("baseline", (grid.baseline,), "engines")]
+    references += [(f"engine {one.label}", one.models, "models") for one in engines]
+    for part in grid.parts:
+        references += [(f"part {part.name}", part.models, "models"), (f"part {part.name}", part.engines, "engines")]
+        _check_part(path, part)
+        if grid.repeats_of(part) < 1:
+            raise UserMistake(f"{path}: repeats is 1 or more.")
+    for where, mentioned, what in references:
+        for label in mentioned:
+            if label not in named[what]:
+                raise UserMistake(
+                    f"{path}: {where} names `{label}`, which is none of [[{what}]]: {', '.join(named[what])}."
+                )
+    return grid
+
+
+def _check_part(path: Path, part: StudyPart) -> None:
+    """Raises `UserMistake`. The values of settings are checked by what runs the part."""
+    from enginebench.settings.schema import settings_of
+    from engines.bench.settings import BenchSettings
+    from loadtests.harness.scenario import Scenario
+
+    if (part.kind == "load") != bool(part.scenario):
+        what = "a scenario" if part.kind == "load" else "no scenario: only parts of kind load have one"
+        raise UserMistake(f"{path}: part {part.name} needs {what}.")
+    declared = [one.name for one in settings_of(Scenario)] if part.kind == "load" else _names(BenchSettings)
+    for name in part.settings:
+        if name not in declared:
+            raise UserMistake(
+                f"{path}: part {part.name}: there is no setting `{name}`; choose from {', '.join(sorted(declared))}."
+            )
+
+
+def _names(declared: type[Any]) -> list[str]:
+    return [one.name for one in dataclass_fields(declared)]

@@ -1,0 +1,203 @@
+"""One time that a study is at work: its folder is opened, or made where it is new; what engines lack is installed or
+named; the cells that are left are measured; then engines are profiled."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec import structs
+
+from enginebench.analysis.console import CAUTION
+from enginebench.records.profile import read_profiles
+from enginebench.settings.schema import UserMistake
+from enginebench.studies.study.archive import is_archive, name_in, unpack
+from enginebench.studies.study.folder import (
+    SITTINGS,
+    STUDY,
+    Sitting,
+    StudyFacts,
+    StudyFolder,
+    append_line,
+    holds_results,
+    load_study,
+    write_facts,
+)
+from enginebench.studies.study.grid import Chosen, Grid
+from enginebench.studies.study.grid_file import find_grid, read_grid
+from enginebench.studies.study.lacking import INSTALL, Lacking
+from enginebench.studies.study.runner import Runner, jobs_of, only_here, summary_of
+from engines.machine.devices import amd_gpus, gpu_facts, visible_gpus
+from loadtests.harness.command.contenders import Contender
+from loadtests.harness.command.profile import profile
+from loadtests.harness.command.terminal import Terminal
+from loadtests.harness.profiling.profilers import Profiler
+from loadtests.harness.run.host import commit_here, host_facts, versions
+from loadtests.harness.run.options import command_of_run
+from loadtests.harness.settings.run import RunSettings
+
+RUNS = RunSettings().runs
+IMAGE = "ENGINEBENCH_IMAGE"  # variable with the digest of the container's image
+
+
+def open_study(name: str, quick: bool, folder: Path | None, chosen: Chosen, terminal: Terminal) -> Path:
+    """The study's folder, made where it is new. Raises `UserMistake`."""
+    if chosen.labels and (is_archive(name) or (Path(name) / STUDY).is_file()):
+        raise UserMistake(
+            f"{name} goes on with what was chosen: leave out --model, --engine and --part. To add to a study, name its "
+            "grid and its --folder."
+        )
+    if is_archive(name):
+        return unpacked(name, folder)
+    if (Path(name) / STUDY).is_file():
+        if folder is not None and folder.absolute() != Path(name).absolute():
+            raise UserMistake(f"{name} is a study that goes on where it is: leave out --folder.")
+        return Path(name).absolute()
+    path = find_grid(name)
+    place = (folder or RUNS / "-".join([path.stem, *(["quick"] if quick else []), *chosen.labels])).absolute()
+    if (place / STUDY).is_file():
+        _grow(place, path, quick, chosen, terminal)
+        return place
+    if holds_results(place):  # it would put them aside
+        raise UserMistake(f"{place} holds runs that are not of this study: name another --folder.")
+    grid, applied = read_grid(path, variants(quick), chosen)
+    if quick and "quick" not in applied:
+        raise UserMistake(f"{path} has no table [quick]: leave out --quick.")
+    _write_facts(place, path.stem, grid, applied, chosen)
+    if "cpu" in applied:
+        terminal.say("There is no GPU: the grid's smaller form for CPUs is measured ([cpu] in its file).")
+    return place
+
+
+def unpacked(name: str, folder: Path | None) -> Path:
+    """The folder of a study that was an archive. Raises `UserMistake`."""
+    place = (folder or RUNS / name_in(Path(name))).absolute()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    unpack(Path(name), place)
+    return place
+
+
+def _grow(place: Path, path: Path, quick: bool, chosen: Chosen, terminal: Terminal) -> None:
+    """What is chosen now is added to what was when the study in `place` began, in the form that it has: the machine may
+    be another one by now. Raises `UserMistake` where the file's rows are no longer its own, or have no such label."""
+    study = load_study(place)
+    facts, grid = study.facts, study.grid
+    before, _ = read_grid(path, facts.variants, facts.chosen)
+    kept = {"repeats": grid.repeats, "not_measured": grid.not_measured}
+    if quick != ("quick" in facts.variants) or structs.replace(before, **kept) != grid:
+        raise UserMistake(
+            f"{place} is a study of another grid than {path} is now: `enginebench study {place}` goes on with its "
+            "own; for the new one name another --folder."
+        )
+    models = facts.chosen.models or tuple(model.label for model in grid.models)  # without the optional ones
+    here = structs.replace(facts.chosen, models=models)
+    wanted = here.and_also(chosen)
+    added = [label for label in wanted.labels if label not in here.labels]
+    if not added:
+        return
+    larger, _ = read_grid(path, facts.variants, wanted)
+    larger = structs.replace(larger, repeats=grid.repeats)
+    jobs_of(larger)  # its settings are checked before anything is changed
+    with only_here(place):  # what is at work there has read the smaller grid
+        write_facts(place, structs.replace(facts, grid=larger, chosen=wanted))
+    terminal.say(f"Added to the study: {', '.join(added)}")
+
+
+def variants(quick: bool) -> tuple[str, ...]:
+    """Of a grid, that are for this machine."""
+    on_gpu = bool(visible_gpus() or amd_gpus())
+    chosen = {"cpu": not on_gpu, "quick": quick, "gpu_quick": quick and on_gpu}
+    return tuple(name for name, wanted in chosen.items() if wanted)
+
+
+def _write_facts(place: Path, name: str, grid: Grid, applied: tuple[str, ...], chosen: Chosen) -> None:
+    facts = StudyFacts(
+        name=name,
+        variants=applied,
+        chosen=chosen,
+        grid=grid,
+        command=command_of_run(),
+        commit=commit_here(),
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        host=host_facts(),
+    )
+    jobs_of(facts.grid)  # its settings are checked before a folder is made
+    place.mkdir(parents=True, exist_ok=True)
+    write_facts(place, facts)
+
+
+def find_engines(place: Path, install: bool, terminal: Terminal) -> Lacking:
+    """What is missing is installed where that was asked for and is possible, else named once."""
+    found = load_study(place)
+    terminal.say(f"{found.grid.title}: {place}")
+    terminal.say(summary_of(found))
+    lacking = Lacking()
+    for engine, reason in lacking.engines(found.grid).items():
+        if install and INSTALL in reason:
+            terminal.say(f"installing {engine}")
+            if lacking.install(engine):
+                continue
+        hint = "; --install does that" if INSTALL in reason and not install else ""
+        terminal.say(f"{engine} is skipped: {reason}{hint}", style=CAUTION)
+    return lacking
+
+
+def measure(
+    place: Path,
+    lacking: Lacking,
+    deadline: float,
+    budget: float | None,
+    chosen: Profiler | None,
+    profile_seconds: float,
+    terminal: Terminal,
+) -> bool:
+    """Whether all engines could be profiled that were to be."""
+    found = load_study(place)
+    if chosen is not None:
+        check_parts(found.grid)
+    sitting = Sitting(
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=command_of_run(),
+        commit=commit_here(),
+        host=host_facts(),
+        versions=versions("enginebench", "locust", "torch", "transformers") | lacking.versions(found.grid),
+        gpus=tuple(gpu_facts()),
+        image=os.environ.get(IMAGE),
+        budget=budget,
+    )
+    append_line(place / SITTINGS, sitting)
+    complete = Runner(found, lacking, terminal, deadline).run()
+    if chosen is None:
+        return True
+    if not complete:
+        terminal.say("Nothing is profiled: that comes after all cells.", style=CAUTION)
+        return True
+    return profile_engines(load_study(place), lacking, chosen, profile_seconds, terminal)
+
+
+def check_parts(grid: Grid) -> None:
+    """Raises `UserMistake`."""
+    if all(part.kind == "bench" for part in grid.parts):
+        raise UserMistake("--profile needs a part under load, and this study has none: `enginebench bench --profile`.")
+
+
+def profile_engines(study: StudyFolder, lacking: Lacking, chosen: Profiler, seconds: float, terminal: Terminal) -> bool:
+    """Under the heaviest load of the engine's last run. Whether it could, with each engine that suits the profiler and
+    has no such profile yet."""
+    jobs, complete = jobs_of(study.grid), True
+    for engine in study.grid.engines:
+        cells = [state for state in study.with_outcome("done") if state.cell.engine == engine.label]
+        runs = [(state.cell, study.result(state)) for state in cells if state.cell.part in jobs]
+        cell, folder = runs[-1] if runs else (None, None)
+        if engine.own_server or cell is None or folder is None:
+            continue
+        if any(found.profiler == chosen.name for found in read_profiles(folder)):
+            continue
+        if (unfit := lacking.unfit(engine, chosen)) is not None:
+            terminal.say(f"{engine.label} is not profiled: {unfit}", style=CAUTION)
+            continue
+        model = study.grid.model(cell.model).name
+        served = Contender(engine.label, engine=engine.engine, model=model, options=engine.option_texts)
+        complete = profile(jobs[cell.part], served, folder, chosen, seconds, terminal) and complete
+    return complete
