@@ -308,6 +308,24 @@ QUANTITIES: tuple[Quantity, ...] = (
 )
 QUANTITY_BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
 
+# Names that code asks for. A metric that is only shown needs none.
+TTFT, TTFT_SINCE_DUE, TPOT, E2E, E2E_SINCE_DUE = "ttft", "ttft_user", "tpot", "e2e", "e2e_user"
+THROUGHPUT, USER_THROUGHPUT, GOODPUT, ATTAINMENT = "throughput", "user_throughput", "goodput", "attainment"
+OFFERED_RATE, ACHIEVED_RATE, FAILURE_SHARE, CONCURRENCY = (
+    "offered_rate",
+    "achieved_rate",
+    "failure_share",
+    "concurrency",
+)
+PROMPT_TOKENS, OUTPUT_TOKENS, CLIENT_ERROR, ENERGY = (
+    "prompt_tokens",
+    "output_tokens",
+    "client_error",
+    "energy_per_token",
+)
+TTFT_PARTS = ("ttft_client", "ttft_queue", "ttft_prefill", "ttft_delivery")
+"""Quantities that add up to the mean TTFT since the request was due."""
+
 # What the load generator's exporter shows of the run besides metrics and quantities, by loadtests/harness/live/.
 MOMENTARY: tuple[Quantity, ...] = (
     Quantity("stage_index", "stage", "", "at this moment", "which stage is on, from 0"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Literal, NamedTuple
 
 from enginebench.records.rules import SloAnswer, is_failure
@@ -22,6 +23,17 @@ IN_CYCLES = "requests repeat in cycles"  # why there is no interval: one pattern
 FAILED = "failed"  # why a percentile has no finite value
 Severity = Literal["note", "warn", "invalid"]
 SEVERITIES: tuple[Severity, ...] = ("invalid", "warn", "note")
+
+
+class Missing(Enum):
+    """Why a value, or its interval, is missing. The legend of `analysis/write/words.py` explains each."""
+
+    NOT_OBSERVED = "not_observed"
+    FEW_REQUESTS = "few_requests"
+    FEW_REPEATS = "few_repeats"
+    FAILED = "failed"  # the percentile falls among failed requests
+    CUT_OFF = "cut_off"  # it depends on requests that the end of the run cut off
+    CYCLIC = "cyclic"  # requests repeat in cycles: one pattern does not show how it would vary
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,7 @@ class Estimate:
     n: int = 0
     why: str | None = None
     effective: float | None = None
+    missing: Missing | None = None
 
     @property
     def unbounded(self) -> bool:
@@ -234,6 +247,7 @@ class StageView:
     cpu_holder: tuple[str, float] | None = None  # that other process, and its cores, while the load generator had none
     judgements: tuple[Judgement, ...] = ()
     grid: tuple[Judgement, ...] = ()  # by each of `CAPACITY_GRID`
+    attained: Mapping[str, Estimate] = field(default_factory=dict)  # share within all objectives of a tier, by tier
     findings: tuple[Finding, ...] = ()
     curves: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # distributions, at the percentiles of CURVE
     series: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)  # means over equal parts of the window

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from enginebench.analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
 from enginebench.analysis.compare.limit import Limit, limit_of
-from enginebench.analysis.compare.pooling import pooled
 from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.analysis.verdict.pooling import pooled
 from enginebench.records.formatting import counted, format_seconds, format_share, in_words, join_labels, significant
 from enginebench.records.rules import MARGIN, Claim, SloAnswer, claim_of_brackets, opposite, overall
 from enginebench.records.search import SearchRecord

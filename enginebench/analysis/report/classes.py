@@ -9,10 +9,10 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from enginebench.analysis.compare.engine_runs import EngineRuns, engine_runs_of, over_runs, since_due
-from enginebench.analysis.compare.pooling import pooled
 from enginebench.analysis.compare.tables import estimate_text
 from enginebench.analysis.console import TextTable
 from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.analysis.verdict.pooling import pooled
 from enginebench.records.formatting import (
     MISSING,
     format_ratio,

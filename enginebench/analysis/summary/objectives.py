@@ -1,7 +1,7 @@
 """Judge requests by service-level objectives (`records.slo`): the share that met each, and goodput.
 
 The answer has three values, because a share that was measured on few requests may be above or below the wanted one by
-chance. A load is judged over all repeats together: `enginebench/analysis/compare/pooling.py`.
+chance. A load is judged over all repeats together: `enginebench/analysis/verdict/pooling.py`.
 """
 
 from __future__ import annotations

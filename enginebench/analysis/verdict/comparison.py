@@ -1,0 +1,135 @@
+"""Engine against engine at one load: ratios of a metric with intervals, and whether the difference is significant.
+
+The runs are the samples, because what differs from run to run is larger than what differs inside one. The order of the
+candidates is that of what was measured: capacity first, then output tokens/s at the highest load of all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from enginebench.analysis.compare.engine_runs import EngineRuns, stages_of
+from enginebench.analysis.compare.metric_comparison import compare_metric, geometric_mean, sample_of
+from enginebench.analysis.stats.repeats import REPEATS, holm
+from enginebench.analysis.verdict.capacity import Capacity
+from enginebench.records.metrics import THROUGHPUT, Column, columns
+from enginebench.records.rules import MARGIN, SIGNIFICANCE
+from enginebench.records.view import Estimate
+
+BASELINES = (
+    "transformers",
+    "pytorch-baseline",
+)  # the first of these among the engines is the baseline if none is named
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`ratio` is the engine's value over that of `over`, with its 95 % interval from three repeats on.
+
+    `p` is two-sided, after Holm's correction over all comparisons of the metric at this load. `significant`: p is at
+    most 5 % and the ratio is beyond the practical margin; `None` if there was no test. `better` says which side the
+    ratio is on; `None` if it is 1 or unknown.
+    """
+
+    engine: str
+    over: str
+    stage: str
+    column: Column
+    ratio: Estimate
+    p: float | None
+    significant: bool | None
+    better: bool | None
+    paired: bool
+
+
+def interleaved(engines: Sequence[EngineRuns]) -> bool:
+    """Whether every engine began its i-th run before any began its next one, by the time stamps of the runs."""
+    if len(engines) < 2 or len({len(engine.runs) for engine in engines}) > 1:
+        return False
+    rounds = list(zip(*(sorted(run.started_at for run in engine.runs) for engine in engines), strict=True))
+    return all(max(before) < min(after) for before, after in zip(rounds, rounds[1:], strict=False))
+
+
+def paired(ours: EngineRuns, theirs: EngineRuns) -> bool:
+    """Whether the i-th runs of both are a pair: interleaved, and asked the same prompts, which differ between
+    repeats."""
+    prompts = [[run.workload.get("prompt_set") for run in _in_time(engine).runs] for engine in (ours, theirs)]
+    return interleaved((ours, theirs)) and prompts[0] == prompts[1]
+
+
+def _in_time(engine: EngineRuns) -> EngineRuns:
+    return replace(engine, runs=tuple(sorted(engine.runs, key=lambda run: run.started_at)))
+
+
+def common_stage(engines: Sequence[EngineRuns]) -> str | None:
+    """The label of the highest load at which every engine has runs."""
+    labels = [stage.label for stage in stages_of([run for engine in engines for run in engine.runs])]
+    return next((label for label in reversed(labels) if all(engine.at(label) for engine in engines)), None)
+
+
+def ranking(
+    engines: Sequence[EngineRuns], stage: str | None, capacities: Mapping[str, Capacity]
+) -> tuple[EngineRuns, ...]:
+    """Best first: by measured capacity, then by output tokens/s at the common stage."""
+
+    def key(engine: EngineRuns) -> tuple[float, float]:
+        capacity = capacities.get(engine.label)
+        rates = [] if stage is None else [view.value(THROUGHPUT) for view in engine.at(stage)]
+        return (0.0 if capacity is None else capacity.load or 0.0), geometric_mean(rates)
+
+    return tuple(sorted(engines, key=key, reverse=True))
+
+
+def baseline_of(engines: Sequence[EngineRuns], wanted: str | None = None) -> str | None:
+    """The label that was asked for, or the first of `BASELINES` among the engines; `None` if there is none."""
+    labels = [engine.label for engine in engines]
+    return next((name for name in (wanted, *BASELINES) if name in labels), None)
+
+
+def compare(
+    ranked: Sequence[EngineRuns], stage: str, baseline: str | None = None, since_due: bool = False
+) -> tuple[Comparison, ...]:
+    """Each engine with the next best one, and with the baseline, in every compared metric."""
+    labels = [engine.label for engine in ranked]
+    engines = {engine.label: engine for engine in ranked if engine.at(stage)}
+    pairs = [*zip(labels, labels[1:], strict=False)]
+    pairs += [(label, baseline) for label in labels if baseline is not None and label != baseline]
+    pairs = [pair for pair in dict.fromkeys(pairs) if set(pair) <= engines.keys()]
+    comparisons: list[Comparison] = []
+    for column in columns("compared", since_due):
+        family = [_compare(engines[ours], engines[theirs], stage, column) for ours, theirs in pairs]
+        known = [comparison for comparison in family if comparison is not None]
+        corrected = holm([comparison.p for comparison in known])
+        comparisons += [_judged(comparison, p) for comparison, p in zip(known, corrected, strict=True)]
+    return tuple(comparisons)
+
+
+def _compare(ours: EngineRuns, theirs: EngineRuns, stage: str, column: Column) -> Comparison | None:
+    samples = (sample_of(_in_time(ours), stage, column), sample_of(_in_time(theirs), stage, column))
+    pairs = paired(ours, theirs)
+    tested = compare_metric(stage, column, *samples, pairs)
+    if tested is None:
+        return None
+    if column.relative:
+        ratio = tested.ratio.inverse if column.better == "lower" else tested.ratio  # turned, above 1 is better
+        value = ratio.value
+        better = (
+            None if value is None or value == 1 or column.better is None else (value > 1) is (column.better == "higher")
+        )
+    else:
+        ratio, value = tested.difference, tested.difference.value
+        better = None if not value or column.better is None else (value > 0) is (column.better == "higher")
+    return Comparison(ours.label, theirs.label, stage, column, ratio, tested.p, None, better, pairs)
+
+
+def _judged(comparison: Comparison, p: float | None) -> Comparison:
+    """Failures in all runs of one side and in none of the other need no test."""
+    value = comparison.ratio.value
+    if value is not None and comparison.ratio.n >= REPEATS and (math.isinf(value) or value == 0):
+        return replace(comparison, significant=True)
+    if p is None or value is None:
+        return replace(comparison, p=p)
+    beyond = abs(value) >= MARGIN - 1 if not comparison.column.relative else value >= MARGIN or value <= 1 / MARGIN
+    return replace(comparison, p=p, significant=p <= SIGNIFICANCE and beyond)
