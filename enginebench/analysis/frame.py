@@ -234,9 +234,9 @@ def _stage_rows(stage: StageView) -> Iterator[Row]:
         unit = ICL.unit if name == ICL.name else BY_NAME[name].unit
         yield from (_cells(name, statistic, unit, estimate) for statistic, estimate in _statistics(distribution))
     for name, level in stage.gauges.items():
-        unit = GAUGES[name].unit if name in GAUGES else ""
-        yield _cells(name, "mean", unit, Estimate(level.mean))
-        yield _cells(name, "peak", unit, Estimate(level.peak))
+        gauge_unit = GAUGES[name].unit if name in GAUGES else ""
+        yield _cells(name, "mean", gauge_unit, Estimate(level.mean))
+        yield _cells(name, "peak", gauge_unit, Estimate(level.peak))
     for view in stage.classes:
         for name, distribution in view.metrics.items():
             rows = _statistics(distribution)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from enginebench.analysis.compare.engine_runs import EngineRuns, stages_of
 from enginebench.analysis.compare.metric_comparison import compare_metric, geometric_mean, sample_of
@@ -49,7 +50,7 @@ def interleaved(engines: Sequence[EngineRuns]) -> bool:
     if len(engines) < 2 or len({len(engine.runs) for engine in engines}) > 1:
         return False
     rounds = list(zip(*(sorted(run.started_at for run in engine.runs) for engine in engines), strict=True))
-    return all(max(before) < min(after) for before, after in zip(rounds, rounds[1:], strict=False))
+    return all(max(before) < min(after) for before, after in pairwise(rounds))
 
 
 def paired(ours: EngineRuns, theirs: EngineRuns) -> bool:
@@ -94,7 +95,7 @@ def compare(
     """Each engine with the next best one, and with the baseline, in every compared metric."""
     labels = [engine.label for engine in ranked]
     engines = {engine.label: engine for engine in ranked if engine.at(stage)}
-    pairs = [*zip(labels, labels[1:], strict=False)]
+    pairs = list(pairwise(labels))
     pairs += [(label, baseline) for label in labels if baseline is not None and label != baseline]
     pairs = [pair for pair in dict.fromkeys(pairs) if set(pair) <= engines.keys()]
     comparisons: list[Comparison] = []
@@ -113,14 +114,11 @@ def _compare(ours: EngineRuns, theirs: EngineRuns, stage: str, column: Column) -
     if tested is None:
         return None
     if column.relative:
-        ratio = tested.ratio.inverse if column.better == "lower" else tested.ratio  # turned, above 1 is better
-        value = ratio.value
-        better = (
-            None if value is None or value == 1 or column.better is None else (value > 1) is (column.better == "higher")
-        )
+        ratio = tested.ratio.inverse if column.better == "lower" else tested.ratio  # turned so that above 1 is better
+        gain = None if ratio.value is None else ratio.value - 1
     else:
-        ratio, value = tested.difference, tested.difference.value
-        better = None if not value or column.better is None else (value > 0) is (column.better == "higher")
+        ratio, gain = tested.difference, tested.difference.value
+    better = (gain > 0) is (column.better == "higher") if gain and column.better is not None else None
     return Comparison(ours.label, theirs.label, stage, column, ratio, tested.p, None, better, pairs)
 
 
