@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from enginebench.analysis.answer import (
     Answer,
@@ -27,7 +28,7 @@ from enginebench.analysis.sections.warnings import warnings, warnings_section
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo import Status
 from enginebench.records.load import Load
-from enginebench.records.metrics import THROUGHPUT, TTFT, USER_THROUGHPUT
+from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS, THROUGHPUT, TTFT, USER_THROUGHPUT
 from enginebench.records.view import Estimate
 
 GOOD, MISSED, INVALID, NOT_ENOUGH = 0, 1, 2, 3  # exit codes
@@ -73,6 +74,16 @@ def report_document(
         frame=frame.table,
         exit_code=exit_code(frame, warned, allow_invalid),
     )
+
+
+def comparison_document(frame: Frame, title: str) -> Document:
+    """Engines at one load, in every compared metric. Missing an objective is no failure of a comparison."""
+    whole = report_document(frame, title)
+    kept = {"comparison", "loads", "slo", "setup", "warnings"}
+    sections = sorted(whole.sections, key=lambda section: section.key != "comparison")
+    sections = [replace(section, folded=False) for section in sections if section.key in kept]
+    code = INVALID if whole.exit_code == INVALID else GOOD
+    return replace(whole, sections=tuple(sections), exit_code=code)
 
 
 def answer_of(frame: Frame, replicas: Sequence[Replicas] = (), peak: Load | None = None) -> Answer:
@@ -159,20 +170,9 @@ def exit_code(frame: Frame, warned: Sequence[Warning], allow_invalid: bool = Fal
     searches = [run.search for run in frame.runs if run.search is not None]
     if searches:
         return GOOD if all(search.state == "found" for search in searches) else NOT_ENOUGH
-    statuses = {v.slo.status for tier in frame.tiers.values() for c in tier.values() for v in c.verdicts}
-    statuses |= {
-        verdict.status
-        for name in frame.names
-        for stage in frame.stages
-        if (verdict := frame.verdict(name, stage.label))
-    }
-    judged = [
-        judgement
-        for run in frame.runs
-        for stage in run.stages
-        for view in stage.classes
-        for judgement in view.judgements
-    ]
+    statuses = {verdict.status for verdict in frame.verdicts}
+    classes = [view for run in frame.runs for stage in run.stages for view in stage.classes]
+    judged = [judgement for view in classes for judgement in view.judgements]
     missed_class = any((judgement.share.value or 0.0) < judgement.objective.q for judgement in judged)
     if Status.MISSED in statuses or missed_class:
         return MISSED
@@ -215,11 +215,8 @@ def _command(frame: Frame, name: str) -> Callable[..., tuple[str, ...]]:
     url = command[command.index("--url") + 1] if "--url" in command[:-1] else None
     target = ["--url", url or run.url] if url is not None or engine is None else ["--engine", str(engine)]
     limits = ["--slo", ",".join(map(str, frame.tier))] if frame.tier else []
-    lengths = [
-        f"--{key.replace('_', '-')}={run.workload[key]}"
-        for key in ("prompt_tokens", "output_tokens")
-        if run.workload.get(key)
-    ]
+    asked = {name: run.workload.get(name) for name in (PROMPT_TOKENS, OUTPUT_TOKENS)}
+    lengths = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items() if value]
 
     def words(scenario: str, *more: str) -> tuple[str, ...]:
         return ("enginebench", "run", scenario, *target, *more, *limits, *lengths)
