@@ -113,7 +113,9 @@ def plain(value: Any) -> Any:
 def csv(frame: pl.DataFrame) -> str:
     """With a quote before what a spreadsheet would take for a formula."""
     text = pl.col(pl.String)
-    return frame.with_columns(pl.when(text.str.contains(FORMULA)).then("'" + text).otherwise(text)).write_csv()
+    return frame.with_columns(
+        pl.when(text.str.contains(FORMULA)).then(pl.lit("'") + text).otherwise(text).name.keep()
+    ).write_csv()
 
 
 def _answer(document: Document) -> dict[str, Any]:

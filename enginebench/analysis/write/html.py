@@ -68,9 +68,14 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"unbroken": _unbroken, "clean": clean}
+    environment.filters |= {"unbroken": _unbroken, "clean": clean, "code": _code}
     environment.globals |= {"words": words, "show": show, "kind": kind, "numbers": numbers, "tabled": TABLED}
     return environment
+
+
+def _code(text: str) -> Markup:
+    """Set `what is typed` as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _unbroken(text: str) -> Markup:

@@ -54,7 +54,11 @@ def table(block: Table) -> str:
 
 def escaped(text: str) -> str:
     """As Markdown shows it literally, without links, tags and mentions: labels may hold anything."""
-    return _special.sub(r"\\\g<0>", clean(text)).replace("@", "@\u2060")
+    return _escape(clean(text))
+
+
+def _escape(text: str) -> str:
+    return _special.sub(r"\\\g<0>", text).replace("@", "@\u2060")
 
 
 def _html(text: str) -> str:
@@ -63,7 +67,15 @@ def _html(text: str) -> str:
 
 def _warning(warning: Warning) -> str:
     evidence, remedy = words.warning_texts(warning)
-    return f"- **{warning.severity}** {escaped(evidence)}{f' → {escaped(remedy)}' if remedy else ''}"
+    return f"- **{warning.severity}** {_typed(evidence)}{f' → {_typed(remedy)}' if remedy else ''}"
+
+
+def _typed(text: str) -> str:
+    """Escaped, but for `what is typed`."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return escaped(text)
+    return "".join(f"`{part}`" if k % 2 else _escape(part) for k, part in enumerate(parts))
 
 
 def _block(block: Block, pictures: Mapping[str, str]) -> list[str]:

@@ -80,7 +80,8 @@ class _Drawing:
 
     @staticmethod
     def of(figure: Figure, slots: Mapping[str, int]) -> _Drawing:
-        series = tuple(part for part in figure.series if any(_drawn(point) for point in part.points))
+        series = tuple(_drawable(part, figure.kind) for part in figure.series)
+        series = tuple(part for part in series if part.points)
         points = [point for part in series for point in part.points]
         heights = [point.y for point in points if point.y is not None and math.isfinite(point.y)]
         marks = [mark.y for mark in figure.marks if mark.y is not None]
@@ -186,7 +187,7 @@ class _Drawing:
         """The pixels of each point; engines at one load stand next to each other."""
         count = len(self.series)
         shift = (index - (count - 1) / 2) * min(6, MAX_DODGE / max(count - 1, 1)) if self.figure.kind == "load" else 0.0
-        return [(self.x(point.x) + shift, self._height(point), point) for point in series.points if _drawn(point)]
+        return [(self.x(point.x) + shift, self._height(point), point) for point in series.points]
 
     def _height(self, point: Point) -> float:
         if _failed(point) or point.y is None:
@@ -296,8 +297,10 @@ def _label(box: Box, text: str, kind: str) -> str:
     return f'<text x="{box.left:.1f}" y="{box.bottom - 2:.1f}" class="{kind}">{_text(text)}</text>'
 
 
-def _drawn(point: Point) -> bool:
-    return point.y is not None or point.failed
+def _drawable(series: Series, kind: str) -> Series:
+    """Without what has no height, and without the largest value of a distribution, which is no percentile."""
+    points = [point for point in series.points if point.y is not None or point.failed]
+    return Series(series.name, tuple(point for point in points if kind != "distribution" or point.x < 1))
 
 
 def _failed(point: Point) -> bool:
