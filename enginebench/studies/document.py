@@ -18,7 +18,7 @@ from enginebench.analysis.sections.candidates import candidates
 from enginebench.analysis.sections.comparison import comparison
 from enginebench.analysis.sections.figures import first_figure
 from enginebench.analysis.sections.warnings import warnings, warnings_section
-from enginebench.analysis.write.files import write
+from enginebench.analysis.write.export import write
 from enginebench.records.view import Estimate
 from enginebench.studies.source import PartRuns, StudySource, read_source
 from enginebench.studies.study.folder import load_study
