@@ -29,7 +29,7 @@ from enginebench.records.view import Estimate
 KEY = "candidates"
 TOKENS = MetricColumn(QUANTITY_BY_NAME[THROUGHPUT], "value")
 SHOWN = ("p99", "p95", "p50")  # the highest percentile that enough requests support, if no SLO names one
-COLUMNS_OF_DIFFERENCES = {Kind.MODEL: "model", Kind.MACHINE: "machine", Kind.VERSION: "version"}
+COLUMNS_OF_DIFFERENCES = {Kind.MODEL: "model", Kind.MACHINE: "machine"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,11 @@ def _best(answer: BestAnswer) -> str:
         return _by_capacity(answer)
     names = clean(best.name), clean(following.name)
     place, slo = f"At {clean(answer.stage)}", _both(best, following)
+    sustained = None if best.capacity is None else best.capacity.load
+    if sustained is not None and answer.load > sustained:  # beyond what both sustain
+        sure = "" if all(capacity is not None and capacity.confirmed for capacity in capacities) else " (not confirmed)"
+        place = f"Both meet the SLO up to {load_text(sustained, answer.unit)}{sure}; at {clean(answer.stage)}"
+        slo = ""
     tokens = [_tokens(contender.tokens) for contender in (best, following)]
     if answer.significant is False:
         return f"{place} {names[0]} and {names[1]} serve {tokens[0]} and {tokens[1]}: no significant difference{slo}."

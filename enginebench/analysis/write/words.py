@@ -73,6 +73,7 @@ WARNINGS = {
         "measure them together: `enginebench run … --repeat 5`",
     ),
     "different_workload": ("the runs were asked different things: {evidence}", "measure all with the same options"),
+    "different": ("the runs differ in their {evidence}", "see how they were measured, below"),
     "different_scenario": ("the runs are of different scenarios", "compare runs of one scenario"),
 }
 """By kind: what was seen and what to do, for warnings that bring no words of their own."""
