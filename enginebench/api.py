@@ -46,7 +46,8 @@ class Runs:
         frames = []
         for summary in self.summaries:
             requests = with_metrics(load_run(summary.folder).requests).with_columns(pl.col(pl.Categorical).cast(str))
-            frames.append(requests.select(run=pl.lit(summary.run_id), label=pl.lit(summary.label), *requests.columns))
+            names = (pl.lit(summary.run_id).alias("run"), pl.lit(summary.label).alias("label"))
+            frames.append(requests.select(*names, *requests.columns))
         return pl.concat(frames, how="diagonal_relaxed")
 
 
