@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
+from itertools import pairwise
 
 from enginebench.analysis.document import Figure, Point, Series
 from enginebench.analysis.verdict.slo import Status
 from enginebench.analysis.write.cells import clean, load_number
 from enginebench.analysis.write.palette import slots_of, variables
 from enginebench.analysis.write.scale import FONT, LINE, Box, Labels, Scale, scale_of, spread, width_of
+from enginebench.analysis.write.words import limit_title
 from enginebench.records.formatting import INFINITE, ShownUnit, column_unit, format_value, significant
 
 WIDTH, HEIGHT = 440, 320  # legible on a telephone too
@@ -107,8 +109,7 @@ class _Drawing:
         yield from self._vertical_axis()
         yield from self._horizontal_axis()
         for index, part in enumerate(self.series):
-            for x, y, _ in self._places(index, part):
-                self.labels.point(x, y)
+            self._keep_clear(self._places(index, part))
         limit = list(self._limit())
         for index, part in enumerate(self.series):
             slot = self.slots.get(part.name, index)
@@ -119,6 +120,16 @@ class _Drawing:
         yield from self._names()
         yield from self._marks()
         yield from self._legend()
+
+    def _keep_clear(self, places: Sequence[tuple[float, float, Point]]) -> None:
+        """Labels avoid the points, and the steps between two loads."""
+        for x, y, _ in places:
+            self.labels.point(x, y)
+        if self.figure.kind == "load":
+            for (left, start, _), (right, end, _) in pairwise(places):
+                steps = range(round(min(start, end)), round(max(start, end)), 6)
+                for y in steps:
+                    self.labels.point((left + right) / 2, y, 3)
 
     def _vertical_axis(self) -> Iterator[str]:
         plot, axis = self.plot, self.figure.y
@@ -177,7 +188,7 @@ class _Drawing:
             return
         y, plot = self.y(self.figure.limit * self.unit.scale), self.plot
         yield f'<line x1="{plot.left:.1f}" x2="{plot.right:.1f}" y1="{y:.1f}" y2="{y:.1f}" class="limit"/>'
-        text = clean(self.figure.limit_title)
+        text = limit_title(self.figure)
         places = [plot.left + 4, plot.right - width_of(text) - 4, (plot.left + plot.right - width_of(text)) / 2]
         box = self.labels.place(text, [(x, at) for x in places for at in (y - 5, y + FONT + 3)], needed=True)
         if box is not None:
