@@ -20,7 +20,7 @@ from enginebench.analysis.write.cells import clean, load_number
 from enginebench.analysis.write.palette import slots_of, variables
 from enginebench.analysis.write.scale import FONT, LINE, Box, Labels, Scale, scale_of, spread, width_of
 from enginebench.analysis.write.words import limit_title
-from enginebench.records.formatting import INFINITE, ShownUnit, column_unit, format_value, significant
+from enginebench.records.formatting import INFINITE, ShownUnit, column_unit, format_value
 
 WIDTH, HEIGHT = 440, 320  # legible on a telephone too
 TOP, BOTTOM = 26, 40
@@ -41,12 +41,11 @@ def svg(figure: Figure, slots: Mapping[str, int] | None = None, standalone: bool
     slots = slots_of(series.name for series in figure.series) if slots is None else slots
     drawing = _Drawing.of(figure, slots)
     top = LINE + 6 if standalone else 0
-    title = f'<text x="0" y="{FONT + 2}" font-weight="600">{_text(figure.title)}</text>' if standalone else ""
+    title = f'<text x="2" y="{FONT - top}" font-weight="600">{_text(figure.title)}</text>' if standalone else ""
     style = f"<style>{_colours()}{style_sheet()}</style>" if standalone else ""
     body = "\n".join(drawing.parts())
     size = f'viewBox="0 {-top} {WIDTH} {HEIGHT + top}" width="{WIDTH}" height="{HEIGHT + top}"'
     page = f'<rect y="{-top}" width="100%" height="100%" fill="var(--page)"/>' if standalone else ""
-    title = f'<g transform="translate(4 {-top})">{title}</g>' if standalone else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img" aria-label="{_text(figure.title)}" {size}>'
         f"{style}{page}{title}\n{body}\n</svg>\n"
@@ -239,7 +238,7 @@ class _Drawing:
         axis = self.figure.y
         value = INFINITE if _failed(point) else format_value(point.y, axis.unit)
         unit = "" if axis.unit in {"s", "B", "share"} else f" {axis.unit}"
-        place = clean(point.label) or f"{significant(point.x)} {self.figure.x.unit}"
+        place = clean(point.label) or f"{load_number(point.x)} {self.figure.x.unit}"
         ends = [format_value(end, axis.unit) for end in (point.low, point.high) if end is not None]
         interval = f" [{', '.join(ends)}]" if len(ends) == 2 else ""
         status = (

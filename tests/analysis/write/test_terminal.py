@@ -80,14 +80,7 @@ def table_lines(width: int) -> list[str]:
 
 
 def test_intervals_stand_next_to_their_numbers_in_a_wide_terminal() -> None:
-    assert (
-        table_lines(120)[-2:]
-        == [
-            "b       24 (28 miss)       403 of 403  408 [405, 411]  1.46× [1.45, 1.47]  210 ms         5     $6,570",
-            "a       10 (12 miss)   98.6 % of 143   279 [278, 280]                      2.97 s      ≈ 12  ≈ $15,768",
-        ]
-        or "408 [405, 411]" in table_lines(120)[-2]
-    )
+    assert "408 [405, 411]  1.46× [1.45, 1.47]  210 ms" in table_lines(120)[-2]
 
 
 def test_a_narrow_terminal_puts_intervals_below_and_names_the_columns_it_leaves_out() -> None:
@@ -98,7 +91,7 @@ def test_a_narrow_terminal_puts_intervals_below_and_names_the_columns_it_leaves_
         "        (12 miss)                   [278, 280]",
         "Left out: over the next best (see a wider terminal, the page or --json).",
     ]
-    assert "Left out: over the next best, TTFT p95 and a month (see a wider" in printed(documents.contenders(), 60)
+    assert "Left out: over the next best and a month" in printed(documents.contenders(), 60)
 
 
 def test_without_colours_nothing_is_coloured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,8 +24,8 @@ GPU = Hardware("Intel Xeon", 48, None, "NVIDIA H200")
     [
         (
             TESTED,
-            "mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · closed loop, 1 to 16 users, 6 to 20 s each · "
-            "one run · AMD EPYC, 2 cores, no GPU · 28 Nov 2026",
+            "mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · closed loop, 1 to 16 users, "
+            "6 to 20 s each · one run · AMD EPYC, 2 cores, no GPU · 28 Nov 2026",
         ),
         (
             replace(
