@@ -144,14 +144,13 @@ class _Drawing:
     def _horizontal_axis(self) -> Iterator[str]:
         plot, axis = self.plot, self.figure.x
         yield f'<line x1="{plot.left:.1f}" x2="{plot.right:.1f}" y1="{plot.bottom}" y2="{plot.bottom}" class="axis"/>'
-        taken = -math.inf
-        for value, text in self._ticks():
+        ticks = self._ticks()
+        row = Labels(Box(0, 0, WIDTH, HEIGHT))
+        for value, text in [*ticks[:1], *ticks[:0:-1]]:  # the first and the last are kept
             x = self.x(value)
-            left = x - width_of(text) / 2
-            if left > taken:
+            if row.place(f"{text} ", [(x - width_of(text) / 2, plot.bottom + FONT + 6)]) is not None:
                 yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{plot.bottom}" y2="{plot.bottom + 4}" class="axis"/>'
                 yield self._number(x, plot.bottom + FONT + 6, text, "middle")
-                taken = left + width_of(text) + 5
         unit = f", {axis.unit}" if axis.unit and axis.unit not in {axis.title, "share"} else ""
         x, title = (plot.left + plot.right) / 2, _text(axis.unit if axis.title == "load" else f"{axis.title}{unit}")
         yield self._number(x, plot.bottom + 2 * LINE + 5, title, "middle")
@@ -319,7 +318,7 @@ def _failed(point: Point) -> bool:
 
 def _name(series: Series) -> str:
     name = clean(series.name)
-    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME // 2]}…{name[1 - MAX_NAME // 2 :]}"
 
 
 def _tick(value: float) -> str:

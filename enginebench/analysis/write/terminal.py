@@ -72,7 +72,8 @@ def print_table(console: Console, table: Table) -> None:
     notes = [f"{len(table.rows) - table.rows_shown:,} more rows"] if len(table.rows) > table.rows_shown else []
     notes += [in_words(layout.dropped)] if layout.dropped else []
     if notes:
-        console.print(RichText(f"Left out: {in_words(notes)} (see a wider terminal, the page or --json).", style="dim"))
+        left_out = f"Left out: {in_words(notes)} (see a wider terminal, the page or --json)."
+        console.print(_wrapped(left_out, console.width), style="dim")
     console.print()
 
 

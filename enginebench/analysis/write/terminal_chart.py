@@ -123,7 +123,7 @@ def _columns(points: Sequence[Point], logarithmic: bool, width: int) -> list[int
     for column in wanted[1:]:
         columns.append(max(column, columns[-1] + gap))
     for k in range(len(columns) - 1, 0, -1):  # those pushed out of the picture are moved back
-        columns[k] = min(columns[k], width - 1 - gap * (len(columns) - 1 - k))
+        columns[k] = max(min(columns[k], width - 1 - gap * (len(columns) - 1 - k)), 0)
     return columns
 
 

@@ -91,7 +91,7 @@ def test_a_narrow_terminal_puts_intervals_below_and_names_the_columns_it_leaves_
         "        (12 miss)                   [278, 280]",
         "Left out: over the next best (see a wider terminal, the page or --json).",
     ]
-    assert "Left out: over the next best and a month" in printed(documents.contenders(), 60)
+    assert "Left out: over the next best, TTFT p95 and a month (see a\nwider" in printed(documents.contenders(), 60)
 
 
 def test_without_colours_nothing_is_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
