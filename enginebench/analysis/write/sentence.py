@@ -33,6 +33,7 @@ from enginebench.records.formatting import (
     in_words,
     significant,
 )
+from enginebench.records.metrics import Quantity
 from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate
 
@@ -184,8 +185,8 @@ def _by_capacity(answer: BestAnswer) -> str:
 def _highest(capacity: Capacity | None) -> str:
     if capacity is None or capacity.load is None:
         return "no load"
-    tested = " (the highest tested)" if capacity.beyond is None else ""
-    return f"{load_text(capacity.load, capacity.unit)}{tested}{'' if capacity.confirmed else ' (not confirmed)'}"
+    remarks = ["the highest tested"] * (capacity.beyond is None) + ["not confirmed"] * (not capacity.confirmed)
+    return load_text(capacity.load, capacity.unit) + (f" ({', '.join(remarks)})" if remarks else "")
 
 
 def _limit(capacity: Capacity) -> str:
@@ -300,7 +301,9 @@ def _gate(answer: GateAnswer) -> str:
     if not answer.regressions:
         return f"FAILED: not everything that the baseline has was measured ({counted(answer.checks, 'comparison')})."
     worst = answer.regressions[0]
-    name = f"{worst.column.title}{f' of {clean(worst.engine)}' if worst.engine else ''} at {clean(worst.stage)}"
+    title = worst.column.full_title if isinstance(worst.column.of, Quantity) else worst.column.title
+    title += "" if worst.relative else " share"
+    name = f"{title}{f' of {clean(worst.engine)}' if worst.engine else ''} at {clean(worst.stage)}"
     change, interval = change_text(worst.change, not worst.relative)
     if change == INFINITE:
         text = f"FAILED: {name} falls among failed requests"

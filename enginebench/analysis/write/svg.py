@@ -12,13 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
+from itertools import pairwise
 
 from enginebench.analysis.document import Figure, Point, Series
 from enginebench.analysis.verdict.slo import Status
 from enginebench.analysis.write.cells import clean, load_number
 from enginebench.analysis.write.palette import slots_of, variables
 from enginebench.analysis.write.scale import FONT, LINE, Box, Labels, Scale, scale_of, spread, width_of
-from enginebench.records.formatting import INFINITE, ShownUnit, column_unit, format_value, significant
+from enginebench.analysis.write.words import limit_title
+from enginebench.records.formatting import INFINITE, ShownUnit, column_unit, format_value
 
 WIDTH, HEIGHT = 440, 320  # legible on a telephone too
 TOP, BOTTOM = 26, 40
@@ -39,12 +41,11 @@ def svg(figure: Figure, slots: Mapping[str, int] | None = None, standalone: bool
     slots = slots_of(series.name for series in figure.series) if slots is None else slots
     drawing = _Drawing.of(figure, slots)
     top = LINE + 6 if standalone else 0
-    title = f'<text x="0" y="{FONT + 2}" font-weight="600">{_text(figure.title)}</text>' if standalone else ""
+    title = f'<text x="2" y="{FONT - top}" font-weight="600">{_text(figure.title)}</text>' if standalone else ""
     style = f"<style>{_colours()}{style_sheet()}</style>" if standalone else ""
     body = "\n".join(drawing.parts())
     size = f'viewBox="0 {-top} {WIDTH} {HEIGHT + top}" width="{WIDTH}" height="{HEIGHT + top}"'
     page = f'<rect y="{-top}" width="100%" height="100%" fill="var(--page)"/>' if standalone else ""
-    title = f'<g transform="translate(4 {-top})">{title}</g>' if standalone else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img" aria-label="{_text(figure.title)}" {size}>'
         f"{style}{page}{title}\n{body}\n</svg>\n"
@@ -107,8 +108,7 @@ class _Drawing:
         yield from self._vertical_axis()
         yield from self._horizontal_axis()
         for index, part in enumerate(self.series):
-            for x, y, _ in self._places(index, part):
-                self.labels.point(x, y)
+            self._keep_clear(self._places(index, part))
         limit = list(self._limit())
         for index, part in enumerate(self.series):
             slot = self.slots.get(part.name, index)
@@ -119,6 +119,16 @@ class _Drawing:
         yield from self._names()
         yield from self._marks()
         yield from self._legend()
+
+    def _keep_clear(self, places: Sequence[tuple[float, float, Point]]) -> None:
+        """Labels avoid the points, and the steps between two loads."""
+        for x, y, _ in places:
+            self.labels.point(x, y)
+        if self.figure.kind == "load":
+            for (left, start, _), (right, end, _) in pairwise(places):
+                steps = range(round(min(start, end)), round(max(start, end)), 6)
+                for y in steps:
+                    self.labels.point((left + right) / 2, y, 3)
 
     def _vertical_axis(self) -> Iterator[str]:
         plot, axis = self.plot, self.figure.y
@@ -134,14 +144,13 @@ class _Drawing:
     def _horizontal_axis(self) -> Iterator[str]:
         plot, axis = self.plot, self.figure.x
         yield f'<line x1="{plot.left:.1f}" x2="{plot.right:.1f}" y1="{plot.bottom}" y2="{plot.bottom}" class="axis"/>'
-        taken = -math.inf
-        for value, text in self._ticks():
+        ticks = self._ticks()
+        row = Labels(Box(0, 0, WIDTH, HEIGHT))
+        for value, text in [*ticks[:1], *ticks[:0:-1]]:  # the first and the last are kept
             x = self.x(value)
-            left = x - width_of(text) / 2
-            if left > taken:
+            if row.place(f"{text} ", [(x - width_of(text) / 2, plot.bottom + FONT + 6)]) is not None:
                 yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{plot.bottom}" y2="{plot.bottom + 4}" class="axis"/>'
                 yield self._number(x, plot.bottom + FONT + 6, text, "middle")
-                taken = left + width_of(text) + 5
         unit = f", {axis.unit}" if axis.unit and axis.unit not in {axis.title, "share"} else ""
         x, title = (plot.left + plot.right) / 2, _text(axis.unit if axis.title == "load" else f"{axis.title}{unit}")
         yield self._number(x, plot.bottom + 2 * LINE + 5, title, "middle")
@@ -177,7 +186,7 @@ class _Drawing:
             return
         y, plot = self.y(self.figure.limit * self.unit.scale), self.plot
         yield f'<line x1="{plot.left:.1f}" x2="{plot.right:.1f}" y1="{y:.1f}" y2="{y:.1f}" class="limit"/>'
-        text = clean(self.figure.limit_title)
+        text = limit_title(self.figure)
         places = [plot.left + 4, plot.right - width_of(text) - 4, (plot.left + plot.right - width_of(text)) / 2]
         box = self.labels.place(text, [(x, at) for x in places for at in (y - 5, y + FONT + 3)], needed=True)
         if box is not None:
@@ -228,7 +237,7 @@ class _Drawing:
         axis = self.figure.y
         value = INFINITE if _failed(point) else format_value(point.y, axis.unit)
         unit = "" if axis.unit in {"s", "B", "share"} else f" {axis.unit}"
-        place = clean(point.label) or f"{significant(point.x)} {self.figure.x.unit}"
+        place = clean(point.label) or f"{load_number(point.x)} {self.figure.x.unit}"
         ends = [format_value(end, axis.unit) for end in (point.low, point.high) if end is not None]
         interval = f" [{', '.join(ends)}]" if len(ends) == 2 else ""
         status = (
@@ -309,7 +318,7 @@ def _failed(point: Point) -> bool:
 
 def _name(series: Series) -> str:
     name = clean(series.name)
-    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME // 2]}…{name[1 - MAX_NAME // 2 :]}"
 
 
 def _tick(value: float) -> str:

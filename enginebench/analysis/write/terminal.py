@@ -18,8 +18,12 @@ from rich.text import Text as RichText
 
 from enginebench.analysis.document import Block, Code, Column, Document, Figure, Table, Text, Tone, Warning
 from enginebench.analysis.write import words
+<<<<<<< HEAD
 from enginebench.analysis.write.cells import Shown, clean, show
 from enginebench.analysis.write.console import CAUTION, GOOD
+=======
+from enginebench.analysis.write.cells import NO_BREAK, Shown, clean, glued, show
+>>>>>>> wt-w
 from enginebench.analysis.write.sentence import sentence
 from enginebench.analysis.write.terminal_chart import chart
 from enginebench.records.formatting import in_words
@@ -27,14 +31,18 @@ from enginebench.records.formatting import in_words
 STYLES = {Tone.PLAIN: "", Tone.GOOD: GOOD, Tone.BAD: "red3", Tone.CAUTION: CAUTION, Tone.DIM: "dim"}
 SEVERITIES = {"invalid": "bold red3", "warn": CAUTION, "note": "dim"}
 GAP = 2  # columns between two cells
+<<<<<<< HEAD
 NOTE_WIDTH = 14  # of a remark below a number
+=======
+LABEL = 9  # columns of the labels at the left
+>>>>>>> wt-w
 
 
 def print_document(console: Console, document: Document) -> None:
     facts = [("Tested", words.tested_line(document.tested)), ("SLO", words.slo_line(document.objectives))]
     _print_facts(console, facts)
     console.print()
-    console.print(RichText(sentence(document.answer), style="bold"))
+    console.print(_wrapped(sentence(document.answer), console.width), style="bold")
     console.print()
     if document.candidates is not None and document.candidates.rows:
         print_table(console, document.candidates)
@@ -44,7 +52,7 @@ def print_document(console: Console, document: Document) -> None:
     if document.next is not None:
         _print_facts(console, [(words.next_title(document.next), words.next_line(document.next))])
         if document.next.command:
-            console.print(RichText(f"         {words.next_command(document.next)}"), soft_wrap=True)
+            console.print(RichText(f"{'':{LABEL}}{words.next_command(document.next)}"), soft_wrap=True)
     if document.warnings:
         _print_warnings(console, document.warnings)
     for section in document.sections:
@@ -60,7 +68,7 @@ def print_legend(console: Console, document: Document) -> None:
     parts = [f"{sign} {meaning}" for sign, meaning in words.legend(document)]
     parts += filter(None, [words.abbreviations(document)])
     if parts:
-        console.print(RichText(" · ".join(parts), style="dim"))
+        console.print(_wrapped(" · ".join(parts), console.width), style="dim")
         console.print()
 
 
@@ -73,7 +81,8 @@ def print_table(console: Console, table: Table) -> None:
     notes = [f"{len(table.rows) - table.rows_shown:,} more rows"] if len(table.rows) > table.rows_shown else []
     notes += [in_words(layout.dropped)] if layout.dropped else []
     if notes:
-        console.print(RichText(f"Left out: {in_words(notes)} (see a wider terminal, the page or --json).", style="dim"))
+        left_out = f"Left out: {in_words(notes)} (see a wider terminal, the page or --json)."
+        console.print(_wrapped(left_out, console.width), style="dim")
     console.print()
 
 
@@ -161,26 +170,26 @@ def _cell(layout: _Layout, k: int, cell: Shown) -> RichText:
 
 def _print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
     """Labels, and next to them lines with a hanging indent."""
-    grid = RichTable.grid(padding=(0, 0))
-    grid.add_column(width=9, no_wrap=True)
-    grid.add_column()
     for label, text in facts:
         if text:
-            grid.add_row(RichText(label, style="bold" if label in {"Next", "Now"} else "dim"), RichText(text))
-    console.print(grid)
+            lines = _wrapped(text, console.width - LABEL).replace("\n", "\n" + " " * LABEL)
+            style = "bold" if label in {"Next", "Now"} else "dim"
+            console.print(RichText.assemble((f"{label:{LABEL}}", style), lines))
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Broken between words, but not between a number and its unit."""
+    return "\n".join(textwrap.wrap(glued(text), max(width, 20), break_on_hyphens=False)).replace(NO_BREAK, " ")
 
 
 def _print_warnings(console: Console, warnings: Sequence[Warning]) -> None:
     console.print()
     console.print(RichText(words.warnings_title(warnings), style=f"bold {CAUTION}"))
-    grid = RichTable.grid(padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column()
     for warning in warnings[: words.MAX_WARNINGS]:
         evidence, remedy = words.warning_texts(warning)
-        arrow = f"\n→ {remedy}" if remedy else ""
-        grid.add_row(RichText(warning.severity, style=SEVERITIES[warning.severity]), RichText(f"{evidence}{arrow}"))
-    console.print(grid)
+        texts = [evidence, *([f"→ {remedy}"] if remedy else [])]
+        lines = "\n".join(_wrapped(text, console.width - LABEL) for text in texts).replace("\n", "\n" + " " * LABEL)
+        console.print(RichText.assemble((f"{warning.severity:{LABEL}}", SEVERITIES[warning.severity]), lines))
 
 
 def _print_figure(console: Console, figure: Figure) -> None:
@@ -198,7 +207,7 @@ def _print_block(console: Console, block: Block) -> None:
         case Figure():
             _print_figure(console, block)
         case Text():
-            console.print(RichText(clean(block.text)))
+            console.print(_wrapped(clean(block.text), console.width))
         case Code():
             for line in block.lines:
                 console.print(RichText(f"  {clean(line)}"), soft_wrap=True)

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from datetime import datetime
 
-from enginebench.analysis.document import Document, NextStep, Warning
+from enginebench.analysis.document import Document, Figure, NextStep, Warning
 from enginebench.analysis.tested import Hardware, Tested
 from enginebench.analysis.write.cells import (
     ANSWERED,
@@ -20,7 +20,7 @@ from enginebench.analysis.write.cells import (
     load_number,
     signs_of,
 )
-from enginebench.records.formatting import INFINITE, in_words, join_labels
+from enginebench.records.formatting import INFINITE, format_limit, in_words, join_labels, significant
 from enginebench.records.metrics import E2E, OBJECTIVES, TPOT, TTFT
 from enginebench.records.slo import Objective
 from enginebench.records.view import Missing
@@ -146,10 +146,17 @@ def about(seconds: float) -> str:
     return f"about {max(10 * round(seconds / 10), 10)} s"
 
 
+def limit_title(figure: Figure) -> str:
+    """`SLO ≤ 600 ms`"""
+    if figure.limit_title or figure.limit is None:
+        return clean(figure.limit_title)
+    return f"SLO ≤ {format_limit(figure.limit) if figure.y.unit == 's' else significant(figure.limit)}"
+
+
 def warnings_title(warnings: Sequence[Warning], most: int = MAX_WARNINGS) -> str:
-    shown = min(len(warnings), most)
-    count = f"{shown} of {len(warnings)}" if shown < len(warnings) else f"{shown}"
-    return f"{'Warning' if len(warnings) == 1 else 'Warnings'} {count}"
+    if len(warnings) == 1:
+        return "Warning"
+    return f"Warnings {f'{most} of ' if len(warnings) > most else ''}{len(warnings)}"
 
 
 def warning_texts(warning: Warning) -> tuple[str, str]:

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from enginebench.analysis.report.palette import ENGINES, PAGE, PAGE_COLOURS, styles_of
+from enginebench.analysis.write.palette import ENGINES, PAGE, PAGE_COLOURS, slots_of
 
 Vector = tuple[float, ...]
 Matrix = tuple[Vector, ...]
@@ -58,6 +58,6 @@ def test_no_two_engines_look_alike(side: str, vision: str, least: float) -> None
     assert min(math.dist(one, other) for one, other in itertools.combinations(all_of_them, 2)) > least
 
 
-def test_more_engines_than_colours_have_other_marks() -> None:
-    styles = styles_of(f"engine-{k}" for k in range(40)).values()
-    assert len({(style.slot, style.shape) for style in styles}) == 40
+def test_colours_go_by_first_appearance_and_repeat_after_sixteen() -> None:
+    assert slots_of(["b", "a", "b"]) == {"b": 0, "a": 1}
+    assert list(slots_of(f"engine-{k}" for k in range(18)).values())[-2:] == [0, 1]
