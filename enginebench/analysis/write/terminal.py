@@ -18,12 +18,8 @@ from rich.text import Text as RichText
 
 from enginebench.analysis.document import Block, Code, Column, Document, Figure, Table, Text, Tone, Warning
 from enginebench.analysis.write import words
-<<<<<<< HEAD
-from enginebench.analysis.write.cells import Shown, clean, show
-from enginebench.analysis.write.console import CAUTION, GOOD
-=======
 from enginebench.analysis.write.cells import NO_BREAK, Shown, clean, glued, show
->>>>>>> wt-w
+from enginebench.analysis.write.console import CAUTION, GOOD
 from enginebench.analysis.write.sentence import sentence
 from enginebench.analysis.write.terminal_chart import chart
 from enginebench.records.formatting import in_words
@@ -31,11 +27,8 @@ from enginebench.records.formatting import in_words
 STYLES = {Tone.PLAIN: "", Tone.GOOD: GOOD, Tone.BAD: "red3", Tone.CAUTION: CAUTION, Tone.DIM: "dim"}
 SEVERITIES = {"invalid": "bold red3", "warn": CAUTION, "note": "dim"}
 GAP = 2  # columns between two cells
-<<<<<<< HEAD
 NOTE_WIDTH = 14  # of a remark below a number
-=======
 LABEL = 9  # columns of the labels at the left
->>>>>>> wt-w
 
 
 def print_document(console: Console, document: Document) -> None:
