@@ -49,6 +49,7 @@ SPELLED_OUT = {
 }
 PURPOSES = {
     "bracket": "Find the limit between {load} and {beyond}",
+    "continue_study": "Measure the cells that are left",
     "search": "Find the limit, and confirm it",
     "confirm": "Confirm {load}",
     "higher": "Test more than {load}",
