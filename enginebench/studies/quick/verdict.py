@@ -176,7 +176,7 @@ def _open(end: LoadJudgement) -> str:
     undecided = [each for each in end.objectives if each.answer == "not enough evidence"]
     worst = min(undecided, key=lambda each: (each.share.value or 0.0) - each.objective.q)
     if worst.share.value is None:
-        return f"{_users(end.load)} ({worst.share.why})"
+        return f"{_users(end.load)} ({worst.share.missing and worst.share.missing.value})"
     need = "" if end.seconds_needed is None else f"; about {math.ceil(end.seconds_needed)} s more would decide"
     within = f"{_number(worst.share, 'share')} of the requests within, {format_share(worst.objective.q)} needed"
     return f"{_users(end.load)} ({within}{need})"

@@ -69,7 +69,7 @@ def side_of(limit: BriefLimit, number: Estimate) -> CriterionAnswer:
     """What too few repeats gave has no interval, and tells nothing; other numbers without one are exact."""
     ends = [end for end in (number.low, number.high) if end is not None]
     if not ends:
-        if number.value is None or (number.why and number.n < REPEATS):
+        if number.value is None or (number.missing and number.n < REPEATS):
             return UNKNOWN
         ends = [number.value]
     kept = [limit.keeps(end) for end in ends]

@@ -44,7 +44,7 @@ def _peaks(measured: MeasuredPart) -> Iterator[Figure]:
         points: list[Point] = []
         for engine, place in measured.figures.measured:
             peak = peak_of(engine, place.label, gauge)
-            points += [(engine.label, place, Estimate(peak, why="a peak"))] if peak else []
+            points += [(engine.label, place, Estimate(peak))] if peak else []
         unit = column_unit(GAUGES[gauge].unit, [estimate.value for _, _, estimate in points])
         if points:
             rows = load_rows(points, unit)
