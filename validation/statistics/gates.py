@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from enginebench.analysis.compare.gate import checks_of
-from enginebench.analysis.compare.metric_comparison import Sample, compare_metric
+from enginebench.analysis.stats.samples import Sample
+from enginebench.analysis.verdict.gate import Result, check, decided
 from enginebench.records.metrics import columns
 from enginebench.records.view import Estimate
 from validation.statistics.systems import Floats, Generator
 
 RUNS = 5
+LIMIT = 0.2
 COUNTED = 2000  # requests of each run, of which a share is
 STAGES = ("10 users", "20 users", "40 users")
 COLUMNS = columns("compared")
@@ -144,19 +145,17 @@ def fails(rng: Generator, scenario: Scenario) -> tuple[bool, bool]:
         durations = [column.key for column in COLUMNS if column.unit == "s"]
         levels = {(stage, key): float(rng.uniform(0.025, 0.045)) for stage in STAGES for key in durations}
     before, now = version(rng, scenario, False, levels), version(rng, scenario, True, levels)
-    comparisons = [
-        compare_metric(
-            stage, column, sample("now", now[stage, column.key]), sample("before", before[stage, column.key]), False
-        )
+    checks = [
+        check("engine", stage, column, sample(before[stage, column.key]), sample(now[stage, column.key]))
         for stage in STAGES
         for column in COLUMNS
     ]
-    severities = {check.severity for check in checks_of([each for each in comparisons if each is not None])}
-    return "critical" in severities, bool(severities & {"critical", "warning"})
+    results = {check.result for check in decided(checks, LIMIT)}
+    return Result.REGRESSION in results, bool(results & {Result.REGRESSION, Result.WARNING})
 
 
-def sample(label: str, runs: Floats) -> Sample:
-    return Sample(label, tuple(Estimate(value, n=COUNTED) for value in runs.tolist()))
+def sample(runs: Floats) -> Sample:
+    return Sample(tuple(Estimate(value, n=COUNTED) for value in runs.tolist()))
 
 
 def measure(gates: int, seed: int, names: tuple[str, ...] = tuple(SCENARIOS)) -> list[GateCell]:

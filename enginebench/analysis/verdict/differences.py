@@ -1,7 +1,7 @@
-"""What differs between the engines of a comparison, apart from the engine: columns of the candidates table.
+"""Differences between the engines of a comparison other than the engine: columns of the candidates table.
 
-A different workload (scenario, lengths, sampling, stages) makes numbers incomparable, and nothing is compared then. A
-different number format, model, version, machine or load generator is named, and the comparison stands.
+A different workload (scenario, lengths, sampling) makes numbers incomparable, and nothing is compared then. A different
+number format, model, version, machine or load generator is named, and the comparison stands.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SOFT_SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`values` are what each engine has, by label; `settings` names those of a workload that differ."""
+    """`values` are the values of each engine, by label; `settings` names the settings of a workload that differ."""
 
     kind: Kind
     values: dict[str, str]
@@ -50,15 +50,15 @@ class Difference:
 
 def differences(engines: Sequence[EngineRuns]) -> tuple[Difference, ...]:
     """In the order of `Kind`."""
-    found = []
+    differing = []
     for kind, value in READ.items():
         values = {engine.label: " | ".join(dict.fromkeys(map(value, engine.runs))) for engine in engines}
         if len({text for engine in engines for run in engine.runs if (text := value(run))}) > 1:
-            found.append(Difference(kind, values, _settings(engines) if kind is Kind.WORKLOAD else ()))
+            differing.append(Difference(kind, values, _settings(engines) if kind is Kind.WORKLOAD else ()))
     own = {engine.label: _own_settings(engine) for engine in engines}
     if any(own.values()):
-        found.append(Difference(Kind.SETTINGS, {label: text for label, text in own.items() if text}))
-    return tuple(sorted(found, key=lambda difference: list(Kind).index(difference.kind)))
+        differing.append(Difference(Kind.SETTINGS, {label: text for label, text in own.items() if text}))
+    return tuple(sorted(differing, key=lambda difference: list(Kind).index(difference.kind)))
 
 
 def _workload(run: RunSummary) -> str:
@@ -73,10 +73,10 @@ def _settings(engines: Sequence[EngineRuns]) -> tuple[str, ...]:
 
 
 def _own_settings(engine: EngineRuns) -> str:
-    """Settings that runs of one label do not have in common."""
-    settings = [engine_settings(run) for run in engine.runs if run.engine]
-    names = dict.fromkeys(name for one in settings for name in one)
-    return ", ".join(name for name in names if len({repr(one.get(name)) for one in settings}) > 1)
+    """Names of the settings that differ between runs of one label."""
+    runs = [engine_settings(run) for run in engine.runs if run.engine]
+    names = dict.fromkeys(name for settings in runs for name in settings)
+    return ", ".join(name for name in names if len({repr(settings.get(name)) for settings in runs}) > 1)
 
 
 def _version(run: RunSummary) -> str:
