@@ -86,6 +86,14 @@ def comparison_document(frame: Frame, title: str) -> Document:
     return replace(whole, sections=tuple(sections), exit_code=code)
 
 
+def quick_document(
+    frame: Frame, title: str, search: NextStep, replicas: Sequence[Replicas] = (), peak: Load | None = None
+) -> Document:
+    """What a minute has shown. The next step is always the search; a missed objective is part of the answer."""
+    whole = report_document(frame, title, replicas, peak)
+    return replace(whole, next=search, exit_code=INVALID if whole.exit_code == INVALID else GOOD)
+
+
 def answer_of(frame: Frame, replicas: Sequence[Replicas] = (), peak: Load | None = None) -> Answer:
     """Replicas for a peak, else the best of several engines, else what a single engine sustains."""
     if not frame.stages:
