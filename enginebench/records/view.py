@@ -176,14 +176,12 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 class Judgement:
     """One stage judged by one objective: `share` of the attempted requests were within the limit.
 
-    `requests_needed` is about how many further requests the answer would take where there is not enough evidence.
     `unknown` requests were cut off before it was known whether they met the objective; `share` leaves them out.
     """
 
     objective: Objective
     share: Estimate
     answer: SloAnswer
-    requests_needed: float | None = None
     unknown: int = 0
 
     @classmethod

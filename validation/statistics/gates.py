@@ -79,16 +79,13 @@ SCENARIOS: dict[str, Scenario] = {
     "identical, 3 % shared, own and heavy tails": Scenario(SPREAD, SPREAD, tail=True),
     "identical, 10 % shared and own": Scenario(0.1, 0.1),
     "identical, 1 % own against 10 %": Scenario(0.0, 0.01, own_now=0.1),
-    "identical, three runs, 1 % own against 30 %": Scenario(0.0, 0.01, runs=3, own_now=0.3),
-    "identical, three runs, 3 % shared and own": Scenario(SPREAD, SPREAD, runs=3),
-    "identical, three runs, 5 % own against 30 %": Scenario(0.0, 0.05, runs=3, own_now=0.3),
-    "identical, three runs, 30 % own": Scenario(0.0, 0.3, runs=3),
-    "identical, three runs, 1 % own against 30 % of every third metric": Scenario(
-        0.0, 0.01, runs=3, own_now=0.3, some=True
-    ),
-    "identical, three runs, 3 % shared against 30 %": Scenario(SPREAD, 0.01, runs=3, shared_now=0.3),
+    "identical, 1 % own against 30 %": Scenario(0.0, 0.01, own_now=0.3),
+    "identical, 3 % shared and own": Scenario(SPREAD, SPREAD),
+    "identical, 5 % own against 30 %": Scenario(0.0, 0.05, own_now=0.3),
+    "identical, 30 % own": Scenario(0.0, 0.3),
+    "identical, 1 % own against 30 % of every third metric": Scenario(0.0, 0.01, own_now=0.3, some=True),
+    "identical, 3 % shared against 30 %": Scenario(SPREAD, 0.01, shared_now=0.3),
     "identical, durations of 25 to 45 ms on a clock of 10 ms": Scenario(0.0, 0.01, clock=0.01),
-    "identical, three runs, durations of 25 to 45 ms on a clock of 10 ms": Scenario(0.0, 0.01, runs=3, clock=0.01),
     "TTFT p50 25 % worse at one stage, 3 % shared and 1 % own": Scenario(
         SPREAD, 0.01, worse=0.25, metrics=("ttft p50",), stages=STAGES[-1:]
     ),
@@ -99,10 +96,6 @@ SCENARIOS: dict[str, Scenario] = {
         SPREAD, 0.01, worse=0.25, metrics=("ttft p50", "ttft p95", "ttft p99")
     ),
     "everything 25 % worse, 3 % shared and 1 % own": Scenario(SPREAD, 0.01, worse=0.25),
-    "three runs, TTFT p50 25 % worse at one stage, 3 % shared and 1 % own": Scenario(
-        SPREAD, 0.01, worse=0.25, metrics=("ttft p50",), stages=STAGES[-1:], runs=3
-    ),
-    "three runs, everything 25 % worse, 3 % shared and 1 % own": Scenario(SPREAD, 0.01, worse=0.25, runs=3),
     "TTFT p50 15 % worse at one stage, 3 % shared and 1 % own": Scenario(
         SPREAD, 0.01, worse=0.15, metrics=("ttft p50",), stages=STAGES[-1:]
     ),

@@ -41,7 +41,6 @@ ENOUGH = 90  # effective requests along time that do for any tail
 ENOUGH_BY_USER = 4  # times as many by user, where users differ: a tail comes from the few users of the slowest replica
 MISSED_BURSTS = 24.0  # over the effective requests beyond a percentile: by how much its upper end is less certain
 LEAST_EFFECTIVE = 15  # hits or misses, where they are correlated and no latencies show how much
-POWER = 0.9  # chance that the requests asked for decide, were the share that was observed the true one
 BISECTIONS = 30  # halve the range of a share: to a billionth
 BINS = 240  # of a window, for rates
 LEAST_BINS = 10  # with arrivals
@@ -229,6 +228,15 @@ def _lowest_without_misses(n: int, requests: _Requests | None, cycle: Cycle | No
     return max(beginning, _lowest_share(1.0, median.size, median)), median.size
 
 
+def share_bounds(
+    share: Estimate, latencies_in_time_order: npt.ArrayLike, users: npt.ArrayLike | None = None
+) -> tuple[float | None, float | None]:
+    """The ends of a share's interval; if it is withheld, bounds that hold all the same."""
+    if share.low is not None or share.value is None:
+        return share.low, share.high
+    return widest_bounds(share.value, latencies_in_time_order, users)
+
+
 def widest_bounds(
     share: float, latencies_in_time_order: npt.ArrayLike, users: npt.ArrayLike | None = None
 ) -> tuple[float, float]:
@@ -276,22 +284,6 @@ def clopper_pearson(share: float, n: float) -> tuple[float, float]:
     low = float(special.betaincinv(hits, misses + 1, TAIL)) if hits > 0 else 0.0
     high = float(special.betaincinv(hits + 1, misses, 1 - TAIL)) if misses > 0 else 1.0
     return low, high
-
-
-def requests_needed(share: Estimate, q: float) -> int | None:
-    """How many requests in all would probably decide whether a share q keeps the limit, were the observed share the
-    true one and the requests as correlated as those that were observed.
-
-    The sample size of a test of one proportion with 90 % power (Fleiss, Levin & Paik 2003, section 2.5), over the
-    effective sample size of one request. Bursts that a window may have missed lower that power to some 70 % where
-    requests are strongly correlated, and to less for p99. `None` where nothing is known of either, or the share is q.
-    """
-    if share.value is None or not share.effective or share.value == q:
-        return None
-    spread = t_quantile(math.inf) * math.sqrt(q * (1 - q))
-    spread += float(special.ndtri(POWER)) * math.sqrt(share.value * (1 - share.value))
-    effective = max((spread / (share.value - q)) ** 2, least_samples(q) if share.value > q else 0)
-    return math.ceil(effective * share.n / share.effective)
 
 
 def bin_events(times: npt.ArrayLike, start: float, end: float, bins: int = BINS) -> Floats:

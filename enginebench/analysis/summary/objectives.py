@@ -13,7 +13,7 @@ import polars as pl
 
 from enginebench.analysis.data.formulas import expression
 from enginebench.analysis.data.load import users_of
-from enginebench.analysis.stats.intervals import bin_by_user, bin_events, rate_interval, share_intervals, widest_bounds
+from enginebench.analysis.stats.intervals import bin_by_user, bin_events, rate_interval, share_bounds, share_intervals
 from enginebench.records.rules import NO_FAILURE, SloAnswer, answer_of, attempted, within
 from enginebench.records.slo import Objective, RunObjectives
 from enginebench.records.stage import SECOND
@@ -66,10 +66,7 @@ def _judged_by_one_metric(scheduled: pl.DataFrame, objectives: Sequence[Objectiv
 
 def _answer(objective: Objective, requests: pl.DataFrame, share: Estimate) -> SloAnswer:
     """By the share's interval; where that is withheld, by bounds that hold all the same."""
-    low, high = share.low, share.high
-    if low is None and share.value is not None:
-        low, high = widest_bounds(share.value, requests["latency"].to_numpy(), users_of(requests))
-    return answer_of(low, high, objective.q)
+    return answer_of(*share_bounds(share, requests["latency"].to_numpy(), users_of(requests)), objective.q)
 
 
 def attainment(scheduled: pl.DataFrame, objectives: RunObjectives) -> Estimate | None:

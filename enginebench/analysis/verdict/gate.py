@@ -15,13 +15,14 @@ from statistics import median
 
 from enginebench.analysis.compare.engine_runs import EngineRuns, stages_of
 from enginebench.analysis.stats import samples
-from enginebench.analysis.stats.repeats import REPEATS, holm
+from enginebench.analysis.stats.repeats import holm
 from enginebench.analysis.stats.samples import Sample
 from enginebench.analysis.verdict.comparison import sample_of
 from enginebench.records.metrics import Column
 from enginebench.records.view import Estimate, Missing
 
 FALSE_ALARMS = 0.01  # chance that a gate between identical versions fails, over all its checks
+MIN_RUNS = 5  # of each version; a test of fewer is wrong more often, or finds nothing
 WARNING = 0.1  # worse by more than this share of the baseline is a warning, if the limit is not lower
 POINTS = 0.1  # of shares (failures, attainment) a tenth of the limits counts, in points: 2 and 1 percentage points
 
@@ -98,7 +99,7 @@ class Gate:
         if self.regressions:
             return 1
         lacking = self.count(Result.MISSING) and not self.allow_missing
-        return 3 if lacking or min(self.runs) < REPEATS else 0
+        return 3 if lacking or min(self.runs) < MIN_RUNS else 0
 
 
 def judge(
@@ -167,10 +168,9 @@ def decided(checks: Sequence[Check], limit: float) -> tuple[Check, ...]:
 
 
 def _decided(check: Check, limit: float) -> Check:
-    """Half of the tests are of improvements, hence twice the level."""
     if check.change.value is None:
         return check
-    certain = check.evidence is Evidence.EVERY_RUN or (check.p is not None and check.p <= 2 * FALSE_ALARMS)
+    certain = check.evidence is Evidence.EVERY_RUN or (check.p is not None and check.p <= FALSE_ALARMS)
     if check.worse <= min(WARNING, limit):
         result = Result.OK
     elif check.evidence is Evidence.NONE:
