@@ -195,16 +195,16 @@ def next_step(frame: Frame) -> NextStep | None:
     command = _command(frame, best)
     capacity = frame.capacities.get(best)
     if not frame.tier:
-        return NextStep("set_slo", ("enginebench", "report", *map(str, _folders(frame)), "--slo", "ttft_p95=1"))
+        return NextStep("slo", ("enginebench", "report", *map(str, _folders(frame)), "--slo", "ttft_p95=1"))
     if len(frame.engines) > 1 and frame.tested.repeats[0] < 3:
         return NextStep("repeat", ("--repeat", "5"))
     if capacity is None or not capacity.verdicts:
         return None
     if capacity.beyond is None and capacity.load is not None:
-        return NextStep("higher_load", command("concurrent", "--stages", f"{2 * capacity.load:g}"))
+        return NextStep("higher", command("concurrent", "--stages", f"{2 * capacity.load:g}"))
     if not capacity.confirmed and not capacity.certified:
         limits = [f"{low:g}" for low in (capacity.load or 1, capacity.beyond) if low is not None]
-        return NextStep("search", command("capacity", "--by", "users", "--search-range", "-".join(limits)))
+        return NextStep("bracket", command("capacity", "--by", "users", "--search-range", "-".join(limits)))
     return None
 
 

@@ -70,8 +70,8 @@ def _row(frame: Frame, name: str, same: SameAnswers) -> tuple[Cell, ...]:
     return (
         Word(name),
         None if own is None else Word(own),
-        Number(Estimate(same.identical / same.prompts, n=same.prompts), "share", "of"),
-        None if again is None else Number(again, "share", "of"),
+        Number(Estimate(same.identical / same.prompts, n=same.prompts), "share", "part"),
+        None if again is None else Number(again, "share", "part"),
         None if first is None else Number(first, style="count"),
         None if gap is None else Number(gap),
     )

@@ -144,7 +144,7 @@ def _tell(folder: Path, contender: Contender, peak: int | None) -> None:
     asked = None if peak is None else Users(peak)
     plan = PlanSettings(peak=asked, slo=frame.tier)
     replicas = replicas_of(frame, plan) if asked is not None else ()
-    search = NextStep("search", next_command(contender, frame))
+    search = NextStep("bracket", next_command(contender, frame))
     deliver(quick_document(frame, contender.name or contender.url, search, replicas, asked), page=folder / PAGE)
 
 
