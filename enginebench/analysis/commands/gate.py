@@ -51,8 +51,10 @@ def gate(
     """
     from enginebench.analysis.summary.baseline import save_baseline as save
     from enginebench.analysis.summary.loading import summaries_of
-    from enginebench.analysis.write.files import write_junit
+    from enginebench.analysis.write.junit import junit
+    from enginebench.analysis.write.markdown import markdown
     from enginebench.analysis.write.terminal import console
+    from enginebench.records.files import write_atomically
 
     reading: ReadSettings = read_settings(ReadSettings, given)
     settings: GateSettings = read_settings(GateSettings, given)
@@ -67,9 +69,10 @@ def gate(
     with console(stderr=True).status("Reading the baseline …"):
         before = summaries_of([str(baseline)], baseline, reading.slo, reading.tokenizer)
         document = judged(before, current, settings)
-    if settings.junit is not None:
-        write_junit(document, settings.junit)
-    deliver(document, [settings.markdown] if settings.markdown is not None else [], as_json)
+    for path, text in ((settings.junit, junit), (settings.markdown, markdown)):
+        if path is not None:
+            write_atomically(path, text(document))
+    deliver(document, as_json=as_json)
 
 
 def judged(before: Sequence[RunSummary], current: Sequence[RunSummary], settings: GateSettings) -> Document:

@@ -36,7 +36,7 @@ COLUMNS = (
 
 def gate_document(gate: Gate, title: str, tested: Tested, warnings: Sequence[Warning] = ()) -> Document:
     """What is not good comes first, all checks after it."""
-    worse = table(gate, [check for check in gate.checks if check.result is not Result.OK])
+    worse = table("worse", [check for check in gate.checks if check.result is not Result.OK])
     return Document(
         title=title,
         tested=tested,
@@ -46,7 +46,7 @@ def gate_document(gate: Gate, title: str, tested: Tested, warnings: Sequence[War
         figure=None,
         next=None,
         warnings=tuple(warnings),
-        sections=(Section(KEY, "All checks", (table(gate, gate.checks),), folded=True),),
+        sections=(Section(KEY, "All checks", (table(KEY, gate.checks),), folded=True),),
         frame=pl.DataFrame([row for check in gate.checks for row in check_rows(check)], schema=SCHEMA),
         exit_code=gate.exit_code,
     )
@@ -70,8 +70,8 @@ def _regression(check: Check) -> Regression:
     return Regression(check.column, check.engine, check.stage, check.change, check.column.relative)
 
 
-def table(gate: Gate, checks: Sequence[Check]) -> Table:
-    return Table(KEY, "Checks", COLUMNS, tuple(map(_row, checks)))
+def table(key: str, checks: Sequence[Check]) -> Table:
+    return Table(key, "Checks", COLUMNS, tuple(map(_row, checks)))
 
 
 def _row(check: Check) -> tuple[Cell, ...]:
