@@ -63,7 +63,7 @@ def bench(
 
       enginebench bench candle -o concurrency=32 --sweep dtype=float32,q8_0,q4_0 --baseline bench.json --save-baseline
     """
-    from enginebench.analysis.console import stderr
+    from enginebench.analysis.write.console import stderr
     from enginebench.records.files import write_atomically
     from engines.bench.document import to_json
     from engines.bench.profile import profile_all, profiler_for
@@ -118,10 +118,11 @@ def _show(found: BenchResult, as_json: bool) -> None:
     if as_json:
         typer.echo(to_json(found), nl=False)
         return
-    from enginebench.analysis.write.terminal import console, print_document
+    from enginebench.analysis.write.console import stdout
+    from enginebench.analysis.write.terminal import print_document
     from engines.bench.tables import document_of
 
-    print_document(console(), document_of(found))
+    print_document(stdout(), document_of(found))
 
 
 def _before(files: FileSettings) -> BenchResult | None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 OF_A_PLAN = ("slo", "peak", "headroom", "spares", "price", "gpu", "gpus", "prices")
 NOT_ASKED = {declared.name for declared in settings_of(PlanSettings)} - {*OF_A_PLAN}
 """Settings of `enginebench plan` alone."""
+MAX_NAMES = 3  # engines that a title names
 RUNS = typer.Argument(
     help="Runs (folders or ids), or folders of runs. Default: the newest run.", metavar="RUNS", show_default=False
 )
@@ -128,9 +129,9 @@ def read_runs(
 ) -> list[RunSummary]:
     """Summaries of the named runs, with progress on standard error."""
     from enginebench.analysis.summary.loading import summaries_of
-    from enginebench.analysis.write.terminal import console
+    from enginebench.analysis.write.console import stderr
 
-    with console(stderr=True).status("Reading the runs …") as status:
+    with stderr().status("Reading the runs …") as status:
 
         def reading(run: Path) -> None:
             status.update(f"Reading {run.name} …")
@@ -139,4 +140,6 @@ def read_runs(
 
 
 def title_of(summaries: Sequence[RunSummary]) -> str:
-    return " and ".join(dict.fromkeys(summary.label for summary in summaries))
+    """`vllm and candle`, or how many engines there are."""
+    labels = list(dict.fromkeys(summary.label for summary in summaries))
+    return " and ".join(labels) if len(labels) <= MAX_NAMES else f"{len(labels)} engines"

@@ -52,6 +52,11 @@ class Difference:
     def incomparable(self) -> bool:
         return self.kind in INCOMPARABLE
 
+    @property
+    def hidden(self) -> bool:
+        """Whether no column of the candidates shows it."""
+        return self.kind in (Kind.VERSION, Kind.CLIENT, Kind.SETTINGS)
+
 
 def differences(engines: Sequence[EngineRuns]) -> tuple[Difference, ...]:
     """In the order of `Kind`."""

@@ -148,6 +148,11 @@ def _best(answer: BestAnswer) -> str:
         return _by_capacity(answer)
     names = clean(best.name), clean(following.name)
     place, slo = f"At {clean(answer.stage)}", _both(best, following)
+    sustained = None if best.capacity is None else best.capacity.load
+    if sustained is not None and answer.load > sustained:  # beyond what both sustain
+        sure = "" if all(capacity is not None and capacity.confirmed for capacity in capacities) else " (not confirmed)"
+        place = f"Both meet the SLO up to {load_text(sustained, answer.unit)}{sure}; at {clean(answer.stage)}"
+        slo = ""
     tokens = [_tokens(contender.tokens) for contender in (best, following)]
     if answer.significant is False:
         return f"{place} {names[0]} and {names[1]} serve {tokens[0]} and {tokens[1]}: no significant difference{slo}."
@@ -271,12 +276,12 @@ def _unsure(candidate: Replicas) -> str:
 
 
 def _burst(answer: BurstAnswer) -> str:
-    cause, goal = clean(answer.cause), "the SLO is met" if answer.judged else "latency is back to what it was"
-    if answer.peak is None:
-        peak = "the first token was not measured"
-    else:
-        fails = math.isinf(answer.peak)
-        peak = "requests fail" if fails else f"the first token takes up to {format_seconds(answer.peak)}"
+    """An outage has no end of its own: what follows it is counted from the command."""
+    cause = "outage" if answer.command else "burst"
+    goal = "the SLO is met" if answer.judged else "latency is back to what it was"
+    felt = [] if answer.peak is None else [f"the first token takes up to {format_seconds(answer.peak)}"]
+    felt += [counted(answer.failed, "request") + (" fails" if answer.failed == 1 else " fail")] * bool(answer.failed)
+    peak = " and ".join(felt) or "the first token was not measured"
     if answer.absorbed:
         return f"The {cause} is absorbed: {peak}{', and the SLO is met throughout' if answer.judged else ''}."
     if answer.recovered is None:
@@ -284,7 +289,8 @@ def _burst(answer: BurstAnswer) -> str:
         return f"The {cause} is not absorbed: {peak}, and {never} before the run ends."
     again = f"{goal} again" if answer.judged else goal
     seconds = significant(answer.recovered, 2) if answer.recovered < 100 else f"{answer.recovered:.0f}"
-    return f"The {cause} is not absorbed: {peak}, and {again} {seconds} s after the {cause} ended."
+    since = "it began" if answer.command else f"the {cause} ended"
+    return f"The {cause} is not absorbed: {peak}, and {again} {seconds} s after {since}."
 
 
 def _gate(answer: GateAnswer) -> str:
