@@ -123,7 +123,10 @@ def _verdict(stages: Sequence[StageView], objective: Objective, long_run: bool, 
 
 def table(cells: Sequence[ConfirmedCell]) -> str:
     """Markdown, as docs/statistics.md shows it: over all systems, and the worst of them."""
-    rows = ["| speed from run to run | repeats | confirmed | wrong, of met | wrong, of missed |", "|---|---|---|---|---|"]
+    rows = [
+        "| speed from run to run | repeats | confirmed | wrong, of met | wrong, of missed |",
+        "|---|---|---|---|---|",
+    ]
     for spread in SPREADS:
         for repeats in REPEATS:
             group = [cell for cell in cells if (cell.spread, cell.repeats) == (spread, repeats)]

@@ -61,7 +61,13 @@ def finding_row(finding: Finding) -> dict[str, Any]:
 def _cells(row: Row) -> dict[str, Any]:
     metric, statistic, unit, estimate = row
     known = estimate.finite
-    ends = {"value": known.value, "low": known.low, "high": known.high, "n": known.n, "why": known.missing and known.missing.value}
+    ends = {
+        "value": known.value,
+        "low": known.low,
+        "high": known.high,
+        "n": known.n,
+        "why": known.missing and known.missing.value,
+    }
     return {"metric": metric, "statistic": statistic, "unit": unit} | ends
 
 

@@ -49,7 +49,9 @@ def test_a_tail_that_nothing_bounds_has_a_lower_end_all_the_same() -> None:
     assert found.value is not None
     assert 0 < found.low < found.value < latencies.max()
     failed = np.where(latencies == latencies.max(), np.inf, latencies)
-    assert percentile_interval(failed, 0.99) == replace(found, missing=None), "the upper end is among the failed requests"
+    assert percentile_interval(failed, 0.99) == replace(found, missing=None), (
+        "the upper end is among the failed requests"
+    )
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,9 @@ def at_times(label: str, times: Sequence[str], prompts: Sequence[str | None] | N
     """Runs that began at those times of one day."""
     asked = prompts or [f"set {k}" for k in range(len(times))]
     runs = [
-        run(label, [view(8, {THROUGHPUT: 100.0 + k})], k, started_at=f"2026-11-21T{time}", workload={"prompt_set": each})
+        run(
+            label, [view(8, {THROUGHPUT: 100.0 + k})], k, started_at=f"2026-11-21T{time}", workload={"prompt_set": each}
+        )
         for k, (time, each) in enumerate(zip(times, asked, strict=True))
     ]
     return EngineRuns(label, tuple(runs))
@@ -101,7 +103,13 @@ def compared(*engines: EngineRuns, key: str = THROUGHPUT, baseline: str | None =
 
 def test_the_ratio_is_welchs_on_logarithms_if_runs_are_not_interleaved() -> None:
     (found,) = compared(engine_of("fast", throughput=FAST), engine_of("slow", throughput=SLOW))
-    assert (found.engine, found.over, found.paired, found.better, found.significant) == ("fast", "slow", False, True, True)
+    assert (found.engine, found.over, found.paired, found.better, found.significant) == (
+        "fast",
+        "slow",
+        False,
+        True,
+        True,
+    )
     assert found.ratio.value == pytest.approx(2.0, rel=1e-3)
     welch = scipy.stats.ttest_ind([*map(math.log, FAST)], [*map(math.log, SLOW)], equal_var=False)
     assert found.p == pytest.approx(welch.pvalue)

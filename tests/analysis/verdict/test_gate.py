@@ -68,9 +68,7 @@ def test_p_values_are_those_of_all_checks_together() -> None:
     assert [each.result for each in many[:2]] == [Result.UNCLEAR, Result.OK]
 
 
-@pytest.mark.parametrize(
-    ("share", "result"), [(0.03, Result.REGRESSION), (0.015, Result.WARNING), (0.005, Result.OK)]
-)
+@pytest.mark.parametrize(("share", "result"), [(0.03, Result.REGRESSION), (0.015, Result.WARNING), (0.005, Result.OK)])
 def test_failures_count_in_points(share: float, result: Result) -> None:
     found = result_of((0.0,) * 5, times(share), FAILURES)
     assert (found.result, found.worse) == (result, pytest.approx(10 * share))
@@ -92,9 +90,7 @@ def test_the_same_few_failures_in_every_run_may_be_chance(requests: int, result:
         pytest.param((0.03, 0.03, 0.04), (0.06, 0.06, 0.07), P50, Result.REGRESSION, id="three steps"),
     ],
 )
-def test_values_without_any_spread(
-    before: Sequence[float], now: Sequence[float], key: str, result: Result
-) -> None:
+def test_values_without_any_spread(before: Sequence[float], now: Sequence[float], key: str, result: Result) -> None:
     assert result_of(before, now, key).result is result
 
 
