@@ -40,7 +40,7 @@ NAMES = (
 REPEATS = (1, 3, 5)
 QS = (0.9, 0.95)
 MISSES = (0.25, 0.5, 0.7, 0.85, 1.15, 1.3, 1.6, 3.0)  # true share of misses, as a multiple of what may miss
-SPREADS = (0.0, 0.05)  # standard deviation of the speed from run to run
+SPREADS = (0.0, 0.05, 0.1)  # standard deviation of the speed from run to run
 
 
 @dataclass(frozen=True, slots=True)

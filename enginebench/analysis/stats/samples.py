@@ -59,8 +59,8 @@ def compare(column: Column, ours: Sample, theirs: Sample, paired: bool) -> tuple
     """
     error = _least_error(column, ours, theirs, paired)
     if not column.relative:
-        groups = (np.array(side.values, dtype=np.float64) for side in (ours, theirs))
-        difference, p = t_test(*groups, paired, least_error=error)
+        top, bottom = (np.array(side.values, dtype=np.float64) for side in (ours, theirs))
+        difference, p = t_test(top, bottom, paired, least_error=error)
         return difference.within(-1.0, 1.0), p
     certain = _against_zero(ours.values, theirs.values)
     return (certain, None) if certain is not None else ratio_test(ours.values, theirs.values, paired, least_error=error)

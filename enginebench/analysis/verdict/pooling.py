@@ -6,10 +6,10 @@ differ by more than their requests explain, the spread between them decides how 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from enginebench.analysis.stats.estimate import t_quantile
 from enginebench.analysis.stats.intervals import clopper_pearson
 from enginebench.analysis.stats.repeats import REPEATS, repeats_interval
 from enginebench.records.rules import SloAnswer, answer_of
@@ -72,12 +72,9 @@ def _of_known(judgements: Sequence[Judgement]) -> Judgement:
 
 
 def _worth(value: float, runs: Sequence[float]) -> float:
-    """How many independent requests have the error that the spread between runs makes, reduced for the uncertainty of
-    that spread (n* of Korn & Graubard 1998)."""
-    n = len(runs)
-    variance = sum((run - value) ** 2 for run in runs) / (n - 1) / n
-    certainty = (t_quantile(float("inf")) / t_quantile(n - 1)) ** 2
-    return certainty * value * (1 - value) / variance if variance > 0 else float("inf")
+    """How many independent requests have the error that the spread between runs makes."""
+    variance = sum((run - value) ** 2 for run in runs) / (len(runs) - 1) / len(runs)
+    return value * (1 - value) / variance if variance > 0 else math.inf
 
 
 def _without_intervals(judgements: Sequence[Judgement], plain: Estimate, runs: Sequence[float]) -> Judgement:

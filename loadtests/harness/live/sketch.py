@@ -9,7 +9,7 @@ import msgspec
 
 from enginebench.records.metrics import PERCENTILES
 from enginebench.records.rules import nearest_rank
-from enginebench.records.view import DEPENDS_ON_CUT_OFF, EMPTY, FAILED, Distribution, Estimate
+from enginebench.records.view import EMPTY, Distribution, Estimate, Missing
 
 Buckets = dict[int, int]
 

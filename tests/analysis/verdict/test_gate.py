@@ -26,8 +26,8 @@ def times(factor: float, values: Sequence[float] = STEADY) -> tuple[float, ...]:
 
 
 def unjudged(before: Sequence[float], now: Sequence[float], key: str = P50, n: int = 10_000) -> Check:
-    samples = (Sample(tuple(Estimate(value, n=n) for value in values)) for values in (before, now))
-    return check("vllm", "8 users", COLUMNS[key], *samples)
+    baseline, current = (Sample(tuple(Estimate(value, n=n) for value in values)) for values in (before, now))
+    return check("vllm", "8 users", COLUMNS[key], baseline, current)
 
 
 def result_of(before: Sequence[float], now: Sequence[float], key: str = P50, n: int = 10_000) -> Check:
