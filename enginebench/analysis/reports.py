@@ -26,6 +26,7 @@ from enginebench.analysis.sections.setup import numbers, setup
 from enginebench.analysis.sections.slo import slo
 from enginebench.analysis.sections.warnings import warnings, warnings_section
 from enginebench.analysis.stats.repeats import REPEATS
+from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo import Status
 from enginebench.records.load import Load, Users
@@ -34,6 +35,7 @@ from enginebench.records.view import Estimate
 
 GOOD, MISSED, INVALID, NOT_ENOUGH = 0, 1, 2, 3  # exit codes
 USERS = Users.unit
+MAX_NAMES = 3  # engines that a title names
 SECTIONS: tuple[Callable[[Frame], Section], ...] = (
     loads,
     comparison,
@@ -43,6 +45,12 @@ SECTIONS: tuple[Callable[[Frame], Section], ...] = (
     setup,
     numbers,
 )
+
+
+def title_of(runs: Sequence[RunSummary]) -> str:
+    """`vllm and candle`, or how many engines there are."""
+    labels = list(dict.fromkeys(run.label for run in runs))
+    return " and ".join(labels) if len(labels) <= MAX_NAMES else f"{len(labels)} engines"
 
 
 def report_document(

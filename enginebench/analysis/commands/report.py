@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 OF_A_PLAN = ("slo", "peak", "headroom", "spares", "price", "gpu", "gpus", "prices")
 NOT_ASKED = {declared.name for declared in settings_of(PlanSettings)} - {*OF_A_PLAN}
 """Settings of `enginebench plan` alone."""
-MAX_NAMES = 3  # engines that a title names
 RUNS = typer.Argument(
     help="Runs (folders or ids), or folders of runs. Default: the newest run.", metavar="RUNS", show_default=False
 )
@@ -67,7 +66,7 @@ def report(
     from enginebench.analysis.frame import frame_of
     from enginebench.analysis.plan.candidates import replicas_of
     from enginebench.analysis.plan.prices import check_labels
-    from enginebench.analysis.reports import report_document
+    from enginebench.analysis.reports import report_document, title_of
 
     check_labels(plan, [summary.label for summary in summaries])
     frame = frame_of(summaries)
@@ -111,7 +110,7 @@ def compare(
     check_formats(output or ())
     summaries = read_runs(names, reading, reading.slo)
     from enginebench.analysis.frame import frame_of
-    from enginebench.analysis.reports import comparison_document
+    from enginebench.analysis.reports import comparison_document, title_of
 
     labels = list(dict.fromkeys(summary.label for summary in summaries))
     if len(labels) < 2:
@@ -137,9 +136,3 @@ def read_runs(
             status.update(f"Reading {run.name} …")
 
         return summaries_of(names, folder.runs, slo, folder.tokenizer, reading, need_requests=need_requests)
-
-
-def title_of(summaries: Sequence[RunSummary]) -> str:
-    """`vllm and candle`, or how many engines there are."""
-    labels = list(dict.fromkeys(summary.label for summary in summaries))
-    return " and ".join(labels) if len(labels) <= MAX_NAMES else f"{len(labels)} engines"
