@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
+from enginebench.analysis.commands.gate import gate
 from enginebench.analysis.commands.report import compare, report
 from enginebench.analysis.commands.runs import list_runs
-from enginebench.analysis.compare.gate_command import gate
 from enginebench.analysis.importers.command import import_results
 from enginebench.analysis.plan.command import plan
 

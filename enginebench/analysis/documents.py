@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from functools import cache, reduce
 from operator import or_
 from types import UnionType
@@ -21,6 +22,8 @@ def as_document(value: Any) -> Any:
     """Dataclasses and structs become objects, by their fields; what is infinite or not a number becomes null."""
     if isinstance(value, Column):
         return {name: getattr(value, name) for name in COLUMN_NAMES}
+    if isinstance(value, Enum):
+        return value.value
     if isinstance(value, msgspec.Struct):
         return as_document(msgspec.to_builtins(value))
     if is_dataclass(value):

@@ -18,8 +18,8 @@ from enginebench.analysis.verdict.pooling import pooled
 from enginebench.records.formatting import counted, format_seconds, format_share, in_words, join_labels, significant
 from enginebench.records.rules import MARGIN, Claim, SloAnswer, claim_of_brackets, opposite, overall
 from enginebench.records.search import SearchRecord
-from enginebench.records.slo import CAPACITY_GRID, Objective, of_tier
-from enginebench.records.view import NO_REQUEST, Estimate, Judgement, StageView
+from enginebench.records.slo import Objective, of_tier
+from enginebench.records.view import Estimate, Judgement, StageView
 
 OF_SEARCH: dict[str, SloAnswer] = {"met": "met", "missed": "missed", "undecided": "not enough evidence"}
 
@@ -41,7 +41,7 @@ class LoadJudgement:
     def need(self) -> str:
         """What an answer lacks: `≈ 4.0 min more would decide`, why no interval is known, or both; or nothing."""
         undecided = [each for each in self.objectives if each.answer == "not enough evidence"]
-        parts = list(dict.fromkeys(each.share.why for each in undecided if each.share.why))
+        parts = list(dict.fromkeys(each.share.missing.value for each in undecided if each.share.missing))
         if self.seconds_needed is not None:
             parts.insert(0, f"≈ {format_seconds(self.seconds_needed)} more would decide")
         return "; ".join(parts)
@@ -159,20 +159,6 @@ def capacity_of(engine: EngineRuns, tier: str | None = None) -> SloCapacity | No
     return _bracketed(engine, judgements, objectives) if judgements and by_load(engine.runs) else None
 
 
-def capacity_matrix(engine: EngineRuns) -> dict[tuple[Objective, Objective], SloCapacity]:
-    """The capacity within each pair of a limit to TTFT and one to TPOT in `CAPACITY_GRID`, from measured stages. Empty
-    where the loads make no axis."""
-    if not by_load(engine.runs) or not any(stage.grid for stage in engine.stages):
-        return {}
-    matrix = {}
-    for ttft in (objective for objective in CAPACITY_GRID if objective.metric == "ttft"):
-        for tpot in (objective for objective in CAPACITY_GRID if objective.metric == "tpot"):
-            pair = (ttft, tpot)
-            if any(stage.ok and all(map(stage.judgement, pair)) for stage in engine.stages):
-                matrix[pair] = _bracketed(engine, judgements_of(engine, pair), pair)
-    return matrix
-
-
 def _bracketed(
     engine: EngineRuns, judgements: Sequence[LoadJudgement], objectives: tuple[Objective, ...]
 ) -> SloCapacity:
@@ -237,8 +223,7 @@ def judge_load(engine: EngineRuns, label: str, objectives: Sequence[Objective]) 
 
 
 def _judgement(stage: StageView, objective: Objective) -> Judgement:
-    known = stage.judgement(objective)
-    return known or Judgement.without(objective, "not measured" if stage.requests else NO_REQUEST)
+    return stage.judgement(objective) or Judgement.without(objective)
 
 
 def _certified(engine: EngineRuns, stages: Sequence[StageView], objectives: Sequence[Objective]) -> SloAnswer | None:
@@ -299,11 +284,10 @@ def compare_capacities(
     low = ours.met / theirs.missed if ours.met is not None and theirs.missed else 0.0
     high = ours.missed / theirs.met if ours.missed is not None and theirs.met else math.inf
     value = ours.met / theirs.met if ours.met is not None and theirs.met else None
-    unknown = None if value is not None else "no load is known to meet the objectives"
     verdict, why = claim_of_brackets(value, low, high, margin)
     if why_not is not None:
         verdict, why = "not shown", why_not
-    return CapacityComparison(ours.engine, theirs.engine, Estimate(value, low, high, why=unknown), verdict, why)
+    return CapacityComparison(ours.engine, theirs.engine, Estimate(value, low, high), verdict, why)
 
 
 def objective_lines(engine: EngineRuns) -> list[tuple[SloAnswer, str]]:

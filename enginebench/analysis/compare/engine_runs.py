@@ -10,7 +10,7 @@ from typing import Any
 from enginebench.analysis.stats.repeats import repeats_interval, within_run_error
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.metrics import PERCENTILES, REQUEST_METRICS, Column
-from enginebench.records.view import FAILED, Estimate, StageView
+from enginebench.records.view import NO_SAMPLES, Estimate, Missing, StageView
 from enginebench.settings.schema import UserMistake
 
 DECIDING = "throughput"  # engines are ranked by it where no objective decides
@@ -65,9 +65,9 @@ def over_runs(estimates: Sequence[Estimate]) -> Estimate:
         return estimates[0]
     values = [estimate.value for estimate in estimates if estimate.value is not None]
     if len(values) < len(estimates) or not values:
-        return next((estimate for estimate in estimates if estimate.value is None), Estimate(None, why="no runs"))
+        return next((estimate for estimate in estimates if estimate.value is None), NO_SAMPLES)
     if math.inf in values:
-        return Estimate(math.inf, n=len(values), why=FAILED)
+        return Estimate(math.inf, n=len(values), missing=Missing.FAILED)
     # A few runs may be alike by chance, more than the requests in them are.
     return repeats_interval(values, within_run_error(estimates))
 

@@ -26,7 +26,7 @@ from enginebench.records.rules import overall
 from enginebench.records.slo import Objective
 from enginebench.records.view import ClassView, Estimate, Judgement, StageView
 
-NO_REQUESTS = Estimate(None, why="no requests")
+NO_REQUESTS = Estimate(None)
 
 
 def class_table(summaries: Sequence[RunSummary], spreads: bool = True) -> TextTable | None:

@@ -66,7 +66,7 @@ class _Offer:
     @property
     def throughput(self) -> Estimate:
         if self.stage is None:
-            return Estimate(None, why="no load is known to meet the objectives")
+            return NO_SAMPLES
         failed = self.engine.mean(lambda at: at.value("failure_share"), self.stage)
         if failed is None or failed > FAILURES_BORNE:
             return Estimate(None, why="no request ended" if failed is None else f"{format_share(failed)} failed")

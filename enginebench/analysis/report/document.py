@@ -100,15 +100,16 @@ def _cost_rows(costs: Costs) -> Iterator[dict[str, Any]]:
     for cost in costs.engines:
         numbers = {
             ("replica hours per 1M tokens", "h"): cost.hours,
-            ("price of an hour", "US dollars"): Estimate(cost.price, why=None if cost.price else "no price"),
+            ("price of an hour", "US dollars"): Estimate(cost.price),
             ("cost per 1M tokens", "US dollars"): cost.cost,
             (f"cost over {costs.baseline}", None): cost.against,
-            ("energy of a token", "J"): Estimate(cost.joules, why="not measured" if cost.joules is None else None),
+            ("energy of a token", "J"): Estimate(cost.joules),
             ("requests per replica-hour", None): cost.requests,
         }
         for (statistic, unit), estimate in numbers.items():
             place = {"label": cost.engine, "stage": cost.stage, "metric": "cost", "statistic": statistic, "unit": unit}
-            yield place | {name: getattr(estimate.finite, name) for name in ("value", "low", "high", "n", "why")}
+            missing = None if estimate.missing is None else estimate.missing.value
+            yield place | {name: getattr(estimate.finite, name) for name in ("value", "low", "high", "n")} | {"why": missing}
 
 
 def _capacities(report: Report) -> list[SloCapacity]:

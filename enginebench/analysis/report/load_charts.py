@@ -108,7 +108,7 @@ def _gauges(source: FigureSource, key: str, title: str, names: Iterable[str]) ->
         for engine, place in source.measured:
             levels = [level for view in engine.at(place.label) if (level := view.gauges.get(name)) is not None]
             if levels:
-                mean = over_runs([Estimate(level.mean, why="a mean over the window") for level in levels])
+                mean = over_runs([Estimate(level.mean) for level in levels])
                 mean = mean.within(0.0, 1.0) if GAUGES[name].unit == "share" else mean
                 points.append((engine.label, place, mean))
         unit = column_unit(GAUGES[name].unit, [mean.value for _, _, mean in points])
@@ -133,7 +133,7 @@ def load_rows(points: Iterable[Point], unit: ShownUnit) -> list[Row]:
 def _row(engine: str, place: Place, estimate: Estimate, unit: ShownUnit) -> Row:
     failed = estimate.value == math.inf
     ends = {"value": estimate.value, "low": None if failed else estimate.low, "high": None if failed else estimate.high}
-    interval = f"none ({estimate.why})" if estimate.why and not failed else MISSING
+    interval = f"none ({estimate.missing.value})" if estimate.missing and not failed else MISSING
     if estimate.low is not None and estimate.high is not None and math.isfinite(estimate.low):
         high = "∞" if estimate.unbounded else _text(estimate.high, unit)
         interval = f"{_text(estimate.low, unit)} to {high}"

@@ -69,7 +69,7 @@ class Cell:
         """Why there is no value or no interval, where that needs saying."""
         if self.low is not None or self.failed:
             return None
-        return self.estimate.why
+        return None if self.estimate.missing is None else self.estimate.missing.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,13 +223,7 @@ def _missing(shown: Sequence[Column], rows: Sequence[Row]) -> str:
                 columns_by_reason.setdefault(named, []).append(column.title)
         parts = [f"{in_words(titles)} ({reason})" for reason, titles in columns_by_reason.items()]
         sentences += [f"{what}: {'; '.join(parts)}."] if parts else []
-    text = " ".join(sentences)
-    counts = re.search(r"(\d+(?:,\d{3})*) < (\d+(?:,\d{3})*)", text)
-    return (
-        f"{text} {counts[0]}: {counts[1]} independent observations, and the interval needs {counts[2]}."
-        if counts
-        else text
-    )
+    return " ".join(sentences)
 
 
 def _accuracy(summaries: Sequence[RunSummary]) -> str:

@@ -61,7 +61,13 @@ def finding_row(finding: Finding) -> dict[str, Any]:
 def _cells(row: Row) -> dict[str, Any]:
     metric, statistic, unit, estimate = row
     known = estimate.finite
-    ends = {"value": known.value, "low": known.low, "high": known.high, "n": known.n, "why": known.why}
+    ends = {
+        "value": known.value,
+        "low": known.low,
+        "high": known.high,
+        "n": known.n,
+        "why": known.missing and known.missing.value,
+    }
     return {"metric": metric, "statistic": statistic, "unit": unit} | ends
 
 
@@ -72,7 +78,7 @@ def rows_of(stage: StageView) -> Iterator[Row]:
     for name, count in stage.counts.items():
         yield name, "count", None, Estimate(float(count), n=stage.requests)
     for name, estimate in stage.quantities.items():
-        if estimate.value is not None or estimate.why:
+        if estimate.value is not None or estimate.missing:
             yield name, "value", QUANTITY_BY_NAME[name].unit, estimate
     for judgement in stage.judgements:
         yield f"slo {judgement.objective}", judgement.answer, "share", judgement.share

@@ -21,6 +21,7 @@ from enginebench.analysis.answer import (
     SpeedAnswer,
 )
 from enginebench.analysis.verdict.capacity import Capacity
+from enginebench.analysis.verdict.gate import MIN_RUNS
 from enginebench.analysis.verdict.slo import Status
 from enginebench.analysis.write.cells import change_text, clean, load_number, share_text
 from enginebench.records.formatting import (
@@ -295,11 +296,17 @@ def _burst(answer: BurstAnswer) -> str:
 
 def _gate(answer: GateAnswer) -> str:
     limit = format_share(answer.limit)
+    made = answer.checks - answer.missing
     if answer.passed:
-        unclear = f"; {answer.unclear:,} of them unclear" if answer.unclear else ""
-        return f"PASSED: nothing is worse by more than {limit} in {counted(answer.checks, 'comparison')}{unclear}."
+        marks = [counted(answer.warnings, "warning")] if answer.warnings else []
+        marks += [f"{answer.unclear:,} unclear"] if answer.unclear else []
+        marked = f"; {in_words(marks)}" if marks else ""
+        return f"PASSED: nothing is worse by more than {limit} in {counted(made, 'comparison')}{marked}."
+    if not answer.regressions and min(answer.runs) < MIN_RUNS:
+        now, before = answer.runs
+        return f"FAILED: a gate needs {MIN_RUNS} runs of each version; there are {now}, and {before} of the baseline."
     if not answer.regressions:
-        return f"FAILED: not everything that the baseline has was measured ({counted(answer.checks, 'comparison')})."
+        return f"FAILED: {counted(answer.missing, 'comparison')} could not be made; {made:,} passed."
     worst = answer.regressions[0]
     title = worst.column.full_title if isinstance(worst.column.of, Quantity) else worst.column.title
     title += "" if worst.relative else " share"
@@ -310,7 +317,7 @@ def _gate(answer: GateAnswer) -> str:
     else:
         size, _, direction = change.rpartition(" ")
         text = f"FAILED: {name} is {' '.join(filter(None, (size, interval, direction)))} than the baseline"
-    failed, others = len(answer.regressions), answer.checks - len(answer.regressions)
+    failed, others = len(answer.regressions), made - len(answer.regressions)
     more = f"; {failed - 1} more comparison{'s' if failed > 2 else ''} failed" if failed > 1 else ""
     return f"{text} (limit {limit}){more}. {counted(others, 'other comparison')} passed."
 
