@@ -14,14 +14,14 @@ from typing import Any
 
 import polars as pl
 
-from enginebench.analysis.compare.engine_runs import EngineRuns, engine_runs_of, since_due, stages_of
+from enginebench.analysis.engine_runs import EngineRuns, engine_runs_of, since_due, stages_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.tested import Tested, tested
 from enginebench.analysis.verdict import comparison
 from enginebench.analysis.verdict.capacity import Capacity, capacities_of
 from enginebench.analysis.verdict.comparison import Comparison
-from enginebench.analysis.verdict.gate import Check
 from enginebench.analysis.verdict.differences import Difference, differences
+from enginebench.analysis.verdict.gate import Check
 from enginebench.analysis.verdict.slo import SloVerdict, Status, judge
 from enginebench.records.metrics import BY_NAME, ICL, QUANTITY_BY_NAME, THROUGHPUT, columns
 from enginebench.records.slo import Objective, of_tier, tiers_of

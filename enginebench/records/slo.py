@@ -88,6 +88,7 @@ def _reader(objective: Objective) -> Reader:
 
 _not_failed = reader(within(None, 0.0))
 
+
 @dataclass(frozen=True, slots=True)
 class RunObjectives:
     """What a run asks of its requests: of all of them, and of those of a class besides."""

@@ -282,7 +282,9 @@ class StageView:
         """The metrics and quantities of which a number lacks its value or interval for this reason."""
         numbers = {name: tuple(each.percentiles.values()) for name, each in self.metrics.items()}
         numbers |= {name: (quantity,) for name, quantity in self.quantities.items()}
-        return [name for name, estimates in numbers.items() if any(estimate.missing is reason for estimate in estimates)]
+        return [
+            name for name, estimates in numbers.items() if any(estimate.missing is reason for estimate in estimates)
+        ]
 
     def value(self, name: str, statistic: str = "value") -> float | None:
         return self.estimate(name, statistic).value

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import polars as pl
 
-from enginebench.analysis.compare.engine_runs import by_load
 from enginebench.analysis.document import Block, Cell, Code, Column, Document, NextStep, Number, Section, Table, Word
+from enginebench.analysis.engine_runs import by_load
 from enginebench.analysis.frame import SCHEMA, Frame, frame_of
 from enginebench.analysis.plan.candidates import replicas_of
 from enginebench.analysis.reports import GOOD, report_document

@@ -194,7 +194,8 @@ def _judged(before: BenchResult, found: BenchResult, gating: GateSettings, as_js
     """Show the checks, with `--json` only by the exit code and in the file, and return the exit code."""
     from enginebench.analysis.sections.gate import gate_document
     from enginebench.analysis.write.junit import junit
-    from enginebench.analysis.write.terminal import console, print_document
+    from enginebench.analysis.write.console import stdout
+    from enginebench.analysis.write.terminal import print_document
     from enginebench.records.files import write_atomically
     from engines.bench.gate import judge
     from engines.bench.tables import document_of
@@ -204,5 +205,5 @@ def _judged(before: BenchResult, found: BenchResult, gating: GateSettings, as_js
     if gating.junit is not None:
         write_atomically(gating.junit, junit(document))
     if not as_json:
-        print_document(console(), document)
+        print_document(stdout(), document)
     return gate.exit_code

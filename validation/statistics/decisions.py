@@ -14,7 +14,7 @@ import numpy as np
 from scipy.signal import lfilter
 
 
-from enginebench.analysis.compare.engine_runs import engine_runs_of
+from enginebench.analysis.engine_runs import engine_runs_of
 from enginebench.analysis.stats.intervals import bin_events
 from enginebench.analysis.stats.steadiness import lock_step, steadiness
 from enginebench.analysis.summary.run_summary import FlowSeries, RunSummary

@@ -53,12 +53,12 @@ def gate(
     from enginebench.analysis.summary.loading import summaries_of
     from enginebench.analysis.write.junit import junit
     from enginebench.analysis.write.markdown import markdown
-    from enginebench.analysis.write.terminal import console
+    from enginebench.analysis.write.console import stderr
     from enginebench.records.files import write_atomically
 
     reading: ReadSettings = read_settings(ReadSettings, given)
     settings: GateSettings = read_settings(GateSettings, given)
-    with console(stderr=True).status("Reading the runs …"):
+    with stderr().status("Reading the runs …"):
         current = summaries_of(names, reading.runs, reading.slo, reading.tokenizer, tell_apart=False)
         saved = list(map(str, save(baseline, current))) if save_baseline else []
     if save_baseline:
@@ -66,7 +66,7 @@ def gate(
         return
     if not baseline.is_dir() or not any(baseline.iterdir()):
         raise UserMistake(f"there is no baseline at {baseline}: make one with --save-baseline.")
-    with console(stderr=True).status("Reading the baseline …"):
+    with stderr().status("Reading the baseline …"):
         before = summaries_of([str(baseline)], baseline, reading.slo, reading.tokenizer)
         document = judged(before, current, settings)
     for path, text in ((settings.junit, junit), (settings.markdown, markdown)):
@@ -77,7 +77,7 @@ def gate(
 
 def judged(before: Sequence[RunSummary], current: Sequence[RunSummary], settings: GateSettings) -> Document:
     """Raises `UserMistake` if the two cannot be compared."""
-    from enginebench.analysis.compare.engine_runs import engine_runs_of, since_due
+    from enginebench.analysis.engine_runs import engine_runs_of, since_due
     from enginebench.analysis.frame import frame_of
     from enginebench.analysis.sections.gate import gate_document
     from enginebench.analysis.sections.warnings import warnings

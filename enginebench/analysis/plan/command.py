@@ -66,8 +66,8 @@ def plan(
     if example:
         _show_example(Path(given["html"] or "example-plan.html"), open_page)
         return
-    from enginebench.analysis.compare.engine_runs import by_settings
     from enginebench.analysis.console import stderr
+    from enginebench.analysis.engine_runs import by_settings
     from enginebench.analysis.plan.alternatives import make_alternatives
     from enginebench.analysis.plan.document import screen_of
     from enginebench.analysis.plan.page import page_data

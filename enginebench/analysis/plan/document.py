@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from enginebench.analysis.compare.capacity import slo_capacity
-from enginebench.analysis.compare.engine_runs import EngineRuns
 from enginebench.analysis.console import TextTable
-from enginebench.analysis.documents import as_document
+from enginebench.analysis.engine_runs import EngineRuns
 from enginebench.analysis.first_screen import Candidate, FirstScreen, PlannedReplicas, first_screen
 from enginebench.analysis.plan.accuracy import INACCURATE
 from enginebench.analysis.plan.alternatives import Alternative, Alternatives
@@ -19,6 +18,7 @@ from enginebench.analysis.plan.plan import NOT_RELIABLE, Plan
 from enginebench.analysis.plan.prices import dollars
 from enginebench.analysis.plan.replicas import SimulatedCapacity
 from enginebench.analysis.plan.requests import FIGURES, simulated
+from enginebench.analysis.summary.as_document import as_document
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.formatting import MISSING, counted, format_seconds, format_share, in_words, significant
 from enginebench.records.load import Load

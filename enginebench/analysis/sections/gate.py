@@ -13,7 +13,6 @@ from enginebench.analysis.tested import Tested
 from enginebench.analysis.verdict.gate import Check, Gate, Result
 from enginebench.records.view import Estimate
 
-
 KEY = "checks"
 TONES = {
     Result.REGRESSION: Tone.BAD,

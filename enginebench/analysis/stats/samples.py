@@ -17,8 +17,8 @@ import numpy as np
 from enginebench.analysis.stats.repeats import (
     REPEATS,
     chance_error,
-    repeats_interval,
     ratio_test,
+    repeats_interval,
     t_test,
     within_run_error,
 )

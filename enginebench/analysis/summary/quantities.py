@@ -27,7 +27,7 @@ from enginebench.records.load import Users
 from enginebench.records.metrics import QUANTITIES, REQUEST_METRICS
 from enginebench.records.rules import UNJUDGED
 from enginebench.records.slo import RunObjectives
-from enginebench.records.view import Distribution, Estimate
+from enginebench.records.view import Distribution, Estimate, Missing
 
 STAY = Between(Field("t_send"), Field("t_end"))  # seconds in flight
 CURVES = {metric.name for metric in REQUEST_METRICS if metric.shown.curve}

@@ -16,7 +16,7 @@ import numpy as np
 from enginebench.analysis.data.flow import Instants
 from enginebench.analysis.data.load import NotARun, RunData
 from enginebench.analysis.data.windows import Flows, Window, windows_of
-from enginebench.analysis.documents import as_document
+from enginebench.analysis.summary.as_document import as_document
 from enginebench.analysis.summary.distributions import distributions
 from enginebench.analysis.summary.findings import findings_of_run
 from enginebench.analysis.summary.quantities import StageData

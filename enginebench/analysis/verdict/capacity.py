@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
-from enginebench.analysis.compare.engine_runs import EngineRuns, by_load
+from enginebench.analysis.engine_runs import EngineRuns, by_load
 from enginebench.analysis.verdict.slo import SloVerdict, Status, judge
 from enginebench.records.search import SearchRecord
 from enginebench.records.slo import Objective, of_tier

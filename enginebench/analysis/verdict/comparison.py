@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from enginebench.analysis.compare.engine_runs import EngineRuns, stages_of
+from enginebench.analysis.engine_runs import EngineRuns, stages_of
 from enginebench.analysis.stats import samples
 from enginebench.analysis.stats.repeats import REPEATS, holm
 from enginebench.analysis.stats.samples import Sample, geometric_mean
@@ -30,8 +30,8 @@ class Comparison:
     """`ratio` is the engine's value divided by that of `over` (of a share the difference), with its 95 % interval from
     three repeats on.
 
-    `p` is two-sided, after Holm's correction over all comparisons of the metric at this load. `significant`: p is at
-    most 5 % and the ratio is beyond the practical margin; `None` if there was no test. `better` says which side the
+    `p` is two-sided, after Holm's correction over a family of comparisons of the metric. `significant`: p is at most
+    5 % and the ratio is beyond the practical margin; `None` if there was no test. `better` says which side the
     ratio is on; `None` if it is 1 or unknown.
     """
 
@@ -103,7 +103,8 @@ def baseline_of(engines: Sequence[EngineRuns], wanted: str | None = None) -> str
 def compare(
     ranked: Sequence[EngineRuns], stage: str, baseline: str | None = None, since_due: bool = False
 ) -> tuple[Comparison, ...]:
-    """Each engine with the next best one, and with the baseline, in every compared metric."""
+    """Each engine with the next best one, and with the baseline, in every compared metric. The comparisons of the best
+    engine, which the answer rests on, are corrected among themselves, and so are all others."""
     labels = [engine.label for engine in ranked]
     engines = {engine.label: engine for engine in ranked if engine.at(stage)}
     pairs = list(pairwise(labels))
@@ -111,10 +112,12 @@ def compare(
     pairs = [pair for pair in dict.fromkeys(pairs) if set(pair) <= engines.keys()]
     comparisons: list[Comparison] = []
     for column in columns("compared", since_due):
-        family = [_compare(engines[ours], engines[theirs], stage, column) for ours, theirs in pairs]
-        known = [comparison for comparison in family if comparison is not None]
-        corrected = holm([comparison.p for comparison in known])
-        comparisons += [_judged(comparison, p) for comparison, p in zip(known, corrected, strict=True)]
+        for best in (True, False):
+            family = [pair for pair in pairs if (pair[0] == labels[0]) is best]
+            tested = [_compare(engines[ours], engines[theirs], stage, column) for ours, theirs in family]
+            known = [comparison for comparison in tested if comparison is not None]
+            corrected = holm([comparison.p for comparison in known])
+            comparisons += [_judged(comparison, p) for comparison, p in zip(known, corrected, strict=True)]
     return tuple(comparisons)
 
 

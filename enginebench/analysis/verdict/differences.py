@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from enginebench.analysis.compare.engine_runs import EngineRuns, common_stages, settings_apart
+from enginebench.analysis.engine_runs import EngineRuns, common_stages, settings_apart
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.formatting import significant
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS

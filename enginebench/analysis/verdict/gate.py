@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from statistics import median
 
-from enginebench.analysis.compare.engine_runs import EngineRuns, stages_of
+from enginebench.analysis.engine_runs import EngineRuns, stages_of
 from enginebench.analysis.stats import samples
 from enginebench.analysis.stats.repeats import holm
 from enginebench.analysis.stats.samples import Sample

@@ -45,7 +45,9 @@ def _case(
     place = ", ".join(filter(None, (engine, load)))
     if place not in suites:
         suites[place] = ElementTree.SubElement(root, "testsuite", name=place, errors="0")
-    case = ElementTree.SubElement(suites[place], "testcase", classname=".".join(filter(None, ("enginebench", engine, load))), name=metric)
+    case = ElementTree.SubElement(
+        suites[place], "testcase", classname=".".join(filter(None, ("enginebench", engine, load))), name=metric
+    )
     numbers = zip(table.columns[NAMED:], cells[NAMED:], strict=True)
     text = f"{metric}: {', '.join(f'{column.title} {cell.line}' for column, cell in numbers if cell.line)}"
     missing = result == Result.MISSING.value

@@ -18,7 +18,7 @@ from enginebench.analysis.compare.capacity import (
 )
 from enginebench.analysis.compare.command import document
 from enginebench.analysis.compare.comparison import compare
-from enginebench.analysis.compare.engine_runs import EngineRuns, engine_runs_of
+from enginebench.analysis.engine_runs import EngineRuns, engine_runs_of
 from enginebench.analysis.compare.headline import headline
 from enginebench.analysis.compare.tables import criteria, overview_of
 from enginebench.analysis.first_screen import PlannedReplicas, candidates_of, first_screen

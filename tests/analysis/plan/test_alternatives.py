@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from enginebench.analysis.compare.engine_runs import by_settings
+from enginebench.analysis.engine_runs import by_settings
 from enginebench.analysis.data.load import load_run
 from enginebench.analysis.first_screen import FirstScreen
 from enginebench.analysis.plan.alternatives import Alternative, Alternatives, make_alternatives

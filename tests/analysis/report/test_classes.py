@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from enginebench.analysis.compare.engine_runs import EngineRuns
+from enginebench.analysis.engine_runs import EngineRuns
 from enginebench.analysis.console import TextTable
 from enginebench.analysis.data.load import load_run
 from enginebench.analysis.report.classes import class_sentences, class_table, judge_class

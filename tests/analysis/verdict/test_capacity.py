@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from enginebench.analysis.compare.engine_runs import EngineRuns
+from enginebench.analysis.engine_runs import EngineRuns
 from enginebench.analysis.verdict.capacity import Capacity, capacities_of, capacity_of
 from enginebench.analysis.verdict.slo import Status
 from enginebench.records.search import SearchRecord

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import scipy.stats
 
-from enginebench.analysis.compare.engine_runs import EngineRuns
+from enginebench.analysis.engine_runs import EngineRuns
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.comparison import (
     Comparison,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from enginebench.analysis.compare.engine_runs import EngineRuns
+from enginebench.analysis.engine_runs import EngineRuns
 from enginebench.analysis.verdict.differences import Kind, differences, of_versions
 from tests.support.analysis.compared import run, view
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from enginebench.analysis.compare.engine_runs import EngineRuns, engine_runs_of
+from enginebench.analysis.engine_runs import EngineRuns, engine_runs_of
 from enginebench.analysis.stats.samples import Sample
 from enginebench.analysis.verdict.gate import Check, Gate, Result, check, decided, judge
 from enginebench.records.metrics import THROUGHPUT, TTFT, columns
