@@ -94,15 +94,17 @@ class ReplicasAnswer:
 
 @dataclass(frozen=True, slots=True)
 class BurstAnswer:
-    """A burst or an outage. `peak` is the longest TTFT in seconds; `recovered` the seconds from the end of the burst
-    until the SLO was met again, `None` if it was not; `absorbed`: the SLO was met throughout."""
+    """A burst, or an outage after `command`. `peak` is the longest TTFT in seconds; `recovered` the seconds from its
+    end until the SLO was met again, or without an SLO (not `judged`) until TTFT was as before; `None` if it was not.
+    `absorbed`: the SLO was met throughout. `failed` requests since it began."""
 
     engine: str
-    cause: str  # `burst`, or what was done to the server
+    command: str
     absorbed: bool
     peak: float | None
     recovered: float | None
-    judged: bool  # there was an SLO; else recovery is to the latency before it
+    judged: bool
+    failed: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ from enginebench.analysis.verdict.slo import SloVerdict
 from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate, Missing, Severity
 
-Style = Literal["plain", "ratio", "change", "money", "count", "p", "bytes"]
-"""How a number is written: `plain` in its unit; `ratio` as 1.4×; `change` as "28 % lower"; `money` in US dollars;
-`count` without decimals; `p` as a p value."""
+Style = Literal["plain", "ratio", "change", "money", "count", "of", "p"]
+"""How a number is written: `plain` in its unit; `ratio` as 1.4×; `change`, a ratio of new over old, as "28 % lower";
+`money` in US dollars; `count` without decimals; `of`, a share of n, as "403 of 403" or "96.7 % of 245"; `p` as a p
+value."""
 
 
 class Tone(Enum):
@@ -188,13 +189,17 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Warning:
-    """Something to know before the numbers are used, and what to do. `where` names engines and loads."""
+    """Something to know before the numbers are used, and what to do. It concerns `engines` (all, if there is none) at
+    `stages`; `count` is of the findings that were merged, and the evidence that of the heaviest load. A kind without
+    evidence or remedy of its own has its words in `write/words.py`."""
 
     kind: str
     severity: Severity
     evidence: str
     remedy: str
-    where: str = ""
+    engines: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,15 @@ class Frame:
         stages = self.engine(name).at(stage)
         return judge(stages, self.tier) if stages and all(s.judgement(o) for s in stages for o in self.tier) else None
 
+    @property
+    def verdicts(self) -> Iterator[SloVerdict]:
+        """Of every engine at every load, within every tier."""
+        for tier in self.tiers.values():
+            yield from (verdict.slo for capacity in tier.values() for verdict in capacity.verdicts)
+        apart = [name for name in self.names if name not in self.capacities]
+        pairs = ((name, stage.label) for name in apart for stage in self.stages)
+        yield from filter(None, (self.verdict(*pair) for pair in pairs))
+
     def compared(self, name: str, over: str | None, key: str = THROUGHPUT) -> Comparison | None:
         """At the common stage, in the column of that key."""
         return next((c for c in self.comparisons if (c.engine, c.over, c.column.key) == (name, over, key)), None)

@@ -20,11 +20,12 @@ from enginebench.analysis.documents import as_document
 from enginebench.analysis.summary.distributions import distributions
 from enginebench.analysis.summary.findings import findings_of_run
 from enginebench.analysis.summary.quantities import StageData
+from enginebench.analysis.summary.recovery import Disruption, disruptions_of
 from enginebench.analysis.summary.stage import view_of
 from enginebench.records.files import write_atomically
 from enginebench.records.profile import Profile, read_profiles
 from enginebench.records.run import RunFacts
-from enginebench.records.slo import Objective, RunObjectives
+from enginebench.records.slo import Objective, RunObjectives, of_tier
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import GAUGES
 from enginebench.records.view import FAILED, Finding, StageView
@@ -59,6 +60,7 @@ class RunSummary(RunFacts):
     flow: FlowSeries
     findings: tuple[Finding, ...]
     profiles: tuple[Profile, ...] = ()  # what profilers saw, after the measurements
+    disruptions: tuple[Disruption, ...] = ()  # bursts, and what was done to the server
 
     @property
     def invalid(self) -> bool:
@@ -111,6 +113,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
         flow=_flow(run, flows.result(), edges, step),
         findings=findings,
         profiles=read_profiles(run.folder),
+        disruptions=disruptions_of(run, of_tier(objectives)),
     )
 
 
