@@ -12,11 +12,11 @@ from enginebench.analysis.answer import (
     Contender,
     NoAnswer,
     Replicas,
-    ReplicasAnswer,
     SpeedAnswer,
 )
 from enginebench.analysis.document import Document, NextStep, Section, Warning
 from enginebench.analysis.frame import Frame
+from enginebench.analysis.plan.candidates import replicas_answer
 from enginebench.analysis.sections import disruptions
 from enginebench.analysis.sections.candidates import candidates, column_of
 from enginebench.analysis.sections.comparison import comparison
@@ -94,17 +94,12 @@ def answer_of(frame: Frame, replicas: Sequence[Replicas] = (), peak: Load | None
         return NoAnswer.DIFFERENT_WORKLOADS
     if not any(stage.ok for run in frame.runs for stage in run.stages):
         return NoAnswer.ALL_FAILED
-    if peak is not None and any(each.count is not None for each in replicas):
-        ordered = sorted(replicas, key=_cost)
-        return ReplicasAnswer(peak, tuple(ordered), all(each.count is not None for each in replicas))
+    if peak is not None and any(each.number is not None for each in replicas):
+        return replicas_answer(peak, tuple(replicas))
     if len(frame.engines) > 1:
         return _best(frame)
     capacity = frame.capacities.get(frame.names[0])
     return _capacity(frame, capacity) if capacity is not None and capacity.verdicts else _speed(frame)
-
-
-def _cost(replicas: Replicas) -> tuple[bool, float, float]:
-    return replicas.count is None, replicas.month or 0.0, float(replicas.count or 0)
 
 
 def _best(frame: Frame) -> Answer:
@@ -184,7 +179,7 @@ def next_step(frame: Frame) -> NextStep | None:
     if not frame.stages or any(difference.incomparable for difference in frame.differences):
         return None
     best = frame.names[0]
-    command = _command(frame, best)
+    command = run_command(frame, best)
     capacity = frame.capacities.get(best)
     if not frame.tier:
         return NextStep("set_slo", ("enginebench", "report", *map(str, _folders(frame)), "--slo", "ttft_p95=1"))
@@ -207,7 +202,7 @@ def _folders(frame: Frame) -> list[str]:
     return [str(run.folder) for run in frame.runs]
 
 
-def _command(frame: Frame, name: str) -> Callable[..., tuple[str, ...]]:
+def run_command(frame: Frame, name: str) -> Callable[..., tuple[str, ...]]:
     """`enginebench run SCENARIO` for the same server and requests."""
     run = frame.engine(name).runs[0]
     engine = (run.engine or {}).get("name")

@@ -160,25 +160,26 @@ class Fleet:
         return min(replicas, max(1, round(self.max_requests / expected)))
 
     def _arrivals(self, replicas: int, future: Future) -> Requests:
-        """Round robin gives a replica every n-th arrival of a Poisson process, whose gaps are sums of n gaps."""
-        model, rate, lengths = future.drawn(self.fitted), self.peak.load.value / replicas, self.peak.lengths
+        """Each replica gets every n-th arrival of a Poisson process; some of a large fleet stand for all."""
+        model, asked = future.drawn(self.fitted), self._lengths(future)
 
         def run(warm_up: float) -> Requests:
             rng, served = future.rng, []
-            for _ in range(self._simulated(replicas)):
-                due = gamma_arrivals(rate, 1 / math.sqrt(replicas), warm_up + self.peak.seconds, rng)
-                served.append(serve(model, due, lengths.drawn(max(len(due), 1), rng), rng))
+            due = gamma_arrivals(self.peak.load.value, 1.0, warm_up + self.peak.seconds, rng)
+            for turn in range(self._simulated(replicas)):
+                own = due[turn::replicas]
+                served.append(serve(model, own, asked.drawn(max(len(own), 1), rng), rng))
             return joined(served)
 
         return self._warmed_up(run)[0]
 
     def _users(self, users: int, future: Future) -> tuple[Requests, float]:
         """Of one replica: the requests of the window, and its length in seconds."""
-        peak, model = self.peak, future.drawn(self.fitted)
+        peak, model, asked = self.peak, future.drawn(self.fitted), self._lengths(future)
 
         def run(warm_up: float) -> Requests:
             rng, closed = future.rng, ClosedLoop(warm_up + peak.seconds, peak.think, warm_up, self.max_requests)
-            starts, lengths = rng.uniform(0, peak.starts, users), peak.lengths.drawn(USER_LENGTHS, rng)
+            starts, lengths = rng.uniform(0, peak.starts, users), asked.drawn(USER_LENGTHS, rng)
             return serve(model, starts, lengths, rng, closed)
 
         inside, start = self._warmed_up(run)
@@ -186,6 +187,11 @@ class Fleet:
             return inside, peak.seconds
         end = float(inside.sched[self.max_requests - 1])
         return inside.between(start, end), max(end - start, 1e-9)
+
+    def _lengths(self, future: Future) -> Lengths:
+        """Draw as many as were measured: other requests might have been measured as well."""
+        lengths = self.peak.lengths
+        return lengths.drawn(len(lengths), np.random.default_rng([future.seed, future.number, 1]))
 
     def _warmed_up(self, run: Callable[[float], Requests]) -> tuple[Requests, float]:
         """Return the requests due in the window, and when it begins. `run` simulates a warm-up of some seconds and the

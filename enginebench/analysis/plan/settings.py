@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,13 @@ def parse_peak(text: str) -> Load:
             raise UserMistake(f"--peak is a whole number of users, not `{text}`.")
         return Users(int(float(match[1])))
     return Rate(float(match[1]))
+
+
+def more_load(load: Load, share: float) -> Load:
+    """Increase a load by a share; users are rounded up."""
+    if isinstance(load, Users):
+        return Users(math.ceil(round(load.count * (1 + share), 9)))
+    return load.scaled(1 + share)
 
 
 def write_peak(peak: Load | None) -> str:
@@ -98,3 +106,9 @@ class PlanSettings:
     )
     prices: Path | None = cost_setting(None, "Price list to use instead of the built-in one.", metavar="FILE")
     html: Path | None = setting(None, "Write an HTML page with sliders.", metavar="FILE")
+
+    @property
+    def load(self) -> Load:
+        """The peak with headroom."""
+        assert self.peak is not None
+        return more_load(self.peak, self.headroom)
