@@ -16,14 +16,14 @@ import polars as pl
 from enginebench.analysis.answer import Answer
 from enginebench.analysis.tested import Tested
 from enginebench.analysis.verdict.capacity import Capacity
-from enginebench.analysis.verdict.slo import SloVerdict
+from enginebench.analysis.verdict.slo import SloVerdict, Status
 from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate, Missing, Severity
 
-Style = Literal["plain", "ratio", "change", "money", "count", "of", "p"]
-"""How a number is written: `plain` in its unit; `ratio` as 1.4×; `change`, a ratio of new over old, as "28 % lower";
-`money` in US dollars; `count` without decimals; `of`, a share of n, as "403 of 403" or "96.7 % of 245"; `p` as a p
-value."""
+Style = Literal["plain", "ratio", "change", "part", "money", "count", "p"]
+"""How a number is written: `plain` in its unit; `ratio` as 1.4×; `change`, a ratio of new over old (in shares, their
+difference), as "28 % lower"; `part`, a share of the estimate's `n`, as "403 of 403"; `money` in US dollars; `count`
+without decimals; `p` as a p value."""
 
 
 class Tone(Enum):
@@ -100,14 +100,15 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """`label` names the point (a load); `status` is that of its SLO verdict, if there is one."""
+    """`label` names the point (a load); `status` is that of its SLO verdict, if there is one, and `confirmed` too."""
 
     x: float
     y: float | None
     low: float | None = None
     high: float | None = None
     label: str = ""
-    status: str = ""
+    status: Status | None = None
+    confirmed: bool = True
     failed: bool = False  # it falls among failed requests: drawn at the top
 
 

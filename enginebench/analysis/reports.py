@@ -86,6 +86,14 @@ def comparison_document(frame: Frame, title: str) -> Document:
     return replace(whole, sections=tuple(sections), exit_code=code)
 
 
+def quick_document(
+    frame: Frame, title: str, search: NextStep, replicas: Sequence[Replicas] = (), peak: Load | None = None
+) -> Document:
+    """What a minute has shown. The next step is always the search; a missed objective is part of the answer."""
+    whole = report_document(frame, title, replicas, peak)
+    return replace(whole, next=search, exit_code=INVALID if whole.exit_code == INVALID else GOOD)
+
+
 def answer_of(frame: Frame, replicas: Sequence[Replicas] = (), peak: Load | None = None) -> Answer:
     """Replicas for a peak, else the best of several engines, else what a single engine sustains."""
     if not frame.stages:
@@ -182,16 +190,16 @@ def next_step(frame: Frame) -> NextStep | None:
     command = run_command(frame, best)
     capacity = frame.capacities.get(best)
     if not frame.tier:
-        return NextStep("set_slo", ("enginebench", "report", *map(str, _folders(frame)), "--slo", "ttft_p95=1"))
+        return NextStep("slo", ("enginebench", "report", *map(str, _folders(frame)), "--slo", "ttft_p95=1"))
     if len(frame.engines) > 1 and frame.tested.repeats[0] < 3:
         return NextStep("repeat", ("--repeat", "5"))
     if capacity is None or not capacity.verdicts:
         return None
     if capacity.beyond is None and capacity.load is not None:
-        return NextStep("higher_load", command("concurrent", "--stages", f"{2 * capacity.load:g}"))
+        return NextStep("higher", command("concurrent", "--stages", f"{2 * capacity.load:g}"))
     if not capacity.confirmed and not capacity.certified:
         limits = [f"{low:g}" for low in (capacity.load or 1, capacity.beyond) if low is not None]
-        return NextStep("search", command("capacity", "--by", "users", "--search-range", "-".join(limits)))
+        return NextStep("bracket", command("capacity", "--by", "users", "--search-range", "-".join(limits)))
     return None
 
 

@@ -35,17 +35,20 @@ def format_seconds(seconds: float | None) -> str:
         return INFINITE
     if seconds == 0:
         return "0 s"
-    size = abs(_rounded(seconds, 3))  # 0.9996 s is 1.00 s, not 1000 ms
-    for least, unit, scale in (
-        (36_000, "h", 1 / 3600),
-        (600, "min", 1 / 60),
-        (1, "s", 1),
-        (1e-3, "ms", 1e3),
-        (0, "µs", 1e6),
-    ):
-        if size >= least:
-            return f"{significant(seconds * scale)} {unit}"
-    raise AssertionError("every size is at least 0")
+    unit = duration_unit(seconds)
+    return f"{unit.write(seconds)} {unit.name}"
+
+
+def format_limit(seconds: float) -> str:
+    """As it was typed, without zeros that nobody measured: `60 ms`, `1.5 s`."""
+    unit = duration_unit(seconds)
+    return f"{seconds * unit.scale:g} {unit.name}"
+
+
+def duration_unit(seconds: float) -> ShownUnit:
+    """The unit that keeps three digits short: 0.9996 s is 1.00 s, not 1000 ms."""
+    size = abs(_rounded(seconds, 3))
+    return next(unit for least, unit in DURATIONS if size >= least)
 
 
 def format_error(seconds: float) -> str:
@@ -185,6 +188,13 @@ class ShownUnit:
 
 SECONDS, MILLISECONDS = ShownUnit("s", 1, "seconds"), ShownUnit("ms", 1e3, "milliseconds")
 MICROSECONDS = ShownUnit("µs", 1e6, "microseconds")
+DURATIONS = (
+    (36_000.0, ShownUnit("h", 1 / 3600)),
+    (600.0, ShownUnit("min", 1 / 60)),
+    (1.0, SECONDS),
+    (1e-3, MILLISECONDS),
+    (0.0, MICROSECONDS),
+)
 PLAIN = ShownUnit("", 1)
 IN_TABLES = {"share": ShownUnit("%", 100), "B": ShownUnit("GB", 1e-9), "Hz": ShownUnit("GHz", 1e-9)}
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from enginebench.records.formatting import format_seconds, format_share, significant
+from enginebench.records.formatting import format_limit, format_share, significant
 from enginebench.records.formula import Formula
 from enginebench.records.metrics import OBJECTIVES, Metric
 from enginebench.records.readers import Reader, reader
@@ -77,7 +77,7 @@ class Objective:
         """`TTFT p99 ≤ 1 s`"""
         if self.judged is None:
             return f"failures ≤ {format_share(1 - self.q)}"
-        limit = format_seconds(self.limit) if self.judged.unit == "s" else significant(self.limit)
+        limit = format_limit(self.limit) if self.judged.unit == "s" else significant(self.limit)
         return f"{self.judged.title.removesuffix(' (user)')} {self.statistic} ≤ {limit}"
 
 

@@ -120,10 +120,10 @@ def _show(found: BenchResult, as_json: bool) -> None:
     if as_json:
         typer.echo(to_json(found), nl=False)
         return
-    from enginebench.analysis.console import stdout
-    from engines.bench.tables import print_result
+    from enginebench.analysis.write.terminal import console, print_document
+    from engines.bench.tables import document_of
 
-    print_result(stdout(), found)
+    print_document(console(), document_of(found))
 
 
 def _before(files: FileSettings) -> BenchResult | None:

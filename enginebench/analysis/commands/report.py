@@ -32,6 +32,9 @@ def report(
     names: Annotated[list[str] | None, RUNS] = None,
     output: Output = None,
     as_json: AsJson = False,
+    allow_invalid: Annotated[
+        bool, typer.Option("--allow-invalid", help="Exit with 0 or 1 despite invalid runs.")
+    ] = False,
     **given: Any,
 ) -> None:
     """Report on one run, or on several engines.
@@ -68,7 +71,7 @@ def report(
     check_labels(plan, [summary.label for summary in summaries])
     frame = frame_of(summaries)
     replicas = replicas_of(frame, plan) if plan.peak is not None else ()
-    document = report_document(frame, title_of(summaries), replicas, plan.peak)
+    document = report_document(frame, title_of(summaries), replicas, plan.peak, allow_invalid)
     beside = summaries[0].folder if len(summaries) == 1 else summaries[-1].folder.parent
     deliver(document, output or (), as_json, beside / PAGE)
 

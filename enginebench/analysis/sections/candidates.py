@@ -160,7 +160,7 @@ def _tokens(frame: Frame, row: _Row) -> Cell:
 
 
 def _share(verdict: SloVerdict | None) -> Cell:
-    return None if verdict is None else Number(Estimate(verdict.share, n=verdict.n), "share", "of")
+    return None if verdict is None else Number(Estimate(verdict.share, n=verdict.n), "share", "part")
 
 
 def confirmed(verdict: SloVerdict | None) -> Cell:

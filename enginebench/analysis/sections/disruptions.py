@@ -51,7 +51,7 @@ def periods(disruption: Disruption) -> Table:
         failed = Number(Estimate(float(period.failed)), style="count", tone=Tone.BAD if period.failed else Tone.PLAIN)
         within = None
         if period.within is not None:
-            within = Number(Estimate(period.within, n=period.requests), "share", "of")
+            within = Number(Estimate(period.within, n=period.requests), "share", "part")
         rows.append(
             (
                 Word(name),

@@ -76,7 +76,8 @@ def _point(frame: Frame, engine: str, stage: StageView, estimate: Estimate) -> P
         low=None if failed else estimate.low,
         high=None if failed else high,
         label=stage.label,
-        status="" if verdict is None else verdict.status.value,
+        status=None if verdict is None else verdict.status,
+        confirmed=verdict is None or verdict.confirmed,
         failed=failed,
     )
 
@@ -112,8 +113,8 @@ def pareto(frame: Frame) -> Figure | None:
             speed, output = (engine.value(stage.label, name) for name in (USER_THROUGHPUT, THROUGHPUT))
             if speed and output:
                 verdict = frame.verdict(engine.label, stage.label)
-                status = "" if verdict is None else verdict.status.value
-                points.append(Point(speed, output, label=stage.label, status=status))
+                status, sure = (None, True) if verdict is None else (verdict.status, verdict.confirmed)
+                points.append(Point(speed, output, label=stage.label, status=status, confirmed=sure))
         series += [Series(engine.label, tuple(points))] if points else []
     if len(frame.stages) < 2 or not series:
         return None

@@ -49,7 +49,7 @@ def _results(frame: Frame) -> Table:
         cells.append(Number(failed, "share", tone=Tone.BAD if failed.value else Tone.PLAIN))
         cells += [Number(engine.estimate(stage.label, ACHIEVED_RATE), "req/s")] if open_loop else []
         cells.append(verdict)
-        cells.append(None if verdict is None else Number(Estimate(verdict.share, n=verdict.n), "share", "of"))
+        cells.append(None if verdict is None else Number(Estimate(verdict.share, n=verdict.n), "share", "part"))
         cells.append(confirmed(verdict))
         cells += [_cell(frame, name, stage.label, column) for column in shown]
         rows.append(tuple(cells))

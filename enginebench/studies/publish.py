@@ -1,7 +1,7 @@
 """A study's folder as a committed result: report, tidy frame, what was asked, and the records.
 
-    python -m enginebench.studies.report.publish runs/brief docs/results          # docs/results/brief-amd-epyc-2-cores/
-    python -m enginebench.studies.report.publish runs/brief-1b docs/results --name brief-1b-amd-epyc-2-cores
+    python -m enginebench.studies.publish runs/brief docs/results          # docs/results/brief-amd-epyc-2-cores/
+    python -m enginebench.studies.publish runs/brief-1b docs/results --name brief-1b-amd-epyc-2-cores
 
 The report is made again from the records. `records.tar.xz` holds all that `enginebench study` goes on with; where it
 would be larger than 20 MB, `records.sha256` has the hash of each file in its place. The same folder gives the same
@@ -18,15 +18,14 @@ import re
 import shutil
 import sys
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
+from enginebench.analysis.document import Document
 from enginebench.records.files import write_atomically
 from enginebench.settings.schema import UserMistake
-from enginebench.studies.report.contents import StudyReport
-from enginebench.studies.report.document import write_report
-from enginebench.studies.report.page import profiles
-from enginebench.studies.study.folder import BENCH, CELLS, RUNS, SITTINGS, STUDY
+from enginebench.studies.document import write_report
+from enginebench.studies.study.folder import BENCH, CELLS, RUNS, SITTINGS, STUDY, load_study
 
 MOST_BYTES = 20_000_000
 RECORDS, HASHES = "records.tar.xz", "records.sha256"
@@ -35,22 +34,16 @@ LEFT_OUT = {"requests.parquet", "requests.parquet.json", "summary.json", "report
 
 
 def publish(folder: Path, results: Path, name: str = "") -> Path:
-    """Raises `NotAStudy`, and `UserMistake` where the study's folder cannot be written."""
-    study, written = write_report(folder)
-    return lay_out(study, folder, written, results, name)
+    """Make the report of a study again and copy it with its records to a folder called `name`, or by study and machine.
 
-
-def lay_out(study: StudyReport, folder: Path, written: Sequence[Path], results: Path, name: str = "") -> Path:
-    """What was `written` of a study, copied with its records to a folder called `name`, or by study and machine."""
-    place = results / (name or f"{study.source.name}-{slug(study.machine)}")
+    Raises `NotAStudy`, and `UserMistake` if the study's folder cannot be written to.
+    """
+    document, written = write_report(folder)
+    place = results / (name or f"{load_study(folder).facts.name}-{slug(document)}")
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     for path in [*written, *(folder / name for name in KEPT if (folder / name).exists())]:
         shutil.copyfile(path, place / path.name)
-    for link in profiles(study).links:  # of the report, from its own folder
-        if (folder / link).is_file():
-            (place / link).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(folder / link, place / link)
     files = list(_records(folder))
     packed = _packed(folder, files)
     if len(packed) <= MOST_BYTES:
@@ -61,10 +54,11 @@ def lay_out(study: StudyReport, folder: Path, written: Sequence[Path], results: 
     return place
 
 
-def slug(machine: str) -> str:
-    """`AMD EPYC, 2 cores, 23.5 GiB, no GPU` → `amd-epyc-2-cores`"""
-    named = [part for part in machine.split(", ") if not re.search(r"[KMGT]iB$|^no GPU$", part)]
-    plain = re.sub(r"\((r|tm)\)|\b(cpu|processor)\b", "", " ".join(named).lower())
+def slug(document: Document) -> str:
+    """`amd-epyc-2-cores`"""
+    hardware = document.tested.hardware[0]
+    named = f"{hardware.gpus or ''}" or f"{hardware.cpu} {hardware.cores or ''} cores"
+    plain = re.sub(r"\((r|tm)\)|\b(cpu|processor)\b", "", named.lower())
     return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from enginebench.analysis.compare.likeness import HOST_GPUS
 from enginebench.analysis.data.load import NotARun
 from enginebench.analysis.plan.settings import PlanSettings, parse_peak
 from enginebench.analysis.summary.loading import summaries_of
@@ -18,6 +17,8 @@ from enginebench.studies.study.cells import Cell
 from enginebench.studies.study.folder import CellState, NotAStudy, Sitting, StudyFacts, StudyFolder
 from enginebench.studies.study.grid import Grid, NotMeasured
 from engines.bench.document import BenchResult, NotABench, Result, read_result
+
+GPUS = "gpus"  # of a run's host: the names of the GPUs of the sitting
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class StudySource:
     parts: tuple[PartRuns, ...]
     benches: tuple[PartBench, ...]
     missing: tuple[NotMeasured, ...]
+    folder: Path = Path()
+    unfinished: bool = False  # cells are left to measure
     facts: StudyFacts | None = None
     sittings: tuple[Sitting, ...] = ()
 
@@ -96,6 +99,8 @@ def read_source(study: StudyFolder, says: Callable[[str], None] = lambda _: None
         parts=tuple(parts),
         benches=tuple(benches),
         missing=(*missing, *_missing(study.cells)),
+        folder=study.path,
+        unfinished=bool(study.with_outcome("left")),
         facts=study.facts,
         sittings=study.sittings,
     )
@@ -122,7 +127,7 @@ def _runs(
         except NotARun as error:
             unreadable.append(NotMeasured(cell.id, str(error)))
             continue
-        host = {**summary.host, HOST_GPUS: gpus} if (gpus := _gpus_at(study, summary.started_at)) else summary.host
+        host = {**summary.host, GPUS: gpus} if (gpus := _gpus_at(study, summary.started_at)) else summary.host
         named = replace(summary, label=cell.engine, model=model, repeat=cell.repeat, host=host)
         runs.setdefault(cell.engine, []).append(named)
     own = {}
