@@ -126,7 +126,7 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Shown]], stacked:
 def _drawn(layout: _Layout) -> RichTable:
     drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, GAP - 1, 0, 0), pad_edge=False)
     drawn.border_style = "dim"
-    for k, (column, width) in enumerate(zip(layout.columns, layout.widths, strict=True)):
+    for column, width in zip(layout.columns, layout.widths, strict=True):
         heading = [*textwrap.wrap(clean(column.title), width), *textwrap.wrap(clean(column.unit), width)]
         drawn.add_column(
             RichText("\n".join(heading), style="dim"),

@@ -133,8 +133,8 @@ def about(seconds: float) -> str:
     return f"about {max(10 * round(seconds / 10), 10)} s"
 
 
-def warnings_title(warnings: Sequence[Warning]) -> str:
-    shown = min(len(warnings), MAX_WARNINGS)
+def warnings_title(warnings: Sequence[Warning], most: int = MAX_WARNINGS) -> str:
+    shown = min(len(warnings), most)
     count = f"{shown} of {len(warnings)}" if shown < len(warnings) else f"{shown}"
     return f"{'Warning' if len(warnings) == 1 else 'Warnings'} {count}"
 
