@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import typer
 
+from enginebench.analysis.commands.plan import plan
 from enginebench.analysis.compare.command import compare
 from enginebench.analysis.compare.gate_command import gate
 from enginebench.analysis.importers.command import import_results
-from enginebench.analysis.plan.command import plan
 from enginebench.analysis.report.command import report
 from enginebench.analysis.report.index_command import list_runs
 

@@ -16,8 +16,7 @@ from enginebench.analysis.compare.capacity import SloCapacity, capacity_of, load
 from enginebench.analysis.compare.comparison import Comparison
 from enginebench.analysis.compare.engine_runs import EngineRuns, by_settings, engine_runs_of
 from enginebench.analysis.console import TextTable, print_table
-from enginebench.analysis.plan.prices import dollars
-from enginebench.analysis.report.costs import Costs
+from enginebench.analysis.report.costs import Costs, dollars
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.formatting import MISSING, counted, format_seconds
 from enginebench.records.rules import MARGIN

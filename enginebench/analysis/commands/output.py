@@ -26,18 +26,20 @@ Output = Annotated[list[Path] | None, OUTPUT]
 
 def check_formats(output: Sequence[Path]) -> None:
     """Raises `UserMistake` for a suffix that names no format."""
-    from enginebench.analysis.write.files import FORMATS
+    from enginebench.analysis.write.export import WRITERS
 
-    unknown = [path for path in output if path.suffix not in FORMATS]
+    unknown = [path for path in output if path.suffix not in WRITERS]
     if unknown:
-        raise UserMistake(f"{unknown[0]} has no known suffix: use one of {', '.join(FORMATS)}.")
+        raise UserMistake(f"{unknown[0]} has no known suffix: use one of {', '.join(WRITERS)}.")
 
 
 def deliver(document: Document, output: Sequence[Path] = (), as_json: bool = False, page: Path | None = None) -> None:
     """Print the document and write its files; `page` is written if no other page is asked for, and left out if its
     folder cannot be written to. Exits with the document's code unless that is 0."""
-    from enginebench.analysis.write.files import to_json, write
-    from enginebench.analysis.write.terminal import console, print_document
+    from enginebench.analysis.console import stdout
+    from enginebench.analysis.write.export import as_json as json_text
+    from enginebench.analysis.write.export import write
+    from enginebench.analysis.write.terminal import print_document
 
     written = list(output)
     for path in output:
@@ -49,9 +51,9 @@ def deliver(document: Document, output: Sequence[Path] = (), as_json: bool = Fal
         except UserMistake as mistake:  # the runs are on a disk that cannot be written to
             typer.echo(f"There is no page: {mistake} Use -o report.html to write one elsewhere.", err=True)
     if as_json:
-        typer.echo(to_json(document))
+        typer.echo(json_text(document), nl=False)
     else:
-        print_document(console(), document)
+        print_document(stdout(), document)
         if written:
             typer.echo(f"\nReport: {', '.join(map(str, written))}")
     if document.exit_code:

@@ -70,7 +70,7 @@ def report(
 
     check_labels(plan, [summary.label for summary in summaries])
     frame = frame_of(summaries)
-    replicas = replicas_of(frame, plan) if plan.peak is not None else ()
+    replicas = replicas_of(frame, plan)
     document = report_document(frame, title_of(summaries), replicas, plan.peak, allow_invalid)
     beside = summaries[0].folder if len(summaries) == 1 else summaries[-1].folder.parent
     deliver(document, output or (), as_json, beside / PAGE)
@@ -127,10 +127,10 @@ def read_runs(
     names: Sequence[str], folder: RunsSettings, slo: tuple[Objective, ...], need_requests: bool = False
 ) -> list[RunSummary]:
     """Summaries of the named runs, with progress on standard error."""
+    from enginebench.analysis.console import stderr
     from enginebench.analysis.summary.loading import summaries_of
-    from enginebench.analysis.write.terminal import console
 
-    with console(stderr=True).status("Reading the runs …") as status:
+    with stderr().status("Reading the runs …") as status:
 
         def reading(run: Path) -> None:
             status.update(f"Reading {run.name} …")

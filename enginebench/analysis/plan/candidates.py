@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from enginebench.analysis.answer import Replicas, ReplicasAnswer
+from enginebench.analysis.compare.engine_runs import by_settings
 from enginebench.analysis.data.load import load_run
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.plan.prices import ReplicaPrice, replica_price, token_cost
 from enginebench.analysis.plan.settings import PlanSettings
+from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.records.load import Load
 from enginebench.records.metrics import FAILURE_SHARE, THROUGHPUT
@@ -33,6 +36,11 @@ class Plan:
     @property
     def name(self) -> str:
         return self.replicas.name
+
+
+def separated(summaries: Sequence[RunSummary]) -> list[RunSummary]:
+    """Give runs of one label different names if their engines had different settings: `vllm (max_num_seqs=8)`."""
+    return [replace(run, label=name) for name, runs in by_settings(summaries).items() for run in runs]
 
 
 def plans_of(frame: Frame, settings: PlanSettings) -> tuple[Plan, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enginebench.analysis.compare.comparison import Comparison
 from enginebench.analysis.compare.engine_runs import DECIDING, GPUS, EngineRuns, paired
 from enginebench.analysis.console import TextTable
-from enginebench.analysis.plan.prices import HOUR, cost_per_million, dollars, gpu_hours, price_source, read_prices
+from enginebench.analysis.plan.prices import HOUR, MILLION, replica_price
 from enginebench.analysis.plan.settings import PlanSettings
 from enginebench.analysis.stats.differences import compare_runs
 from enginebench.records.formatting import MISSING, format_estimate, format_ratio, format_share, in_words, significant
@@ -84,18 +84,15 @@ class _Offer:
 
 def costs_of(engines: Sequence[EngineRuns], comparison: Comparison, settings: PlanSettings) -> Costs | None:
     """`None` where there is no stage to give costs for. Raises `UserMistake` for a GPU without a price."""
-    prices = read_prices(settings.prices)
-    replicas = {engine.label: gpu_hours(settings, prices, engine.label) for engine in engines}
-    hourly = {label: None if price is None else gpus * price for label, (gpus, price) in replicas.items()}
-    sources = [price_source(settings, prices, engine.label) for engine in engines]
+    prices = {engine.label: replica_price(settings, engine.label) for engine in engines}
+    hourly = {label: None if price is None else price.per_hour for label, price in prices.items()}
+    sources = [price.listed.page for price in prices.values() if price is not None and price.listed is not None]
     offers = [_Offer(engine, stage_of(engine, comparison), hourly[engine.label]) for engine in engines]
     if not any(offer.stage for offer in offers):
         return None
     base = next(offer for offer in offers if offer.engine.label == comparison.baseline)
     costs = [_cost(offer, base, comparison) for offer in offers]
-    return Costs(
-        comparison.baseline, tuple(costs), tuple(dict.fromkeys(str(source) for source in sources if source is not None))
-    )
+    return Costs(comparison.baseline, tuple(costs), tuple(dict.fromkeys(sources)))
 
 
 def stage_of(engine: EngineRuns, comparison: Comparison) -> str | None:
@@ -109,7 +106,7 @@ def stage_of(engine: EngineRuns, comparison: Comparison) -> str | None:
 
 def _cost(offer: _Offer, base: _Offer, comparison: Comparison) -> EngineCost:
     engine, stage, price, throughput = offer.engine, offer.stage, offer.hourly, offer.throughput
-    hours = throughput.inverse.scaled(cost_per_million(per_hour=1.0, tokens_per_second=1.0))
+    hours = throughput.inverse.scaled(MILLION / HOUR)
     cost = replace(hours, value=None, low=None, high=None, why="no price") if price is None else hours.scaled(price)
     against = _against(offer, base, comparison)
     return EngineCost(
@@ -234,3 +231,7 @@ def _ratio(ratio: Estimate) -> str:
 def _text(estimate: Estimate, before: str = "") -> str:
     known = estimate.finite
     return format_estimate(known.value, known.low, known.high, before)
+
+
+def dollars(amount: float) -> str:
+    return f"${significant(amount)}"

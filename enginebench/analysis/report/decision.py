@@ -4,15 +4,13 @@ written from their numbers. What was not asked for is one line, with the options
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from enginebench.analysis.compare.comparison import Comparison
-from enginebench.analysis.compare.engine_runs import EngineRuns, by_load, by_settings, engine_runs_of
+from enginebench.analysis.compare.engine_runs import EngineRuns, by_settings, engine_runs_of
 from enginebench.analysis.first_screen import PlannedReplicas
-from enginebench.analysis.plan.measured import load_points
-from enginebench.analysis.plan.scalability import Scalability, scalability
 from enginebench.analysis.plan.settings import PlanSettings
 from enginebench.analysis.report.costs import NO_DIFFERENCE, Costs, costs_of, saved, stage_of
 from enginebench.analysis.summary.run_summary import RunSummary
@@ -43,7 +41,6 @@ class Decision:
     costs: Costs | None
     replicas: tuple[PlannedReplicas, ...] = ()
     answer: str = ""
-    laws: Mapping[str, Scalability] = field(default_factory=dict)  # fitted, by engine
     not_asked: str = ""
 
 
@@ -56,10 +53,10 @@ def decide(
 ) -> Decision:
     """`replicas` and `answer` where a peak was given. Raises `UserMistake` for a GPU without a price."""
     settings, engines = settings or PlanSettings(), engine_runs_of(summaries)
-    costs, laws = costs_of(engines, comparison, settings), laws_of(engines)
+    costs = costs_of(engines, comparison, settings)
     advice = [*_winner(comparison), *_answers(comparison)]
     for engine in engines:
-        advice += [*_load(engine, comparison), *_limit(engine.label, laws), *_gpu(engine, comparison)]
+        advice += [*_load(engine, comparison), *_gpu(engine, comparison)]
         names = by_settings(engine.runs)
         for planned in (each for each in replicas if each.engine in names):
             advice.append(Advice("replicas", planned.engine, planned.sentence))
@@ -68,7 +65,7 @@ def decide(
     topics = list(dict.fromkeys(each.topic for each in advice))
     ordered = sorted(advice, key=lambda each: topics.index(each.topic))
     not_asked = _not_asked(summaries, settings, costs)
-    return Decision(tuple(ordered), costs, tuple(replicas), answer, laws, not_asked)
+    return Decision(tuple(ordered), costs, tuple(replicas), answer, not_asked)
 
 
 def replicas_of(summaries: Sequence[RunSummary], settings: PlanSettings) -> tuple[list[PlannedReplicas], str]:
@@ -76,14 +73,18 @@ def replicas_of(summaries: Sequence[RunSummary], settings: PlanSettings) -> tupl
 
     Raises `UserMistake` for a price that cannot be read.
     """
-    from enginebench.analysis.plan.alternatives import (
-        make_alternatives,  # simulates: SciPy's optimisers are slow to import
-    )
-    from enginebench.analysis.plan.document import planned_of
+    from enginebench.analysis.frame import frame_of
+    from enginebench.analysis.plan import candidates
+    from enginebench.analysis.write.sentence import sentence
 
     assert settings.peak is not None, "a peak was given"
-    alternatives = make_alternatives(by_settings(summaries), settings)
-    return [planned_of(alternative, settings.peak) for alternative in alternatives.ranked], alternatives.sentence
+    frame = frame_of(candidates.separated(summaries))
+    answer = candidates.replicas_answer(settings.peak, candidates.replicas_of(frame, settings))
+    planned = [
+        PlannedReplicas(each.name, settings.peak.label, each.number, each.number, each.number, each.month, "")
+        for each in answer.candidates
+    ]
+    return planned, sentence(answer)
 
 
 def _winner(comparison: Comparison) -> list[Advice]:
@@ -108,20 +109,6 @@ def _answers(comparison: Comparison) -> list[Advice]:
 def _load(engine: EngineRuns, comparison: Comparison) -> list[Advice]:
     capacity = comparison.capacity(engine.label)
     return [] if capacity is None else [Advice("load", engine.label, capacity.sentence)]
-
-
-def laws_of(engines: Sequence[EngineRuns]) -> dict[str, Scalability]:
-    """The Universal Scalability Law of the engines with three loads or more that differ in nothing else."""
-    laws: dict[str, Scalability] = {}
-    for engine in engines:
-        if by_load(engine.runs):
-            law = scalability(load_points(engine.stages))
-            laws |= {engine.label: law} if law is not None else {}
-    return laws
-
-
-def _limit(engine: str, laws: Mapping[str, Scalability]) -> list[Advice]:
-    return [Advice("limit", engine, f"{laws[engine].sentence}.")] if engine in laws else []
 
 
 def _gpu(engine: EngineRuns, comparison: Comparison) -> list[Advice]:

@@ -38,7 +38,7 @@ from enginebench.records.metrics import ICL, QUANTITIES, REQUEST_METRICS
 def render(report: Report) -> str:
     summaries = report.runs
     styles, results = styles_of(run.label for run in summaries), stage_table(summaries)
-    figures = list(figures_of(summaries, report.comparison, axis_of(summaries), report.decision.laws))
+    figures = list(figures_of(summaries, report.comparison, axis_of(summaries), {}))
     classes, costs = class_table(summaries), report.decision.costs
     return (
         environment()
