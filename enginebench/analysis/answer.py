@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo import SloVerdict
 from enginebench.records.load import Load
@@ -71,16 +72,28 @@ class SpeedAnswer:
     tokens: Estimate  # output tokens/s at the busiest load
 
 
+UNPRICED = Estimate(None)
+
+
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """`count` is ⌈peak ÷ measured capacity⌉, spares included; `simulated` the count by simulation, if its error allows
-    it. `month` is US dollars."""
+    """`count` is ⌈peak ÷ measured capacity⌉, `simulated` the count by simulation, if its error allows it; both with
+    spares. `missing` and `not_simulated` say why one of them is not known. `month` is what the replicas cost in US
+    dollars, and `per_million` a million output tokens at the measured capacity."""
 
     name: str
     capacity: Capacity | None
     count: int | None
     simulated: int | None
     month: float | None
+    missing: NotPlanned | None = None
+    not_simulated: NotPlanned | None = None
+    per_million: Estimate = UNPRICED
+
+    @property
+    def number(self) -> int | None:
+        """As measured; if that is not known, as simulated."""
+        return self.simulated if self.count is None else self.count
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import typer
 
 from enginebench.analysis.commands.gate import gate
+from enginebench.analysis.commands.plan import plan
 from enginebench.analysis.commands.report import compare, report
 from enginebench.analysis.commands.runs import list_runs
 from enginebench.analysis.importers.command import import_results
-from enginebench.analysis.plan.command import plan
 
 app = typer.Typer()
 app.command()(report)

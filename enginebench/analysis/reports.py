@@ -12,11 +12,11 @@ from enginebench.analysis.answer import (
     Contender,
     NoAnswer,
     Replicas,
-    ReplicasAnswer,
     SpeedAnswer,
 )
 from enginebench.analysis.document import Document, NextStep, Section, Warning
 from enginebench.analysis.frame import Frame
+from enginebench.analysis.plan.candidates import replicas_answer
 from enginebench.analysis.sections import disruptions
 from enginebench.analysis.sections.candidates import candidates, column_of
 from enginebench.analysis.sections.comparison import comparison
@@ -112,17 +112,12 @@ def answer_of(frame: Frame, replicas: Sequence[Replicas] = (), peak: Load | None
         return NoAnswer.DIFFERENT_WORKLOADS
     if not any(stage.ok for run in frame.runs for stage in run.stages):
         return NoAnswer.ALL_FAILED
-    if peak is not None and any(each.count is not None for each in replicas):
-        ordered = sorted(replicas, key=_cost)
-        return ReplicasAnswer(peak, tuple(ordered), all(each.count is not None for each in replicas))
+    if peak is not None and any(each.number is not None for each in replicas):
+        return replicas_answer(peak, tuple(replicas))
     if len(frame.engines) > 1:
         return _best(frame)
     capacity = frame.capacities.get(frame.names[0])
     return _capacity(frame, capacity) if capacity is not None and capacity.verdicts else _speed(frame)
-
-
-def _cost(replicas: Replicas) -> tuple[bool, float, float]:
-    return replicas.count is None, replicas.month or 0.0, float(replicas.count or 0)
 
 
 def _best(frame: Frame) -> Answer:
@@ -211,17 +206,19 @@ def next_step(frame: Frame) -> NextStep | None:
     if capacity is None or not capacity.verdicts:
         return None
     load, beyond = (None if end is None else f"{end:g}" for end in (capacity.load, capacity.beyond))
-    run = _command(frame, capacity)
+    run, users = run_command(frame, capacity.engine), capacity.unit == USERS
+    at = ("concurrent", "--stages") if users else ("rate", "--rate")
     if load is None:
         lower = f"{(capacity.beyond or 2) / 2:g}"
-        return NextStep("lower", run(lower), names={"beyond": f"{beyond} {capacity.unit}"})
+        return NextStep("lower", run(*at, lower), names={"beyond": f"{beyond} {capacity.unit}"})
     if beyond is None:
-        return NextStep("higher", run(f"{2 * (capacity.load or 1):g}"), names={"load": f"{load} {capacity.unit}"})
+        return NextStep("higher", run(*at, f"{2 * (capacity.load or 1):g}"), names={"load": f"{load} {capacity.unit}"})
     if not capacity.confirmed:
+        by = "users" if users else "rate"
         names = {"load": load, "beyond": f"{beyond} {capacity.unit}"}
-        return NextStep("bracket", run("", f"{load}-{beyond}"), names=names)
+        return NextStep("bracket", run("capacity", "--by", by, "--search-range", f"{load}-{beyond}"), names=names)
     slo = ",".join(map(str, frame.tier))
-    peak = f"{10 * (capacity.load or 1):g}{'users' if capacity.unit == USERS else '/s'}"
+    peak = f"{10 * (capacity.load or 1):g}{'users' if users else '/s'}"
     return NextStep("plan", ("enginebench", "plan", *folders, "--peak", peak, "--slo", slo))
 
 
@@ -240,22 +237,17 @@ def _folders(frame: Frame) -> list[str]:
     return [str(run.folder) for run in frame.runs]
 
 
-def _command(frame: Frame, capacity: Capacity) -> Callable[..., tuple[str, ...]]:
-    """`enginebench run` for the same server, requests and objectives, at a load or between two loads."""
-    run = frame.engine(capacity.engine).runs[0]
+def run_command(frame: Frame, name: str) -> Callable[..., tuple[str, ...]]:
+    """`enginebench run SCENARIO …` for the same server, requests and objectives."""
+    run = frame.engine(name).runs[0]
     command, engine = list(run.command), (run.engine or {}).get("name")
     url = command[command.index("--url") + 1] if "--url" in command[:-1] else None
     target = ["--url", url or run.url] if url is not None or engine is None else ["--engine", str(engine)]
     asked = {name: run.workload.get(name) for name in (PROMPT_TOKENS, OUTPUT_TOKENS)}
     lengths = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items() if value]
-    slo = ["--slo", ",".join(map(str, frame.tier))]
-    users = capacity.unit == USERS
+    slo = ["--slo", ",".join(map(str, frame.tier))] if frame.tier else []
 
-    def words(load: str, between: str = "") -> tuple[str, ...]:
-        if between:
-            scenario = ["capacity", "--by", "users" if users else "rate", "--search-range", between]
-        else:
-            scenario = ["concurrent", "--stages", load] if users else ["rate", "--rate", load]
-        return ("enginebench", "run", *scenario[:1], *target, *scenario[1:], *slo, *lengths)
+    def words(scenario: str, *more: str) -> tuple[str, ...]:
+        return ("enginebench", "run", scenario, *target, *more, *slo, *lengths)
 
     return words

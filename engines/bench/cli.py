@@ -193,8 +193,8 @@ async def _measure(
 def _judged(before: BenchResult, found: BenchResult, gating: GateSettings, as_json: bool) -> int:
     """Show the checks, with `--json` only by the exit code and in the file, and return the exit code."""
     from enginebench.analysis.sections.gate import gate_document
-    from enginebench.analysis.write.junit import junit
     from enginebench.analysis.write.console import stdout
+    from enginebench.analysis.write.junit import junit
     from enginebench.analysis.write.terminal import print_document
     from enginebench.records.files import write_atomically
     from engines.bench.gate import judge

@@ -51,9 +51,9 @@ def gate(
     """
     from enginebench.analysis.summary.baseline import save_baseline as save
     from enginebench.analysis.summary.loading import summaries_of
+    from enginebench.analysis.write.console import stderr
     from enginebench.analysis.write.junit import junit
     from enginebench.analysis.write.markdown import markdown
-    from enginebench.analysis.write.console import stderr
     from enginebench.records.files import write_atomically
 
     reading: ReadSettings = read_settings(ReadSettings, given)

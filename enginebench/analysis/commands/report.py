@@ -70,7 +70,7 @@ def report(
 
     check_labels(plan, [summary.label for summary in summaries])
     frame = frame_of(summaries)
-    replicas = replicas_of(frame, plan) if plan.peak is not None else ()
+    replicas = replicas_of(frame, plan)
     document = report_document(frame, title_of(summaries), replicas, plan.peak, allow_invalid)
     beside = summaries[0].folder if len(summaries) == 1 else summaries[-1].folder.parent
     deliver(document, output or (), as_json, beside / PAGE)

@@ -86,6 +86,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         (Column(f"replicas for {peak.label if peak else ''}"), lambda row: _replicas(planned.get(row.engine))),
         (Column("simulated", rank=2), lambda row: _simulated(planned.get(row.engine))),
         (Column("a month"), lambda row: _month(planned.get(row.engine))),
+        (Column("per 1M tokens", rank=3), lambda row: _per_million(planned.get(row.engine))),
     ]
     return _table(frame, "Candidates", columns, rows)
 
@@ -184,17 +185,27 @@ def _format(frame: Frame, name: str) -> Cell:
 
 
 def _replicas(replicas: Replicas | None) -> Cell:
-    if replicas is None:
+    if replicas is None or (replicas.count is None and replicas.missing is None):
         return None
+    if replicas.missing is not None:
+        return Word(replicas.missing.value, Tone.CAUTION)
     rough = replicas.capacity is not None and not replicas.capacity.confirmed
     return Number(Estimate(replicas.count), style="count", approximate=rough)
 
 
 def _simulated(replicas: Replicas | None) -> Cell:
-    if replicas is None or replicas.simulated is None:
+    if replicas is None or (replicas.simulated is None and replicas.not_simulated is None):
         return None
+    if replicas.not_simulated is not None:
+        return Word(replicas.not_simulated.value, Tone.DIM)
     return Number(Estimate(replicas.simulated), style="count")
 
 
 def _month(replicas: Replicas | None) -> Cell:
     return None if replicas is None or replicas.month is None else Number(Estimate(replicas.month), "$", "money")
+
+
+def _per_million(replicas: Replicas | None) -> Cell:
+    return (
+        None if replicas is None or replicas.per_million.value is None else Number(replicas.per_million, "$", "money")
+    )

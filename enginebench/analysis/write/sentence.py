@@ -20,6 +20,7 @@ from enginebench.analysis.answer import (
     ReplicasAnswer,
     SpeedAnswer,
 )
+from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.gate import MIN_RUNS
 from enginebench.analysis.verdict.slo import Status
@@ -50,6 +51,12 @@ NO_ANSWER = {
     NoAnswer.DIFFERENT_WORKLOADS: "The runs had different workloads, so their numbers are not compared.",
     NoAnswer.NO_COMMON_LOAD: "The engines have no load in common, so they are not compared.",
     NoAnswer.ALL_FAILED: "Every request failed.",
+}
+
+NOT_PLANNED = {
+    NotPlanned.NOT_MEASURED: "the capacity was not measured",
+    NotPlanned.MISSED: "every measured load misses the SLO",
+    NotPlanned.OTHER_UNIT: "the capacity was measured in another unit",
 }
 
 
@@ -237,17 +244,18 @@ def _speed(answer: SpeedAnswer) -> str:
 
 
 def _replicas(answer: ReplicasAnswer) -> str:
-    peak = f"{load_text(answer.peak.value, answer.peak.unit)}"
-    counted_ = [candidate for candidate in answer.candidates if candidate.count is not None]
-    without = [candidate for candidate in answer.candidates if candidate.count is None]
-    if not counted_:
+    peak = load_text(answer.peak.value, answer.peak.unit)
+    planned = [candidate for candidate in answer.candidates if candidate.number is not None]
+    without = [candidate for candidate in answer.candidates if candidate.number is None]
+    if not planned:
         return f"No number of replicas for {peak} is known: {_reason(answer.candidates)}."
-    first, *others = counted_
+    first, *others = planned
+    count = counted(first.number or 0, "replica")
     if len(answer.candidates) == 1:
-        return f"Plan {_count(first)} for {peak}{_month(first, ' a month')}{_unsure(first)}."
-    text = f"{clean(first.name)} needs {_count(first)} for {peak}{_month(first, ' a month')}{_unsure(first)}"
+        return f"Plan {count} for {peak}{_month(first, ' a month')}{_unsure(first)}."
+    text = f"{clean(first.name)} needs {count} for {peak}{_month(first, ' a month')}{_unsure(first)}"
     if others:
-        text += f"; {clean(others[0].name)} needs {others[0].count:,}{_month(others[0])}{_unsure(others[0])}"
+        text += f"; {clean(others[0].name)} needs {others[0].number:,}{_month(others[0])}{_unsure(others[0])}"
     if len(others) > 1:
         text += f"; {len(others) - 1} more need{'s' if len(others) == 2 else ''} more"
     if without:
@@ -258,14 +266,9 @@ def _replicas(answer: ReplicasAnswer) -> str:
 
 
 def _reason(candidates: Sequence[Replicas]) -> str:
-    missed = [candidate.capacity for candidate in candidates if candidate.capacity is not None]
-    if len(missed) == len(candidates) and all(capacity.beyond is not None for capacity in missed):
-        return "every measured load misses the SLO"
-    return "the capacity was not measured"
-
-
-def _count(candidate: Replicas) -> str:
-    return counted(candidate.count or 0, "replica")
+    """That of all of them, or of the first."""
+    missing = candidates[0].missing
+    return NOT_PLANNED[missing] if missing is not None else NOT_PLANNED[NotPlanned.NOT_MEASURED]
 
 
 def _month(candidate: Replicas, per: str = "") -> str:
@@ -273,6 +276,8 @@ def _month(candidate: Replicas, per: str = "") -> str:
 
 
 def _unsure(candidate: Replicas) -> str:
+    if candidate.count is None:
+        return " (simulated)"
     return " (not confirmed)" if candidate.capacity is not None and not candidate.capacity.confirmed else ""
 
 
