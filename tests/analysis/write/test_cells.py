@@ -8,7 +8,7 @@ from enginebench.analysis.document import Cell, Number, Tone, Word
 from enginebench.analysis.write.cells import change_text, clean, glued, share_text, show, signs_of
 from enginebench.records.view import Estimate, Missing
 from tests.support.analysis import documents
-from tests.support.analysis.summary.as_document import LADDER, UNKNOWN, capacity, verdict
+from tests.support.analysis.documents import LADDER, UNKNOWN, capacity, verdict
 
 
 def number(value: float | None, low: float | None = None, high: float | None = None, **more: object) -> Number:

@@ -30,7 +30,7 @@ from enginebench.records.load import Rate, Users
 from enginebench.records.metrics import BY_NAME, FAILURE_SHARE, QUANTITY_BY_NAME, TTFT, Column
 from enginebench.records.slo import parse_objectives
 from enginebench.records.view import Estimate
-from tests.support.analysis.summary.as_document import LADDER, ONE_OBJECTIVE, SLO, UNKNOWN, capacity, verdict
+from tests.support.analysis.documents import LADDER, ONE_OBJECTIVE, SLO, UNKNOWN, capacity, verdict
 
 MAX_WORDS = 30
 MIXED = parse_objectives(["ttft_p90=2,tpot_p99=0.1"])

@@ -14,7 +14,7 @@ from enginebench.analysis.verdict.slo import Status
 from enginebench.analysis.write.scale import FONT, Box, Labels, Scale, scale_of, spread, width_of
 from enginebench.analysis.write.svg import HEIGHT, WIDTH, svg
 from tests.support.analysis import documents
-from tests.support.analysis.summary.as_document import load_figure
+from tests.support.analysis.documents import load_figure
 
 SVG = "{http://www.w3.org/2000/svg}"
 

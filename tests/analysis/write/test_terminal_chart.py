@@ -6,7 +6,7 @@ from dataclasses import replace
 from enginebench.analysis.document import Axis, Figure, Point, Series, Span
 from enginebench.analysis.write.terminal_chart import chart
 from tests.support.analysis import documents
-from tests.support.analysis.summary.as_document import load_figure
+from tests.support.analysis.documents import load_figure
 
 ENGINES = load_figure(
     (

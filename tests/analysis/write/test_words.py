@@ -13,7 +13,7 @@ from enginebench.analysis.write.cells import DASHES
 from enginebench.records.slo import parse_objectives
 from enginebench.records.view import Missing
 from tests.support.analysis import documents
-from tests.support.analysis.summary.as_document import DATE, SLO, TESTED
+from tests.support.analysis.documents import DATE, SLO, TESTED
 
 ENGINES = tuple("abcdefg")
 GPU = Hardware("Intel Xeon", 48, None, "NVIDIA H200")
