@@ -84,6 +84,8 @@ def test_unconfirmed_and_missed_points_differ_from_confirmed_ones() -> None:
     drawing = svg(load_figure((Series("a", points),)))
     assert marks(drawing) == ["mark", "mark hollow", "mark cross", "mark hollow", "mark cross"]
     assert {"meets the SLO", "misses it, not confirmed"} <= {text for text, _ in texts(drawing)}
+    unknown = svg(load_figure((Series("a", (replace(points[0], status=Status.NOT_MEASURED),) * 2),)))
+    assert "SLO not measured" in {text for text, _ in texts(unknown)}
     confirmed = svg(load_figure((Series("a", points[:1] * 2),)))
     assert "meets the SLO" not in {text for text, _ in texts(confirmed)}, "equal marks need no legend"
 

@@ -17,18 +17,25 @@ ENGINES = load_figure(
 )
 BARS = """\
 TTFT p95 at 8 users, SLO ≤ 600 ms
-vLLM       ▇▇▇▇▇▇▇▇▇▇          ┊      210 ms
-llama.cpp  ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇┊▇▇▇▇▇  710 ms
-burn       ░░░░░░░░░░░░░░░░░░░░┊░░░░░  failed"""
+vLLM       ▇▇▇▇▇▇▇▇▇                ┊      210 ms
+llama.cpp  ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇┊▇▇▇▇  710 ms
+burn       ░░░░░░░░░░░░░░░░░░░░░░░░░┊░░░░  failed"""
+PLOT = """\
+TTFT p95, SLO ≤ 600 ms
+ 600 ms ┤┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄▲
+        ┤
+        ┤
+        ┤
+        ┤
+        ┤           ●
+        ┤
+50.0 ms ┤●
+        └┬──────────┬──────────┬ users
+         1          2          4"""
 
 
 def test_engines_are_bars_at_the_highest_load_of_all_of_them() -> None:
-    lines = chart(ENGINES, 50)
-    assert [line.split() for line in lines] == [line.split() for line in BARS.split("\n")] or lines[0] == BARS.split(
-        "\n"
-    )[0]
-    assert [line.index("┊") for line in lines[1:]] == [lines[1].index("┊")] * 3
-    assert max(map(len, lines)) < 50
+    assert "\n".join(chart(ENGINES, 50)) == BARS
 
 
 def test_a_limit_far_above_all_bars_stands_in_the_title_alone() -> None:
@@ -39,23 +46,7 @@ def test_a_limit_far_above_all_bars_stands_in_the_title_alone() -> None:
 
 def test_one_engine_is_a_plot_and_a_failed_percentile_is_at_its_top() -> None:
     points = (Point(1.0, 0.05), Point(2.0, 0.1), Point(4.0, math.inf))
-    assert (
-        chart(load_figure((Series("a", points),)), 40)
-        == [
-            "TTFT p95, SLO ≤ 600 ms",
-            " 600 ms ┤┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄▲",
-            "        ┤",
-            "        ┤",
-            "        ┤",
-            "        ┤",
-            "        ┤            ●",
-            "        ┤",
-            "50.0 ms ┤●",
-            "        └┬───────────┬───────────┬ users",
-            "         1           2           4",
-        ]
-        or chart(load_figure((Series("a", points),)), 40)[0] == "TTFT p95, SLO ≤ 600 ms"
-    )
+    assert "\n".join(chart(load_figure((Series("a", points),)), 40)) == PLOT
 
 
 def test_a_burst_is_drawn_on_the_axis_of_time() -> None:
@@ -82,4 +73,4 @@ def test_many_loads_are_labelled_as_far_as_there_is_room() -> None:
     assert max(map(len, lines)) < 60
     assert lines[-1].split()[0] == "1"
     spans = replace(load_figure((Series("a", points),)), kind="time", spans=(Span(-5.0, 500.0, "all"),))
-    assert max(map(len, chart(spans, 60))) < 60  # type: ignore[arg-type]
+    assert max(map(len, chart(spans, 60))) < 60
