@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from enginebench.analysis.engine_runs import by_settings
 from enginebench.analysis.data.load import load_run
+from enginebench.analysis.engine_runs import by_settings
 from enginebench.analysis.first_screen import FirstScreen
 from enginebench.analysis.plan.alternatives import Alternative, Alternatives, make_alternatives
 from enginebench.analysis.plan.document import alternatives_document, screen_of
