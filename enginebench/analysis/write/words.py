@@ -141,7 +141,8 @@ def warnings_title(warnings: Sequence[Warning], most: int = MAX_WARNINGS) -> str
 
 def warning_texts(warning: Warning) -> tuple[str, str]:
     """What was seen, with its place, and what to do."""
-    place = f" ({clean(warning.where)})" if warning.where else ""
+    where = in_words([*warning.engines, *warning.stages])
+    place = f" ({clean(where)})" if where else ""
     return f"{clean(warning.evidence)}{place}", clean(warning.remedy)
 
 
