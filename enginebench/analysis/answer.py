@@ -133,11 +133,16 @@ class Regression:
 
 @dataclass(frozen=True, slots=True)
 class GateAnswer:
+    """`checks` are all, of which `missing` could not be made. `runs` are the fewest of an engine, now and before."""
+
     passed: bool
     limit: float
     regressions: tuple[Regression, ...]
     checks: int
     unclear: int
+    warnings: int
+    missing: int
+    runs: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,14 @@ from typing import Any
 
 import polars as pl
 
-from enginebench.analysis.compare.engine_runs import EngineRuns, engine_runs_of, since_due, stages_of
+from enginebench.analysis.engine_runs import EngineRuns, engine_runs_of, since_due, stages_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.tested import Tested, tested
 from enginebench.analysis.verdict import comparison
 from enginebench.analysis.verdict.capacity import Capacity, capacities_of
 from enginebench.analysis.verdict.comparison import Comparison
 from enginebench.analysis.verdict.differences import Difference, differences
+from enginebench.analysis.verdict.gate import Check
 from enginebench.analysis.verdict.slo import SloVerdict, Status, judge
 from enginebench.records.metrics import BY_NAME, ICL, QUANTITY_BY_NAME, THROUGHPUT, columns
 from enginebench.records.slo import Objective, of_tier, tiers_of
@@ -221,6 +222,19 @@ def _cells(metric: str, statistic: str, unit: str, estimate: Estimate) -> Row:
     ends = {"value": known.value, "low": known.low, "high": known.high, "n": known.n}
     missing = None if estimate.missing is None else estimate.missing.value
     return {"metric": metric, "statistic": statistic, "unit": unit, "missing": missing} | ends
+
+
+def check_rows(check: Check) -> Iterator[Row]:
+    """The numbers of one check of a gate."""
+    name = "runs" if check.column is None else check.column.name
+    statistic = "count" if check.column is None else check.column.statistic
+    unit = "" if check.column is None else check.column.unit
+    at: Row = {"engine": check.engine, "stage": check.stage or None}
+    yield at | _cells(name, f"{statistic} of the baseline", unit, check.baseline)
+    yield at | _cells(name, statistic, unit, check.now)
+    yield at | _cells(name, f"{statistic} change: {check.result.value}", "", check.change)
+    if check.p is not None:
+        yield at | _cells(name, f"{statistic} change: p", "", Estimate(check.p))
 
 
 def _finding_row(finding: Finding) -> Row:

@@ -25,13 +25,17 @@ from enginebench.analysis.sections.loads import growth, loads
 from enginebench.analysis.sections.setup import numbers, setup
 from enginebench.analysis.sections.slo import slo
 from enginebench.analysis.sections.warnings import warnings, warnings_section
+from enginebench.analysis.stats.repeats import REPEATS
+from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo import Status
-from enginebench.records.load import Load
+from enginebench.records.load import Load, Users
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS, THROUGHPUT, TTFT, USER_THROUGHPUT
 from enginebench.records.view import Estimate
 
 GOOD, MISSED, INVALID, NOT_ENOUGH = 0, 1, 2, 3  # exit codes
+USERS = Users.unit
+MAX_NAMES = 3  # engines that a title names
 SECTIONS: tuple[Callable[[Frame], Section], ...] = (
     loads,
     comparison,
@@ -41,6 +45,12 @@ SECTIONS: tuple[Callable[[Frame], Section], ...] = (
     setup,
     numbers,
 )
+
+
+def title_of(runs: Sequence[RunSummary]) -> str:
+    """`vllm and candle`, or how many engines there are."""
+    labels = list(dict.fromkeys(run.label for run in runs))
+    return " and ".join(labels) if len(labels) <= MAX_NAMES else f"{len(labels)} engines"
 
 
 def report_document(
@@ -183,24 +193,41 @@ def exit_code(frame: Frame, warned: Sequence[Warning], allow_invalid: bool = Fal
 
 
 def next_step(frame: Frame) -> NextStep | None:
-    """What would raise or confirm the answer: an SLO, a higher load, a search between two loads, or more repeats."""
+    """What would raise or confirm the answer: an SLO, more repeats, a higher or lower load, a search for the limit
+    between two loads; of a limit that is known, a plan."""
     if not frame.stages or any(difference.incomparable for difference in frame.differences):
         return None
-    best = frame.names[0]
-    command = run_command(frame, best)
-    capacity = frame.capacities.get(best)
+    folders = _folders(frame)
     if not frame.tier:
-        return NextStep("slo", ("enginebench", "report", *map(str, _folders(frame)), "--slo", "ttft_p95=1"))
-    if len(frame.engines) > 1 and frame.tested.repeats[0] < 3:
-        return NextStep("repeat", ("--repeat", "5"))
+        return NextStep("slo", ("enginebench", "report", *folders, "--slo", "ttft_p95=1"))
+    if len(frame.engines) > 1 and frame.tested.repeats[0] < REPEATS:
+        return NextStep("repeat", (*frame.engines[0].runs[0].command, "--repeat", "5"))
+    capacity = frame.capacities.get(frame.names[0])
     if capacity is None or not capacity.verdicts:
         return None
-    if capacity.beyond is None and capacity.load is not None:
-        return NextStep("higher", command("concurrent", "--stages", f"{2 * capacity.load:g}"))
-    if not capacity.confirmed and not capacity.certified:
-        limits = [f"{low:g}" for low in (capacity.load or 1, capacity.beyond) if low is not None]
-        return NextStep("bracket", command("capacity", "--by", "users", "--search-range", "-".join(limits)))
-    return None
+    load, beyond = (None if end is None else f"{end:g}" for end in (capacity.load, capacity.beyond))
+    run, users = run_command(frame, capacity.engine), capacity.unit == USERS
+    at = ("concurrent", "--stages") if users else ("rate", "--rate")
+    if load is None:
+        lower = f"{(capacity.beyond or 2) / 2:g}"
+        return NextStep("lower", run(*at, lower), names={"beyond": f"{beyond} {capacity.unit}"})
+    if beyond is None:
+        return NextStep("higher", run(*at, f"{2 * (capacity.load or 1):g}"), names={"load": f"{load} {capacity.unit}"})
+    if not capacity.confirmed:
+        by = "users" if users else "rate"
+        names = {"load": load, "beyond": f"{beyond} {capacity.unit}"}
+        return NextStep("bracket", run("capacity", "--by", by, "--search-range", f"{load}-{beyond}"), names=names)
+    slo = ",".join(map(str, frame.tier))
+    peak = f"{10 * (capacity.load or 1):g}{'users' if users else '/s'}"
+    return NextStep("plan", ("enginebench", "plan", *folders, "--peak", peak, "--slo", slo))
+
+
+def next_step_of(frame: Frame, search: tuple[str, ...]) -> NextStep:
+    """The search for the limit, in the words that fit what is known of it."""
+    step = next_step(frame)
+    if step is None or step.purpose not in {"lower", "higher", "bracket"}:
+        return NextStep("search", search)
+    return replace(step, command=search)
 
 
 def _folders(frame: Frame) -> list[str]:
@@ -211,17 +238,16 @@ def _folders(frame: Frame) -> list[str]:
 
 
 def run_command(frame: Frame, name: str) -> Callable[..., tuple[str, ...]]:
-    """`enginebench run SCENARIO` for the same server and requests."""
+    """`enginebench run SCENARIO …` for the same server, requests and objectives."""
     run = frame.engine(name).runs[0]
-    engine = (run.engine or {}).get("name")
-    command = list(run.command)
+    command, engine = list(run.command), (run.engine or {}).get("name")
     url = command[command.index("--url") + 1] if "--url" in command[:-1] else None
     target = ["--url", url or run.url] if url is not None or engine is None else ["--engine", str(engine)]
-    limits = ["--slo", ",".join(map(str, frame.tier))] if frame.tier else []
     asked = {name: run.workload.get(name) for name in (PROMPT_TOKENS, OUTPUT_TOKENS)}
     lengths = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items() if value]
+    slo = ["--slo", ",".join(map(str, frame.tier))] if frame.tier else []
 
     def words(scenario: str, *more: str) -> tuple[str, ...]:
-        return ("enginebench", "run", scenario, *target, *more, *limits, *lengths)
+        return ("enginebench", "run", scenario, *target, *more, *slo, *lengths)
 
     return words

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from enginebench.analysis.compare.engine_runs import EngineRuns
+from enginebench.analysis.engine_runs import EngineRuns
 from enginebench.analysis.verdict.comparison import interleaved
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
 

@@ -139,13 +139,15 @@ def interval_ends(low: float | None, high: float | None) -> tuple[str, str] | No
 
 
 def format_ratio(value: float, low: float | None, high: float | None) -> str:
-    """3.1× [2.9, 3.3]: two significant digits are enough to tell who won, three where the two are close. More where
-    both ends would look alike, and as many as keep an end that is not 1 from being printed as 1. An interval without
-    width is none.
+    """3.1× [2.9, 3.3]: two significant digits are enough to tell who won, three if the two are close or the interval is
+    narrow: 1.46× [1.45, 1.47]. More if both ends would look the same, and as many as keep an end that is not 1 from
+    being printed as 1. An interval without width is none.
     """
     few = digits = 3 if 0.8 < value < 1.25 or value >= 10 else 2
     if low is None or high is None:
         return f"{_factor(value, digits)}×"
+    if digits == 2 and math.isfinite(high) and high - low < 0.19 * 10.0 ** math.floor(math.log10(value or 1.0)):
+        digits = 3
     while digits < MOST_DIGITS and (
         _factor(low, digits) == _factor(high, digits)
         or any(end != 1 and _factor(end, digits) == _factor(1, digits) for end in (low, high))

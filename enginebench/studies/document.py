@@ -9,8 +9,8 @@ from pathlib import Path
 
 import polars as pl
 
-from enginebench.analysis.compare.engine_runs import by_load
 from enginebench.analysis.document import Block, Cell, Code, Column, Document, NextStep, Number, Section, Table, Word
+from enginebench.analysis.engine_runs import by_load
 from enginebench.analysis.frame import SCHEMA, Frame, frame_of
 from enginebench.analysis.plan.candidates import replicas_of
 from enginebench.analysis.reports import GOOD, report_document
@@ -18,7 +18,7 @@ from enginebench.analysis.sections.candidates import candidates
 from enginebench.analysis.sections.comparison import comparison
 from enginebench.analysis.sections.figures import first_figure
 from enginebench.analysis.sections.warnings import warnings, warnings_section
-from enginebench.analysis.write.files import write
+from enginebench.analysis.write.export import write
 from enginebench.records.view import Estimate
 from enginebench.studies.source import PartRuns, StudySource, read_source
 from enginebench.studies.study.folder import load_study
@@ -50,19 +50,19 @@ def study_document(source: StudySource) -> Document:
     document = report_document(head.frame, source.title, replicas, peak)
     sections = [*(_section(part) for part in parts if part is not head), *_own_servers(parts)]
     benches = [section for each in source.benches for section in _bench_sections(source, each.title, each.result)]
-    warned = [warning for part in parts for warning in warnings(part.frame)]
+    warned = warnings(*(part.frame for part in parts))
     rest = [section for section in document.sections if section.key != "warnings"]
     tables = [part.frame.table for part in parts] + [_bench_frame(source)]
     return replace(
         document,
         next=_next(source),
-        warnings=tuple(warned),
+        warnings=warned,
         sections=(
             *(section for section in rest if not section.folded),
             *(section for section in [*sections, *benches, *missing] if section.blocks),
             *(section for section in rest if section.folded),
             _how(source),
-            warnings_section(tuple(warned)),
+            warnings_section(warned),
         ),
         frame=pl.concat(tables),
         exit_code=GOOD,

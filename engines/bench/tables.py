@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -111,8 +110,6 @@ def answer_of(result: BenchResult) -> BenchAnswer | NoAnswer:
 
 def document_of(result: BenchResult) -> Document:
     """One bench by itself."""
-    sections = sections_of(result)
-    first = next((block for section in sections for block in section.blocks if isinstance(block, Table)), None)
     models = tuple(dict.fromkeys(each.model for each in result.measured if each.model))
     engines = tuple(dict.fromkeys(each.label for each in result.measured))
     return Document(
@@ -120,13 +117,54 @@ def document_of(result: BenchResult) -> Document:
         tested=Tested.of_benches(models, engines, [result.host], [result.made_at]),
         objectives=(),
         answer=answer_of(result),
-        candidates=None if first is None else replace(first, title="Candidates"),
+        candidates=candidates(result),
         figure=None,
         next=None,
         warnings=(),
-        sections=tuple(replace(each, blocks=each.blocks[1:]) if each.key == "bench" else each for each in sections),
+        sections=sections_of(result),
         frame=pl.DataFrame(list(rows_of(result)), schema=SCHEMA),
     )
+
+
+def candidates(result: BenchResult) -> Table | None:
+    """A row for each engine, the fastest at decoding first, with its largest prefill and batch."""
+    rows = []
+    for each in result.measured:
+        decode, prefill, batch = (_largest(each, family) for family in ("decode", "prefill", "batch"))
+        memory = each.of("memory peak")
+        size = prefill.measure.size or 1 if prefill is not None else 1
+        rows.append(
+            (
+                Word(each.label),
+                None if each.info is None or each.info.dtype is None else Word(each.info.dtype),
+                None if decode is None else Number(median_of(decode).inverse, "tokens/s"),
+                None if prefill is None else Number(median_of(prefill).inverse.scaled(size), "tokens/s"),
+                None if batch is None else Number(median_of(batch), "tokens/s"),
+                None if memory is None else Number(median_of(memory), "B"),
+            )
+        )
+    if not rows:
+        return None
+    headings = (
+        *(Column("engine", text=True), Column("format", text=True, rank=2), Column("decode", "tokens/s, one request")),
+        *(
+            Column("prefill", "tokens/s, longest prompt"),
+            Column("batch", "tokens/s, largest"),
+            Column("memory", rank=1),
+        ),
+    )
+    ranked = sorted(rows, key=lambda row: -_value(row[2]))
+    return Table("candidates", "Candidates", headings, tuple(ranked), 0).without_empty_columns()
+
+
+def _value(cell: Cell) -> float:
+    return cell.estimate.value or 0.0 if isinstance(cell, Number) else 0.0
+
+
+def _largest(result: Result, family: str) -> Series | None:
+    """The measure of the largest size, by our clock, if it has samples."""
+    timed = [series for series in result.family(family) if series.measure.unit in {"s", "tokens/s"} and series.samples]
+    return max(timed, key=lambda series: (series.measure.size or 0, -len(series.measure.name)), default=None)
 
 
 def rows_of(result: BenchResult, study: str = "", part: str = "", model: str | None = None) -> Iterator[dict[str, Any]]:

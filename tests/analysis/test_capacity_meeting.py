@@ -143,8 +143,14 @@ def test_there_is_one_hold_out_error(meeting: Meeting) -> None:
     """The largest is that of the table, and no load is missing from it."""
     rows = table(meeting.document, "errors").rows
     assert len(rows) == len(A.loads) + len(B.loads)
-    shown = [abs(cell.estimate.value - 1) for row in rows for cell in row if isinstance(cell, Number) and cell.estimate.value]
-    largest = [plan.simulation.basis.largest_error for plan in meeting.plans.values() if plan.simulation and plan.simulation.basis]
+    shown = [
+        abs(cell.estimate.value - 1) for row in rows for cell in row if isinstance(cell, Number) and cell.estimate.value
+    ]
+    largest = [
+        plan.simulation.basis.largest_error
+        for plan in meeting.plans.values()
+        if plan.simulation and plan.simulation.basis
+    ]
     assert max(shown) == pytest.approx(max(error.error for error in largest if error is not None))
     assert max(shown) < MAX_ERROR
 

@@ -36,8 +36,8 @@ def check_formats(output: Sequence[Path]) -> None:
 def deliver(document: Document, output: Sequence[Path] = (), as_json: bool = False, page: Path | None = None) -> None:
     """Print the document and write its files; `page` is written if no other page is asked for, and left out if its
     folder cannot be written to. Exits with the document's code unless that is 0."""
-    from enginebench.analysis.console import stdout
-    from enginebench.analysis.write.export import as_json as json_text
+    from enginebench.analysis.write.console import stdout
+    from enginebench.analysis.write.export import as_json as json_of
     from enginebench.analysis.write.export import write
     from enginebench.analysis.write.terminal import print_document
 
@@ -48,10 +48,11 @@ def deliver(document: Document, output: Sequence[Path] = (), as_json: bool = Fal
         try:
             write(document, page)
             written.insert(0, page)
-        except UserMistake as mistake:  # the runs are on a disk that cannot be written to
-            typer.echo(f"There is no page: {mistake} Use -o report.html to write one elsewhere.", err=True)
+        except OSError as error:  # the runs are on a disk that cannot be written to
+            reason = error.strerror or error
+            typer.echo(f"There is no page: {page} ({reason}). Use -o report.html to write one elsewhere.", err=True)
     if as_json:
-        typer.echo(json_text(document), nl=False)
+        typer.echo(json_of(document), nl=False)
     else:
         print_document(stdout(), document)
         if written:

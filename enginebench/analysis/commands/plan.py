@@ -68,12 +68,12 @@ def plan(
     if open_page and settings.html is None:
         raise UserMistake("--open needs a page: --html plan.html.")
     from enginebench.analysis.commands.report import read_runs
-    from enginebench.analysis.console import stderr
     from enginebench.analysis.frame import frame_of
     from enginebench.analysis.plan.candidates import plans_of, separated
     from enginebench.analysis.plan.document import plan_document
     from enginebench.analysis.plan.page import page_data
     from enginebench.analysis.plan.prices import check_labels
+    from enginebench.analysis.write.console import stderr
 
     summaries = separated(read_runs(names or (), folder, settings.slo, need_requests=True))
     check_labels(settings, [summary.label for summary in summaries])

@@ -66,7 +66,7 @@ def report(
     from enginebench.analysis.frame import frame_of
     from enginebench.analysis.plan.candidates import replicas_of
     from enginebench.analysis.plan.prices import check_labels
-    from enginebench.analysis.reports import report_document
+    from enginebench.analysis.reports import report_document, title_of
 
     check_labels(plan, [summary.label for summary in summaries])
     frame = frame_of(summaries)
@@ -110,7 +110,7 @@ def compare(
     check_formats(output or ())
     summaries = read_runs(names, reading, reading.slo)
     from enginebench.analysis.frame import frame_of
-    from enginebench.analysis.reports import comparison_document
+    from enginebench.analysis.reports import comparison_document, title_of
 
     labels = list(dict.fromkeys(summary.label for summary in summaries))
     if len(labels) < 2:
@@ -127,8 +127,8 @@ def read_runs(
     names: Sequence[str], folder: RunsSettings, slo: tuple[Objective, ...], need_requests: bool = False
 ) -> list[RunSummary]:
     """Summaries of the named runs, with progress on standard error."""
-    from enginebench.analysis.console import stderr
     from enginebench.analysis.summary.loading import summaries_of
+    from enginebench.analysis.write.console import stderr
 
     with stderr().status("Reading the runs …") as status:
 
@@ -136,7 +136,3 @@ def read_runs(
             status.update(f"Reading {run.name} …")
 
         return summaries_of(names, folder.runs, slo, folder.tokenizer, reading, need_requests=need_requests)
-
-
-def title_of(summaries: Sequence[RunSummary]) -> str:
-    return " and ".join(dict.fromkeys(summary.label for summary in summaries))

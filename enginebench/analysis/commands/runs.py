@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -21,13 +22,14 @@ def list_runs(
     on has none yet: `enginebench report`.
     """
     from enginebench.analysis.sections.index import index, runs_in
-    from enginebench.analysis.write.files import table_to_json
-    from enginebench.analysis.write.terminal import console, print_table
+    from enginebench.analysis.write.console import stdout
+    from enginebench.analysis.write.export import table_rows
+    from enginebench.analysis.write.terminal import print_table
 
     runs = runs_in(folder)
     if not runs:
         raise UserMistake(f"there is no run in {folder}/ yet: `enginebench run concurrent` makes one.")
     if as_json:
-        typer.echo(table_to_json(index(runs)))
+        typer.echo(json.dumps({"runs": table_rows(index(runs))}))
     else:
-        print_table(console(), index(runs))
+        print_table(stdout(), index(runs))

@@ -105,5 +105,7 @@ class LargestError:
 
 def largest_error(held_out: Sequence[HeldOut]) -> LargestError | None:
     """`None` if nothing could be predicted."""
-    errors = [LargestError(abs(error), figure, held.stage) for held in held_out for figure, error in held.errors.items()]
+    errors = [
+        LargestError(abs(error), figure, held.stage) for held in held_out for figure, error in held.errors.items()
+    ]
     return max((error for error in errors if math.isfinite(error.error)), key=lambda each: each.error, default=None)

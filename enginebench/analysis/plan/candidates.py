@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from enginebench.analysis.answer import Replicas, ReplicasAnswer
-from enginebench.analysis.compare.engine_runs import by_settings
 from enginebench.analysis.data.load import load_run
+from enginebench.analysis.engine_runs import by_settings
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.plan.prices import ReplicaPrice, replica_price, token_cost

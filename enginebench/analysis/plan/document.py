@@ -111,7 +111,9 @@ def _one_replica(frame: Frame, plans: Sequence[Plan]) -> Table:
         capacity = plan.replicas.capacity
         at_load = None if capacity is None else capacity.at_load
         simulated = None if plan.simulation is None else plan.simulation.replicas
-        numbers = [Number(engine.column(stage or "", column), column.unit) if measured else None for column in latencies]
+        numbers = [
+            Number(engine.column(stage or "", column), column.unit) if measured else None for column in latencies
+        ]
         rows.append(
             (
                 Word(plan.name),
@@ -123,7 +125,9 @@ def _one_replica(frame: Frame, plans: Sequence[Plan]) -> Table:
                 None if plan.price is None else Number(plan.replicas.per_million, style="money"),
             )
         )
-    return Table("replica", "One replica, as measured and as simulated", columns, tuple(rows), 0).without_empty_columns()
+    return Table(
+        "replica", "One replica, as measured and as simulated", columns, tuple(rows), 0
+    ).without_empty_columns()
 
 
 def _fleets(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
@@ -173,10 +177,13 @@ def _errors(plans: Sequence[Plan]) -> Iterator[Table | Text]:
     held_out = [(plan.name, held) for plan in plans for held in _held_out(plan)]
     if held_out:
         rows: list[tuple[Cell, ...]] = [
-            (Word(name), Word(held.stage), *(_error(held.error(figure)) for figure in FIGURES)) for name, held in held_out
+            (Word(name), Word(held.stage), *(_error(held.error(figure)) for figure in FIGURES))
+            for name, held in held_out
         ]
         columns = (ENGINE, Column("load", text=True), *(Column(title) for title in FIGURES.values()))
-        yield Table("errors", "Each load predicted from a fit to the others, against its measurement", columns, tuple(rows), 0)
+        yield Table(
+            "errors", "Each load predicted from a fit to the others, against its measurement", columns, tuple(rows), 0
+        )
         yield Text(
             f"The simulated number of replicas is shown if no prediction is more than {format_share(MAX_ERROR)} off. If it "
             "differs from the measured one, trust the measurement."
@@ -298,9 +305,7 @@ def _plan_rows(plan: Plan) -> Iterator[Row]:
                 yield _cell("requests within", f"{each.replicas} replicas", each.share.median, "share")
 
 
-def _cell(
-    metric: str, statistic: str, value: float | None, unit: str = "", missing: NotPlanned | None = None
-) -> Row:
+def _cell(metric: str, statistic: str, value: float | None, unit: str = "", missing: NotPlanned | None = None) -> Row:
     return {
         "metric": metric,
         "statistic": statistic,

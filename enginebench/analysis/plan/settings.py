@@ -13,7 +13,6 @@ from enginebench.records.load import Load, Rate, Users
 from enginebench.records.slo import Objective
 from enginebench.settings.schema import UserMistake, setting
 
-
 Named = tuple[tuple[str, str], ...]  # by label; "" is for all other engines
 PEAK = "Peak and objectives"  # a group of `--help`
 PEAK_GRAMMAR = "a rate such as 40req/s or a number of users such as 3000users"

@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import nnls
 
-from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.arrays import Flags, Floats, Integers
+from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.steps import Steps
 
 COLLINEAR = 0.9  # correlation of prompts and prompt tokens from which one of them is dropped
@@ -234,7 +234,9 @@ def _draws(rows: Floats, ratio: Floats, used: list[int], cost: Floats, ends: Seq
     common = np.add.reduceat(columns, firsts)  # what an error of a whole stage adds to its score
     meat = scores.T @ scores + _stage_error(residual, stage, starts, len(used)) ** 2 * (common.T @ common)
     bread = np.linalg.pinv(columns.T @ columns)
-    normal = np.random.default_rng(0).multivariate_normal(cost[used] * scale, bread @ meat @ bread, DRAWS, method="eigh")
+    normal = np.random.default_rng(0).multivariate_normal(
+        cost[used] * scale, bread @ meat @ bread, DRAWS, method="eigh"
+    )
     draws = np.zeros((DRAWS, rows.shape[1]))
     draws[:, used] = np.maximum(normal / scale, 0.0)
     return list(draws)

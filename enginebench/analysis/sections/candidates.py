@@ -29,7 +29,7 @@ from enginebench.records.view import Estimate
 KEY = "candidates"
 TOKENS = MetricColumn(QUANTITY_BY_NAME[THROUGHPUT], "value")
 SHOWN = ("p99", "p95", "p50")  # the highest percentile that enough requests support, if no SLO names one
-COLUMNS_OF_DIFFERENCES = {Kind.MODEL: "model", Kind.MACHINE: "machine", Kind.VERSION: "version"}
+COLUMNS_OF_DIFFERENCES = {Kind.MODEL: "model", Kind.MACHINE: "machine"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,6 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         (Column(f"within{at}"), lambda row: _share(frame.verdict(row.engine, stage))),
         (Column(f"{TOKENS.of.unit}{at}"), lambda row: _tokens(frame, row)),
         (Column("over next"), lambda row: _ratio(frame, row.engine, frame.next_best(row.engine))),
-        (Column(f"over {frame.baseline}", rank=5), lambda row: _ratio(frame, row.engine, frame.baseline)),
         *_failures(frame, rows),
         *[_latency(frame, column) for column in latency_columns(frame)],
     ]
@@ -147,8 +146,8 @@ def _failures(frame: Frame, rows: Sequence[_Row]) -> list[tuple[Column, Callable
 
     def cell(row: _Row) -> Cell:
         views = frame.engine(row.engine).at(row.stage)
-        share = frame.engine(row.engine).estimate(row.stage, FAILURE_SHARE) if views else Estimate(None)
-        return Number(share, "share", tone=Tone.BAD if share.value else Tone.PLAIN)
+        share = frame.engine(row.engine).value(row.stage, FAILURE_SHARE) if views else None
+        return Number(Estimate(share), "share", tone=Tone.BAD if share else Tone.PLAIN)
 
     failed = any(view.failed for row in rows for view in frame.engine(row.engine).at(row.stage))
     return [(Column("failed"), cell)] if failed else []
@@ -207,4 +206,6 @@ def _month(replicas: Replicas | None) -> Cell:
 
 
 def _per_million(replicas: Replicas | None) -> Cell:
-    return None if replicas is None or replicas.per_million.value is None else Number(replicas.per_million, "$", "money")
+    return (
+        None if replicas is None or replicas.per_million.value is None else Number(replicas.per_million, "$", "money")
+    )

@@ -18,6 +18,7 @@ from enginebench.records.metrics import (
 from enginebench.records.metrics import Column as MetricColumn
 from enginebench.records.view import Estimate, StageView
 
+RANKS = {"p50": 2, "p95": 1}  # percentiles that a narrow terminal goes without, the lower first
 GROWTH = dict(zip(TTFT_PARTS, (Growth.CLIENT, Growth.QUEUE, Growth.PREFILL, Growth.DELIVERY), strict=True))
 
 
@@ -35,18 +36,18 @@ def _rows(frame: Frame) -> Iterator[tuple[StageView, str]]:
 def _results(frame: Frame) -> Table:
     shown = columns("table", frame.since_due)
     open_loop = frame.tested.open_loop
-    headings = [Column("load", text=True), Column("engine", text=True), Column("requests"), Column("failed")]
+    headings = [Column("load", text=True), Column("engine", text=True), Column("requests", rank=2), Column("failed")]
     headings += [Column("achieved", "req/s", rank=3)] if open_loop else []
     headings += [Column("SLO", text=True), Column("within"), Column("confirmed", text=True, rank=4)]
-    headings += [Column(column.title, rank=1 if column.statistic == "p50" else 0) for column in shown]
+    headings += [Column(column.title, rank=RANKS.get(column.statistic, 0)) for column in shown]
     rows = []
     for stage, name in _rows(frame):
         engine, verdict = frame.engine(name), frame.verdict(name, stage.label)
         views = engine.at(stage.label)
-        failed = engine.estimate(stage.label, FAILURE_SHARE)
+        failed = engine.value(stage.label, FAILURE_SHARE)
         cells: list[Cell] = [Word(stage.label), Word(name)]
         cells.append(Number(Estimate(float(sum(view.requests for view in views))), style="count"))
-        cells.append(Number(failed, "share", tone=Tone.BAD if failed.value else Tone.PLAIN))
+        cells.append(Number(Estimate(failed), "share", tone=Tone.BAD) if failed else None)
         cells += [Number(engine.estimate(stage.label, ACHIEVED_RATE), "req/s")] if open_loop else []
         cells.append(verdict)
         cells.append(None if verdict is None else Number(Estimate(verdict.share, n=verdict.n), "share", "part"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from enginebench.analysis.compare.engine_runs import over_runs
 from enginebench.analysis.document import Block, Cell, Column, Number, Section, Table, Tone, Word
+from enginebench.analysis.engine_runs import over_runs
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.verdict.slo import Status
 from enginebench.records.metrics import Column as MetricColumn

@@ -11,38 +11,37 @@ from enginebench.records.view import SEVERITIES, Finding, Severity
 TONES: dict[Severity, Tone] = {"invalid": Tone.BAD, "warn": Tone.CAUTION, "note": Tone.DIM}
 
 
-def warnings(frame: Frame) -> tuple[Warning, ...]:
+def warnings(*frames: Frame) -> tuple[Warning, ...]:
     """The most severe first, and of one severity those that concern most runs."""
     groups: dict[tuple[Severity, str], list[Finding]] = {}
-    for finding in frame.findings:
+    for finding in (finding for frame in frames for finding in frame.findings):
         groups.setdefault((finding.severity, finding.kind), []).append(finding)
-    ordered = sorted(groups.items(), key=lambda item: (SEVERITIES.index(item[0][0]), -len(item[1])))
-    merged = [_merge(frame, findings) for _, findings in ordered]
-    return (*merged, *_of_comparison(frame))
+    names = {name for frame in frames for name in frame.names}
+    merged = [_merge(names, findings) for findings in groups.values()]
+    merged += dict.fromkeys(warning for frame in frames for warning in _of_comparison(frame))
+    return tuple(sorted(merged, key=lambda warning: (SEVERITIES.index(warning.severity), -warning.count)))
 
 
-def _merge(frame: Frame, findings: list[Finding]) -> Warning:
+def _merge(names: set[str], findings: list[Finding]) -> Warning:
     """The evidence is that of the heaviest load."""
     worst = max(findings, key=lambda finding: -1 if finding.stage is None else finding.stage.index)
     engines = tuple(dict.fromkeys(finding.label for finding in findings if finding.label))
     stages = tuple(dict.fromkeys(finding.stage.label for finding in findings if finding.stage is not None))
-    everywhere = set(engines) == set(frame.names)
-    return Warning(
-        worst.kind, worst.severity, worst.evidence, worst.remedy, () if everywhere else engines, stages, len(findings)
-    )
+    concerned = () if set(engines) == names else engines
+    return Warning(worst.kind, worst.severity, worst.evidence, worst.remedy, concerned, stages, len(findings))
 
 
 def _of_comparison(frame: Frame) -> Iterator[Warning]:
     """Runs of a workload that differs are not compared; repeats that were not interleaved are compared unpaired."""
+    runs = len(frame.runs)
     for difference in frame.differences:
         if difference.incomparable:
-            settings = ", ".join(difference.settings) or difference.kind.value
-            yield Warning(
-                f"different_{difference.kind.name.lower()}", "invalid", settings, "", tuple(difference.values)
-            )
-    repeated = len(frame.engines) > 1 and frame.tested.repeats[1] > 1
-    if repeated and not frame.tested.interleaved:
-        yield Warning("not_interleaved", "warn", "", "")
+            evidence = ", ".join(difference.settings) or difference.kind.value
+            yield Warning(f"different_{difference.kind.name.lower()}", "invalid", evidence, "", count=runs)
+        elif difference.hidden:
+            yield Warning("different", "note", difference.kind.value, "", count=runs)
+    if len(frame.engines) > 1 and frame.tested.repeats[1] > 1 and not frame.tested.interleaved:
+        yield Warning("not_interleaved", "warn", "", "", count=runs)
 
 
 def warnings_section(warnings: tuple[Warning, ...]) -> Section:
@@ -56,7 +55,7 @@ def warnings_section(warnings: tuple[Warning, ...]) -> Section:
         (
             Word(warning.severity, TONES[warning.severity]),
             Word(", ".join((*warning.engines, *warning.stages))),
-            Word(warning.evidence),
+            Word(warning.evidence or warning.kind.replace("_", " ")),
             Word(warning.remedy),
         )
         for warning in warnings

@@ -159,7 +159,6 @@ def _effect(
     allowed = [math.floor((1 - objective.q) * IN_A_ROW) for objective in objectives]
     outside = after["met"].fill_null(0.0).to_numpy() < 1
     slo_recovered = _first_run(outside, min(allowed)) if allowed else None
-    since = rows.filter(pl.col("t_sched").is_between(cause.start, until, closed="left"))
     shares = [share for period in periods[1:] if (share := period.within) is not None]
     felt = rows.filter((pl.col("t_sched") < until) & (pl.col("t_first") >= cause.start) & pl.col("ttft").is_finite())
     due = after["t_sched"].to_numpy()
@@ -170,7 +169,7 @@ def _effect(
         end=cause.end / SECOND,
         usual=level,
         peak=felt["ttft"].max(),  # type: ignore[arg-type]
-        failed=int(since["ttft"].is_infinite().sum()),
+        failed=len(rows.filter(pl.col("ttft").is_infinite() & pl.col("t_end").is_between(cause.start, until))),
         recovered=_since(due, recovered, cause.end),
         judged=bool(objectives),
         absorbed=bool(shares) and all(share >= max(o.q for o in objectives) for share in shares),

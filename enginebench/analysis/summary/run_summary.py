@@ -16,7 +16,7 @@ import numpy as np
 from enginebench.analysis.data.flow import Instants
 from enginebench.analysis.data.load import NotARun, RunData
 from enginebench.analysis.data.windows import Flows, Window, windows_of
-from enginebench.analysis.documents import as_document
+from enginebench.analysis.summary.as_document import as_document
 from enginebench.analysis.summary.distributions import distributions
 from enginebench.analysis.summary.findings import findings_of_run
 from enginebench.analysis.summary.quantities import StageData
@@ -28,7 +28,7 @@ from enginebench.records.run import RunFacts
 from enginebench.records.slo import Objective, RunObjectives, of_tier
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import GAUGES
-from enginebench.records.view import FAILED, Finding, StageView
+from enginebench.records.view import Finding, Missing, StageView
 
 SCHEMA_VERSION = 4
 POINTS = 240  # of a whole run
@@ -150,7 +150,7 @@ def _edges(run: RunData) -> tuple[Instants, float]:
 def summary_document(summary: RunSummary) -> dict[str, Any]:
     """What `summary.json` holds: durations in seconds, rates per second, null for what was not observed.
 
-    A percentile that falls among failed requests has no value and the `why` "failed".
+    A percentile that falls among failed requests has no value and is `missing` as "failed".
     """
     document: dict[str, Any] = {"schema": SCHEMA_VERSION} | as_document(summary)
     del document["folder"]
@@ -179,7 +179,7 @@ def read_summary(folder: Path) -> RunSummary:
 def _with_infinities(value: Any) -> Any:
     """A percentile among failed requests is infinite again, and so is the end of an interval that reaches them."""
     if isinstance(value, dict):
-        infinite = {"value": math.inf} if "value" in value and value.get("why") == FAILED else {}
+        infinite = {"value": math.inf} if "value" in value and value.get("missing") == Missing.FAILED.value else {}
         if value.get("low") is not None and value.get("high", 0.0) is None:
             infinite["high"] = math.inf
         return {key: _with_infinities(part) for key, part in value.items()} | infinite

@@ -40,6 +40,10 @@ UNTESTED = "ᵇ"  # behind a ratio of too few repeats
 NO_DIFFERENCE = "no significant difference"
 SAME = 0.0005  # a relative change below it is none
 
+NO_BREAK = "\u00a0"
+UNITS = r"(?:ms|s|µs|min|h|%|users?|requests|tokens/s|req/s|points|of)"
+
+_glue = re.compile(rf"(?<=[≤≈<→]) | (?=\[)|(?<=[\d,]) (?={UNITS}(?![\w/]))|(?<=of) (?=\d)|(?<=,) (?=[^\[\]]*\])")
 _control = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -77,6 +81,11 @@ def show(cell: Cell) -> Shown:
 def clean(text: str) -> str:
     """Without control characters, which a label may hold and a terminal would obey."""
     return _control.sub("", " ".join(text.split()))
+
+
+def glued(text: str) -> str:
+    """With spaces that no line is broken at: before a unit, in an interval and before it."""
+    return _glue.sub(NO_BREAK, text)
 
 
 def load_number(load: float) -> str:

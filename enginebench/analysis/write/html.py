@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 
 from enginebench.analysis.document import Block, Cell, Document, Figure, Table, Word
 from enginebench.analysis.write import words
-from enginebench.analysis.write.cells import clean, show
+from enginebench.analysis.write.cells import clean, glued, show
 from enginebench.analysis.write.figures import numbers
 from enginebench.analysis.write.palette import slots_of, variables
 from enginebench.analysis.write.sentence import sentence
@@ -68,7 +68,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"unbroken": _unbroken, "clean": clean, "code": _code}
+    environment.filters |= {"glued": glued, "clean": clean, "code": _code}
     environment.globals |= {"words": words, "show": show, "kind": kind, "numbers": numbers, "tabled": TABLED}
     return environment
 
@@ -76,9 +76,3 @@ def _environment() -> Environment:
 def _code(text: str) -> Markup:
     """Set `what is typed` as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
-
-
-def _unbroken(text: str) -> Markup:
-    """Keep a ratio with its interval, and a number with its unit, on one line."""
-    pattern = r"\S+ \[[^\]]*\]|[≤≈$]? ?[\d.,]+ (?:ms|s|µs|%|users?|tokens/s|req/s)(?![\w/])"
-    return Markup(re.sub(pattern, r'<span class="unbroken">\g<0></span>', str(escape(text))))

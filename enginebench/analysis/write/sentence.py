@@ -22,6 +22,7 @@ from enginebench.analysis.answer import (
 )
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.capacity import Capacity
+from enginebench.analysis.verdict.gate import MIN_RUNS
 from enginebench.analysis.verdict.slo import Status
 from enginebench.analysis.write.cells import change_text, clean, load_number, share_text
 from enginebench.records.formatting import (
@@ -34,6 +35,7 @@ from enginebench.records.formatting import (
     in_words,
     significant,
 )
+from enginebench.records.metrics import Quantity
 from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate
 
@@ -154,6 +156,11 @@ def _best(answer: BestAnswer) -> str:
         return _by_capacity(answer)
     names = clean(best.name), clean(following.name)
     place, slo = f"At {clean(answer.stage)}", _both(best, following)
+    sustained = None if best.capacity is None else best.capacity.load
+    if sustained is not None and answer.load > sustained:  # beyond what both sustain
+        sure = "" if all(capacity is not None and capacity.confirmed for capacity in capacities) else " (not confirmed)"
+        place = f"Both meet the SLO up to {load_text(sustained, answer.unit)}{sure}; at {clean(answer.stage)}"
+        slo = ""
     tokens = [_tokens(contender.tokens) for contender in (best, following)]
     if answer.significant is False:
         return f"{place} {names[0]} and {names[1]} serve {tokens[0]} and {tokens[1]}: no significant difference{slo}."
@@ -186,8 +193,8 @@ def _by_capacity(answer: BestAnswer) -> str:
 def _highest(capacity: Capacity | None) -> str:
     if capacity is None or capacity.load is None:
         return "no load"
-    tested = " (the highest tested)" if capacity.beyond is None else ""
-    return f"{load_text(capacity.load, capacity.unit)}{tested}{'' if capacity.confirmed else ' (not confirmed)'}"
+    remarks = ["the highest tested"] * (capacity.beyond is None) + ["not confirmed"] * (not capacity.confirmed)
+    return load_text(capacity.load, capacity.unit) + (f" ({', '.join(remarks)})" if remarks else "")
 
 
 def _limit(capacity: Capacity) -> str:
@@ -275,12 +282,12 @@ def _unsure(candidate: Replicas) -> str:
 
 
 def _burst(answer: BurstAnswer) -> str:
-    cause, goal = clean(answer.cause), "the SLO is met" if answer.judged else "latency is back to what it was"
-    if answer.peak is None:
-        peak = "the first token was not measured"
-    else:
-        fails = math.isinf(answer.peak)
-        peak = "requests fail" if fails else f"the first token takes up to {format_seconds(answer.peak)}"
+    """An outage has no end of its own: what follows it is counted from the command."""
+    cause = "outage" if answer.command else "burst"
+    goal = "the SLO is met" if answer.judged else "latency is back to what it was"
+    felt = [] if answer.peak is None else [f"the first token takes up to {format_seconds(answer.peak)}"]
+    felt += [counted(answer.failed, "request") + (" fails" if answer.failed == 1 else " fail")] * bool(answer.failed)
+    peak = " and ".join(felt) or "the first token was not measured"
     if answer.absorbed:
         return f"The {cause} is absorbed: {peak}{', and the SLO is met throughout' if answer.judged else ''}."
     if answer.recovered is None:
@@ -288,25 +295,34 @@ def _burst(answer: BurstAnswer) -> str:
         return f"The {cause} is not absorbed: {peak}, and {never} before the run ends."
     again = f"{goal} again" if answer.judged else goal
     seconds = significant(answer.recovered, 2) if answer.recovered < 100 else f"{answer.recovered:.0f}"
-    return f"The {cause} is not absorbed: {peak}, and {again} {seconds} s after the {cause} ended."
+    since = "it began" if answer.command else f"the {cause} ended"
+    return f"The {cause} is not absorbed: {peak}, and {again} {seconds} s after {since}."
 
 
 def _gate(answer: GateAnswer) -> str:
     limit = format_share(answer.limit)
+    made = answer.checks - answer.missing
     if answer.passed:
-        unclear = f"; {answer.unclear:,} of them unclear" if answer.unclear else ""
-        return f"PASSED: nothing is worse by more than {limit} in {counted(answer.checks, 'comparison')}{unclear}."
+        marks = [counted(answer.warnings, "warning")] if answer.warnings else []
+        marks += [f"{answer.unclear:,} unclear"] if answer.unclear else []
+        marked = f"; {in_words(marks)}" if marks else ""
+        return f"PASSED: nothing is worse by more than {limit} in {counted(made, 'comparison')}{marked}."
+    if not answer.regressions and min(answer.runs) < MIN_RUNS:
+        now, before = answer.runs
+        return f"FAILED: a gate needs {MIN_RUNS} runs of each version; there are {now}, and {before} of the baseline."
     if not answer.regressions:
-        return f"FAILED: not everything that the baseline has was measured ({counted(answer.checks, 'comparison')})."
+        return f"FAILED: {counted(answer.missing, 'comparison')} could not be made; {made:,} passed."
     worst = answer.regressions[0]
-    name = f"{worst.column.title}{f' of {clean(worst.engine)}' if worst.engine else ''} at {clean(worst.stage)}"
+    title = worst.column.full_title if isinstance(worst.column.of, Quantity) else worst.column.title
+    title += "" if worst.relative else " share"
+    name = f"{title}{f' of {clean(worst.engine)}' if worst.engine else ''} at {clean(worst.stage)}"
     change, interval = change_text(worst.change, not worst.relative)
     if change == INFINITE:
         text = f"FAILED: {name} falls among failed requests"
     else:
         size, _, direction = change.rpartition(" ")
         text = f"FAILED: {name} is {' '.join(filter(None, (size, interval, direction)))} than the baseline"
-    failed, others = len(answer.regressions), answer.checks - len(answer.regressions)
+    failed, others = len(answer.regressions), made - len(answer.regressions)
     more = f"; {failed - 1} more comparison{'s' if failed > 2 else ''} failed" if failed > 1 else ""
     return f"{text} (limit {limit}){more}. {counted(others, 'other comparison')} passed."
 

@@ -12,13 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
+from itertools import pairwise
 
 from enginebench.analysis.document import Figure, Point, Series
-from enginebench.analysis.verdict.slo import Status
 from enginebench.analysis.write.cells import clean, load_number
+from enginebench.analysis.write.marks import STATUSES, failed, mark, status_of, statuses, steps
 from enginebench.analysis.write.palette import slots_of, variables
 from enginebench.analysis.write.scale import FONT, LINE, Box, Labels, Scale, scale_of, spread, width_of
-from enginebench.records.formatting import INFINITE, ShownUnit, column_unit, format_value, significant
+from enginebench.analysis.write.words import limit_title
+from enginebench.records.formatting import INFINITE, ShownUnit, column_unit, format_value
 
 WIDTH, HEIGHT = 440, 320  # legible on a telephone too
 TOP, BOTTOM = 26, 40
@@ -26,12 +28,6 @@ MAX_NAME = 16  # letters of a series' name
 LOGARITHMIC = 20  # durations that span more than this factor are drawn on a logarithmic axis
 MAX_DODGE = 22  # pixels between the first and the last engine at one load
 BEYOND = 2  # intervals stretch the axis to this factor of the largest value at most
-STATUSES = {
-    (Status.MET, True): "meets the SLO",
-    (Status.MET, False): "meets it, not confirmed",
-    (Status.MISSED, True): "misses it",
-    (Status.MISSED, False): "misses it, not confirmed",
-}
 
 
 def svg(figure: Figure, slots: Mapping[str, int] | None = None, standalone: bool = False) -> str:
@@ -39,12 +35,11 @@ def svg(figure: Figure, slots: Mapping[str, int] | None = None, standalone: bool
     slots = slots_of(series.name for series in figure.series) if slots is None else slots
     drawing = _Drawing.of(figure, slots)
     top = LINE + 6 if standalone else 0
-    title = f'<text x="0" y="{FONT + 2}" font-weight="600">{_text(figure.title)}</text>' if standalone else ""
+    title = f'<text x="2" y="{FONT - top}" font-weight="600">{_text(figure.title)}</text>' if standalone else ""
     style = f"<style>{_colours()}{style_sheet()}</style>" if standalone else ""
     body = "\n".join(drawing.parts())
     size = f'viewBox="0 {-top} {WIDTH} {HEIGHT + top}" width="{WIDTH}" height="{HEIGHT + top}"'
     page = f'<rect y="{-top}" width="100%" height="100%" fill="var(--page)"/>' if standalone else ""
-    title = f'<g transform="translate(4 {-top})">{title}</g>' if standalone else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img" aria-label="{_text(figure.title)}" {size}>'
         f"{style}{page}{title}\n{body}\n</svg>\n"
@@ -84,17 +79,19 @@ class _Drawing:
         series = tuple(part for part in series if part.points)
         points = [point for part in series for point in part.points]
         heights = [point.y for point in points if point.y is not None and math.isfinite(point.y)]
-        marks = [mark.y for mark in figure.marks if mark.y is not None]
+        marks = [event.y for event in figure.marks if event.y is not None]
         unit = column_unit(figure.y.unit, [*heights, figure.limit])
         values = [value * unit.scale for value in (*heights, *marks, *_interval_ends(points, heights))]
         values += [] if figure.limit is None else [figure.limit * unit.scale]
-        failed = any(_failed(point) for point in points)
+        among_failed = any(failed(point) for point in points)
         positive = [value for value in values if value > 0]
         apart = bool(positive) and max(positive) > LOGARITHMIC * min(positive)
         logarithmic = bool(positive) and (figure.y.logarithmic or (figure.y.unit == "s" and apart))
-        top = TOP + (LINE if failed else 0)
-        vertical = scale_of(values, HEIGHT - BOTTOM - _legend_height(points), top, "log" if logarithmic else "linear")
-        ticks = [_tick(tick) for tick in vertical.ticks()] + [INFINITE] * failed
+        top = TOP + (LINE if among_failed else 0)
+        vertical = scale_of(
+            values, HEIGHT - BOTTOM - (LINE + 2 if statuses(points) else 0), top, "log" if logarithmic else "linear"
+        )
+        ticks = [_tick(tick) for tick in vertical.ticks()] + [INFINITE] * among_failed
         left = 12 + max(map(width_of, ticks), default=0)
         names = [width_of(_name(part)) for part in series] if len(series) > 1 else [0.0]
         right = WIDTH - max(names, default=0.0) - (26 if len(series) > 1 else 12)
@@ -107,8 +104,7 @@ class _Drawing:
         yield from self._vertical_axis()
         yield from self._horizontal_axis()
         for index, part in enumerate(self.series):
-            for x, y, _ in self._places(index, part):
-                self.labels.point(x, y)
+            self._keep_clear(self._places(index, part))
         limit = list(self._limit())
         for index, part in enumerate(self.series):
             slot = self.slots.get(part.name, index)
@@ -119,6 +115,16 @@ class _Drawing:
         yield from self._names()
         yield from self._marks()
         yield from self._legend()
+
+    def _keep_clear(self, places: Sequence[tuple[float, float, Point]]) -> None:
+        """Labels avoid the points, and the steps between two loads."""
+        for x, y, _ in places:
+            self.labels.point(x, y)
+        if self.figure.kind == "load":
+            for (left, start, _), (right, end, _) in pairwise(places):
+                steps = range(round(min(start, end)), round(max(start, end)), 6)
+                for y in steps:
+                    self.labels.point((left + right) / 2, y, 3)
 
     def _vertical_axis(self) -> Iterator[str]:
         plot, axis = self.plot, self.figure.y
@@ -134,14 +140,13 @@ class _Drawing:
     def _horizontal_axis(self) -> Iterator[str]:
         plot, axis = self.plot, self.figure.x
         yield f'<line x1="{plot.left:.1f}" x2="{plot.right:.1f}" y1="{plot.bottom}" y2="{plot.bottom}" class="axis"/>'
-        taken = -math.inf
-        for value, text in self._ticks():
+        ticks = self._ticks()
+        row = Labels(Box(0, 0, WIDTH, HEIGHT))
+        for value, text in [*ticks[:1], *ticks[:0:-1]]:  # the first and the last are kept
             x = self.x(value)
-            left = x - width_of(text) / 2
-            if left > taken:
+            if row.place(f"{text} ", [(x - width_of(text) / 2, plot.bottom + FONT + 6)]) is not None:
                 yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{plot.bottom}" y2="{plot.bottom + 4}" class="axis"/>'
                 yield self._number(x, plot.bottom + FONT + 6, text, "middle")
-                taken = left + width_of(text) + 5
         unit = f", {axis.unit}" if axis.unit and axis.unit not in {axis.title, "share"} else ""
         x, title = (plot.left + plot.right) / 2, _text(axis.unit if axis.title == "load" else f"{axis.title}{unit}")
         yield self._number(x, plot.bottom + 2 * LINE + 5, title, "middle")
@@ -177,7 +182,7 @@ class _Drawing:
             return
         y, plot = self.y(self.figure.limit * self.unit.scale), self.plot
         yield f'<line x1="{plot.left:.1f}" x2="{plot.right:.1f}" y1="{y:.1f}" y2="{y:.1f}" class="limit"/>'
-        text = clean(self.figure.limit_title)
+        text = limit_title(self.figure)
         places = [plot.left + 4, plot.right - width_of(text) - 4, (plot.left + plot.right - width_of(text)) / 2]
         box = self.labels.place(text, [(x, at) for x in places for at in (y - 5, y + FONT + 3)], needed=True)
         if box is not None:
@@ -190,7 +195,7 @@ class _Drawing:
         return [(self.x(point.x) + shift, self._height(point), point) for point in series.points]
 
     def _height(self, point: Point) -> float:
-        if _failed(point) or point.y is None:
+        if failed(point) or point.y is None:
             return TOP + 2
         return self.y(point.y * self.unit.scale)
 
@@ -202,17 +207,17 @@ class _Drawing:
             yield from (f'<circle cx="{x}" cy="{y}" r="1.8" class="dot"/>' for x, y in pixels)
             return
         full = " full" if kind in {"distribution", "time"} else ""
-        yield f'<path d="{_steps(places, kind)}" class="step{full}"/>'
+        yield f'<path d="{steps(places, kind)}" class="step{full}"/>'
         if kind in {"distribution", "time"}:
             return
         for x, y, point in places:
             yield "<g>"
             yield f"<title>{_text(self._told(series, point))}</title>"
             low, high = point.low, point.high
-            if low is not None and high is not None and low < high and not _failed(point):
+            if low is not None and high is not None and low < high and not failed(point):
                 ends = (self.y(low * self.unit.scale), self.y(min(high, 1e12) * self.unit.scale))
                 yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{ends[0]:.1f}" y2="{ends[1]:.1f}" class="bar"/>'
-            yield _mark(x, y, point)
+            yield mark(x, y, point)
             yield "</g>"
             if kind == "pareto" and point.label:
                 yield from self._point_label(x, y, clean(point.label))
@@ -226,15 +231,13 @@ class _Drawing:
 
     def _told(self, series: Series, point: Point) -> str:
         axis = self.figure.y
-        value = INFINITE if _failed(point) else format_value(point.y, axis.unit)
+        value = INFINITE if failed(point) else format_value(point.y, axis.unit)
         unit = "" if axis.unit in {"s", "B", "share"} else f" {axis.unit}"
-        place = clean(point.label) or f"{significant(point.x)} {self.figure.x.unit}"
+        place = clean(point.label) or f"{load_number(point.x)} {self.figure.x.unit}"
         ends = [format_value(end, axis.unit) for end in (point.low, point.high) if end is not None]
         interval = f" [{', '.join(ends)}]" if len(ends) == 2 else ""
-        status = (
-            "" if point.status is None else f", {STATUSES.get((point.status, point.confirmed), 'SLO not measured')}"
-        )
-        return f"{series.name} at {place}: {value}{unit}{interval}{status}"
+        status = status_of(point)
+        return f"{series.name} at {place}: {value}{unit}{interval}{'' if status is None else f', {STATUSES[status]}'}"
 
     def _names(self) -> Iterator[str]:
         """At the right, as high as each engine's last point, joined to it by a thin line."""
@@ -250,8 +253,8 @@ class _Drawing:
 
     def _marks(self) -> Iterator[str]:
         plot = self.plot
-        for mark in self.figure.marks:
-            x, text = self.x(mark.x), clean(mark.label)
+        for event in self.figure.marks:
+            x, text = self.x(event.x), clean(event.label)
             line = f'x1="{x:.1f}" x2="{x:.1f}" y1="{plot.top}" y2="{plot.bottom}"'
             yield f'<line {line} class="axis dotted"/>'
             rows = [plot.top + FONT + 1 + LINE * k for k in range(4)]
@@ -263,9 +266,9 @@ class _Drawing:
     def _legend(self) -> Iterator[str]:
         """What the marks mean, if they differ."""
         x = self.plot.left
-        for status, confirmed in _statuses(point for part in self.series for point in part.points):
+        for status, confirmed in statuses(point for part in self.series for point in part.points):
             text, point = STATUSES[status, confirmed], Point(0, 0, status=status, confirmed=confirmed)
-            yield f'<g color="var(--muted)">{_mark(x + 4, HEIGHT - 6, point)}</g>'
+            yield f'<g color="var(--muted)">{mark(x + 4, HEIGHT - 6, point)}</g>'
             yield f'<text x="{x + 13:.1f}" y="{HEIGHT - 2}" class="muted">{text}</text>'
             x += width_of(text) + 24
 
@@ -282,7 +285,7 @@ def _across(figure: Figure, points: Sequence[Point], plot: Box) -> Scale:
             low, high, plot.left + edge, plot.right - edge, "log" if figure.x.logarithmic and low > 0 else "linear"
         )
     values += [end for span in figure.spans for end in (span.start, span.end)]
-    values += [mark.x for mark in figure.marks]
+    values += [event.x for event in figure.marks]
     return scale_of(values, plot.left, plot.right, "log" if figure.x.logarithmic else "linear", room=1.02)
 
 
@@ -303,54 +306,10 @@ def _drawable(series: Series, kind: str) -> Series:
     return Series(series.name, tuple(point for point in points if kind != "distribution" or point.x < 1))
 
 
-def _failed(point: Point) -> bool:
-    return point.failed or (point.y is not None and math.isinf(point.y))
-
-
 def _name(series: Series) -> str:
     name = clean(series.name)
-    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME // 2]}…{name[1 - MAX_NAME // 2 :]}"
 
 
 def _tick(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"
-
-
-def _statuses(points: Iterator[Point]) -> list[tuple[Status, bool]]:
-    used = {(point.status, point.confirmed) for point in points if point.status is not None}
-    return (
-        [] if used <= {(Status.MET, True)} else [(s, confirmed) for s, confirmed in STATUSES if (s, confirmed) in used]
-    )
-
-
-def _legend_height(points: Sequence[Point]) -> int:
-    return LINE + 2 if _statuses(iter(points)) else 0
-
-
-def _steps(places: Sequence[tuple[float, float, Point]], kind: str) -> str:
-    """Between two loads the step is half-way; on a Pareto front it is at the slower one; over time at the later one.
-    A failed point breaks the line."""
-    path, before = "", None
-    for x, y, point in places:
-        if _failed(point):
-            before = None
-            continue
-        if before is None:
-            path += f"M{x:.1f} {y:.1f}"
-        elif kind == "pareto":
-            path += f"V{y:.1f}H{x:.1f}"
-        else:
-            turn = (before + x) / 2 if kind == "load" else x
-            path += f"H{turn:.1f}V{y:.1f}H{x:.1f}"
-        before = x
-    return path
-
-
-def _mark(x: float, y: float, point: Point) -> str:
-    if _failed(point):
-        return f'<path d="M{x:.1f} {y - 4:.1f}l4.5 8h-9z" class="mark"/>'
-    cross = f'<path d="M{x - 3.5:.1f} {y - 3.5:.1f}l7 7m0 -7l-7 7" class="mark cross"/>'
-    circle = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{4 if point.confirmed else 4.5}" class="mark{{}}"/>'
-    if point.status is Status.MISSED:
-        return cross if point.confirmed else circle.format(" hollow") + cross
-    return circle.format("" if point.confirmed and point.status is not Status.NOT_MEASURED else " hollow")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich import box
 from rich.cells import cell_len
@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
-from enginebench.analysis.console import CAUTION, GOOD
 from enginebench.analysis.document import Block, Code, Column, Document, Figure, Table, Text, Tone, Warning
 from enginebench.analysis.write import words
-from enginebench.analysis.write.cells import Shown, clean, show
+from enginebench.analysis.write.cells import NO_BREAK, Shown, clean, glued, show
+from enginebench.analysis.write.console import CAUTION, GOOD
 from enginebench.analysis.write.sentence import sentence
 from enginebench.analysis.write.terminal_chart import chart
 from enginebench.records.formatting import in_words
@@ -27,13 +27,15 @@ from enginebench.records.formatting import in_words
 STYLES = {Tone.PLAIN: "", Tone.GOOD: GOOD, Tone.BAD: "red3", Tone.CAUTION: CAUTION, Tone.DIM: "dim"}
 SEVERITIES = {"invalid": "bold red3", "warn": CAUTION, "note": "dim"}
 GAP = 2  # columns between two cells
+NOTE_WIDTH = 14  # of a remark below a number
+LABEL = 9  # columns of the labels at the left
 
 
 def print_document(console: Console, document: Document) -> None:
     facts = [("Tested", words.tested_line(document.tested)), ("SLO", words.slo_line(document.objectives))]
     _print_facts(console, facts)
     console.print()
-    console.print(RichText(sentence(document.answer), style="bold"))
+    console.print(_wrapped(sentence(document.answer), console.width), style="bold")
     console.print()
     if document.candidates is not None and document.candidates.rows:
         print_table(console, document.candidates)
@@ -43,7 +45,7 @@ def print_document(console: Console, document: Document) -> None:
     if document.next is not None:
         _print_facts(console, [(words.next_title(document.next), words.next_line(document.next))])
         if document.next.command:
-            console.print(RichText(f"         {words.next_command(document.next)}"), soft_wrap=True)
+            console.print(RichText(f"{'':{LABEL}}{words.next_command(document.next)}"), soft_wrap=True)
     if document.warnings:
         _print_warnings(console, document.warnings)
     for section in document.sections:
@@ -51,14 +53,15 @@ def print_document(console: Console, document: Document) -> None:
             console.print()
             console.print(RichText(clean(section.title), style="bold underline"))
             for block in section.blocks:
-                _print_block(console, block)
+                same = isinstance(block, Table) and block.title == section.title
+                _print_block(console, replace(block, title="") if same and isinstance(block, Table) else block)
 
 
 def print_legend(console: Console, document: Document) -> None:
     parts = [f"{sign} {meaning}" for sign, meaning in words.legend(document)]
     parts += filter(None, [words.abbreviations(document)])
     if parts:
-        console.print(RichText(" · ".join(parts), style="dim"))
+        console.print(_wrapped(" · ".join(parts), console.width), style="dim")
         console.print()
 
 
@@ -71,7 +74,8 @@ def print_table(console: Console, table: Table) -> None:
     notes = [f"{len(table.rows) - table.rows_shown:,} more rows"] if len(table.rows) > table.rows_shown else []
     notes += [in_words(layout.dropped)] if layout.dropped else []
     if notes:
-        console.print(RichText(f"Left out: {in_words(notes)} (see a wider terminal, the page or --json).", style="dim"))
+        left_out = f"Left out: {in_words(notes)} (see a wider terminal, the page or --json)."
+        console.print(_wrapped(left_out, console.width), style="dim")
     console.print()
 
 
@@ -100,8 +104,8 @@ def _layout(table: Table, width: int) -> _Layout:
             layout = _Layout(columns, rows, widths, stacked, titles, sum(widths) + GAP * (len(kept) - 1) <= width)
             if layout.fits:
                 return layout
-        last = max(kept, key=lambda k: (table.columns[k].rank, k))
-        if table.columns[last].rank == 0:
+        last = max(kept, key=lambda k: (table.columns[k].rank, not table.columns[k].text, k))
+        if table.columns[last].text and table.columns[last].rank == 0:
             return layout
         kept.remove(last)
         dropped.append(last)
@@ -112,7 +116,7 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Shown]], stacked:
     widths = []
     for k, column in enumerate(columns):
         texts = [cell_len(row[k].text) for row in rows]
-        notes = [cell_len(row[k].note) for row in rows]
+        notes = [cell_len(line) for row in rows for line in _note_lines(row[k], stacked)]
         most = max(texts, default=0), max(notes, default=0)
         if stacked or column.text:
             cell = max(most) if stacked else max((cell_len(row[k].line) for row in rows), default=0)
@@ -121,6 +125,11 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Shown]], stacked:
         heading = [cell_len(word) for word in f"{column.title} {column.unit}".split()]
         widths.append(max(cell, *heading, 1) if heading else max(cell, 1))
     return tuple(widths)
+
+
+def _note_lines(cell: Shown, stacked: bool) -> list[str]:
+    """A remark in words may be broken below its number, an interval may not."""
+    return textwrap.wrap(cell.note, NOTE_WIDTH) if stacked and cell.note[:1].isalpha() else [cell.note]
 
 
 def _drawn(layout: _Layout) -> RichTable:
@@ -145,7 +154,8 @@ def _cell(layout: _Layout, k: int, cell: Shown) -> RichText:
     style, note_style = STYLES[cell.tone], "dim" if layout.stacked else ""
     if layout.stacked or layout.columns[k].text:
         between = ("\n" if layout.stacked else " ") if cell.note else ""
-        return RichText.assemble((cell.text, style), between, (cell.note, note_style))
+        note = "\n".join(_note_lines(cell, layout.stacked))
+        return RichText.assemble((cell.text, style), between, (note, note_style))
     most = max(cell_len(row[k].note) for row in layout.rows)
     note = f" {cell.note}{' ' * (most - cell_len(cell.note))}" if most else ""
     return RichText.assemble((cell.text, style), note)
@@ -153,26 +163,26 @@ def _cell(layout: _Layout, k: int, cell: Shown) -> RichText:
 
 def _print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
     """Labels, and next to them lines with a hanging indent."""
-    grid = RichTable.grid(padding=(0, 0))
-    grid.add_column(width=9, no_wrap=True)
-    grid.add_column()
     for label, text in facts:
         if text:
-            grid.add_row(RichText(label, style="bold" if label in {"Next", "Now"} else "dim"), RichText(text))
-    console.print(grid)
+            lines = _wrapped(text, console.width - LABEL).replace("\n", "\n" + " " * LABEL)
+            style = "bold" if label in {"Next", "Now"} else "dim"
+            console.print(RichText.assemble((f"{label:{LABEL}}", style), lines))
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Broken between words, but not between a number and its unit."""
+    return "\n".join(textwrap.wrap(glued(text), max(width, 20), break_on_hyphens=False)).replace(NO_BREAK, " ")
 
 
 def _print_warnings(console: Console, warnings: Sequence[Warning]) -> None:
     console.print()
     console.print(RichText(words.warnings_title(warnings), style=f"bold {CAUTION}"))
-    grid = RichTable.grid(padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column()
     for warning in warnings[: words.MAX_WARNINGS]:
         evidence, remedy = words.warning_texts(warning)
-        arrow = f"\n→ {remedy}" if remedy else ""
-        grid.add_row(RichText(warning.severity, style=SEVERITIES[warning.severity]), RichText(f"{evidence}{arrow}"))
-    console.print(grid)
+        texts = [evidence, *([f"→ {remedy}"] if remedy else [])]
+        lines = "\n".join(_wrapped(text, console.width - LABEL) for text in texts).replace("\n", "\n" + " " * LABEL)
+        console.print(RichText.assemble((f"{warning.severity:{LABEL}}", SEVERITIES[warning.severity]), lines))
 
 
 def _print_figure(console: Console, figure: Figure) -> None:
@@ -190,7 +200,7 @@ def _print_block(console: Console, block: Block) -> None:
         case Figure():
             _print_figure(console, block)
         case Text():
-            console.print(RichText(clean(block.text)))
+            console.print(_wrapped(clean(block.text), console.width))
         case Code():
             for line in block.lines:
                 console.print(RichText(f"  {clean(line)}"), soft_wrap=True)

@@ -16,6 +16,7 @@ from rich.cells import cell_len
 
 from enginebench.analysis.document import Axis, Figure, Point, Series
 from enginebench.analysis.write.cells import clean, load_number
+from enginebench.analysis.write.words import limit_title
 from enginebench.records.formatting import INFINITE, format_limit, format_value, significant
 
 HEIGHT = 8  # rows of a plot
@@ -36,7 +37,7 @@ def chart(figure: Figure, width: int) -> list[str]:
 
 
 def _title(figure: Figure, place: str = "") -> str:
-    limit = "" if figure.limit is None else f", {clean(figure.limit_title) or f'limit {_text(figure.limit, figure.y)}'}"
+    limit = "" if figure.limit is None else f", {limit_title(figure)}"
     unit = figure.y.unit if figure.y.unit not in {"s", "B", "share", clean(figure.y.title)} else ""
     return f"{clean(figure.y.title)}{f', {unit}' if unit else ''}{place}{limit}"
 
@@ -122,7 +123,7 @@ def _columns(points: Sequence[Point], logarithmic: bool, width: int) -> list[int
     for column in wanted[1:]:
         columns.append(max(column, columns[-1] + gap))
     for k in range(len(columns) - 1, 0, -1):  # those pushed out of the picture are moved back
-        columns[k] = min(columns[k], width - 1 - gap * (len(columns) - 1 - k))
+        columns[k] = max(min(columns[k], width - 1 - gap * (len(columns) - 1 - k)), 0)
     return columns
 
 

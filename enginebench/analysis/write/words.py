@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from datetime import datetime
 
-from enginebench.analysis.document import Document, NextStep, Warning
+from enginebench.analysis.document import Document, Figure, NextStep, Warning
 from enginebench.analysis.tested import Hardware, Tested
 from enginebench.analysis.write.cells import (
     ANSWERED,
@@ -20,7 +20,7 @@ from enginebench.analysis.write.cells import (
     load_number,
     signs_of,
 )
-from enginebench.records.formatting import INFINITE, in_words
+from enginebench.records.formatting import INFINITE, format_limit, in_words, join_labels, significant
 from enginebench.records.metrics import E2E, OBJECTIVES, TPOT, TTFT
 from enginebench.records.slo import Objective
 from enginebench.records.view import Missing
@@ -49,13 +49,15 @@ SPELLED_OUT = {
 }
 PURPOSES = {
     "bracket": "Find the limit between {load} and {beyond}",
+    "continue_study": "Measure the cells that are left",
+    "search": "Find the limit, and confirm it",
     "confirm": "Confirm {load}",
     "higher": "Test more than {load}",
     "lower": "Test less than {beyond}",
     "repeat": "Repeat the runs, so that the difference can be tested",
     "measure": "Measure longer",
     "slo": "Name an SLO to learn how many users meet it",
-    "plan": "Plan replicas and their price",
+    "plan": "Plan the replicas of a peak",
     "buy": "Plan with {engine}",
     "compare": "Compare it with another engine",
     "fix": "Fix what makes the run invalid, and repeat it",
@@ -64,6 +66,18 @@ PURPOSES = {
     "deploy": "Use {engine}",
 }
 """By the `purpose` of a `NextStep`, with its `names` put in."""
+
+WARNINGS = {
+    "not_interleaved": (
+        "the engines were not measured in interleaved repeats, so that a drift of the machine may look like a "
+        "difference",
+        "measure them together: `enginebench run … --repeat 5`",
+    ),
+    "different_workload": ("the runs were asked different things: {evidence}", "measure all with the same options"),
+    "different": ("the runs differ in their {evidence}", "see how they were measured, below"),
+    "different_scenario": ("the runs are of different scenarios", "compare runs of one scenario"),
+}
+"""By kind: what was seen and what to do, for warnings that bring no words of their own."""
 
 
 def tested_line(tested: Tested) -> str:
@@ -133,17 +147,25 @@ def about(seconds: float) -> str:
     return f"about {max(10 * round(seconds / 10), 10)} s"
 
 
+def limit_title(figure: Figure) -> str:
+    """`SLO ≤ 600 ms`"""
+    if figure.limit_title or figure.limit is None:
+        return clean(figure.limit_title)
+    return f"SLO ≤ {format_limit(figure.limit) if figure.y.unit == 's' else significant(figure.limit)}"
+
+
 def warnings_title(warnings: Sequence[Warning], most: int = MAX_WARNINGS) -> str:
-    shown = min(len(warnings), most)
-    count = f"{shown} of {len(warnings)}" if shown < len(warnings) else f"{shown}"
-    return f"{'Warning' if len(warnings) == 1 else 'Warnings'} {count}"
+    if len(warnings) == 1:
+        return "Warning"
+    return f"Warnings {f'{most} of ' if len(warnings) > most else ''}{len(warnings)}"
 
 
 def warning_texts(warning: Warning) -> tuple[str, str]:
     """What was seen, with its place, and what to do."""
-    where = in_words([*warning.engines, *warning.stages])
-    place = f" ({clean(where)})" if where else ""
-    return f"{clean(warning.evidence)}{place}", clean(warning.remedy)
+    evidence, remedy = WARNINGS.get(warning.kind, ("{evidence}", warning.remedy))
+    place = ", ".join(filter(None, (in_words(warning.engines), join_labels(warning.stages))))
+    seen = clean(evidence.replace("{evidence}", warning.evidence))
+    return f"{seen} ({clean(place)})" if place else seen, clean(remedy)
 
 
 def _subject(tested: Tested) -> str:

@@ -128,11 +128,10 @@ def _tell(folder: Path, contender: Contender, peak: int | None) -> None:
     """The report's first screen, on standard output, and its page."""
     from enginebench.analysis.commands.output import PAGE, deliver
     from enginebench.analysis.data.load import NotARun
-    from enginebench.analysis.document import NextStep
     from enginebench.analysis.frame import frame_of
     from enginebench.analysis.plan.candidates import replicas_of
     from enginebench.analysis.plan.settings import PlanSettings
-    from enginebench.analysis.reports import quick_document
+    from enginebench.analysis.reports import next_step_of, quick_document
     from enginebench.analysis.summary.loading import summaries_of
     from enginebench.records.load import Users
 
@@ -144,7 +143,7 @@ def _tell(folder: Path, contender: Contender, peak: int | None) -> None:
     asked = None if peak is None else Users(peak)
     plan = PlanSettings(peak=asked, slo=frame.tier)
     replicas = replicas_of(frame, plan) if asked is not None else ()
-    search = NextStep("bracket", next_command(contender, frame))
+    search = next_step_of(frame, next_command(contender, frame))
     deliver(quick_document(frame, contender.name or contender.url, search, replicas, asked), page=folder / PAGE)
 
 

@@ -12,8 +12,8 @@ import pytest
 from enginebench.analysis.data.load import load_run
 from enginebench.analysis.plan.measured import measured_stages
 from enginebench.analysis.plan.model import EngineModel, futures
-from enginebench.analysis.plan.requests import Lengths
 from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
+from enginebench.analysis.plan.requests import Lengths
 from enginebench.analysis.plan.simulation import ClosedLoop, gamma_arrivals
 from enginebench.analysis.plan.simulation import serve as simulate
 from enginebench.analysis.plan.step_cost import StepCost
