@@ -147,7 +147,7 @@ def warnings_title(warnings: Sequence[Warning], most: int = MAX_WARNINGS) -> str
 
 
 def warning_texts(warning: Warning) -> tuple[str, str]:
-    """What was seen, with its place, and what to do."""
+    """Return what was seen, with its place, and what to do."""
     place = f" ({clean(warning.where)})" if warning.where else ""
     return f"{clean(warning.evidence)}{place}", clean(warning.remedy)
 
