@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo import SloVerdict
 from enginebench.records.load import Load
@@ -71,16 +72,28 @@ class SpeedAnswer:
     tokens: Estimate  # output tokens/s at the busiest load
 
 
+UNPRICED = Estimate(None)
+
+
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """`count` is ⌈peak ÷ measured capacity⌉, spares included; `simulated` the count by simulation, if its error allows
-    it. `month` is US dollars."""
+    """`count` is ⌈peak ÷ measured capacity⌉, `simulated` the count by simulation, if its error allows it; both with
+    spares. `missing` and `not_simulated` say why one of them is not known. `month` is what the replicas cost in US
+    dollars, and `per_million` a million output tokens at the measured capacity."""
 
     name: str
     capacity: Capacity | None
     count: int | None
     simulated: int | None
     month: float | None
+    missing: NotPlanned | None = None
+    not_simulated: NotPlanned | None = None
+    per_million: Estimate = UNPRICED
+
+    @property
+    def number(self) -> int | None:
+        """As measured; if that is not known, as simulated."""
+        return self.simulated if self.count is None else self.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +107,17 @@ class ReplicasAnswer:
 
 @dataclass(frozen=True, slots=True)
 class BurstAnswer:
-    """A burst or an outage. `peak` is the longest TTFT in seconds; `recovered` the seconds from the end of the burst
-    until the SLO was met again, `None` if it was not; `absorbed`: the SLO was met throughout."""
+    """A burst, or an outage after `command`. `peak` is the longest TTFT in seconds; `recovered` the seconds from its
+    end until the SLO was met again, or without an SLO (not `judged`) until TTFT was as before; `None` if it was not.
+    `absorbed`: the SLO was met throughout. `failed` requests since it began."""
 
     engine: str
-    cause: str  # `burst`, or what was done to the server
+    command: str
     absorbed: bool
     peak: float | None
     recovered: float | None
-    judged: bool  # there was an SLO; else recovery is to the latency before it
+    judged: bool
+    failed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +133,16 @@ class Regression:
 
 @dataclass(frozen=True, slots=True)
 class GateAnswer:
+    """`checks` are all, of which `missing` could not be made. `runs` are the fewest of an engine, now and before."""
+
     passed: bool
     limit: float
     regressions: tuple[Regression, ...]
     checks: int
     unclear: int
+    warnings: int = 0
+    missing: int = 0
+    runs: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)

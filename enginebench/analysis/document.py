@@ -190,13 +190,17 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Warning:
-    """Something to know before the numbers are used, and what to do. `where` names engines and loads."""
+    """Something to know before the numbers are used, and what to do. It concerns `engines` (all, if there is none) at
+    `stages`; `count` is of the findings that were merged, and the evidence that of the heaviest load. A kind without
+    evidence or remedy of its own has its words in `write/words.py`."""
 
     kind: str
     severity: Severity
     evidence: str
     remedy: str
-    where: str = ""
+    engines: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,3 +230,14 @@ class Document:
     sections: tuple[Section, ...]
     frame: pl.DataFrame
     exit_code: int = 0
+
+    def html(self) -> str:
+        """One self-contained page."""
+        from enginebench.analysis.write.html import page
+
+        return page(self)
+
+    def markdown(self) -> str:
+        from enginebench.analysis.write.markdown import markdown
+
+        return markdown(self)

@@ -14,13 +14,14 @@ from typing import Any
 
 import polars as pl
 
-from enginebench.analysis.compare.engine_runs import EngineRuns, engine_runs_of, since_due, stages_of
+from enginebench.analysis.engine_runs import EngineRuns, engine_runs_of, since_due, stages_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.tested import Tested, tested
 from enginebench.analysis.verdict import comparison
 from enginebench.analysis.verdict.capacity import Capacity, capacities_of
 from enginebench.analysis.verdict.comparison import Comparison
 from enginebench.analysis.verdict.differences import Difference, differences
+from enginebench.analysis.verdict.gate import Check
 from enginebench.analysis.verdict.slo import SloVerdict, Status, judge
 from enginebench.records.metrics import BY_NAME, ICL, QUANTITY_BY_NAME, THROUGHPUT, columns
 from enginebench.records.slo import Objective, of_tier, tiers_of
@@ -106,6 +107,15 @@ class Frame:
             return next((verdict.slo for verdict in capacity.verdicts if verdict.stage == stage), None)
         stages = self.engine(name).at(stage)
         return judge(stages, self.tier) if stages and all(s.judgement(o) for s in stages for o in self.tier) else None
+
+    @property
+    def verdicts(self) -> Iterator[SloVerdict]:
+        """Of every engine at every load, within every tier."""
+        for tier in self.tiers.values():
+            yield from (verdict.slo for capacity in tier.values() for verdict in capacity.verdicts)
+        apart = [name for name in self.names if name not in self.capacities]
+        pairs = ((name, stage.label) for name in apart for stage in self.stages)
+        yield from filter(None, (self.verdict(*pair) for pair in pairs))
 
     def compared(self, name: str, over: str | None, key: str = THROUGHPUT) -> Comparison | None:
         """At the common stage, in the column of that key."""
@@ -212,6 +222,19 @@ def _cells(metric: str, statistic: str, unit: str, estimate: Estimate) -> Row:
     ends = {"value": known.value, "low": known.low, "high": known.high, "n": known.n}
     missing = None if estimate.missing is None else estimate.missing.value
     return {"metric": metric, "statistic": statistic, "unit": unit, "missing": missing} | ends
+
+
+def check_rows(check: Check) -> Iterator[Row]:
+    """The numbers of one check of a gate."""
+    name = "runs" if check.column is None else check.column.name
+    statistic = "count" if check.column is None else check.column.statistic
+    unit = "" if check.column is None else check.column.unit
+    at: Row = {"engine": check.engine, "stage": check.stage or None}
+    yield at | _cells(name, f"{statistic} of the baseline", unit, check.baseline)
+    yield at | _cells(name, statistic, unit, check.now)
+    yield at | _cells(name, f"{statistic} change: {check.result.value}", "", check.change)
+    if check.p is not None:
+        yield at | _cells(name, f"{statistic} change: p", "", Estimate(check.p))
 
 
 def _finding_row(finding: Finding) -> Row:

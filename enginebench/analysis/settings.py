@@ -72,5 +72,7 @@ class GateSettings:
     allow_missing: bool = setting(
         False, "Judge the rest where an engine, a stage, a repeat or a metric of the baseline is missing."
     )
+    allow_different: bool = setting(False, "Judge even if the versions differ in scenario, host, model or workload.")
+    allow_invalid: bool = setting(False, "Judge despite invalid runs.")
     junit: Path | None = setting(None, "Write the checks as JUnit XML, for a CI server.", metavar="FILE")
     markdown: Path | None = setting(None, "Write the checks as a Markdown comment for a pull request.", metavar="FILE")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from enginebench.analysis.compare.engine_runs import EngineRuns
+from enginebench.analysis.engine_runs import EngineRuns
 from enginebench.analysis.verdict.comparison import interleaved
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
 
@@ -45,6 +46,30 @@ class Tested:
     hardware: tuple[Hardware, ...]
     dates: tuple[datetime, datetime] | None
 
+    @staticmethod
+    def of_benches(
+        models: tuple[str, ...], engines: tuple[str, ...], hosts: Sequence[Mapping[str, Any]], dates: Sequence[str]
+    ) -> Tested:
+        """Engines measured without HTTP, and so without a load."""
+        return Tested(
+            models=models,
+            engines=engines,
+            scenario="bench",
+            target=None,
+            prompt_tokens=None,
+            output_tokens=None,
+            open_loop=False,
+            unit="",
+            loads=(),
+            seconds=None,
+            requests=0,
+            repeats=(1, 1),
+            interleaved=False,
+            formats={},
+            hardware=tuple(dict.fromkeys(map(hardware, hosts))),
+            dates=_dates(dates),
+        )
+
 
 def tested(engines: Sequence[EngineRuns]) -> Tested:
     runs = [run for engine in engines for run in engine.runs]
@@ -68,7 +93,7 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
         repeats=(min(counts), max(counts)),
         interleaved=interleaved(engines),
         formats={engine.label: name for engine in engines if (name := number_format(engine)) is not None},
-        hardware=tuple(dict.fromkeys(hardware(engine) for engine in engines)),
+        hardware=tuple(dict.fromkeys(hardware(run.host) for run in runs)),
         dates=_dates([run.started_at for run in runs]),
     )
 
@@ -79,8 +104,7 @@ def number_format(engine: EngineRuns) -> str | None:
     return formats.pop() if len(formats) == 1 else None
 
 
-def hardware(engine: EngineRuns) -> Hardware:
-    host = engine.runs[0].host
+def hardware(host: Mapping[str, Any]) -> Hardware:
     cores = host.get("usable_cores") or host.get("cores")
     memory = host.get("memory")
     return Hardware(

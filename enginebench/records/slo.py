@@ -88,12 +88,6 @@ def _reader(objective: Objective) -> Reader:
 
 _not_failed = reader(within(None, 0.0))
 
-CAPACITY_GRID: tuple[Objective, ...] = (
-    *(Objective("ttft", 0.95, limit) for limit in (0.2, 0.5, 1.0, 2.0)),
-    *(Objective("tpot", 0.95, limit) for limit in (0.02, 0.05, 0.1)),
-)
-"""The limits between which a planner usually chooses, in seconds."""
-
 
 @dataclass(frozen=True, slots=True)
 class RunObjectives:

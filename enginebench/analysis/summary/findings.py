@@ -2,7 +2,7 @@
 those that look at the whole run.
 
 A rule that is added to its table appears on every surface: terminal, page, Markdown, CSV, JSON, compare and gate. The
-checks stand in `load_generator.py`, `stability.py`, `answers.py` and `recovery.py`.
+checks stand in `load_generator.py`, `stability.py`, and `answers.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from enginebench.analysis.data.load import RunData
 from enginebench.analysis.stats.intervals import needed
-from enginebench.analysis.summary import answers, load_generator, recovery, stability
+from enginebench.analysis.summary import answers, load_generator, stability
 from enginebench.records.findings.table import Rule, findings_of_view
 from enginebench.records.run import RunMeta
 from enginebench.records.view import Evidence, Finding, StageView, in_order
@@ -95,11 +95,6 @@ RUN_RULES: tuple[RunRule, ...] = (
         load_generator.past_calibration,
         "calibrate it under such a load (enginebench calibrate --loads), give it more --processes, or keep the engine "
         "off its cores",
-    ),
-    RunRule(
-        "recovery",
-        recovery.recovery,
-        "compare it with what users accept; if TTFT did not return, test for longer after it, or with more capacity",
     ),
 )
 

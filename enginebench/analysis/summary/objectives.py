@@ -13,11 +13,11 @@ import polars as pl
 
 from enginebench.analysis.data.formulas import expression
 from enginebench.analysis.data.load import users_of
-from enginebench.analysis.stats.intervals import bin_by_user, bin_events, rate_interval, share_intervals, widest_bounds
+from enginebench.analysis.stats.intervals import bin_by_user, bin_events, rate_interval, share_bounds, share_intervals
 from enginebench.records.rules import NO_FAILURE, SloAnswer, answer_of, attempted, within
-from enginebench.records.slo import CAPACITY_GRID, Objective, RunObjectives
+from enginebench.records.slo import Objective, RunObjectives
 from enginebench.records.stage import SECOND
-from enginebench.records.view import DEPENDS_ON_CUT_OFF, Estimate, Judgement
+from enginebench.records.view import Estimate, Judgement, Missing
 from enginebench.settings.schema import UserMistake
 
 
@@ -30,13 +30,6 @@ def judge(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[Jud
     for objective in objectives:
         _check_measured(scheduled.filter(outcome="ok"), objective)
     return _judged(scheduled, objectives)
-
-
-def judge_grid(scheduled: pl.DataFrame) -> tuple[Judgement, ...]:
-    """By each of `CAPACITY_GRID`, as far as its metric was measured; by all of it where no request ended well."""
-    none = not (scheduled["outcome"] == "ok").any()
-    measured = [each for each in CAPACITY_GRID if each.column and (none or scheduled[each.column].count())]
-    return _judged(scheduled, measured)
 
 
 def _judged(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[Judgement, ...]:
@@ -68,15 +61,12 @@ def _judged_by_one_metric(scheduled: pl.DataFrame, objectives: Sequence[Objectiv
         if len(answers) == 1:
             yield Judgement(objective, share, answers.pop(), unknown=unknown)
         else:
-            yield Judgement(objective, replace(share, why=DEPENDS_ON_CUT_OFF), "not enough evidence", unknown=unknown)
+            yield Judgement(objective, replace(share, missing=Missing.CUT_OFF), "not enough evidence", unknown=unknown)
 
 
 def _answer(objective: Objective, requests: pl.DataFrame, share: Estimate) -> SloAnswer:
     """By the share's interval; where that is withheld, by bounds that hold all the same."""
-    low, high = share.low, share.high
-    if low is None and share.value is not None:
-        low, high = widest_bounds(share.value, requests["latency"].to_numpy(), users_of(requests))
-    return answer_of(low, high, objective.q)
+    return answer_of(*share_bounds(share, requests["latency"].to_numpy(), users_of(requests)), objective.q)
 
 
 def attainment(scheduled: pl.DataFrame, objectives: RunObjectives) -> Estimate | None:

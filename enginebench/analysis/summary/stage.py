@@ -15,7 +15,7 @@ import polars as pl
 from enginebench.analysis.data.load import RunData, mean_of
 from enginebench.analysis.data.windows import Window
 from enginebench.analysis.summary.distributions import curves, distribution_of, distributions
-from enginebench.analysis.summary.objectives import attainment, goodput, judge, judge_grid
+from enginebench.analysis.summary.objectives import attainment, goodput, judge
 from enginebench.analysis.summary.quantities import StageData, counts_of, failures_of, quantities_of
 from enginebench.records.load import Rate
 from enginebench.records.metrics import BY_NAME, ICL
@@ -53,7 +53,6 @@ def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
         gauges=_gauges(run, window),
         cpu_holder=run.telemetry.cpu_holder(window.start, window.end),
         judgements=judge(scheduled, objectives),
-        grid=judge_grid(scheduled),
         attained=_attained(scheduled, objectives),
         curves=curves(stage.ok),
         series=_series(stage),

@@ -6,14 +6,15 @@ test over all its probes, which replaces the bracket of the measured loads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
 
-from enginebench.analysis.compare.engine_runs import EngineRuns, by_load
-from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.analysis.engine_runs import EngineRuns, by_load
 from enginebench.analysis.verdict.slo import SloVerdict, Status, judge
 from enginebench.records.search import SearchRecord
 from enginebench.records.slo import Objective, of_tier
+from enginebench.records.view import StageView
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,46 +55,50 @@ class Capacity:
 
     @property
     def next_to_measure(self) -> LoadVerdict | None:
-        """The highest load whose confirmation would raise the confirmed capacity; `None` if nothing is unconfirmed."""
-        open_verdicts = [verdict for verdict in self.verdicts if not verdict.slo.confirmed]
-        bounds = [verdict for verdict in open_verdicts if verdict.load in {self.load, self.beyond}]
-        return max(bounds, key=lambda verdict: verdict.load, default=None)
+        """The load next to the crossing that is not confirmed: the highest that is met, then the lowest that is missed.
+        `None` if both are confirmed."""
+        bounds = (self.at(self.load), self.at(self.beyond))
+        return next((bound for bound in bounds if bound is not None and not bound.slo.confirmed), None)
 
 
 def capacity_of(engine: EngineRuns, objectives: Sequence[Objective]) -> Capacity | None:
     """`None` if no objective was judged, or the stages differ in more than their load."""
-    if not objectives:
-        return None
-    verdicts = _verdicts(engine, objectives)
-    searches = [run.search for run in engine.runs if _searched_for(run, objectives)]
-    if len(searches) == len(engine.runs):
-        return _certified(engine, verdicts, objectives, [search for search in searches if search is not None])
-    if not verdicts or not by_load(engine.runs):
+    searches = [run.search for run in engine.runs if run.search is not None and _searched_for(run.search, objectives)]
+    if not objectives or len(searches) < len(engine.runs):
+        searches = []
+    verdicts = _verdicts(engine, objectives, bool(searches))
+    if not (searches or (verdicts and by_load(engine.runs))):
         return None
     load, beyond = _bracket(verdicts)
-    bounds = [verdict.slo.confirmed for verdict in verdicts if verdict.load in {load, beyond}]
-    return Capacity(
+    measured = Capacity(
         engine=engine.label,
-        unit=engine.stages[0].load_unit,
+        unit=searches[0].unit if searches else engine.stages[0].load_unit,
         objectives=tuple(objectives),
         verdicts=verdicts,
         load=load,
         beyond=beyond,
-        confirmed=bool(bounds) and all(bounds),
+        confirmed=_confirmed(load, beyond, {verdict.load for verdict in verdicts if verdict.slo.confirmed}),
     )
+    return _certified(measured, searches) if searches else measured
 
 
 def capacities_of(engines: Sequence[EngineRuns], tier: str | None = None) -> tuple[Capacity, ...]:
-    """Of each engine that was judged by the objectives of a tier (the first one)."""
+    """The capacity of each engine that was judged by the objectives of a tier (the first one by default)."""
     capacities = [capacity_of(engine, of_tier(engine.runs[0].objectives, tier)) for engine in engines]
     return tuple(capacity for capacity in capacities if capacity is not None)
 
 
-def _verdicts(engine: EngineRuns, objectives: Sequence[Objective]) -> tuple[LoadVerdict, ...]:
-    """Of every load at which all objectives were judged, lightest first."""
-    labels = dict.fromkeys(stage.label for stage in engine.stages if all(map(stage.judgement, objectives)))
-    stages = [engine.at(label) for label in labels]
-    verdicts = [LoadVerdict(of_load[0].label, of_load[0].load, judge(of_load, objectives)) for of_load in stages]
+def _verdicts(engine: EngineRuns, objectives: Sequence[Objective], by_probe: bool) -> tuple[LoadVerdict, ...]:
+    """A verdict for every load at which all objectives were judged, lightest first. The stages of a search have names
+    of their own, and several may probe one load."""
+    groups: dict[str | float, list[StageView]] = {}
+    for stage in engine.stages:
+        if objectives and all(stage.judgement(objective) is not None for objective in objectives):
+            groups.setdefault(stage.load if by_probe else stage.label, [])
+    for stage in engine.stages:
+        if (key := stage.load if by_probe else stage.label) in groups:
+            groups[key].append(stage)
+    verdicts = [LoadVerdict(group[0].label, group[0].load, judge(group, objectives)) for group in groups.values()]
     return tuple(sorted(verdicts, key=lambda verdict: verdict.load))
 
 
@@ -104,39 +109,43 @@ def _bracket(verdicts: Sequence[LoadVerdict]) -> tuple[float | None, float | Non
     return max((load for load in met if beyond is None or load < beyond), default=None), beyond
 
 
-def _searched_for(run: RunSummary, objectives: Sequence[Objective]) -> bool:
-    return run.search is not None and run.search.objectives == tuple(map(str, objectives))
+def _confirmed(load: float | None, beyond: float | None, confirmed: Set[float]) -> bool:
+    bounds = {bound for bound in (load, beyond) if bound is not None}
+    return bool(bounds) and bounds <= confirmed
 
 
-def _certified(
-    engine: EngineRuns,
-    verdicts: tuple[LoadVerdict, ...],
-    objectives: Sequence[Objective],
-    searches: Sequence[SearchRecord],
-) -> Capacity:
-    """The bracket that holds those of all searches. An end that no search certified is as measured: from the estimate
-    of the search, and from its probes."""
+def _searched_for(search: SearchRecord, objectives: Sequence[Objective]) -> bool:
+    return search.objectives == tuple(map(str, objectives))
+
+
+def _certified(measured: Capacity, searches: Sequence[SearchRecord]) -> Capacity:
+    """The bracket that holds those of all searches. An end that some search did not certify is as measured, if the
+    certified end allows that.
+
+    Probes were placed by what earlier ones had shown, so they are confirmed by the certificates alone.
+    """
     met, missed = [search.met for search in searches], [search.missed for search in searches]
-    load = min((end for end in met if end is not None), default=None) if None not in met else None
-    beyond = max((end for end in missed if end is not None), default=None) if None not in missed else None
-    measured_load, measured_beyond = _bracket(verdicts)
-    certified = load is not None and beyond is not None
-    if load is None and (beyond is None or measured_load is None or measured_load < beyond):
-        load = measured_load
-    if beyond is None and (load is None or measured_beyond is None or measured_beyond > load):
-        beyond = measured_beyond
-    ended = all(
-        search.state in {"found", "met at the highest load", "missed at the lowest load"} for search in searches
-    )
+    certified_load = min((end for end in met if end is not None), default=None) if None not in met else None
+    certified_beyond = max((end for end in missed if end is not None), default=None) if None not in missed else None
+    load, beyond = certified_load, certified_beyond
+    if load is None and (beyond is None or (measured.load or 0.0) < beyond):
+        load = measured.load
+    if beyond is None and (load is None or (measured.beyond or math.inf) > load):
+        beyond = measured.beyond
     estimates = [search.estimate for search in searches if search.estimate is not None]
-    return Capacity(
-        engine=engine.label,
-        unit=searches[0].unit,
-        objectives=tuple(objectives),
-        verdicts=verdicts,
+    ends = {end for end in (certified_load, certified_beyond) if end is not None}
+    return replace(
+        measured,
+        verdicts=tuple(_by_certificate(verdict, certified_load, certified_beyond) for verdict in measured.verdicts),
         load=load,
         beyond=beyond,
-        confirmed=certified or ended,
-        certified=certified,
+        confirmed=_confirmed(load, beyond, ends),
+        certified=certified_load is not None and certified_beyond is not None,
         estimate=sum(estimates) / len(estimates) if estimates else None,
     )
+
+
+def _by_certificate(verdict: LoadVerdict, load: float | None, beyond: float | None) -> LoadVerdict:
+    met, missed = load is not None and verdict.load <= load, beyond is not None and verdict.load >= beyond
+    certified = Status.MET if met else Status.MISSED if missed else None
+    return replace(verdict, slo=replace(verdict.slo, confirmed=verdict.slo.status is certified))

@@ -9,28 +9,29 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import pairwise
 
-from enginebench.analysis.compare.engine_runs import EngineRuns, stages_of
-from enginebench.analysis.compare.metric_comparison import compare_metric, geometric_mean, sample_of
+from enginebench.analysis.engine_runs import EngineRuns, stages_of
+from enginebench.analysis.stats import samples
 from enginebench.analysis.stats.repeats import REPEATS, holm
+from enginebench.analysis.stats.samples import Sample, geometric_mean
+from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.capacity import Capacity
-from enginebench.records.metrics import THROUGHPUT, Column, columns
+from enginebench.records.metrics import THROUGHPUT, Column, Quantity, columns
 from enginebench.records.rules import MARGIN, SIGNIFICANCE
 from enginebench.records.view import Estimate
 
-BASELINES = (
-    "transformers",
-    "pytorch-baseline",
-)  # the first of these among the engines is the baseline if none is named
+BASELINES = ("transformers", "pytorch-baseline")  # the first of them that was run, if no baseline is named
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`ratio` is the engine's value over that of `over`, with its 95 % interval from three repeats on.
+    """`ratio` is the engine's value divided by that of `over` (of a share the difference), with its 95 % interval from
+    three repeats on.
 
-    `p` is two-sided, after Holm's correction over all comparisons of the metric at this load. `significant`: p is at
-    most 5 % and the ratio is beyond the practical margin; `None` if there was no test. `better` says which side the
+    `p` is two-sided, after Holm's correction over a family of comparisons of the metric. `significant`: p is at most
+    5 % and the ratio is beyond the practical margin; `None` if there was no test. `better` says which side the
     ratio is on; `None` if it is 1 or unknown.
     """
 
@@ -47,9 +48,10 @@ class Comparison:
 
 def interleaved(engines: Sequence[EngineRuns]) -> bool:
     """Whether every engine began its i-th run before any began its next one, by the time stamps of the runs."""
-    if len(engines) < 2 or len({len(engine.runs) for engine in engines}) > 1:
+    counts = {len(engine.runs) for engine in engines}
+    if len(engines) < 2 or len(counts) > 1 or counts == {1}:
         return False
-    rounds = list(zip(*(sorted(run.started_at for run in engine.runs) for engine in engines), strict=True))
+    rounds = zip(*(sorted(_started(run) for run in engine.runs) for engine in engines), strict=True)
     return all(max(before) < min(after) for before, after in pairwise(rounds))
 
 
@@ -61,7 +63,16 @@ def paired(ours: EngineRuns, theirs: EngineRuns) -> bool:
 
 
 def _in_time(engine: EngineRuns) -> EngineRuns:
-    return replace(engine, runs=tuple(sorted(engine.runs, key=lambda run: run.started_at)))
+    return replace(engine, runs=tuple(sorted(engine.runs, key=_started)))
+
+
+def _started(run: RunSummary) -> datetime:
+    """In UTC without saying so; runs without a time stamp began at the same instant."""
+    try:
+        started = datetime.fromisoformat(run.started_at)
+    except ValueError:
+        return datetime.min
+    return started if started.tzinfo is None else started.astimezone(UTC).replace(tzinfo=None)
 
 
 def common_stage(engines: Sequence[EngineRuns]) -> str | None:
@@ -92,7 +103,8 @@ def baseline_of(engines: Sequence[EngineRuns], wanted: str | None = None) -> str
 def compare(
     ranked: Sequence[EngineRuns], stage: str, baseline: str | None = None, since_due: bool = False
 ) -> tuple[Comparison, ...]:
-    """Each engine with the next best one, and with the baseline, in every compared metric."""
+    """Each engine with the next best one, and with the baseline, in every compared metric. The comparisons of the best
+    engine, which the answer rests on, are corrected among themselves, and so are all others."""
     labels = [engine.label for engine in ranked]
     engines = {engine.label: engine for engine in ranked if engine.at(stage)}
     pairs = list(pairwise(labels))
@@ -100,30 +112,38 @@ def compare(
     pairs = [pair for pair in dict.fromkeys(pairs) if set(pair) <= engines.keys()]
     comparisons: list[Comparison] = []
     for column in columns("compared", since_due):
-        family = [_compare(engines[ours], engines[theirs], stage, column) for ours, theirs in pairs]
-        known = [comparison for comparison in family if comparison is not None]
-        corrected = holm([comparison.p for comparison in known])
-        comparisons += [_judged(comparison, p) for comparison, p in zip(known, corrected, strict=True)]
+        for best in (True, False):
+            family = [pair for pair in pairs if (pair[0] == labels[0]) is best]
+            tested = [_compare(engines[ours], engines[theirs], stage, column) for ours, theirs in family]
+            known = [comparison for comparison in tested if comparison is not None]
+            corrected = holm([comparison.p for comparison in known])
+            comparisons += [_judged(comparison, p) for comparison, p in zip(known, corrected, strict=True)]
     return tuple(comparisons)
 
 
 def _compare(ours: EngineRuns, theirs: EngineRuns, stage: str, column: Column) -> Comparison | None:
-    samples = (sample_of(_in_time(ours), stage, column), sample_of(_in_time(theirs), stage, column))
-    pairs = paired(ours, theirs)
-    tested = compare_metric(stage, column, *samples, pairs)
-    if tested is None:
+    top, bottom = (sample_of(_in_time(engine), stage, column) for engine in (ours, theirs))
+    if not (top.complete and bottom.complete):
         return None
-    if column.relative:
-        ratio = tested.ratio.inverse if column.better == "lower" else tested.ratio  # turned so that above 1 is better
-        gain = None if ratio.value is None else ratio.value - 1
-    else:
-        ratio, gain = tested.difference, tested.difference.value
+    pairs = paired(ours, theirs)
+    ratio, p = samples.compare(column, top, bottom, pairs)
+    gain = None if ratio.value is None else ratio.value - (1 if column.relative else 0)
     better = (gain > 0) is (column.better == "higher") if gain and column.better is not None else None
-    return Comparison(ours.label, theirs.label, stage, column, ratio, tested.p, None, better, pairs)
+    return Comparison(ours.label, theirs.label, stage, column, ratio, p, None, better, pairs)
+
+
+def sample_of(engine: EngineRuns, stage: str, column: Column) -> Sample:
+    """The metric in each run; a rate has a step of one request of the window."""
+    views = engine.at(stage)
+    estimates = tuple(view.estimate(column.name, column.statistic) for view in views)
+    values = [abs(estimate.value) for estimate in estimates if estimate.value is not None]
+    requests = sum(view.requests for view in views) / len(views) if views else 0.0
+    counted = isinstance(column.of, Quantity) and column.relative and values and requests
+    return Sample(estimates, sum(values) / len(values) / requests if counted else 0.0)
 
 
 def _judged(comparison: Comparison, p: float | None) -> Comparison:
-    """Failures in all runs of one side and in none of the other need no test."""
+    """Decide significance. A value of +∞ or 0 in all runs of one side and in none of the other needs no test."""
     value = comparison.ratio.value
     if value is not None and comparison.ratio.n >= REPEATS and (math.isinf(value) or value == 0):
         return replace(comparison, significant=True)

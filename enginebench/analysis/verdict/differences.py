@@ -1,7 +1,7 @@
-"""What differs between the engines of a comparison, apart from the engine: columns of the candidates table.
+"""Differences between the engines of a comparison other than the engine: columns of the candidates table.
 
-A different workload (scenario, lengths, sampling, stages) makes numbers incomparable, and nothing is compared then. A
-different number format, model, version, machine or load generator is named, and the comparison stands.
+A different workload (scenario, lengths, sampling) makes numbers incomparable, and nothing is compared then. A different
+number format, model, version, machine or load generator is named, and the comparison stands.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from enginebench.analysis.compare.engine_runs import EngineRuns, engine_settings
+from enginebench.analysis.engine_runs import EngineRuns, common_stages, settings_apart
 from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.records.formatting import significant
+from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
 
 
 class Kind(Enum):
@@ -25,9 +27,12 @@ class Kind(Enum):
     VERSION = "version"
     MACHINE = "machine"
     CLIENT = "load generator"
+    LENGTHS = "measured lengths"  # the same options, and other numbers of tokens
 
 
 INCOMPARABLE = (Kind.SCENARIO, Kind.WORKLOAD)
+BASELINE = "baseline"
+TOLERANCE = 0.05  # share by which mean lengths may differ
 # Settings that may differ: what they do to lengths and stages shows in the measured lengths and loads.
 SOFT_SETTINGS = {
     *("seed", "prompt_set", "same_prompts", "ignore_eos", "prompt_length_measured", "request_timeout"),
@@ -37,7 +42,7 @@ SOFT_SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`values` are what each engine has, by label; `settings` names those of a workload that differ."""
+    """`values` are the values of each engine, by label; `settings` names the settings of a workload that differ."""
 
     kind: Kind
     values: dict[str, str]
@@ -47,18 +52,49 @@ class Difference:
     def incomparable(self) -> bool:
         return self.kind in INCOMPARABLE
 
+    @property
+    def hidden(self) -> bool:
+        """Whether no column of the candidates shows it."""
+        return self.kind in (Kind.VERSION, Kind.CLIENT, Kind.SETTINGS)
+
 
 def differences(engines: Sequence[EngineRuns]) -> tuple[Difference, ...]:
     """In the order of `Kind`."""
-    found = []
+    differing = []
     for kind, value in READ.items():
         values = {engine.label: " | ".join(dict.fromkeys(map(value, engine.runs))) for engine in engines}
         if len({text for engine in engines for run in engine.runs if (text := value(run))}) > 1:
-            found.append(Difference(kind, values, _settings(engines) if kind is Kind.WORKLOAD else ()))
+            differing.append(Difference(kind, values, _settings(engines) if kind is Kind.WORKLOAD else ()))
+    if lengths := _lengths(engines):
+        differing.append(Difference(Kind.LENGTHS, lengths))
     own = {engine.label: _own_settings(engine) for engine in engines}
     if any(own.values()):
-        found.append(Difference(Kind.SETTINGS, {label: text for label, text in own.items() if text}))
-    return tuple(sorted(found, key=lambda difference: list(Kind).index(difference.kind)))
+        differing.append(Difference(Kind.SETTINGS, {label: text for label, text in own.items() if text}))
+    return tuple(sorted(differing, key=lambda difference: list(Kind).index(difference.kind)))
+
+
+def of_versions(before: Sequence[EngineRuns], now: Sequence[EngineRuns]) -> tuple[Difference, ...]:
+    """Differences between a baseline and the runs to judge of each engine, other than the version of this tool."""
+    runs = {engine.label: engine.runs for engine in before}
+    differing: list[Difference] = []
+    for engine in now:
+        if engine.label in runs:
+            differing += differences([EngineRuns(engine.label, runs[engine.label] + engine.runs)])
+            lengths = _lengths([EngineRuns(BASELINE, runs[engine.label]), engine])
+            differing += [Difference(Kind.LENGTHS, lengths)] if lengths else []
+    return tuple(difference for difference in differing if difference.kind is not Kind.VERSION)
+
+
+def _lengths(engines: Sequence[EngineRuns]) -> dict[str, str]:
+    """Mean prompt and output tokens by label, if they differ by more than `TOLERANCE` at a stage of all engines."""
+    runs = [run for engine in engines for run in engine.runs]
+    for stage in common_stages(runs):
+        for name in (PROMPT_TOKENS, OUTPUT_TOKENS):
+            means = {engine.label: engine.value(stage, name) for engine in engines}
+            known = [mean for mean in means.values() if mean]
+            if known and min(known) < (1 - TOLERANCE) * max(known):
+                return {label: significant(mean) for label, mean in means.items() if mean}
+    return {}
 
 
 def _workload(run: RunSummary) -> str:
@@ -73,10 +109,10 @@ def _settings(engines: Sequence[EngineRuns]) -> tuple[str, ...]:
 
 
 def _own_settings(engine: EngineRuns) -> str:
-    """Settings that runs of one label do not have in common."""
-    settings = [engine_settings(run) for run in engine.runs if run.engine]
-    names = dict.fromkeys(name for one in settings for name in one)
-    return ", ".join(name for name in names if len({repr(one.get(name)) for one in settings}) > 1)
+    """Names of the settings that differ between runs of one label."""
+    runs = [run for run in engine.runs if run.engine]
+    names = dict.fromkeys(name for run in runs for name in settings_apart(runs[0], run))
+    return ", ".join(names)
 
 
 def _version(run: RunSummary) -> str:

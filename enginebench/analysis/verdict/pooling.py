@@ -1,5 +1,7 @@
-"""One objective at one load over all repeats of an engine. Repeats are independent, so their effective requests add up;
-where the runs differ by more than that explains, the spread between them counts.
+"""Judge one objective at one load over all repeats of an engine.
+
+Repeats are independent, so their effective requests add up. From three repeats on, the runs are samples too: if they
+differ by more than their requests explain, the spread between them decides how wide the interval is.
 """
 
 from __future__ import annotations
@@ -7,36 +9,32 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import stdev
 
-from enginebench.analysis.stats.estimate import t_quantile
-from enginebench.analysis.stats.intervals import clopper_pearson, requests_needed
+from enginebench.analysis.stats.intervals import clopper_pearson
 from enginebench.analysis.stats.repeats import REPEATS, repeats_interval
 from enginebench.records.rules import SloAnswer, answer_of
-from enginebench.records.slo import Objective
-from enginebench.records.view import DEPENDS_ON_CUT_OFF, Estimate, Judgement
+from enginebench.records.view import Estimate, Judgement, Missing
 
-MOST_RUNS = 100  # repeats that are thought of when it is said how many would decide
-MORE_REPEATS = f"{REPEATS} repeats would be judged by their spread"
 UNDECIDED: SloAnswer = "not enough evidence"
 
 
 def pooled(judgements: Sequence[Judgement]) -> Judgement:
-    """Of each repeat its own judgement, by one objective. As within one run, the answer is one that the requests whose
-    outcome was cut off do not change."""
+    """Return the share of all runs with its interval, and whether it lies on one side of what the objective asks.
+
+    Requests that were cut off are counted as misses and as hits: if that changes the answer, there is none.
+    """
     if len(judgements) == 1:
-        return _with_need(judgements[0])
+        return judgements[0]
     unknown = sum(judgement.unknown for judgement in judgements)
     together = replace(_together(judgements), unknown=unknown)
     cases = [[_settled(judgement, met) for judgement in judgements] for met in ((0.0, 1.0) if unknown else ())]
     if together.answer == UNDECIDED or all(_together(case).answer == together.answer for case in cases):
         return together
-    share = replace(together.share, why=DEPENDS_ON_CUT_OFF)
-    return Judgement(together.objective, share, UNDECIDED, unknown=unknown)
+    return replace(together, share=replace(together.share, missing=Missing.CUT_OFF), answer=UNDECIDED)
 
 
 def _settled(judgement: Judgement, met: float) -> Judgement:
-    """As if all requests whose outcome was cut off had met the objective (1), or missed it (0)."""
+    """With all requests that were cut off counted as hits (1), or as misses (0)."""
     if not judgement.unknown:
         return judgement
     known, n = judgement.share, judgement.share.n + judgement.unknown
@@ -45,68 +43,46 @@ def _settled(judgement: Judgement, met: float) -> Judgement:
 
 
 def _together(judgements: Sequence[Judgement]) -> Judgement:
-    """A run without requests, as of a server that hung, does not show that the load is served: with it the load may be
-    missed, and is not met."""
+    """A run without requests, as of a server that hung, is no evidence that the load is met."""
     known = [judgement for judgement in judgements if judgement.share.value is not None]
-    if len(known) == len(judgements):
-        return _of_known(known)
-    others = (_of_known(known) if len(known) > 1 else known[0]) if known else judgements[0]
-    why = next(judgement.share.why for judgement in judgements if judgement.share.value is None)
-    if known:
-        why = f"{why} of {len(judgements) - len(known)} of {len(judgements)} runs"
-    return Judgement(
-        others.objective, replace(others.share, why=why), "missed" if others.answer == "missed" else UNDECIDED
-    )
+    if not known:
+        return judgements[0]
+    of_known = _of_known(known) if len(known) > 1 else known[0]
+    if len(known) == len(judgements) or of_known.answer == "missed":
+        return of_known
+    return replace(of_known, share=replace(of_known.share, missing=Missing.NOT_OBSERVED), answer=UNDECIDED)
 
 
 def _of_known(judgements: Sequence[Judgement]) -> Judgement:
     objective = judgements[0].objective
     shares = [judgement.share for judgement in judgements]
     total, values = sum(share.n for share in shares), [share.value or 0.0 for share in shares]
-    value = sum(share * of.n for share, of in zip(values, shares, strict=True)) / total if total else 0.0
+    value = sum(known * share.n for known, share in zip(values, shares, strict=True)) / total if total else 0.0
+    plain = Estimate(value, n=total)
     if len(judgements) < REPEATS and {"met", "missed"} <= {judgement.answer for judgement in judgements}:
-        conflict = f"the runs contradict each other; {MORE_REPEATS}"
-        return Judgement(objective, Estimate(value, n=total, why=conflict), UNDECIDED)
+        return Judgement(objective, replace(plain, missing=Missing.FEW_REPEATS), UNDECIDED)
     if any(share.low is None or share.effective is None for share in shares):
-        between = repeats_interval(values).within(0.0, 1.0)
-        if between.low is not None and between.low < (between.high or 0.0):  # the runs are samples of their own
-            return _between_runs(objective, replace(between, n=total), values)
-        why = next(share.why for share in shares if share.low is None or share.effective is None)
-        if len(shares) < REPEATS:
-            why = "; ".join(filter(None, (why, MORE_REPEATS)))
-        return Judgement(objective, Estimate(value, n=total, why=why), _agreed(judgements))
+        return _without_intervals(judgements, plain, values)
     effective = sum(share.effective or 0.0 for share in shares)
     if len(shares) >= REPEATS and 0 < value < 1:
-        apart = sum((share - value) ** 2 for share in values) / (len(shares) - 1) / len(shares)
-        if apart > 0:
-            effective = min(effective, value * (1 - value) / apart)
+        effective = min(effective, _worth(value, values))
     low, high = clopper_pearson(value, max(effective, 1e-9))
-    share = Estimate(value, low, high, total, effective=effective)
-    return _with_need(Judgement(objective, share, answer_of(share.low, share.high, objective.q)))
+    share = replace(plain, low=low, high=high, effective=effective)
+    return Judgement(objective, share, answer_of(low, high, objective.q))
 
 
-def _between_runs(objective: Objective, share: Estimate, runs: Sequence[float]) -> Judgement:
-    """By the spread of the runs alone, with how many requests the further repeats have that would decide: the share and
-    the spread would have to stay what they are."""
-    answer, needed = answer_of(share.low, share.high, objective.q), None
-    if answer == UNDECIDED and share.value is not None:
-        spread, distance = stdev(runs), abs(share.value - objective.q)
-        counts = range(len(runs) + 1, MOST_RUNS)
-        enough = (count for count in counts if t_quantile(count - 1) * spread / math.sqrt(count) < distance)
-        if (count := next(enough, None)) is not None:
-            needed = share.n * (count / len(runs) - 1)
-        share = replace(share, why="judged by the spread between runs, so more repeats are needed")
-    return Judgement(objective, share, answer, needed)
+def _worth(value: float, runs: Sequence[float]) -> float:
+    """How many independent requests have the error that the spread between runs makes."""
+    variance = sum((run - value) ** 2 for run in runs) / (len(runs) - 1) / len(runs)
+    return value * (1 - value) / variance if variance > 0 else math.inf
 
 
-def _agreed(judgements: Sequence[Judgement]) -> SloAnswer:
+def _without_intervals(judgements: Sequence[Judgement], plain: Estimate, runs: Sequence[float]) -> Judgement:
+    """If requests say nothing of their correlation, the spread of the runs does; else the answer that all runs have."""
+    objective, between = judgements[0].objective, repeats_interval(runs).within(0.0, 1.0)
+    if between.low is not None and between.low < (between.high or 0.0):
+        answer = answer_of(between.low, between.high, objective.q)
+        return Judgement(objective, replace(plain, low=between.low, high=between.high), answer)
     answers = {judgement.answer for judgement in judgements}
-    return answers.pop() if len(answers) == 1 else UNDECIDED
-
-
-def _with_need(judgement: Judgement) -> Judgement:
-    """About how many requests more would decide, where not enough of them is what an answer lacks."""
-    total = requests_needed(judgement.share, judgement.objective.q)
-    if judgement.answer != UNDECIDED or total is None or total <= judgement.share.n:
-        return judgement
-    return replace(judgement, requests_needed=float(total - judgement.share.n))
+    missing = next((judgement.share.missing for judgement in judgements if judgement.share.missing), None)
+    return Judgement(objective, replace(plain, missing=missing), answers.pop() if len(answers) == 1 else UNDECIDED)

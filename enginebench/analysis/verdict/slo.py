@@ -7,7 +7,7 @@ status is confirmed. docs/metrics.md defines them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from enginebench.analysis.verdict.pooling import pooled
@@ -35,11 +35,10 @@ class ObjectiveVerdict:
 
 @dataclass(frozen=True, slots=True)
 class SloVerdict:
-    """One load against all objectives of a tier, over its `runs` with requests.
+    """One load against all objectives of a tier, over all its repeats, of which there are `runs`.
 
     `share` of the `n` attempted requests were within every limit. `agreeing` runs have the status by themselves.
-    `seconds_needed` is about how much longer the load would have to be measured until its status is confirmed; `None`
-    if that is unknown, or it is confirmed.
+    `missing` says why the status is not measured.
     """
 
     status: Status
@@ -49,8 +48,7 @@ class SloVerdict:
     runs: int
     agreeing: int
     objectives: tuple[ObjectiveVerdict, ...]
-    seconds_needed: float | None = None
-    missing: Missing | None = None  # why it was not measured
+    missing: Missing | None = None
 
     @property
     def within(self) -> int:
@@ -59,7 +57,7 @@ class SloVerdict:
 
     @property
     def by_runs(self) -> bool:
-        """Whether the agreement of the runs alone confirms it."""
+        """Whether the agreement of the runs alone confirms the status (sign test)."""
         return self.runs >= MIN_AGREEING_RUNS and self.agreeing == self.runs
 
     @property
@@ -70,48 +68,43 @@ class SloVerdict:
 
 
 def judge(stages: Sequence[StageView], objectives: Sequence[Objective]) -> SloVerdict:
-    """Judge the repeats of one load; every one of `objectives`, which belong to one tier, was judged in each."""
-    measured = [stage for stage in stages if stage.requests]
+    """Judge the repeats of one load by the objectives of one tier."""
     verdicts = tuple(_pool(objective, stages) for objective in objectives)
     status = _combine([verdict.status for verdict in verdicts])
-    share, n = _share_within(measured, objectives)
-    runs = [_combine([_status([_judgement(stage, objective)]) for objective in objectives]) for stage in measured]
-    agreeing = sum(run is status for run in runs)
-    by_interval = overall([verdict.judgement.answer for verdict in verdicts]) == status.value
-    by_runs = len(measured) == len(stages) >= MIN_AGREEING_RUNS and agreeing == len(runs)
-    confirmed = status is not Status.NOT_MEASURED and (by_interval or by_runs)
-    return SloVerdict(
+    share, n = _share_within(stages, objectives)
+    runs = [_combine([_status([stage], objective) for objective in objectives]) for stage in stages]
+    verdict = SloVerdict(
         status=status,
-        confirmed=confirmed,
+        confirmed=overall([verdict.judgement.answer for verdict in verdicts]) == status.value,
         share=share,
         n=n,
-        runs=len(measured),
-        agreeing=agreeing,
+        runs=len(stages),
+        agreeing=runs.count(status),
         objectives=verdicts,
-        seconds_needed=None if confirmed else _seconds_needed(measured, verdicts),
-        missing=_missing(measured, verdicts) if status is Status.NOT_MEASURED else None,
+        missing=_missing(stages, verdicts) if status is Status.NOT_MEASURED else None,
     )
+    return replace(verdict, confirmed=True) if verdict.by_runs and status is not Status.NOT_MEASURED else verdict
 
 
 def _pool(objective: Objective, stages: Sequence[StageView]) -> ObjectiveVerdict:
     judgements = [_judgement(stage, objective) for stage in stages]
-    return ObjectiveVerdict(objective, _status(judgements), pooled(judgements))
+    return ObjectiveVerdict(objective, _status(stages, objective), pooled(judgements))
 
 
 def _judgement(stage: StageView, objective: Objective) -> Judgement:
     return stage.judgement(objective) or Judgement.without(objective)
 
 
-def _status(judgements: Sequence[Judgement]) -> Status:
-    """Whether the nearest-rank percentile of the pooled requests is within the limit, whatever became of those that
-    were cut off."""
-    known = [judgement for judgement in judgements if judgement.share.value is not None]
-    if not known:
+def _status(stages: Sequence[StageView], objective: Objective) -> Status:
+    """Return whether the nearest-rank percentile of the pooled requests is within the limit, whatever became of those
+    that were cut off. A run with requests that could not be judged, because their tokens are unknown, leaves it open.
+    """
+    judgements = [_judgement(stage, objective) for stage in stages if stage.requests]
+    if not judgements or any(judgement.share.value is None and not judgement.unknown for judgement in judgements):
         return Status.NOT_MEASURED
-    good = sum(round((judgement.share.value or 0.0) * judgement.share.n) for judgement in known)
+    good = sum(round((judgement.share.value or 0.0) * judgement.share.n) for judgement in judgements)
     unknown = sum(judgement.unknown for judgement in judgements)
-    n = sum(judgement.share.n for judgement in known) + unknown
-    rank = nearest_rank(n, known[0].objective.q)
+    rank = nearest_rank(sum(judgement.share.n for judgement in judgements) + unknown, objective.q)
     if good >= rank:
         return Status.MET
     return Status.MISSED if good + unknown < rank else Status.NOT_MEASURED
@@ -124,22 +117,14 @@ def _combine(statuses: Sequence[Status]) -> Status:
 
 
 def _share_within(stages: Sequence[StageView], objectives: Sequence[Objective]) -> tuple[float | None, int]:
-    """Of the attempted requests of all runs, those within every limit of the tier."""
+    """The share of the attempted requests of all runs that were within every limit, and their number."""
     tier = objectives[0].tier if objectives else ""
     shares = [attained for stage in stages if (attained := stage.attained.get(tier)) is not None]
     n = sum(share.n for share in shares)
     return (sum((share.value or 0.0) * share.n for share in shares) / n if n else None), n
 
 
-def _seconds_needed(stages: Sequence[StageView], verdicts: Sequence[ObjectiveVerdict]) -> float | None:
-    undecided = [verdict.judgement for verdict in verdicts if verdict.judgement.answer == "not enough evidence"]
-    needed = [judgement.requests_needed for judgement in undecided]
-    known = [count for count in needed if count is not None]
-    requests, seconds = sum(stage.requests for stage in stages), sum(stage.seconds for stage in stages)
-    return max(known) * seconds / requests if known and len(known) == len(needed) and requests else None
-
-
 def _missing(stages: Sequence[StageView], verdicts: Sequence[ObjectiveVerdict]) -> Missing:
-    """Without requests nothing was observed; else the end of the run, or an unknown token count, hides the outcome."""
-    cut_off = stages and any(verdict.judgement.unknown for verdict in verdicts)
+    """Either nothing was observed, or the end of the run cut off the requests that decide."""
+    cut_off = any(stage.requests for stage in stages) and any(verdict.judgement.unknown for verdict in verdicts)
     return Missing.CUT_OFF if cut_off else Missing.NOT_OBSERVED

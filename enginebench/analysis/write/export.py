@@ -28,7 +28,7 @@ from enginebench.records.slo import Objective
 from enginebench.settings.schema import UserMistake
 
 CAPACITY = ("engine", "unit", "load", "beyond", "confirmed", "certified", "estimate")  # the fields that JSON has
-VERDICT = ("status", "confirmed", "share", "n", "runs", "agreeing", "seconds_needed", "missing")
+VERDICT = ("status", "confirmed", "share", "n", "runs", "agreeing", "missing")
 FORMULA = r"^[=+\-@\t\r]"  # a spreadsheet would run what begins like that
 
 

@@ -20,7 +20,9 @@ from enginebench.analysis.answer import (
     ReplicasAnswer,
     SpeedAnswer,
 )
+from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.capacity import Capacity
+from enginebench.analysis.verdict.gate import MIN_RUNS
 from enginebench.analysis.verdict.slo import Status
 from enginebench.analysis.write.cells import change_text, clean, load_number, share_text
 from enginebench.records.formatting import (
@@ -49,6 +51,12 @@ NO_ANSWER = {
     NoAnswer.DIFFERENT_WORKLOADS: "The runs had different workloads, so their numbers are not compared.",
     NoAnswer.NO_COMMON_LOAD: "The engines have no load in common, so they are not compared.",
     NoAnswer.ALL_FAILED: "Every request failed.",
+}
+
+NOT_PLANNED = {
+    NotPlanned.NOT_MEASURED: "the capacity was not measured",
+    NotPlanned.MISSED: "every measured load misses the SLO",
+    NotPlanned.OTHER_UNIT: "the capacity was measured in another unit",
 }
 
 
@@ -148,6 +156,11 @@ def _best(answer: BestAnswer) -> str:
         return _by_capacity(answer)
     names = clean(best.name), clean(following.name)
     place, slo = f"At {clean(answer.stage)}", _both(best, following)
+    sustained = None if best.capacity is None else best.capacity.load
+    if sustained is not None and answer.load > sustained:  # beyond what both sustain
+        sure = "" if all(capacity is not None and capacity.confirmed for capacity in capacities) else " (not confirmed)"
+        place = f"Both meet the SLO up to {load_text(sustained, answer.unit)}{sure}; at {clean(answer.stage)}"
+        slo = ""
     tokens = [_tokens(contender.tokens) for contender in (best, following)]
     if answer.significant is False:
         return f"{place} {names[0]} and {names[1]} serve {tokens[0]} and {tokens[1]}: no significant difference{slo}."
@@ -231,17 +244,18 @@ def _speed(answer: SpeedAnswer) -> str:
 
 
 def _replicas(answer: ReplicasAnswer) -> str:
-    peak = f"{load_text(answer.peak.value, answer.peak.unit)}"
-    counted_ = [candidate for candidate in answer.candidates if candidate.count is not None]
-    without = [candidate for candidate in answer.candidates if candidate.count is None]
-    if not counted_:
+    peak = load_text(answer.peak.value, answer.peak.unit)
+    planned = [candidate for candidate in answer.candidates if candidate.number is not None]
+    without = [candidate for candidate in answer.candidates if candidate.number is None]
+    if not planned:
         return f"No number of replicas for {peak} is known: {_reason(answer.candidates)}."
-    first, *others = counted_
+    first, *others = planned
+    count = counted(first.number or 0, "replica")
     if len(answer.candidates) == 1:
-        return f"Plan {_count(first)} for {peak}{_month(first, ' a month')}{_unsure(first)}."
-    text = f"{clean(first.name)} needs {_count(first)} for {peak}{_month(first, ' a month')}{_unsure(first)}"
+        return f"Plan {count} for {peak}{_month(first, ' a month')}{_unsure(first)}."
+    text = f"{clean(first.name)} needs {count} for {peak}{_month(first, ' a month')}{_unsure(first)}"
     if others:
-        text += f"; {clean(others[0].name)} needs {others[0].count:,}{_month(others[0])}{_unsure(others[0])}"
+        text += f"; {clean(others[0].name)} needs {others[0].number:,}{_month(others[0])}{_unsure(others[0])}"
     if len(others) > 1:
         text += f"; {len(others) - 1} more need{'s' if len(others) == 2 else ''} more"
     if without:
@@ -252,14 +266,9 @@ def _replicas(answer: ReplicasAnswer) -> str:
 
 
 def _reason(candidates: Sequence[Replicas]) -> str:
-    missed = [candidate.capacity for candidate in candidates if candidate.capacity is not None]
-    if len(missed) == len(candidates) and all(capacity.beyond is not None for capacity in missed):
-        return "every measured load misses the SLO"
-    return "the capacity was not measured"
-
-
-def _count(candidate: Replicas) -> str:
-    return counted(candidate.count or 0, "replica")
+    """That of all of them, or of the first."""
+    missing = candidates[0].missing
+    return NOT_PLANNED[missing] if missing is not None else NOT_PLANNED[NotPlanned.NOT_MEASURED]
 
 
 def _month(candidate: Replicas, per: str = "") -> str:
@@ -267,16 +276,18 @@ def _month(candidate: Replicas, per: str = "") -> str:
 
 
 def _unsure(candidate: Replicas) -> str:
+    if candidate.count is None:
+        return " (simulated)"
     return " (not confirmed)" if candidate.capacity is not None and not candidate.capacity.confirmed else ""
 
 
 def _burst(answer: BurstAnswer) -> str:
-    cause, goal = clean(answer.cause), "the SLO is met" if answer.judged else "latency is back to what it was"
-    if answer.peak is None:
-        peak = "the first token was not measured"
-    else:
-        fails = math.isinf(answer.peak)
-        peak = "requests fail" if fails else f"the first token takes up to {format_seconds(answer.peak)}"
+    """An outage has no end of its own: what follows it is counted from the command."""
+    cause = "outage" if answer.command else "burst"
+    goal = "the SLO is met" if answer.judged else "latency is back to what it was"
+    felt = [] if answer.peak is None else [f"the first token takes up to {format_seconds(answer.peak)}"]
+    felt += [counted(answer.failed, "request") + (" fails" if answer.failed == 1 else " fail")] * bool(answer.failed)
+    peak = " and ".join(felt) or "the first token was not measured"
     if answer.absorbed:
         return f"The {cause} is absorbed: {peak}{', and the SLO is met throughout' if answer.judged else ''}."
     if answer.recovered is None:
@@ -284,16 +295,23 @@ def _burst(answer: BurstAnswer) -> str:
         return f"The {cause} is not absorbed: {peak}, and {never} before the run ends."
     again = f"{goal} again" if answer.judged else goal
     seconds = significant(answer.recovered, 2) if answer.recovered < 100 else f"{answer.recovered:.0f}"
-    return f"The {cause} is not absorbed: {peak}, and {again} {seconds} s after the {cause} ended."
+    since = "it began" if answer.command else f"the {cause} ended"
+    return f"The {cause} is not absorbed: {peak}, and {again} {seconds} s after {since}."
 
 
 def _gate(answer: GateAnswer) -> str:
     limit = format_share(answer.limit)
+    made = answer.checks - answer.missing
     if answer.passed:
-        unclear = f"; {answer.unclear:,} of them unclear" if answer.unclear else ""
-        return f"PASSED: nothing is worse by more than {limit} in {counted(answer.checks, 'comparison')}{unclear}."
+        marks = [counted(answer.warnings, "warning")] if answer.warnings else []
+        marks += [f"{answer.unclear:,} unclear"] if answer.unclear else []
+        marked = f"; {in_words(marks)}" if marks else ""
+        return f"PASSED: nothing is worse by more than {limit} in {counted(made, 'comparison')}{marked}."
+    if not answer.regressions and min(answer.runs) < MIN_RUNS:
+        now, before = answer.runs
+        return f"FAILED: a gate needs {MIN_RUNS} runs of each version; there are {now}, and {before} of the baseline."
     if not answer.regressions:
-        return f"FAILED: not everything that the baseline has was measured ({counted(answer.checks, 'comparison')})."
+        return f"FAILED: {counted(answer.missing, 'comparison')} could not be made; {made:,} passed."
     worst = answer.regressions[0]
     title = worst.column.full_title if isinstance(worst.column.of, Quantity) else worst.column.title
     title += "" if worst.relative else " share"
@@ -304,7 +322,7 @@ def _gate(answer: GateAnswer) -> str:
     else:
         size, _, direction = change.rpartition(" ")
         text = f"FAILED: {name} is {' '.join(filter(None, (size, interval, direction)))} than the baseline"
-    failed, others = len(answer.regressions), answer.checks - len(answer.regressions)
+    failed, others = len(answer.regressions), made - len(answer.regressions)
     more = f"; {failed - 1} more comparison{'s' if failed > 2 else ''} failed" if failed > 1 else ""
     return f"{text} (limit {limit}){more}. {counted(others, 'other comparison')} passed."
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich import box
 from rich.cells import cell_len
@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
-from enginebench.analysis.console import CAUTION, GOOD
 from enginebench.analysis.document import Block, Code, Column, Document, Figure, Table, Text, Tone, Warning
 from enginebench.analysis.write import words
 from enginebench.analysis.write.cells import NO_BREAK, Shown, clean, glued, show
+from enginebench.analysis.write.console import CAUTION, GOOD
 from enginebench.analysis.write.sentence import sentence
 from enginebench.analysis.write.terminal_chart import chart
 from enginebench.records.formatting import in_words
@@ -27,6 +27,7 @@ from enginebench.records.formatting import in_words
 STYLES = {Tone.PLAIN: "", Tone.GOOD: GOOD, Tone.BAD: "red3", Tone.CAUTION: CAUTION, Tone.DIM: "dim"}
 SEVERITIES = {"invalid": "bold red3", "warn": CAUTION, "note": "dim"}
 GAP = 2  # columns between two cells
+NOTE_WIDTH = 14  # of a remark below a number
 LABEL = 9  # columns of the labels at the left
 
 
@@ -52,7 +53,8 @@ def print_document(console: Console, document: Document) -> None:
             console.print()
             console.print(RichText(clean(section.title), style="bold underline"))
             for block in section.blocks:
-                _print_block(console, block)
+                same = isinstance(block, Table) and block.title == section.title
+                _print_block(console, replace(block, title="") if same and isinstance(block, Table) else block)
 
 
 def print_legend(console: Console, document: Document) -> None:
@@ -102,8 +104,8 @@ def _layout(table: Table, width: int) -> _Layout:
             layout = _Layout(columns, rows, widths, stacked, titles, sum(widths) + GAP * (len(kept) - 1) <= width)
             if layout.fits:
                 return layout
-        last = max(kept, key=lambda k: (table.columns[k].rank, k))
-        if table.columns[last].rank == 0:
+        last = max(kept, key=lambda k: (table.columns[k].rank, not table.columns[k].text, k))
+        if table.columns[last].text and table.columns[last].rank == 0:
             return layout
         kept.remove(last)
         dropped.append(last)
@@ -114,7 +116,7 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Shown]], stacked:
     widths = []
     for k, column in enumerate(columns):
         texts = [cell_len(row[k].text) for row in rows]
-        notes = [cell_len(row[k].note) for row in rows]
+        notes = [cell_len(line) for row in rows for line in _note_lines(row[k], stacked)]
         most = max(texts, default=0), max(notes, default=0)
         if stacked or column.text:
             cell = max(most) if stacked else max((cell_len(row[k].line) for row in rows), default=0)
@@ -123,6 +125,11 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Shown]], stacked:
         heading = [cell_len(word) for word in f"{column.title} {column.unit}".split()]
         widths.append(max(cell, *heading, 1) if heading else max(cell, 1))
     return tuple(widths)
+
+
+def _note_lines(cell: Shown, stacked: bool) -> list[str]:
+    """A remark in words may be broken below its number, an interval may not."""
+    return textwrap.wrap(cell.note, NOTE_WIDTH) if stacked and cell.note[:1].isalpha() else [cell.note]
 
 
 def _drawn(layout: _Layout) -> RichTable:
@@ -147,7 +154,8 @@ def _cell(layout: _Layout, k: int, cell: Shown) -> RichText:
     style, note_style = STYLES[cell.tone], "dim" if layout.stacked else ""
     if layout.stacked or layout.columns[k].text:
         between = ("\n" if layout.stacked else " ") if cell.note else ""
-        return RichText.assemble((cell.text, style), between, (cell.note, note_style))
+        note = "\n".join(_note_lines(cell, layout.stacked))
+        return RichText.assemble((cell.text, style), between, (note, note_style))
     most = max(cell_len(row[k].note) for row in layout.rows)
     note = f" {cell.note}{' ' * (most - cell_len(cell.note))}" if most else ""
     return RichText.assemble((cell.text, style), note)

@@ -20,7 +20,7 @@ from enginebench.analysis.write.cells import (
     load_number,
     signs_of,
 )
-from enginebench.records.formatting import INFINITE, format_limit, in_words, significant
+from enginebench.records.formatting import INFINITE, format_limit, in_words, join_labels, significant
 from enginebench.records.metrics import E2E, OBJECTIVES, TPOT, TTFT
 from enginebench.records.slo import Objective
 from enginebench.records.view import Missing
@@ -49,13 +49,15 @@ SPELLED_OUT = {
 }
 PURPOSES = {
     "bracket": "Find the limit between {load} and {beyond}",
+    "continue_study": "Measure the cells that are left",
+    "search": "Find the limit, and confirm it",
     "confirm": "Confirm {load}",
     "higher": "Test more than {load}",
     "lower": "Test less than {beyond}",
     "repeat": "Repeat the runs, so that the difference can be tested",
     "measure": "Measure longer",
     "slo": "Name an SLO to learn how many users meet it",
-    "plan": "Plan replicas and their price",
+    "plan": "Plan the replicas of a peak",
     "buy": "Plan with {engine}",
     "compare": "Compare it with another engine",
     "fix": "Fix what makes the run invalid, and repeat it",
@@ -64,6 +66,18 @@ PURPOSES = {
     "deploy": "Use {engine}",
 }
 """By the `purpose` of a `NextStep`, with its `names` put in."""
+
+WARNINGS = {
+    "not_interleaved": (
+        "the engines were not measured in interleaved repeats, so that a drift of the machine may look like a "
+        "difference",
+        "measure them together: `enginebench run … --repeat 5`",
+    ),
+    "different_workload": ("the runs were asked different things: {evidence}", "measure all with the same options"),
+    "different": ("the runs differ in their {evidence}", "see how they were measured, below"),
+    "different_scenario": ("the runs are of different scenarios", "compare runs of one scenario"),
+}
+"""By kind: what was seen and what to do, for warnings that bring no words of their own."""
 
 
 def tested_line(tested: Tested) -> str:
@@ -147,9 +161,11 @@ def warnings_title(warnings: Sequence[Warning], most: int = MAX_WARNINGS) -> str
 
 
 def warning_texts(warning: Warning) -> tuple[str, str]:
-    """Return what was seen, with its place, and what to do."""
-    place = f" ({clean(warning.where)})" if warning.where else ""
-    return f"{clean(warning.evidence)}{place}", clean(warning.remedy)
+    """What was seen, with its place, and what to do."""
+    evidence, remedy = WARNINGS.get(warning.kind, ("{evidence}", warning.remedy))
+    place = ", ".join(filter(None, (in_words(warning.engines), join_labels(warning.stages))))
+    seen = clean(evidence.replace("{evidence}", warning.evidence))
+    return f"{seen} ({clean(place)})" if place else seen, clean(remedy)
 
 
 def _subject(tested: Tested) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from enginebench.records.stage import SECOND
+from enginebench.records.view import Missing
 from enginebench.settings.schema import UserMistake
 from tests.support.analysis.one_stage import MS, stage_of
 from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, record
@@ -147,9 +148,8 @@ def test_a_window_without_requests_is_not_enough_evidence(tmp_path: Path) -> Non
     stage = stage_of(
         tmp_path, [record(0, SECOND // 2), record(1, 19 * SECOND // 2)], slo=["ttft_p95=1", "failures=0.1"]
     )
-    answers = [(judgement.answer, judgement.share.value, judgement.share.why) for judgement in stage.judgements]
-    assert answers == [("not enough evidence", None, "no request in the window")] * 2
-    assert {judgement.answer for judgement in stage.grid} == {"not enough evidence"}
+    answers = [(judgement.answer, judgement.share.value, judgement.share.missing) for judgement in stage.judgements]
+    assert answers == [("not enough evidence", None, Missing.NOT_OBSERVED)] * 2
 
 
 def test_of_requests_that_were_cut_off_it_is_kept_how_many_are_unknown(tmp_path: Path) -> None:
@@ -160,4 +160,4 @@ def test_of_requests_that_were_cut_off_it_is_kept_how_many_are_unknown(tmp_path:
     ]
     (judgement,) = stage_of(tmp_path, records, slo=["ttft_p50=0.2"]).judgements
     assert (judgement.unknown, judgement.share.n, judgement.share.value) == (40, 40, 1.0)
-    assert (judgement.answer, judgement.share.why) == ("not enough evidence", "depends on cut-off requests")
+    assert (judgement.answer, judgement.share.missing) == ("not enough evidence", Missing.CUT_OFF)
