@@ -59,7 +59,7 @@ def as_json(document: Document) -> str:
 
 
 def table_rows(table: Table) -> list[dict[str, Any]]:
-    """Each row as an object, by the headings."""
+    """Return each row as an object whose names are the headings."""
     return [
         {
             " ".join(filter(None, (column.title, column.unit))): cell_value(cell)
@@ -111,7 +111,7 @@ def plain(value: Any) -> Any:
 
 
 def csv(frame: pl.DataFrame) -> str:
-    """With a quote before what a spreadsheet would take for a formula."""
+    """Put a quote before what a spreadsheet would take for a formula."""
     text = pl.col(pl.String)
     return frame.with_columns(
         pl.when(text.str.contains(FORMULA)).then(pl.lit("'") + text).otherwise(text).name.keep()
