@@ -76,7 +76,8 @@ class Address:
         if match := ENDPOINT.fullmatch(path):
             base, name = match[1], match[2].rpartition("/")[2]
             endpoint = "chat" if match[2].startswith("/chat/") else OF_ENDPOINT.get(name, "bedrock")
-            return cls(*place, _root(base) or base, base, query, path + query, endpoint)
+            root = _root(base)
+            return cls(*place, base if root is None else root, base, query, path + query, endpoint)
         base = re.sub("//+", "/", path).rstrip("/")
         if (root := _root(base)) is not None:
             return cls(*place, root, base, query)

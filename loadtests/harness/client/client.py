@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from enginebench.records.request import Outcome, RequestRecord
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.address import Address
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.connection import Connection, open_connection
@@ -64,7 +65,8 @@ class Client:
 
         Timeouts are seconds; `silence_timeout` is the longest time without a byte, `patience` the time from `t_sched`
         after which the user disconnects if no content has arrived. Stamps of records count from `epoch`, a reading of
-        `time.monotonic_ns()`. Raises `UserMistake` when `url` is no http or https address.
+        `time.monotonic_ns()`. Raises `UserMistake` when `url` is no http or https address or a header has a line break
+        in it.
         """
         self._address = Address.parse(url)
         self._tls = tls_context(insecure) if self._address.tls else None
@@ -187,6 +189,8 @@ def _header_lines(authority: str, given: Mapping[str, str]) -> bytes:
         "Accept-Encoding": "identity",  # compression would delay tokens
         "Content-Type": "application/json",
     }
+    if any(c in value for value in given.values() for c in "\r\n\0"):
+        raise UserMistake("the value of a header is one line.")
     return _lines(merged_headers(ours, given)).encode("latin-1") + b"\r\n"
 
 

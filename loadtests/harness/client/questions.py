@@ -121,7 +121,7 @@ class Questions:
             return json_object(reply.read()) if reply.is_success else {}
 
     def _no_answer(self, error: Exception, seconds: float) -> NoAnswer:
-        cause = error.__cause__
+        cause = error.args[0] if error.args else None  # httpcore's errors are made of those that they stand for
         if isinstance(cause, ssl.SSLCertVerificationError):
             return NotTrusted(not_trusted(self._address.origin, cause))
         if isinstance(error, httpcore.ConnectError):

@@ -40,10 +40,10 @@ class Scraper:
         must not end the telemetry of the whole run."""
         try:
             with self._questions.ask("GET", self._target) as reply:
-                page = reply.read() if reply.status == 200 else b""
+                page = reply.read()
         except NoAnswer:
             return {}
-        return parse_metrics(page.decode("utf-8", "replace"))
+        return parse_metrics(page.decode("utf-8", "replace")) if reply.status == 200 else {}
 
     def close(self) -> None:
         self._questions.close()
