@@ -74,7 +74,7 @@ class FailureWatch:
 
 def reason_of(failed: RequestRecord) -> str:
     """`HTTP 401: no such key`"""
-    status = f"HTTP {failed.status}" if failed.outcome == "http_error" else failed.outcome
+    status = f"HTTP {failed.status}" if failed.outcome in {"http_error", "rejected"} else failed.outcome
     return f"{status}: {failed.detail}" if failed.detail else status
 
 

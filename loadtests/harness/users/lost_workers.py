@@ -16,7 +16,7 @@ from pathlib import Path
 
 import gevent
 import psutil
-from locust.runners import MasterRunner, WorkerRunner
+from locust.runners import STATE_MISSING, STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRunner
 
 from enginebench.records.files import blocks_of
 from enginebench.records.formatting import counted, format_seconds
@@ -55,7 +55,8 @@ class LostWorkers:
         self._stages, self._times, self._changed = stages, times, changed
         self._begun: dict[str, int] = {
             client: runner.get_worker_index(client)  # type: ignore[no-untyped-call]
-            for client in _present(runner)
+            for client in runner.clients
+            if runner.clients[client].state != STATE_MISSING
         }
         self._children: dict[str, psutil.Process] = {}
         self._heard: dict[str, Nanoseconds] = {}
@@ -74,24 +75,25 @@ class LostWorkers:
     def watch(self) -> None:
         """A greenlet's; without end."""
         while True:
-            self.look()
+            if self._runner.state in {STATE_SPAWNING, STATE_RUNNING}:  # afterwards, workers leave as they should
+                self._look(lambda worker: worker not in self._runner.clients)
             gevent.sleep(LOOK)
 
     def finish(self, as_planned: bool) -> None:
-        """The run ends. Workers of one that was stopped may have left already, as they should."""
+        """The run ends. The processes of one that was stopped by hand may have ended already, as they should."""
         if as_planned or self._runner.clients.missing:
-            self.look()
+            self._look(lambda worker: False)
 
-    def look(self) -> None:
-        present = _present(self._runner)
+    def _look(self, has_left: Callable[[str], bool]) -> None:
+        missing, known = {client.id for client in self._runner.clients.missing}, bool(self._lost)
         for worker, index in self._begun.items():
-            gone = worker not in present or self._has_ended(worker)
+            gone = worker in missing or has_left(worker) or self._has_ended(worker)
             if gone and worker not in self._lost:
                 self._lose(worker, index)
-            elif not gone and worker in self._lost:
+            elif worker in self._lost and worker in self._runner.clients and not gone:
                 del self._lost[worker]
                 logger.warning("Worker process %d answers again.", index)
-        if self._lost:
+        if self._lost or known:
             stages, now = self._stages(), self._now()
             self._changed(tuple(share.lost(stages, now) for share in self._lost.values()))
 
@@ -161,11 +163,6 @@ def sentence(lost: tuple[LostProcess, ...]) -> str:
         after = format_seconds(process.t / SECOND)
         parts.append(f"Worker process {process.worker} was lost {after} after the start of the run{unsent}")
     return "; ".join(parts)
-
-
-def _present(runner: MasterRunner) -> set[str]:
-    clients = runner.clients
-    return {client.id for client in (*clients.ready, *clients.spawning, *clients.running)}
 
 
 def _is_open(stages: tuple[Stage, ...]) -> bool:

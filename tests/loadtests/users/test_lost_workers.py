@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import time
-from itertools import takewhile
+from itertools import count, takewhile
 from pathlib import Path
 
 import psutil
@@ -13,10 +13,12 @@ import pytest
 
 from enginebench.analysis.data.load import load_run
 from enginebench.analysis.summary.run_summary import summarise
-from enginebench.records.load import Rate
-from enginebench.records.stage import SECOND
+from enginebench.records.load import Load, Rate, Users
+from enginebench.records.run import LostProcess
+from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from loadtests.harness.live.document import read_live
 from loadtests.harness.schedule.rates import arrival_times, share_of
+from loadtests.harness.users.lost_workers import Share
 from tests.support.loadtests.locust_process import CONCURRENT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
 
@@ -26,13 +28,13 @@ OPEN = ("--rate", "30", "--stage-seconds", "9", "--warm-up", "1", "--seed", "3")
 
 def missing(locust: Locust, worker: int) -> int:
     """How many arrivals of a worker's share have no record, and were due before the run's end."""
-    (stage,) = locust.meta.stages
-    load = stage.load
+    (only,) = locust.meta.stages
+    load, end = only.load, only.end
     assert isinstance(load, Rate)
-    assert stage.end is not None
+    assert end is not None
     times = arrival_times(load, 1.0, 8.0, 3, 0)
-    share = (stage.start + round(seconds * SECOND) for _, seconds in share_of(times, worker, 2))
-    due = takewhile(lambda at: at < (stage.end or 0), share)
+    share = (only.start + round(seconds * SECOND) for _, seconds in share_of(times, worker, 2))
+    due = takewhile(lambda at: at < end, share)
     sent = (locust.run / f"requests-{worker}.jsonl").read_bytes()
     return sum(f'"t_sched":{at},'.encode() not in sent for at in due)
 
@@ -59,3 +61,37 @@ def test_the_arrivals_of_a_lost_worker_are_counted(tmp_path: Path, kill: signal.
     assert output.count(told) == 2, "at once and at the end"
     findings = {finding.kind: finding.evidence for finding in summarise(load_run(locust.run)).findings}
     assert findings["process_lost"].endswith(f"; {lost.arrivals} arrivals of its share were sent by nobody")
+
+
+def stage(index: int, start: float, end: float | None, load: Load, steady_end: float | None = None) -> Stage:
+    at = [None if seconds is None else round(seconds * SECOND) for seconds in (steady_end, end)]
+    plan = StagePlan(load, Extent(0), Extent(4), drains=steady_end is not None)
+    return Stage(index, plan, round(start * SECOND), steady_end=at[0], end=at[1])
+
+
+TEN = Rate(10)  # of which each of two processes sends five a second
+NOW = 20.0
+
+
+@pytest.mark.parametrize(
+    ("stages", "last", "arrivals"),
+    [
+        pytest.param([stage(0, 10, None, TEN)], 15.0, 25, id="the stage goes on"),
+        pytest.param([stage(0, 10, 18, TEN)], 15.0, 15, id="it is over"),
+        pytest.param([stage(0, 10, 18, TEN), stage(1, 18, None, TEN)], 15.0, 25, id="another has begun"),
+        pytest.param([stage(0, 10, 18, TEN), stage(1, 25, None, TEN)], 15.0, 25, id="another has been announced"),
+        pytest.param([stage(0, 10, None, TEN, steady_end=17)], 15.0, 10, id="nothing is sent after its window"),
+        pytest.param([stage(0, 10, None, Users(3))], 15.0, 0, id="a closed loop"),
+    ],
+)
+def test_missing_arrivals_are_those_due_since_the_last_one(stages: list[Stage], last: float, arrivals: int) -> None:
+    share = Share(1, 2, round(last * SECOND), lambda _: (n / 10 + 0.05 for n in count()))
+    begun = tuple(stages)
+    for now in (last, NOW - 1, NOW, NOW):  # counted once, however often it is asked for
+        lost = share.lost(begun, round(now * SECOND))
+    assert lost == LostProcess("1", round(last * SECOND), arrivals)
+
+
+def test_a_process_without_a_share_leaves_no_arrivals() -> None:
+    share = Share(2, 2, 0, lambda _: (n / 10 for n in count()))
+    assert share.lost((stage(0, 0, None, TEN),), 20 * SECOND).arrivals == 0
