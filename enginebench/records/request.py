@@ -66,9 +66,11 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     token_source: TokenSource | None = None
+    reported_tokens: int | None = None  # output tokens by the server's usage, if it is less than was received
     cached_tokens: int | None = None  # of the prompt, by the server's own account
     reasoning_tokens: int | None = None  # of the output, shown or hidden
     unseen_tokens: int = 0  # of the output, that no chunk showed: hidden reasoning
+    unknown_text: str | None = None  # fields of the answer that held text and that no API known here has
     finish_reason: str | None = None
     text: str | None = None  # the answer, where it was to be kept, or its tokens are to be counted for want of usage
     token_ends: tuple[int, ...] = ()  # characters of the text up to the end of each token, where the server tells …

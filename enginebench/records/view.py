@@ -18,6 +18,7 @@ from enginebench.records.stage import StagePlan
 BEYOND_OBSERVED = "the upper end lies beyond the largest value observed"
 DEPENDS_ON_CUT_OFF = "depends on cut-off requests"  # why it has none
 NO_REQUEST = "no request in the window"  # why there is no answer
+TOKENS_UNKNOWN = "cannot be judged: the tokens of the answers are unknown"
 IN_CYCLES = "requests repeat in cycles"  # why there is no interval: one pattern does not show how it would vary
 FAILED = "failed"  # why a percentile has no finite value
 Severity = Literal["note", "warn", "invalid"]
@@ -169,7 +170,8 @@ class Judgement:
     """One stage judged by one objective: `share` of the attempted requests were within the limit.
 
     `requests_needed` is about how many further requests the answer would take where there is not enough evidence.
-    `unknown` requests were cut off before it was known whether they met the objective; `share` leaves them out.
+    Of `unknown` requests it is not known whether they met the objective, because they were cut off or their tokens are
+    unknown; `share` leaves them out.
     """
 
     objective: Objective

@@ -78,8 +78,10 @@ def empty_answers(view: StageView) -> Evidence | None:
 def token_count_disagrees(view: StageView) -> Evidence | None:
     by_tokenizer, uncounted = view.count("counted_by_tokenizer"), view.count("uncounted")
     reasons = []
-    if fewer := view.count("fewer_tokens_than_chunks"):
-        reasons.append(f"{fewer} answers report fewer tokens than they had chunks")
+    if refused := view.count("usage_refused"):
+        reasons.append(
+            f"the usage of {refused} of {view.ok} answers is 0 or less than the chunks that came, and does not count"
+        )
     if _server_counts_otherwise(view):
         reasons.append(
             f"the server's counter grew by {format_count(view.count('server_tokens'))} tokens while this client "

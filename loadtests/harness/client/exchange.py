@@ -312,11 +312,13 @@ class Exchange:
         record.t_end = self.ended_at - epoch if ended_at is None else ended_at
         record.stamps = "kernel" if kernel else "user"
         record.merged_first, record.chunks = answer.merged_first, answer.chunks
-        record.first_chunk_tokens = answer.first_chunk_tokens or (1 if chunks and answer.chunks == tokens else None)
+        record.first_chunk_tokens = answer.first_tokens
         record.prompt_tokens, record.output_tokens = answer.prompt_tokens, tokens
         record.token_source = None if tokens is None else "usage"
+        record.reported_tokens = answer.reported_tokens if tokens is None else None
         record.cached_tokens, record.reasoning_tokens = answer.cached_tokens, answer.reasoning_tokens
         record.unseen_tokens = answer.unseen_tokens
+        record.unknown_text = ", ".join(answer.unknown_fields) or None
         record.finish_reason = answer.finish_reason
         record.text = text or None if tokens is None else None
         record.answer_digest = digest(text) if text else None
