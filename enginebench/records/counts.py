@@ -22,6 +22,7 @@ STREAM = Both(Is("streamed", True), Above(SEEN_TOKENS, STREAM_TOKENS - 1))
 OF_REQUESTS: Mapping[str, Formula] = {
     "retried": Above(Field("attempt"), 0),
     "reconnected": Known(Field("t_connect")),
+    "resent": Is("resent", True),
 }
 OF_ANSWERS: Mapping[str, Formula] = {
     "merged_first": Is("merged_first", True),

@@ -183,6 +183,7 @@ def test_counts(pairs: list[Pair]) -> None:
         expected = {
             "retried": sum(line["attempt"] > 0 for line in stage.due),
             "reconnected": sum(line["t_connect"] is not None for line in stage.due),
+            "resent": 0,
             "merged_first": sum(line["merged_first"] for line in stage.ok),
             "usage_refused": sum(line["reported_tokens"] is not None for line in stage.ok),
             "counted_by_tokenizer": 0,

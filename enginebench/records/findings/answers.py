@@ -143,11 +143,14 @@ def prompts_cached(view: StageView) -> Evidence | None:
 
 
 def reconnected(view: StageView) -> Evidence | None:
-    count = view.count("reconnected")
+    count, resent = view.count("reconnected"), view.count("resent")
     if not count:
         return None
+    twice = f"; {format_count(resent)} of them were sent again, because the server closed a kept connection" * bool(
+        resent
+    )
     return Evidence(
         "warn" if count > RECONNECTED_SHARE * view.requests else "note",
         f"{format_count(count)} of {format_count(view.requests)} requests had to open a connection, which took "
-        f"{format_seconds(view.value('connect', 'p50'))} (median); TTFT excludes it, TTFT (user) includes it",
+        f"{format_seconds(view.value('connect', 'p50'))} (median){twice}; TTFT excludes it, TTFT (user) includes it",
     )

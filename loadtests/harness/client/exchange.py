@@ -61,7 +61,7 @@ class Exchange:
         self.ended_at = 0  # user-space clock
         self.size = 0  # bytes of the answer, headers and framing included
         self._last_read = 0
-        self._t_send: int | None = None
+        self.t_send: int | None = None  # user-space clock
         self._offset = WallOffset.read()
         hub = get_hub()
         self._waiter: Waiter[None] = Waiter(hub)
@@ -91,7 +91,7 @@ class Exchange:
         self._leaves_at = leaves_at
         self._arm(min(self._silence_timeout, self._request_timeout, (leaves_at - monotonic_ns()) / 1e9))
         try:
-            self._t_send = self._last_read = monotonic_ns()
+            self.t_send = self._last_read = monotonic_ns()
             everything_sent = self._connection.send()
         except OSError as error:
             self._lost(error)
@@ -167,8 +167,8 @@ class Exchange:
 
     def on_timer(self) -> None:
         now = monotonic_ns()
-        assert self._t_send is not None
-        silent, running = (now - self._last_read) / 1e9, (now - self._t_send) / 1e9
+        assert self.t_send is not None
+        silent, running = (now - self._last_read) / 1e9, (now - self.t_send) / 1e9
         if now >= self._leaves_at:
             self._parse()
             if not self._answer.user:
@@ -297,7 +297,7 @@ class Exchange:
 
         text, tokens = answer.text, answer.output_tokens
         record.status, record.streamed = response.status, self._streamed
-        record.t_send = None if self._t_send is None else self._t_send - epoch
+        record.t_send = None if self.t_send is None else self.t_send - epoch
         record.t_headers = stamp(self._headers_at)
         if chunks:
             record.t_first, record.t_last = chunks[0] - behind, chunks[-1] - behind

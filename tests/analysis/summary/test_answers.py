@@ -316,3 +316,10 @@ def test_text_in_unknown_fields_is_named(tmp_path: Path) -> None:
         "100 of 200 requests had text in fields that are not known here (musing, note): it counts as content, not as "
         "the answer"
     )
+
+
+def test_requests_that_were_sent_again_are_counted(tmp_path: Path) -> None:
+    change = now_and_then(10, t_connect=0, resent=True)
+    (found,) = [f for f in findings(tmp_path, every_100_ms(change)) if f.kind == "reconnected"]
+    assert "14 of 140 requests had to open a connection" in found.evidence
+    assert "; 14 of them were sent again, because the server closed a kept connection; TTFT excludes" in found.evidence
