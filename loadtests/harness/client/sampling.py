@@ -28,8 +28,8 @@ def checked_object(text: str) -> str:
     for name in SEVERAL_ANSWERS:
         if value.get(name) not in (None, 1):
             raise UserMistake(
-                f"`{name}` in --extra-body asks for several answers to one request, and their tokens would be measured as "
-                "one answer's: leave it out, and test more users or a higher rate instead."
+                f"`{name}` in --extra-body asks for several answers to one request, and their tokens would be measured "
+                "as one answer's: leave it out, and test more users or a higher rate instead."
             )
     return text
 
