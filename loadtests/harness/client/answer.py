@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from loadtests.harness.client.event_frame import BEGIN, END, UNREADABLE, EventFrame, frame_of
+from loadtests.harness.client.limits import LIMIT, MAX_CHUNKS, TOO_LONG
 from loadtests.harness.client.sse import Event, EventReader
 
 DETAIL_CHARACTERS = 300
@@ -105,6 +106,7 @@ class Answer:
         self._spoken: list[str] = []
         self._events = self.reader()
         self._frames_left = MOST_FRAMES
+        self._measured = self._length = 0  # texts, and their characters
         self._speaks = False  # the text in the frame is no reasoning
 
     # What a dialect implements. What it cannot read is the answer's error.
@@ -164,11 +166,15 @@ class Answer:
 
     def feed(self, body: bytes, moment: Moment) -> None:
         """The part of a stream's body that one read brought."""
+        try:
+            events = self._events.feed(body)
+        except ValueError as error:
+            self._fail(str(error), moment)
+            return
         if self.chunks:
-            for data, kind in self._events.feed(body):
+            for data, kind in events:
                 self._take(data, kind, moment)
             return
-        events = self._events.feed(body)
         for position, (data, kind) in enumerate(events, 1):
             before = self.chunks
             self._take(data, kind, moment)
@@ -219,6 +225,15 @@ class Answer:
         empty = vars(cls())
         others = itemgetter(*(empty.keys() - OF_TEXT))
         return others, others(empty)
+
+    def check_length(self, moment: Moment) -> None:
+        """Fail an answer that is longer than any model's; call it when much has come."""
+        self._length += sum(map(len, self._text[self._measured :]))
+        self._measured = len(self._text)
+        if self._length > LIMIT:
+            self._fail(f"the answer's text {TOO_LONG}", moment)
+        elif max(self.chunks, len(self.logprobs)) > MAX_CHUNKS:
+            self._fail(f"the answer has more than {MAX_CHUNKS} chunks", moment)
 
     def close(self, moment: Moment) -> None:
         """The stream's body has ended as it should: take in an event that lacks its last blank line."""
@@ -325,7 +340,7 @@ class Answer:
 
     def _finish(self, reason: Any) -> None:
         if reason and isinstance(reason, str):
-            self.finish_reason = writable(self.finish_reasons.get(reason, reason))
+            self.finish_reason = shorten(self.finish_reasons.get(reason, reason))
 
     def _fail(self, detail: str, moment: Moment) -> None:
         if self.error is None:

@@ -16,10 +16,11 @@ from gevent import get_hub
 from gevent.hub import Waiter
 
 from enginebench.records.request import Outcome, RequestRecord
-from loadtests.harness.client.answer import Answer, Moment, digest
+from loadtests.harness.client.answer import Answer, Moment, digest, shorten
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.connection import Connection, Read
 from loadtests.harness.client.kernel_stamps import kernel_stamp, kernel_stamps
+from loadtests.harness.client.limits import LIMIT, STREAM_LIMIT, TOO_LONG
 from loadtests.harness.client.outcome import EXHAUSTION, Ending, ExchangeEnd, outcome_of
 from loadtests.harness.client.read_batcher import UNHURRIED_NS, ReadBatcher, read_batcher
 from loadtests.harness.client.response import Response
@@ -28,7 +29,6 @@ READS_PER_PARSE = 64  # bounds the memory of a long answer, and the time for whi
 END_OF_MESSAGE = b"\r\n\r\n"
 SHORTEST_CHUNK = 16  # bytes; less may be the rest of a last event or end marker that two reads share
 LINGER = 1.0  # seconds from the last event to the end of the message, after which the connection is closed
-BODY_LIMIT = 64 * 1024 * 1024
 UNNAMED_STREAMS = {
     "",
     "text/plain",
@@ -205,8 +205,12 @@ class Exchange:
             else:
                 for stamp, timespec, data in pending:
                     self._take(data, (kernel_stamp(timespec), stamp))
-                    if self._response.malformed is not None:
+                    if self._response.malformed is not None or self._ending is not None:
                         break
+            if self.size > LIMIT and self._last is not None:
+                self._answer.check_length(self._last)
+                if self.size > STREAM_LIMIT:
+                    self._end("malformed", f"the answer is longer than {STREAM_LIMIT // 2**20} MB")
         except Exception as error:  # an error in this client must not leave a user waiting forever
             self._end("malformed", f"the client could not read the answer: {error!r}")
             raise
@@ -239,8 +243,8 @@ class Exchange:
             self._answer.feed(b"".join(pieces), moment)
         else:
             self._body += b"".join(pieces)
-            if len(self._body) > BODY_LIMIT:
-                self._end("malformed", f"the answer is longer than {BODY_LIMIT} bytes")
+            if len(self._body) > LIMIT:
+                self._end("malformed", f"the answer {TOO_LONG}")
 
     def _take_all(self, kept: list[Read]) -> None:
         """Reads of an event stream that has begun, none of which is its end."""
@@ -280,7 +284,8 @@ class Exchange:
         if self._ending == "complete":
             self._read_remaining()
         ending = ExchangeEnd(self._ending, self._detail, self._streamed, self._is_stream, bytes(self._body))
-        record.outcome, record.detail = outcome_of(ending, self._response, self._answer)
+        record.outcome, detail = outcome_of(ending, self._response, self._answer)
+        record.detail = None if detail is None else shorten(detail)
         offset = self._offset.narrowed(WallOffset.read())
         kernel = offset is not None and self._all_kernel_stamped
         chunks, behind = answer.user, epoch

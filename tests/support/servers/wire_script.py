@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal
+from typing import Literal, Self
 
 Step = bytes | float | Literal["close", "reset"]
 """Bytes go out in one write, a number is a pause in seconds; without a last word the connection stays open."""
@@ -46,7 +46,7 @@ class WireServer:
         scheme = "http" if self._tls is None else "https"
         return f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
 
-    def __enter__(self) -> WireServer:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
