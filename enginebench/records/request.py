@@ -52,6 +52,7 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
     detail: str | None = None  # for people: the server's message, cut short
     status: int | None = None
     t_connect: Nanoseconds | None = None  # opening a connection began; None where one was open
+    resent: bool = False  # the server closed a kept connection without an answer: t_connect is when it was sent there
     t_send: Nanoseconds | None = None  # just before the first byte is written; None where no connection could be had
     t_headers: Nanoseconds | None = None  # response headers complete
     t_first: Nanoseconds | None = None  # first chunk with generated content: text, reasoning, tool call, refusal
@@ -66,9 +67,11 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     token_source: TokenSource | None = None
+    reported_tokens: int | None = None  # output tokens by the server's usage, if it is less than was received
     cached_tokens: int | None = None  # of the prompt, by the server's own account
     reasoning_tokens: int | None = None  # of the output, shown or hidden
     unseen_tokens: int = 0  # of the output, that no chunk showed: hidden reasoning
+    unknown_text: str | None = None  # fields of the answer that held text and that no API known here has
     finish_reason: str | None = None
     text: str | None = None  # the answer, where it was to be kept, or its tokens are to be counted for want of usage
     token_ends: tuple[int, ...] = ()  # characters of the text up to the end of each token, where the server tells …

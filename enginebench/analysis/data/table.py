@@ -34,7 +34,7 @@ CountTokens = Callable[[list[str]], list[int] | None]  # None: there is no token
 TABLE, ORIGIN = "requests.parquet", "requests.parquet.json"
 UNCOUNTED = pl.col("output_tokens").is_null() & (pl.col("text").fill_null("") != "")
 ROWS = 20_000  # of a row group, all of which is in memory as it is written
-LAYOUT = 2  # of the table: another number has all tables written anew
+LAYOUT = 3  # of the table: another number has all tables written anew
 READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
@@ -110,7 +110,7 @@ def _write(folder: Path, place: Path, origin: dict[str, Any], count_tokens: Coun
         nonlocal malformed, uncounted
         malformed = uncounted = 0
         for table, skipped in requests_of(folder, lists):
-            counted = _counted(table, count_tokens)
+            counted = _counted(_believed(table), count_tokens)
             malformed += skipped
             uncounted += counted.select(UNCOUNTED.sum()).item()
             yield counted
@@ -168,6 +168,20 @@ def sink(tables: Callable[[pl.DataType], Iterator[pl.DataFrame]], path: Path) ->
         else:
             partial.replace(path)
             return
+
+
+def _believed(table: pl.DataFrame) -> pl.DataFrame:
+    """Without counts that are less than what was received: the client writes none, older ones and other tools do."""
+    output, chunks = pl.col("output_tokens"), pl.col("chunks")
+    received = pl.max_horizontal(chunks, pl.col("answer_digest").is_not_null().cast(pl.Int32))
+    unseen = pl.when(chunks <= output - pl.col("unseen_tokens")).then("unseen_tokens").otherwise(0)
+    refused = (received > 0) & ((output == 0) | ((pl.col("token_source") == "usage") & (output - unseen < received)))
+    reported = pl.when(refused).then(output).otherwise("reported_tokens")
+    return table.with_columns(
+        reported_tokens=reported,
+        unseen_tokens=unseen.cast(pl.Int32),
+        **{name: pl.when(~refused.fill_null(False)).then(name) for name in ("output_tokens", "token_source")},
+    )
 
 
 def _counted(table: pl.DataFrame, count_tokens: CountTokens) -> pl.DataFrame:

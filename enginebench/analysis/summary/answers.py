@@ -32,6 +32,17 @@ def all_censored(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence
         yield Evidence("invalid", "no request ended before the run did")
 
 
+def unknown_text(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    held = run.requests.filter(pl.col("unknown_text").is_not_null())
+    names = sorted({name for names in held["unknown_text"].unique() for name in names.split(", ")})
+    if names:
+        yield Evidence(
+            "warn",
+            f"{len(held)} of {counted(len(run.requests), 'request')} had text in fields that are not known here "
+            f"({', '.join(names)}): it counts as content, not as the answer",
+        )
+
+
 def answers_under_load(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
     """Greedy answers to the same questions alone and among others, by their digests: equal answers have equal ones."""
     alone = next((view for view in stages if not view.is_open and view.load == 1), None)

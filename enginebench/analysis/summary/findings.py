@@ -68,6 +68,12 @@ RUN_RULES: tuple[RunRule, ...] = (
         "make the stages longer than the longest response time, or ask for shorter answers",
     ),
     RunRule(
+        "unknown_text",
+        answers.unknown_text,
+        "look at an answer of the server: if a model did not generate that text, TTFT and tokens per chunk count too "
+        "much, and TTFO is the time to the first token",
+    ),
+    RunRule(
         "answers_under_load",
         answers.answers_under_load,
         "see docs/answers.md: a few late differences are rounding, many early ones a bug in cache or masks",

@@ -106,9 +106,16 @@ class Client:
         Its `t_sched` must be set. Never raises for what a server or a network can do: that is the record's `outcome`.
         When the greenlet is killed meanwhile (`gevent.GreenletExit`), `on_end` gets the outcome `cut_off` and the
         exception goes on. Only the answer's text is kept. A connection that the server has closed is opened again
-        before `t_send`.
+        before `t_send`. If it closes a kept one before any byte of the answer, the request is sent once more (RFC 9112,
+        9.3.1): servers close idle connections, just as a request is written to one of them, too.
         """
-        before, t_connect = self._connection, monotonic_ns()
+        return self._request(call, record, on_end, monotonic_ns())
+
+    def _request(
+        self, call: Call, record: RequestRecord, on_end: Callable[[RequestRecord], None], t_connect: int
+    ) -> RequestRecord:
+        """`t_connect` is when opening a connection began, if none is open."""
+        before = self._connection
         try:
             self.connect()
             message = self._message(call)
@@ -123,8 +130,10 @@ class Client:
         answer = call.dialect.answer()
         exchange = Exchange(self._connection, answer, call.streamed, self._silence_timeout, self._request_timeout)
         exchange.start(message, self._epoch + record.t_sched + self._patience * 1e9)
+        resent = False
         try:
             exchange.wait()
+            resent = exchange.was_not_read and self._connection.answers > 0
         finally:
             if exchange.was_not_read:
                 self._closed_by_server()
@@ -134,14 +143,19 @@ class Client:
                     self._quick_closes.pop(self._address, None)
             if not exchange.reusable or self._quick_closes[self._address] >= QUICK_CLOSES:
                 self.close()
-            self.free_at, self.answer_bytes = exchange.ended_at, exchange.size
-            exchange.complete(record, self._epoch)
-            if record.detail is not None:
-                record.detail = redacted(record.detail, self._sent)
-            self.answer_text = answer.spoken or answer.text
-            if call.kept:
-                record.text, record.token_ends, record.logprobs = answer.text, answer.token_ends, answer.logprobs
-            on_end(record)
+            if not resent:
+                self.free_at, self.answer_bytes = exchange.ended_at, exchange.size
+                exchange.complete(record, self._epoch)
+                if record.detail is not None:
+                    record.detail = redacted(record.detail, self._sent)
+                self.answer_text = answer.spoken or answer.text
+                if call.kept:
+                    record.text, record.token_ends, record.logprobs = answer.text, answer.token_ends, answer.logprobs
+                on_end(record)
+        if resent:  # on a new connection, which is not kept: not a third time
+            record.resent = True
+            assert exchange.t_send is not None
+            return self._request(call, record, on_end, exchange.t_send)
         return record
 
     def _closed_by_server(self) -> None:

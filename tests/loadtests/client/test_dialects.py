@@ -12,12 +12,13 @@ import msgspec
 import pytest
 
 from enginebench.records.request import RequestRecord
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.access import access_to
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest, merged
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
-from loadtests.harness.client.sampling import Sampling
+from loadtests.harness.client.sampling import Sampling, checked_object
 from tests.support.loadtests.asking import due
 from tests.support.servers.dialect_answers import (
     ANSWERS,
@@ -332,3 +333,25 @@ def test_a_response_may_end_without_its_output() -> None:
     last = {"type": "response.completed", "response": {"status": "completed", "output": None}}
     answer.feed(f"data: {json.dumps(last)}\n\n".encode(), (None, 1))
     assert (answer.error, answer.finish_reason, answer.done) == (None, "stop", (None, 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        pytest.param('{"n": 1, "best_of": null, "top_k": 1}', None, id="one answer"),
+        pytest.param('{"n": 2}', "n", id="two"),
+        pytest.param('{"n": "2"}', "n", id="two as text"),
+        pytest.param('{"n": 0}', "n", id="none"),
+        pytest.param('{"best_of": 3}', "best_of", id="one of three"),
+    ],
+)
+def test_a_request_has_one_answer(text: str, refused: str | None) -> None:
+    if refused is None:
+        assert checked_object(text) == text
+        return
+    with pytest.raises(UserMistake) as mistake:
+        checked_object(text)
+    assert str(mistake.value) == (
+        f"`{refused}` in --extra-body asks for several answers to one request, and their tokens would be measured as "
+        "one answer's: leave it out, and test more users or a higher rate instead."
+    )

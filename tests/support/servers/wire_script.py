@@ -53,12 +53,17 @@ class WireServer:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self.stop_listening()
         for sock in self._open:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads or writes
             sock.close()
+
+    def stop_listening(self) -> None:
+        """Refuse new connections from now on."""
+        with suppress(OSError):  # done already
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
 
     def finish_writing(self) -> None:
         """Waits until the last write is noted: the client may have its bytes before the server's thread runs again."""
