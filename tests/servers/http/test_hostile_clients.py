@@ -7,7 +7,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import psutil
@@ -21,7 +21,7 @@ from servers.http.access import read_body
 from servers.http.connection import MAX_HEAD, MAX_PIPELINED, Connection
 from servers.http.errors import OUTCOMES, ApiError
 from servers.settings import ServerSettings
-from tests.support.servers.served import CHAT, RunningServer, body, served, served_with, until
+from tests.support.servers.served import CHAT, RunningServer, body, served, until
 
 MIB = 1024 * 1024
 PATIENCE = 64 * MIB  # bytes that a client sends before it gives up
@@ -81,13 +81,26 @@ CLIENTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[RunningServer]:
-    with served_with() as running:
+@contextmanager
+def without_traceback(*options: str) -> Iterator[RunningServer]:
+    with served(*options, arguments=("--warmup-tokens=0",)) as running:
         yield running
         assert running.stop() == 0
         assert running.process.stderr is not None
         assert "Traceback" not in running.process.stderr.read()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with without_traceback("tpot=0.05") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def silent() -> Iterator[RunningServer]:
+    """Its first token would come after a minute."""
+    with without_traceback("ttft=60") as running:
+        yield running
 
 
 def answer_to(client: Client, connection: socket.socket) -> tuple[bytes, int]:
@@ -139,16 +152,6 @@ def test_trailers_and_chunk_extensions_are_ignored(server: RunningServer) -> Non
         connection.sendall(CHUNKED + b'%x;a="b"\r\n%s\r\n0\r\n' % (len(content), content))
         connection.sendall(b"Content-Type: text/plain\r\nConnection: close\r\n\r\n")
         assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
-
-
-@pytest.fixture(scope="module")
-def silent() -> Iterator[RunningServer]:
-    """Its first token would come after a minute."""
-    with served("ttft=60", arguments=("--warmup-tokens=0",)) as running:
-        yield running
-        assert running.stop() == 0
-        assert running.process.stderr is not None
-        assert "Traceback" not in running.process.stderr.read()
 
 
 @pytest.mark.parametrize(
