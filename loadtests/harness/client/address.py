@@ -60,3 +60,13 @@ class Address:
         """The value of the `Host` header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+
+def is_same_server(url: str, other: str) -> bool:
+    """Whether both addresses have one scheme, host and port. Raises `UserMistake` for a `url` that is no address."""
+    here = Address.parse(url)
+    try:
+        there = Address.parse(other)
+    except UserMistake:
+        return False
+    return (here.host, here.port, here.tls) == (there.host, there.port, there.tls)
