@@ -36,7 +36,7 @@ class Guarded:
         refusal = self._refusal(environ)
         if refusal is not None:
             start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
-            return [f"{refusal}\n".encode()]
+            return [] if environ["REQUEST_METHOD"] == "HEAD" else [f"{refusal}\n".encode()]
 
         def start_unshared(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
             kept = [header for header in headers if not header[0].lower().startswith("access-control-")]

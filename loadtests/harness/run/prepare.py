@@ -36,14 +36,17 @@ def prepare(
     workers: int,
     hosts: int,
     grace: float,
-    named: str,
+    named: str | None = None,
 ) -> RunPlan:
-    """Keys are sent to the server that the command line has `named`. Raises `UserMistake` or `OSError`."""
+    """Keys are sent to `url` only if it is the server that the command line has `named`; it need not be told.
+
+    Raises `UserMistake` or `OSError`.
+    """
     url = with_scheme(url)
-    with_keys = is_same_server(url, with_scheme(named))
+    with_keys = is_same_server(url, url if named is None else with_scheme(named))
     access = settings.access(url, scenario.endpoint, with_keys=with_keys)
     if not with_keys:
-        logger.warning("No key and no --header is sent to %s: the command line names %s.", url, named or "no server")
+        logger.warning("No key and no --header is sent to %s: the command line names %s.", url, named or "none")
     if access.withheld is not None:
         logger.warning(
             "%s is not sent to %s: that is neither https nor this machine. --insecure-key sends it all the same.",

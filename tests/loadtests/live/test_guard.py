@@ -28,7 +28,9 @@ def ask(bound: str = "127.0.0.1", name: str = "", scheme: str = "http", **header
         assert not any(header.startswith("Access-Control") for header, _ in sent)
 
     environ = {f"HTTP_{header.upper()}": value for header, value in headers.items()}
-    parts = Guarded(shared, bound, "--name", name)({"wsgi.url_scheme": scheme} | environ, start_response)
+    parts = Guarded(shared, bound, "--name", name)(
+        {"wsgi.url_scheme": scheme, "REQUEST_METHOD": "GET"} | environ, start_response
+    )
     return statuses[0][:3], b"".join(parts).decode().strip()
 
 
