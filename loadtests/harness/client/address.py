@@ -125,3 +125,13 @@ def _root(base: str) -> str | None:
     """What stands before the API's version at the end of a base path; `None` where there is no version."""
     match = VERSIONED.fullmatch(base)
     return None if match is None else match[1]
+
+
+def is_same_server(url: str, other: str) -> bool:
+    """Whether both addresses have one scheme, host and port. Raises `UserMistake` for a `url` that is no address."""
+    here = Address.parse(url)
+    try:
+        there = Address.parse(other)
+    except UserMistake:
+        return False
+    return (here.host, here.port, here.tls) == (there.host, there.port, there.tls)

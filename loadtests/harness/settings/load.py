@@ -82,6 +82,7 @@ class LoadSettings:
         "Trace to replay: Mooncake, Azure, BurstGPT or ShareGPT, sessions of agents (Weka's, OpenTelemetry's spans), a "
         "CSV, JSONL or Parquet file, or the folder of a run. With --rate only its requests are used, not its times.",
         metavar="PATH",
+        on_page=False,
     )
     trace_as: TraceOptions = trace_setting(
         TraceOptions(),

@@ -56,6 +56,7 @@ class RequestSettings(Sampling):
         "--trace reads, such as ShareGPT's conversations or the folder of a run, without its times.",
         metavar="PATH",
         read=checked_dataset,
+        on_page=False,
     )
     classes: tuple[RequestClass, ...] = prompt_setting(
         (),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from enginebench.settings.schema import Address, read_address, write_address
 from loadtests.harness.client.access import Access, access_to
-from loadtests.harness.client.dialects.registry import Endpoint
+from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.client.headers import Headers, parse_headers, write_headers
 from loadtests.harness.setting_groups import api_setting, prompt_setting, run_setting
 
@@ -23,7 +23,9 @@ class RunSettings:
     model: str | None = api_setting(
         None, "Model to request. Default: the first one that the server lists.", metavar="NAME"
     )
-    runs: Path = run_setting(Path("runs"), "Folder of the runs; each run gets a folder in it.", metavar="FOLDER")
+    runs: Path = run_setting(
+        Path("runs"), "Folder of the runs; each run gets a folder in it.", metavar="FOLDER", on_page=False
+    )
     label: str | None = run_setting(
         None, "Name of this run in reports. Default: the server's engine, else its address.", metavar="NAME"
     )
@@ -52,6 +54,7 @@ class RunSettings:
         "The model's tokenizer.json, or a folder with one, for prompts of exact lengths where the server has no "
         "/tokenize.",
         metavar="PATH",
+        on_page=False,
     )
     exporter: Address | None = run_setting(
         ("127.0.0.1", 9646),
@@ -79,6 +82,10 @@ class RunSettings:
         repeatable=True,
     )
 
-    def access(self, url: str, endpoint: Endpoint, environment: Mapping[str, str] = os.environ) -> Access:
+    def access(
+        self, url: str, endpoint: Endpoint, environment: Mapping[str, str] = os.environ, with_keys: bool = True
+    ) -> Access:
         """Raises `UserMistake` where credentials are missing."""
+        if not with_keys:
+            return Access(DIALECTS[endpoint].headers(None), insecure=self.insecure)
         return access_to(url, endpoint, self.header, self.insecure, environment, self.insecure_key)

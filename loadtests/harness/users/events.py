@@ -87,6 +87,9 @@ _initialised = Event()
 _command: str | None = None
 """The shell command of the command line. Locust's page can change options, but must not change this one."""
 
+_host = ""
+"""The server that the command line names. Locust's page can name another one, which gets no keys."""
+
 
 def current_run() -> RunProcess | None:
     """The current run in this process; `None` before the first and between two."""
@@ -100,8 +103,9 @@ def _add_options(parser: Any) -> None:
 
 @events.init.add_listener
 def _register_messages(environment: Environment, **_: Any) -> None:
-    global _command
+    global _command, _host
     runner, _command = environment.runner, getattr(environment.parsed_options, "command", None)
+    _host = _host_of(environment)
     if isinstance(runner, MasterRunner):
         runner.register_message(PROGRESS_MESSAGE, _take_report)
         runner.register_message(COUNTS_MESSAGE, _take_counts)
@@ -231,12 +235,17 @@ def _plan(environment: Environment, runner: Runner, in_force: Scenario, settings
         Path((environment.parsed_locustfiles or ["scenario"])[0]).stem,
         in_force,
         settings,
-        environment.host or runner.user_classes[0].host or "",
+        _host_of(environment),
         stages,
+        named=_host,
         workers=workers,
         hosts=hosts,
         grace=float(options.stop_timeout or 0),
     )
+
+
+def _host_of(environment: Environment) -> str:
+    return environment.host or next((user.host for user in environment.user_classes if user.host), "")
 
 
 def _hosts(runner: Runner) -> int:

@@ -63,7 +63,7 @@ class RunProcess:
         runner = environment.runner
         assert runner is not None
         self.scenario, self.settings, self.plan, self._runner = scenario, settings, plan, runner
-        self.access = settings.access(plan.meta.url, scenario.endpoint)
+        self.access = settings.access(plan.meta.url, scenario.endpoint, with_keys=plan.with_keys)
         self.start = plan.start_here()
         self.trace = scenario.played()
         self.over = False
