@@ -19,6 +19,7 @@ PIPE_WIDTH = 120  # of what is neither a terminal nor told by COLUMNS
 SENTENCE = 30  # characters, from which on a cell may be broken into lines
 NO_STYLES: Mapping[str, str] = {}
 NO_WIDTHS: Mapping[int, int] = {}
+ACTIVE = r"<(?=[a-zA-Z/!?])|\](?=[(\[:])"  # where Markdown begins HTML, and where it ends the text of a link
 GOOD, CAUTION = "green4", "dark_orange3"  # ANSI's green and yellow cannot be read on white
 
 
@@ -68,7 +69,12 @@ class TextTable:
 
 def escaped(text: str) -> str:
     """As Markdown shows it literally: names of engines may hold anything."""
-    return re.sub(r"[\\`*|]|<(?=[a-zA-Z/!])|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
+    return re.sub(rf"[\\`*|]|{ACTIVE}|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
+
+
+def inert(text: str) -> str:
+    """A sentence or a heading for Markdown, in which nothing that it quotes becomes HTML or a link."""
+    return re.sub(ACTIVE, r"\\\g<0>", text)
 
 
 def _plain(text: str) -> str:

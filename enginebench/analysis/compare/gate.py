@@ -32,7 +32,8 @@ from enginebench.analysis.stats.estimate import t_p_value, t_quantile
 from enginebench.analysis.stats.moderated import LEAST_TESTS, moderated_tests
 from enginebench.analysis.stats.repeats import REPEATS
 from enginebench.analysis.summary.remarks import remarks
-from enginebench.analysis.summary.run_summary import FlowSeries, RunSummary, read_summary, write_summary
+from enginebench.analysis.summary.run_summary import SUMMARY, FlowSeries, RunSummary, read_summary, write_summary
+from enginebench.records.files import place_inside
 from enginebench.records.formatting import format_share, in_words
 from enginebench.records.metrics import Column, columns
 from enginebench.records.view import Finding
@@ -43,7 +44,6 @@ WARNING = 0.1  # worse by more than this, as a share of the baseline; from `CRIT
 POINTS = 0.1  # of shares (failures, attainment) a tenth of the limits counts, in points: 2 and 1 percentage points
 NAMED = 3  # regressions, or missing parts, that the sentence names
 BASELINE = "baseline"
-SUMMARY = "summary.json"
 
 Severity = Literal["critical", "warning", "unclear", "ok"]
 """`unclear`: worse by more than a limit, and chance is not excluded; or among failures in more runs than before."""
@@ -358,8 +358,8 @@ def save_baseline(folder: Path, summaries: Sequence[RunSummary]) -> list[Path]:
             shutil.rmtree(saved)
     written = []
     for summary in summaries:
-        place = folder / summary.run_id
-        place.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        place = place_inside(folder, f"{summary.run_id}/{SUMMARY}").parent
         stages = tuple(replace(stage, curves={}, series={}) for stage in summary.stages)
         flow = FlowSeries(summary.flow.step, (), ())
         written.append(write_summary(replace(summary, folder=place, stages=stages, flow=flow)))
@@ -371,5 +371,7 @@ def _saved(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return [
-        path for path in sorted(folder.iterdir()) if path.is_dir() and [p.name for p in path.iterdir()] == [SUMMARY]
+        path
+        for path in sorted(folder.iterdir())
+        if path.is_dir() and not path.is_symlink() and [p.name for p in path.iterdir()] == [SUMMARY]
     ]

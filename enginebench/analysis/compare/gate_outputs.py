@@ -13,7 +13,7 @@ from rich.text import Text
 
 from enginebench.analysis.compare.gate import FALSE_ALARMS, Check, Gate, failures_text
 from enginebench.analysis.compare.metric_comparison import MetricComparison
-from enginebench.analysis.console import TextTable, escaped, print_table, stdout
+from enginebench.analysis.console import TextTable, escaped, inert, print_table, stdout
 from enginebench.analysis.documents import as_document
 from enginebench.records.files import write_atomically
 from enginebench.records.formatting import MISSING, format_p, format_points, format_share, format_value
@@ -99,7 +99,7 @@ def markdown(gate: Gate) -> str:
     everything = table_of(gate, everything=True)
     lines += [f"<details><summary>All {len(gate.checks)} checks</summary>", "", _with_marks(everything), ""]
     lines += ["</details>", "", f"{RULE[0].upper()}{RULE[1:]}"]
-    lines += ["", *(f"- {note}" for note in gate.notes)] if gate.notes else []
+    lines += ["", *(f"- {inert(note)}" for note in gate.notes)] if gate.notes else []
     return "\n".join(lines) + "\n"
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from enginebench.analysis.data.answers import ASKED, AnswerDifference, difference_of, kept_answers
+from enginebench.analysis.data.table import has_columns, scan
 from enginebench.analysis.stats.repeats import ratio_interval
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.formatting import format_share
@@ -89,9 +90,9 @@ def _by_prompt(run: RunSummary, label: str, metrics: Sequence[str]) -> pl.DataFr
 def answered_prompts(run: RunSummary, label: str) -> pl.LazyFrame | None:
     """The answered requests of a stage, warm-up included, whose prompt is known; `None` without stage or table."""
     stage, table = run.at(label), Path(run.folder) / "requests.parquet"
-    if stage is None or not table.exists():
+    if stage is None or not has_columns(table):
         return None
-    return pl.scan_parquet(table).filter(pl.col("prompt_id").is_not_null(), stage=stage.index, outcome="ok")
+    return scan(table).filter(pl.col("prompt_id").is_not_null(), stage=stage.index, outcome="ok")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from enginebench.analysis.report.figures import figures_of
 from enginebench.analysis.report.load_charts import column_figure
 from enginebench.analysis.report.palette import styles_of, variables
 from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.records.files import parts_of
 from enginebench.records.formatting import counted, format_bytes, in_words
 from enginebench.records.metrics import columns
 
@@ -184,7 +185,7 @@ def records_hash(folders: Sequence[Path]) -> str:
     """As `cat RUN/requests*.jsonl … | sha256sum` has it, with the runs in the order of their names."""
     digest = hashlib.sha256()
     for folder in sorted(folders, key=lambda path: path.name):
-        for path in sorted(folder.glob("requests*.jsonl")):
+        for path in parts_of(folder, "requests*.jsonl"):
             with path.open("rb") as file:
                 while block := file.read(1 << 20):
                     digest.update(block)

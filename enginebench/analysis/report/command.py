@@ -137,7 +137,7 @@ def made_of(
     says("Drawing the charts …")
     if not pages:
         try:
-            write(made, beside)
+            write(made, beside, beside=True)
             pages = [beside]
         except UserMistake:  # the runs are where nothing can be written
             made = replace(made, report=None)

@@ -29,7 +29,7 @@ from enginebench.analysis.report.markdown import markdown
 from enginebench.analysis.report.page import render
 from enginebench.analysis.summary.frame import SCHEMA, frame
 from enginebench.analysis.summary.run_summary import SCHEMA_VERSION, summary_document
-from enginebench.records.files import write_atomically
+from enginebench.records.files import write_atomically, write_inside
 from enginebench.records.slo import write_objectives
 from enginebench.records.view import Estimate
 from enginebench.settings.schema import UserMistake
@@ -130,6 +130,11 @@ def _capacity_row(capacity: SloCapacity) -> dict[str, Any]:
     }
 
 
+def _csv(numbers: pl.DataFrame) -> str:
+    """Texts that a spreadsheet would take for a formula begin with an apostrophe, by which it shows them as they are."""
+    return numbers.with_columns(pl.col(pl.String).str.replace("^[=+@\t\r-]", "'$0")).write_csv()
+
+
 def _parquet(report: Report) -> bytes:
     file = io.BytesIO()
     numbers_of(report).write_parquet(file)
@@ -139,17 +144,21 @@ def _parquet(report: Report) -> bytes:
 FORMATS: Mapping[str, Callable[[Report], str | bytes]] = {
     ".html": render,
     ".md": markdown,
-    ".csv": lambda report: numbers_of(report).write_csv(),
+    ".csv": lambda report: _csv(numbers_of(report)),
     ".parquet": _parquet,
     ".json": lambda report: json.dumps(as_json_document(report), indent=1, allow_nan=False) + "\n",
     ".svg": card,
 }
 
 
-def write(report: Report, path: Path) -> None:
-    """Raises `UserMistake` where `path` cannot be written."""
+def write(report: Report, path: Path, beside: bool = False) -> None:
+    """Write to a file that was named, or `beside` the runs, whose folder may come from elsewhere.
+
+    Raises `UserMistake` where `path` cannot be written.
+    """
+    content = FORMATS[path.suffix](report)
     try:
-        write_atomically(path, FORMATS[path.suffix](report))
+        write_inside(path.parent, path.name, content) if beside else write_atomically(path, content)
     except OSError as error:
         raise UserMistake(f"{path} cannot be written ({error.strerror}): choose another place with -o.") from None
 

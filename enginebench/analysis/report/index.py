@@ -5,12 +5,12 @@ Runs without a report have no numbers yet, only what is in `meta.json`.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from enginebench.analysis.compare.comparison import compare
 from enginebench.analysis.compare.engine_runs import engine_runs_of
@@ -18,6 +18,7 @@ from enginebench.analysis.compare.headline import headline
 from enginebench.analysis.data.load import NotARun
 from enginebench.analysis.report.costs import stage_of
 from enginebench.analysis.summary.run_summary import RunSummary, read_summary
+from enginebench.records.files import META, read_document
 from enginebench.records.metrics import columns
 from enginebench.records.view import SEVERITIES
 
@@ -57,25 +58,29 @@ class IndexedRun:
         return ", ".join(counts) or "none"
 
 
+class _Facts(msgspec.Struct):
+    """Of `meta.json`, that every version has written."""
+
+    run_id: str
+    started_at: str = ""
+    label: str = ""
+    model: str | None = None
+    scenario: str = ""
+
+
 def runs_in(folder: Path) -> list[IndexedRun]:
     """The newest first. What is in `folder` and is no run is left out."""
-    runs = [_indexed(meta.parent) for meta in folder.glob("*/meta.json")]
+    runs = [_indexed(meta.parent) for meta in folder.glob(f"*/{META}")]
     return sorted((run for run in runs if run is not None), key=lambda run: run.started_at, reverse=True)
 
 
 def _indexed(folder: Path) -> IndexedRun | None:
     """What is in the files, whatever version wrote them; `None` where `meta.json` is none."""
-    meta = _document(folder / "meta.json")
-    if meta is None or "run_id" not in meta:
+    try:
+        meta = read_document(folder / META, _Facts)
+    except (OSError, ValueError):
         return None
-    known = IndexedRun(
-        folder,
-        str(meta["run_id"]),
-        str(meta.get("started_at", "")),
-        str(meta.get("label", "")),
-        meta.get("model"),
-        str(meta.get("scenario", "")),
-    )
+    known = IndexedRun(folder, meta.run_id, meta.started_at, meta.label, meta.model, meta.scenario)
     try:
         return _with_numbers(known, read_summary(folder))
     except NotARun:
@@ -95,11 +100,3 @@ def _with_numbers(run: IndexedRun, summary: RunSummary) -> IndexedRun:
         numbers={column.key: engine.column(stage, column).finite.value for column in COLUMNS},
         failure_share=engine.value(stage, "failure_share"),
     )
-
-
-def _document(path: Path) -> dict[str, Any] | None:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return document if isinstance(document, dict) else None

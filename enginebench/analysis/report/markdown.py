@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from urllib.parse import quote
 
 from enginebench.analysis.compare.tables import tables_of as comparison_tables
-from enginebench.analysis.console import TextTable
+from enginebench.analysis.console import TextTable, escaped, inert
 from enginebench.analysis.report.classes import class_sentences, class_table
 from enginebench.analysis.report.contents import Report
 from enginebench.analysis.report.costs import cost_table
@@ -22,12 +23,12 @@ def markdown(report: Report) -> str:
     title = " · ".join(dict.fromkeys(run.label for run in report.runs))
     results = stage_table(report.runs)
     screen = report.screen
-    parts = [f"# {title}: load test", f"**{screen.answer}**", *_findings(report.grave)]
-    parts += [] if screen.table is None else [screen.table.markdown, screen.table.caption]
+    parts = [inert(f"# {title}: load test"), inert(f"**{screen.answer}**"), *_findings(report.grave)]
+    parts += [] if screen.table is None else [screen.table.markdown, inert(screen.table.caption)]
     parts += [_list([f"**{heading}**: {sentence}" for heading, sentence in screen.sentences])]
-    trend = trend_lines(report.runs)
+    trend = [line.replace("`", "'") for line in trend_lines(report.runs)]
     parts += ["\n".join(["```text", *trend, "```"])] if trend else []
-    parts += ["## Results by stage", _stages(results).markdown, *results.notes()]
+    parts += ["## Results by stage", _stages(results).markdown, *map(inert, results.notes())]
     if report.caveats:
         parts += [f"## {counted(len(report.caveats), 'caveat')}", *_findings(report.caveats)]
     parts += [_list([f"**{answer}**: {text}" for answer, text in report.judged])] if report.judged else []
@@ -36,31 +37,31 @@ def markdown(report: Report) -> str:
     compared = comparison_tables(report.comparison)
     for table in compared:
         parts += _section(table)
-    parts += [report.criteria] if compared else []
+    parts += [inert(report.criteria)] if compared else []
     classes = class_table(report.runs)
-    parts += [] if classes is None else [*_section(classes), *class_sentences(report.runs)]
+    parts += [] if classes is None else [*_section(classes), *map(inert, class_sentences(report.runs))]
     advice = [f"**{advice.heading}**: {advice.text}" for advice in report.decision.advice]
     parts += ["## Deployment recommendation", _list(advice)] if advice else []
     parts += [] if report.decision.costs is None else _section(cost_table(report.decision.costs))
-    parts += list(report.growth)
+    parts += map(inert, report.growth)
     profiles = profiles_of(report.runs)
     parts += ["## Profiles", OUTSIDE] if profiles else []
     for profile in profiles:
-        files = ", ".join(f"[{name}]({path})" for name, path in profile.files)
+        files = ", ".join(f"[{escaped(name)}]({quote(path)})" for name, path in profile.files)
         parts += [
-            f"### {profile.title}",
-            profile.sentence,
+            inert(f"### {profile.title}"),
+            inert(profile.sentence),
             "" if profile.table is None else profile.table.markdown,
             files,
         ]
     commands = dict.fromkeys(shlex.join(run.command) for run in report.runs)
     parts += ["## To repeat it", "\n".join(["```sh", *commands, "```"])]
-    parts += [report.decision.not_asked] if report.decision.not_asked else []
+    parts += [inert(report.decision.not_asked)] if report.decision.not_asked else []
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _section(table: TextTable) -> list[str]:
-    return [f"## {table.title}", table.markdown, table.caption]
+    return [inert(f"## {table.title}"), table.markdown, inert(table.caption)]
 
 
 def _findings(remarks: Sequence[Remark]) -> list[str]:
@@ -69,7 +70,7 @@ def _findings(remarks: Sequence[Remark]) -> list[str]:
 
 
 def _list(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
+    return "\n".join(f"- {inert(line)}" for line in lines)
 
 
 def _stages(results: StageTable) -> TextTable:

@@ -14,7 +14,7 @@ from enginebench.analysis.compare.quality import QUALITY, quality_rows
 from enginebench.analysis.report.card import card, rivals_picture
 from enginebench.analysis.report.document import numbers_of
 from enginebench.analysis.summary.frame import SCHEMA
-from enginebench.records.files import write_atomically
+from enginebench.records.files import write_inside
 from enginebench.records.metrics import columns
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.report.contents import StudyReport, study_report
@@ -179,7 +179,7 @@ def write_files(study: StudyReport, folder: Path) -> list[Path]:
             contents[PICTURE] = picture
     for name, content in contents.items():
         try:
-            write_atomically(folder / name, content)
+            write_inside(folder, name, content)
         except OSError as error:
             raise UserMistake(f"{folder / name} cannot be written ({error.strerror}).") from None
         written.append(folder / name)

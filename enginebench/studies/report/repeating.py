@@ -12,6 +12,7 @@ import polars as pl
 
 from enginebench.analysis.compare.tables import tables_of
 from enginebench.analysis.console import TextTable
+from enginebench.analysis.data.table import has_columns, scan
 from enginebench.analysis.report.card import records_hash
 from enginebench.analysis.summary.remarks import Remark, remarks
 from enginebench.analysis.summary.run_summary import RunSummary
@@ -122,10 +123,10 @@ def _records_hash(study: StudyReport) -> str:
 
 def _prompts(runs: Sequence[RunSummary]) -> str:
     """How many different ones were sent, and their hash: that of their digests in order, a line each."""
-    tables = [path for run in runs if (path := run.folder / "requests.parquet").exists()]
+    tables = [path for run in runs if has_columns(path := run.folder / "requests.parquet")]
     ids: set[str] = set()
     for path in tables:
-        ids.update(pl.scan_parquet(path).select(pl.col("prompt_id").unique()).collect()["prompt_id"].drop_nulls())
+        ids.update(scan(path).select(pl.col("prompt_id").unique()).collect()["prompt_id"].drop_nulls())
     if not ids:
         return UNKNOWN
     digest = hashlib.sha256("".join(f"{each}\n" for each in sorted(ids)).encode()).hexdigest()

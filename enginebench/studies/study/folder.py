@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -25,10 +26,14 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from enginebench.records.files import MALFORMED, blocks_of, write_atomically
+from enginebench.records.files import NOT_UNDERSTOOD, read_document, read_lines, write_inside
+from enginebench.records.plain_text import is_file_name
+from enginebench.records.run import HOST, as_typed, instant
+from enginebench.records.slo import parse_objectives
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.cells import Cell, cells_of
 from enginebench.studies.study.grid import Chosen, Grid
+from enginebench.studies.study.grid_file import check_labels
 
 SCHEMA = 1
 STUDY, SITTINGS, CELLS = "study.json", "sittings.jsonl", "cells.jsonl"
@@ -127,29 +132,48 @@ class StudyFolder(Struct, frozen=True):
         return [state for state in self.cells if state.outcome in outcomes]
 
     def result(self, state: CellState) -> Path | None:
-        """The run's folder, or the bench's document, of a cell that has one."""
+        """The run's folder, or the bench's document, of a cell that has one inside the study."""
         if state.record is None or state.record.path is None:
             return None
-        return self.path / state.record.path
+        path = Path(state.record.path)
+        return None if path.is_absolute() or ".." in path.parts else self.path / path
 
 
 def load_study(folder: Path) -> StudyFolder:
     """Raises `NotAStudy`."""
     try:
-        content = (folder / STUDY).read_bytes()
+        facts = _checked(folder / STUDY, read_document(folder / STUDY, StudyFacts))
     except (FileNotFoundError, NotADirectoryError):
         raise NotAStudy(f"{folder} is not the folder of a study: it has no {STUDY}.") from None
-    try:
-        facts = msgspec.json.decode(content, type=StudyFacts)
-    except msgspec.DecodeError as error:
-        raise NotAStudy(f"{folder / STUDY} cannot be understood ({error}): is it from another version?") from None
-    if facts.schema != SCHEMA:
-        raise NotAStudy(f"{folder} is a study of schema {facts.schema}; this version reads {SCHEMA}.")
+    except ValueError as error:
+        raise NotAStudy(str(error)) from None
     records = {record.cell: record for record in read_records(folder)}
     cells = cells_of(facts.grid)
     expected = _expected(facts.grid, cells, records)
     states = tuple(CellState(cell, records.get(cell.id), expected[cell.id]) for cell in cells)
-    return StudyFolder(folder, facts, tuple(_lines(folder / SITTINGS, Sitting)), states)
+    return StudyFolder(folder, facts, tuple(_sittings(folder)), states)
+
+
+def _sittings(folder: Path) -> Iterator[Sitting]:
+    for sitting in _lines(folder / SITTINGS, Sitting):
+        with suppress(ValueError):
+            instant(sitting.started_at)
+            yield sitting
+
+
+def _checked(path: Path, facts: StudyFacts) -> StudyFacts:
+    """Raises `ValueError` for another version's, and for what no grid's file could hold."""
+    if facts.schema != SCHEMA:
+        raise ValueError(f"{path.parent} is a study of schema {facts.schema}; this version reads {SCHEMA}.")
+    if not is_file_name(facts.name):
+        raise ValueError(NOT_UNDERSTOOD.format(path, f"`{facts.name}` is no name of a study"))
+    check_labels(path, facts.grid)
+    try:
+        parse_objectives(facts.grid.slo)
+        instant(facts.started_at)
+    except ValueError as error:
+        raise ValueError(NOT_UNDERSTOOD.format(path, error)) from None
+    return msgspec.structs.replace(facts, host=as_typed(facts.host, HOST))
 
 
 def holds_results(folder: Path) -> bool:
@@ -167,7 +191,7 @@ def read_records(folder: Path) -> list[CellRecord]:
 
 def write_facts(folder: Path, facts: StudyFacts) -> None:
     content = msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n"
-    write_atomically(folder / STUDY, content, synced=True)
+    write_inside(folder, STUDY, content, synced=True)
 
 
 def set_repeats(folder: Path, repeats: int) -> None:
@@ -208,12 +232,4 @@ def _expected(grid: Grid, cells: Sequence[Cell], records: Mapping[str, CellRecor
 
 
 def _lines(path: Path, kind: type[Any]) -> Iterator[Any]:
-    """A line that a crash cut short is skipped."""
-    if not path.is_file():
-        return
-    for block in blocks_of(path):
-        for line in block.splitlines():
-            try:
-                yield msgspec.json.decode(line, type=kind)
-            except MALFORMED:
-                continue
+    return read_lines(path, kind) if path.is_file() else iter(())

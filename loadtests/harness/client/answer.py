@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
+from enginebench.records.plain_text import plain
 from loadtests.harness.client.event_frame import BEGIN, END, UNREADABLE, EventFrame, frame_of
 from loadtests.harness.client.sse import Event, EventReader
 
@@ -235,7 +236,7 @@ class Answer:
 
     def _finish(self, reason: str | None) -> None:
         if reason:
-            self.finish_reason = writable(self.finish_reasons.get(reason, reason))
+            self.finish_reason = plain(writable(self.finish_reasons.get(reason, reason)))
 
     def _fail(self, detail: str, moment: Moment) -> None:
         if self.error is None:

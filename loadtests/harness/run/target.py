@@ -17,7 +17,9 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
+from enginebench.records.plain_text import plain_json
 from enginebench.records.quality import NO_WEIGHTS, TEXT, TOP, Quality
+from enginebench.records.run import ENGINE, as_typed
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.access import KEY_VARIABLE, Access
 from loadtests.harness.client.address import origin_of
@@ -113,8 +115,12 @@ class Target:
         return str(next(iter(owners), None) or "")
 
     def engine(self) -> dict[str, Any] | None:
-        """What `/v1/engine` says; `None` where there is no such page."""
-        return self._optional("GET", "/v1/engine") or None
+        """What `/v1/engine` says, without what is not of its type; `None` where there is no such page."""
+        told = self._optional("GET", "/v1/engine")
+        facts = as_typed(told, ENGINE)
+        for name in told.keys() - facts.keys():
+            logger.warning("%s/v1/engine has `%s` of another type than expected: it is left out.", self.url, name)
+        return facts or None
 
     def tokenized(self, body: dict[str, Any]) -> dict[str, Any]:
         """What `/tokenize` answers to `prompt` or `messages`, as vLLM has it; empty where there is no such page."""
@@ -129,7 +135,7 @@ class Target:
             answer = self._http.post(f"{self.url}/v1/completions", json=body, timeout=QUALITY_TIMEOUT)
             if not answer.is_success:
                 return Quality(dtype=dtype, why=self._said(message_of(answer.content)).rstrip("."))
-            found = answer.json()["choices"][0]["logprobs"]
+            found = _json(answer)["choices"][0]["logprobs"]
             tokens, values, tops = (tuple(found[name][1:-1]) for name in ("tokens", "token_logprobs", "top_logprobs"))
             return msgspec.convert(Quality(tokens, values, tops, dtype), Quality, from_attributes=True)
         except (httpx.HTTPError, ValueError, KeyError, IndexError, TypeError):
@@ -270,7 +276,7 @@ def _answers(url: str) -> bool:
 
 def _json(answer: httpx.Response) -> dict[str, Any]:
     try:
-        document = answer.json()
-    except ValueError:
+        document = plain_json(answer.json())
+    except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
