@@ -96,7 +96,7 @@ def _in_order(table: Path) -> pl.DataFrame:
     A column in which nothing was observed takes no room, and texts, which repeat, are numbered. Raises `_OutOfBounds`.
     """
     requests = scan(table)
-    scheduled = requests.select("t_sched").collect().to_series()
+    scheduled = _checked(requests.select("t_sched").collect().to_series())
     order = None if scheduled.is_sorted() else scheduled.arg_sort()
     columns = pl.DataFrame(scheduled if order is None else scheduled.gather(order)).with_columns(
         pl.col("t_sched").set_sorted()

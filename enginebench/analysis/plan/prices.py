@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from enginebench.analysis.plan.settings import PlanSettings, named
+from enginebench.records.files import bytes_of
 from enginebench.records.formatting import significant
 from enginebench.settings.schema import UserMistake
 
@@ -67,7 +68,7 @@ def read_prices(path: Path | None) -> Prices:
     """Raises `UserMistake` for a file that is no price list."""
     path = path or SHIPPED
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(bytes_of(path).decode())
         gpus, apis = document.get("gpus", {}), document.get("apis", {})
         return Prices(
             {name: float(gpu["per_hour"]) for name, gpu in gpus.items()},
@@ -81,7 +82,7 @@ def read_prices(path: Path | None) -> Prices:
         )
     except OSError as error:
         raise UserMistake(f"the price list {path} cannot be read ({error.strerror}).") from None
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise UserMistake(
             f"{path} is not a price list ({error!r}): it has tables such as [gpus.H100] with per_hour, and "
             "[apis.NAME] with per_million_prompt_tokens and per_million_output_tokens."

@@ -131,7 +131,7 @@ def _capacity_row(capacity: SloCapacity) -> dict[str, Any]:
 
 
 def _csv(numbers: pl.DataFrame) -> str:
-    """Texts that a spreadsheet would take for a formula begin with an apostrophe, by which it shows them as they are."""
+    """Texts that a spreadsheet would take for a formula get an apostrophe, with which it shows them as they are."""
     return numbers.with_columns(pl.col(pl.String).str.replace("^[=+@\t\r-]", "'$0")).write_csv()
 
 

@@ -167,16 +167,16 @@ def read_summary(folder: Path) -> RunSummary:
             schema = document.get("schema")
             raise NotARun(f"{path} has schema {schema}; this version reads {SCHEMA_VERSION}: save it again.")
         document = _with_infinities(document) | {"folder": str(folder)}
-        summary = msgspec.convert(document, RunSummary, dec_hook=lambda kind, value: kind(value))
-        return summary.checked()
     except OSError as error:
         raise NotARun(f"{path} cannot be read ({error.strerror}).") from None
     except NotARun:
         raise
-    except msgspec.ValidationError as error:
-        raise NotARun(NOT_UNDERSTOOD.format(path, error)) from None
     except ValueError as error:
         raise NotARun(str(error)) from None
+    try:
+        return msgspec.convert(document, RunSummary, dec_hook=lambda kind, value: kind(value)).checked()
+    except ValueError as error:
+        raise NotARun(NOT_UNDERSTOOD.format(path, error)) from None
 
 
 def _with_infinities(value: Any) -> Any:

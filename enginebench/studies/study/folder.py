@@ -132,11 +132,10 @@ class StudyFolder(Struct, frozen=True):
         return [state for state in self.cells if state.outcome in outcomes]
 
     def result(self, state: CellState) -> Path | None:
-        """The run's folder, or the bench's document, of a cell that has one inside the study."""
+        """The run's folder, or the bench's document, of a cell that has one."""
         if state.record is None or state.record.path is None:
             return None
-        path = Path(state.record.path)
-        return None if path.is_absolute() or ".." in path.parts else self.path / path
+        return self.path / state.record.path
 
 
 def load_study(folder: Path) -> StudyFolder:
@@ -181,9 +180,12 @@ def holds_results(folder: Path) -> bool:
 
 
 def read_records(folder: Path) -> list[CellRecord]:
-    """The last line of each cell."""
+    """The last line of each cell; none that leads out of the folder."""
     last: dict[str, CellRecord] = {}
     for record in _lines(folder / CELLS, CellRecord):
+        path = Path(record.path or "")
+        if path.is_absolute() or ".." in path.parts:
+            continue
         if record.cell not in last or last[record.cell].outcome != "done":
             last[record.cell] = record
     return list(last.values())

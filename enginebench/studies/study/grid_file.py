@@ -35,6 +35,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from enginebench.records.files import bytes_of
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.cells import cells_of
 from enginebench.studies.study.grid import Chosen, Grid, NotMeasured, Price, StudyEngine, StudyModel, StudyPart
@@ -69,8 +70,8 @@ def read_grid(path: Path, variants: Iterable[str] = (), chosen: Chosen = EVERYTH
     """The grid with those `variants` that it has, and their names; of its rows those that are `chosen`. Raises
     `UserMistake`."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        document = tomllib.loads(bytes_of(path).decode())
+    except (ValueError, RecursionError) as error:
         raise UserMistake(f"{path} is not TOML: {error}.") from None
     tables = {name: document.pop(name) for name in VARIANTS if name in document}
     for name, table in tables.items():
