@@ -159,6 +159,7 @@ def _print(made: Report, files: Sequence[Path], as_json: bool) -> None:
     from enginebench.analysis.console import stderr, stdout
     from enginebench.analysis.report.document import as_json_document
     from enginebench.analysis.report.terminal import print_report
+    from enginebench.records.plain_text import plain
 
     if as_json:
         typer.echo(json.dumps(as_json_document(made), allow_nan=False))
@@ -169,7 +170,9 @@ def _print(made: Report, files: Sequence[Path], as_json: bool) -> None:
         if len(made.comparison.engines) > 1:  # the first lines have left the screen
             console.print(made.screen.answer, style="bold")
         if files:
-            console.print(f"Report: {', '.join(map(str, files))}", soft_wrap=True)
+            console.print(f"Report: {plain(', '.join(map(str, files)))}", soft_wrap=True)
     if made.report is None:
         folder = made.runs[-1].folder
-        stderr().print(f"{folder} cannot be written to, so there is no page: -o report.html writes one elsewhere.")
+        stderr().print(
+            f"{plain(str(folder))} cannot be written to, so there is no page: -o report.html writes one elsewhere."
+        )
