@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from enginebench.records.load import Count
 from enginebench.records.request import JsonLine
 from enginebench.records.stage import Nanoseconds
 
@@ -28,9 +29,9 @@ class TelemetrySample(JsonLine, gc=False):
     run_delay: float | None = None  # share of the time in which this process was ready to run and had no core
     cpu_holder: str | None = None  # while this process waited for a core: the other one that used the most of them
     cpu_holder_cores: float | None = None
-    users: int | None = None  # that this process has
+    users: Count | None = None  # that this process has
     last: bool = False  # the run ended in order; a killed process leaves no such sample
-    lost: int = 0  # records of this process that could not be written so far
+    lost: Count = 0  # records of this process that could not be written so far
 
 
 @dataclass(frozen=True, slots=True)

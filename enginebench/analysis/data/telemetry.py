@@ -17,6 +17,7 @@ import numpy as np
 
 from enginebench.analysis.arrays import Floats, Integers
 from enginebench.records import files
+from enginebench.records.plain_text import plain
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import COUNTERS, GAUGES, Published, Source, TelemetrySample
 from enginebench.records.view import Level
@@ -202,14 +203,14 @@ def _meanings_of(name: str) -> Iterator[tuple[str, int, Published]]:
 def read_telemetry(folder: Path) -> TelemetrySeries:
     """Every process's file; lines that are no samples are skipped."""
     processes = {}
-    for path in sorted(folder.glob("telemetry*.jsonl")):
+    for path in files.parts_of(folder, "telemetry*.jsonl"):
         columns, last = _Columns(), None
         for sample in files.read_telemetry(path):
             columns.add(sample)
             if last is None or sample.t >= last.t:
                 last = sample
         if last is not None:
-            name = path.stem.removeprefix("telemetry").removeprefix("-")
+            name = plain(path.stem).removeprefix("telemetry").removeprefix("-")
             processes[name] = ProcessSamples(
                 columns.series(), last.t, last.last, last.lost, last.users, tuple(columns.cpu_holders)
             )

@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from enginebench.analysis.importers.results import Results
 
+MAX_BYTES = 1 << 30  # of a file: as JSON it takes ten times the memory
 KNOWN = "guidellm's benchmarks.json, and the JSON of vllm bench serve"
 
 
@@ -54,6 +55,7 @@ def read(path: Path) -> Results:
     """Raises `NotImportable`, and `OSError` where the file cannot be read."""
     from enginebench.analysis.importers import guidellm, vllm_bench
     from enginebench.analysis.importers.results import NotImportable
+    from enginebench.records.plain_text import plain
 
     document = _document(path)
     for fits, reader in ((guidellm.is_guidellm, guidellm.read), (vllm_bench.is_vllm, vllm_bench.read)):
@@ -62,18 +64,24 @@ def read(path: Path) -> Results:
                 return reader(document)
         except NotImportable as error:
             raise NotImportable(f"{path} {error}") from None
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise NotImportable(f"{path} looks like a known format but cannot be read ({error!r}).") from None
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            said = plain(repr(error))[:200]
+            raise NotImportable(f"{path} looks like a known format but cannot be read ({said}).") from None
     raise NotImportable(f"{path} has an unknown format; known are {KNOWN}.")
 
 
 def _document(path: Path) -> dict[str, Any]:
     from enginebench.analysis.importers.results import NotImportable
+    from enginebench.records.files import bytes_of
 
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        content = bytes_of(path, MAX_BYTES)
+    except ValueError as error:
+        raise NotImportable(str(error)) from None
+    try:
+        document = json.loads(content.decode())
     except UnicodeDecodeError:  # its repr() would be the whole file
         raise NotImportable(f"{path} is not text in UTF-8: convert it first.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NotImportable(f"{path} is not JSON ({error}); known are {KNOWN}.") from None
     return document if isinstance(document, dict) else {}

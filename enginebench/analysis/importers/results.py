@@ -12,10 +12,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from enginebench.records.command import publishable
-from enginebench.records.files import write_meta
+from enginebench.records.files import META, decode_document, place_inside, write_inside, write_meta
 from enginebench.records.load import Load, Rate, Users
-from enginebench.records.request import RequestRecord
+from enginebench.records.plain_text import plain
+from enginebench.records.request import Line, RequestRecord
 from enginebench.records.run import Imported, RunMeta
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from enginebench.settings.schema import UserMistake
@@ -96,10 +99,16 @@ def write_run(results: Results, file: Path, folder: Path, label: str, repeat: in
         stages=stages,
         imported=Imported(source.tool, file.name, source.lacks),
     )
-    place.mkdir(parents=True, exist_ok=True)
+    try:
+        lines = "".join(record.to_line() for stage in results.stages for record in stage.requests)
+        msgspec.json.Decoder(Line).decode_lines(lines)
+        decode_document(msgspec.json.encode(meta), RunMeta, file).checked()
+    except (ValueError, OverflowError, TypeError) as error:
+        raise NotImportable(f"{file} has numbers or texts that no run has ({plain(str(error))[:200]}).") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    place_inside(folder, f"{place.name}/{META}")
     write_meta(place, meta)
-    lines = "".join(record.to_line() for stage in results.stages for record in stage.requests)
-    (place / "requests-imported.jsonl").write_text(lines, encoding="utf-8")
+    write_inside(place, "requests-imported.jsonl", lines)
     return place
 
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
+from enginebench.records.plain_text import plain
 from loadtests.harness.client.event_frame import BEGIN, END, UNREADABLE, EventFrame, frame_of
 from loadtests.harness.client.limits import LIMIT, MAX_CHUNKS, TOO_LONG
 from loadtests.harness.client.sse import Event, EventReader
@@ -340,7 +341,7 @@ class Answer:
 
     def _finish(self, reason: Any) -> None:
         if reason and isinstance(reason, str):
-            self.finish_reason = shorten(self.finish_reasons.get(reason, reason))
+            self.finish_reason = plain(shorten(self.finish_reasons.get(reason, reason)))
 
     def _fail(self, detail: str, moment: Moment) -> None:
         if self.error is None:

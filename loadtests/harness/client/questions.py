@@ -21,6 +21,7 @@ from typing import Any
 
 import httpcore
 
+from enginebench.records.plain_text import plain_json
 from loadtests.harness.client.access import Access
 from loadtests.harness.client.address import Address
 from loadtests.harness.client.headers import merged_headers
@@ -135,7 +136,7 @@ class Questions:
 def json_object(content: bytes) -> dict[str, Any]:
     """Empty where it is none."""
     try:
-        document = json.loads(content)
+        document = plain_json(json.loads(content))
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}

@@ -33,7 +33,7 @@ from loadtests.harness.command.rounds import Repeat
 from loadtests.harness.command.server_process import LOCUST, PORTS, ServerFailed, ServerProcess, listen
 from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.live.document import LiveDocument, read_live
-from loadtests.harness.run.folder import new_folder
+from loadtests.harness.run.folder import FOLDER, new_folder
 from loadtests.harness.run.options import COMMAND, command_of_run, processes_options
 
 POLL = 0.5  # seconds between two looks at how far the run is
@@ -172,7 +172,14 @@ def start_locust(
     command += ["--model", one.model] if one.model else []
     command += ["--repeat-index", str(repeat.index), "--prompt-set", repeat.prompt_set, "--exit-code-on-error", "0"]
     command += [*processes_options(job.processes), *job.locust]
-    environment = {**os.environ, COMMAND: json.dumps(command_of_run()), **job.variables, **variables, **one.secrets}
+    environment = {
+        **os.environ,
+        COMMAND: json.dumps(command_of_run()),
+        FOLDER: str(folder.absolute()),
+        **job.variables,
+        **variables,
+        **one.secrets,
+    }
     if not one.url:
         environment.pop(MODEL_VARIABLE, None)  # the served engine has loaded it, under a name of its own
     return start_guarded(

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from enginebench.records.quality import NO_WEIGHTS, TEXT, TOP, Quality
+from enginebench.records.run import ENGINE, as_typed
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.access import KEY_VARIABLE, Access
 from loadtests.harness.client.address import Address
@@ -116,8 +117,12 @@ class Target:
         return str(next(iter(owners), None) or "")
 
     def engine(self) -> dict[str, Any] | None:
-        """What `/v1/engine` says; `None` where there is no such page. Raises `UnreachableServer`."""
-        return self._optional("GET", "/v1/engine") or None
+        """What `/v1/engine` says, without what is not of its type; `None` where there is no such page."""
+        told = self._optional("GET", "/v1/engine")
+        facts = as_typed(told, ENGINE)
+        for name in told.keys() - facts.keys():
+            logger.warning("%s/v1/engine has `%s` of another type than expected: it is left out.", self.url, name)
+        return facts or None
 
     def tokenized(self, body: dict[str, Any]) -> dict[str, Any]:
         """What `/tokenize` answers to `prompt` or `messages`, as vLLM has it; empty where there is no such page."""

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import product
 
 from enginebench.records.load import TRACE, Load, Rate
-from enginebench.records.stage import Extent, StagePlan
+from enginebench.records.stage import LONGEST, Extent, StagePlan
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.loads import LoadStep
 from loadtests.harness.schedule.rates import arrival_times, seconds_of_requests
@@ -75,8 +75,8 @@ def _extents(
     step: LoadStep, seconds: float, requests: int | None, warm_up: tuple[float, bool]
 ) -> tuple[Extent, Extent]:
     """Warm-up and window of a stage. Raises `UserMistake`."""
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise UserMistake(f"a stage must last longer than 0 seconds, not {seconds:g}.")
+    if not 0 < seconds <= LONGEST:
+        raise UserMistake(f"a stage must last longer than 0 seconds, and {LONGEST:,} at most, not {seconds:g}.")
     amount, share = warm_up
     if requests is not None:
         if step.seconds is not None:
