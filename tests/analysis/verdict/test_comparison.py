@@ -123,13 +123,14 @@ def test_latencies_are_the_new_over_the_old() -> None:
 
 
 def test_each_engine_is_compared_with_the_next_and_with_the_baseline() -> None:
-    engines = [engine_of(name, throughput=(rate, rate * 1.01, rate * 0.99)) for name, rate in zip("abc", (3, 2, 1))]
+    engines = [engine_of(name, throughput=(rate, rate * 1.01, rate * 0.99)) for name, rate in zip("abc", (3, 2, 1), strict=True)]
     pairs = [(each.engine, each.over) for each in compared(*engines, baseline="c")]
     assert pairs == [("a", "b"), ("b", "c"), ("a", "c")]
 
 
 def test_holm_corrects_over_the_comparisons_of_a_metric() -> None:
-    engines = [engine_of(name, throughput=(rate, rate * 1.05, rate * 0.96)) for name, rate in zip("abc", (4, 2, 1))]
+    rates = {"a": 4.0, "b": 2.0, "c": 1.0}
+    engines = [engine_of(name, throughput=(rate, rate * 1.05, rate * 0.96)) for name, rate in rates.items()]
     alone = compared(*engines[:2])[0].p
     together = compared(*engines)
     assert alone is not None
@@ -186,7 +187,8 @@ def test_shares_are_compared_by_their_difference() -> None:
     engines = []
     for label, values in zip("ab", shares, strict=True):
         engine = engine_of(label, throughput=(1.0, 1.0, 1.0))
-        runs = [replace(each, stages=(view(8, {"failure_share": value}),)) for each, value in zip(engine.runs, values)]
+        pairs = zip(engine.runs, values, strict=True)
+        runs = [replace(each, stages=(view(8, {"failure_share": value}),)) for each, value in pairs]
         engines.append(EngineRuns(label, tuple(runs)))
     (found,) = compared(*engines, key="failure_share")
     assert found.ratio.value == pytest.approx(-0.11)
