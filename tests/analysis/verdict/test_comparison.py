@@ -123,7 +123,8 @@ def test_latencies_are_the_new_over_the_old() -> None:
 
 
 def test_each_engine_is_compared_with_the_next_and_with_the_baseline() -> None:
-    engines = [engine_of(name, throughput=(rate, rate * 1.01, rate * 0.99)) for name, rate in zip("abc", (3, 2, 1), strict=True)]
+    rates = {"a": 3.0, "b": 2.0, "c": 1.0}
+    engines = [engine_of(name, throughput=(rate, rate * 1.01, rate * 0.99)) for name, rate in rates.items()]
     pairs = [(each.engine, each.over) for each in compared(*engines, baseline="c")]
     assert pairs == [("a", "b"), ("b", "c"), ("a", "c")]
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from enginebench.analysis.verdict.gate import Result
-from engines.bench.document import BenchResult, Limit, Result, Round, Series, measure_of, read_result, to_json
+from enginebench.analysis.verdict import gate as gates
 from enginebench.settings.schema import UserMistake
+from engines.bench.document import BenchResult, Limit, Result, Round, Series, measure_of, read_result, to_json
 from engines.bench.gate import judge
 from engines.bench.tables import middle_of, notes_of, sentence_of, tables_of
 from engines.contract.base import EngineInfo
@@ -119,9 +119,14 @@ def test_the_document_is_read_as_it_was_written(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize(
     ("factor", "result", "code"),
-    [(1.0, Result.OK, 0), (1.15, Result.WARNING, 0), (1.3, Result.REGRESSION, 1), (0.5, Result.OK, 0)],
+    [
+        (1.0, gates.Result.OK, 0),
+        (1.15, gates.Result.WARNING, 0),
+        (1.3, gates.Result.REGRESSION, 1),
+        (0.5, gates.Result.OK, 0),
+    ],
 )
-def test_the_gate_has_the_rules_of_the_gate(factor: float, result: Result, code: int) -> None:
+def test_the_gate_has_the_rules_of_the_gate(factor: float, result: gates.Result, code: int) -> None:
     gate = judge(bench(decoding("burn", 0.01)), bench(decoding("burn", 0.01 * factor)))
     (check,) = gate.checks
     assert (check.result, gate.exit_code) == (result, code)
