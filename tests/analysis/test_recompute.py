@@ -139,7 +139,7 @@ def test_metrics(pairs: list[Pair], metric: str) -> None:
             estimate, expected = reported["percentiles"][f"p{percent}"], recompute.percentile_of(values, percent)
             if expected is None or math.isinf(expected):
                 assert estimate["value"] is None
-                assert estimate["why"] == ("depends on cut-off requests" if expected is None else "failed")
+                assert estimate["missing"] == ("cut_off" if expected is None else "failed")
                 continue
             assert estimate["value"] == pytest.approx(expected)
             if estimate["low"] is not None:

@@ -9,16 +9,12 @@ from dataclasses import asdict
 import polars as pl
 
 from enginebench.analysis.document import (
-    Axis,
     Cell,
     Column,
     Document,
-    Figure,
     NextStep,
     Number,
-    Point,
     Section,
-    Series,
     Table,
     Text,
     Tone,
@@ -33,13 +29,14 @@ from enginebench.analysis.plan.requests import FIGURES
 from enginebench.analysis.plan.settings import PlanSettings
 from enginebench.analysis.reports import GOOD, MISSED, NOT_ENOUGH, run_command
 from enginebench.analysis.sections.candidates import by_engine, confirmed, latency_columns
+from enginebench.analysis.sections.figures import first_figure
 from enginebench.analysis.sections.warnings import warnings, warnings_section
 from enginebench.analysis.verdict.capacity import Capacity
+from enginebench.records.formatting import format_share
 from enginebench.records.metrics import THROUGHPUT
 from enginebench.records.view import Estimate, Missing
 
 ENGINE = Column("engine", text=True)
-MAX_POINTS = 60  # of a step line
 SLO_MISSED = {NotPlanned.MISSED, NotPlanned.OUT_OF_REACH}
 
 
@@ -65,7 +62,7 @@ def plan_document(frame: Frame, settings: PlanSettings, plans: Sequence[Plan] = 
         objectives=frame.tier,
         answer=answer,
         candidates=by_engine(frame, answer.candidates, settings.peak).without_empty_columns(),
-        figure=_figure(plans, settings),
+        figure=first_figure(frame),
         next=_next_step(frame, answer.candidates[0].name, answer.candidates[0].capacity),
         warnings=warned,
         sections=tuple(section for section in sections if section.blocks),
@@ -122,7 +119,7 @@ def _one_replica(frame: Frame, plans: Sequence[Plan]) -> Table:
                 Word(plan.name),
                 capacity,
                 confirmed(None if at_load is None else at_load.slo),
-                None if simulated is None else Number(Estimate(simulated.capacity.load), simulated.capacity.unit),
+                None if simulated is None else Number(Estimate(simulated.capacity.load)),
                 Number(engine.estimate(stage or "", THROUGHPUT), "tokens/s") if measured else None,
                 *numbers,
                 None if plan.price is None else Number(plan.replicas.per_million, style="money"),
@@ -143,7 +140,7 @@ def _fleets(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
     columns = (
         ENGINE,
         Column("replicas"),
-        Column("load of each"),
+        Column(f"{settings.load.unit} of each"),
         Column("futures that meet the SLO"),
         Column("requests within, median future"),
         Column("requests within, worst of 20"),
@@ -161,7 +158,7 @@ def _fleet(name: str, at: Attainment, settings: PlanSettings) -> tuple[Cell, ...
     return (
         Word(name),
         Number(Estimate(float(at.replicas)), style="count"),
-        Number(Estimate(settings.load.value / at.replicas), settings.load.unit),
+        Number(Estimate(settings.load.value / at.replicas)),
         met,
         Number(Estimate(at.share.median), "share"),
         Number(Estimate(at.share.low), "share"),
@@ -188,8 +185,8 @@ def _errors(plans: Sequence[Plan]) -> Iterator[Table | Text]:
             "errors", "Each load predicted from a fit to the others, against its measurement", columns, tuple(rows), 0
         )
         yield Text(
-            f"The simulated number of replicas is used if no prediction is more than {MAX_ERROR:.0%} off. If it differs "
-            "from the measured one, trust the measurement."
+            f"The simulated number of replicas is shown if no prediction is more than {format_share(MAX_ERROR)} off. If it "
+            "differs from the measured one, trust the measurement."
         )
 
 
@@ -274,27 +271,6 @@ def _bills(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
     )
     if rows:
         yield Table("bill", "US dollars; a month has 730 hours", columns, tuple(rows), 0)
-
-
-def _figure(plans: Sequence[Plan], settings: PlanSettings) -> Figure | None:
-    """Replicas, or dollars a month, by the peak, as measured: one step for each further replica."""
-    months = [plan.price.month(1) for plan in plans if plan.price is not None]
-    priced = len(months) == len(plans)
-    series, marks = [], []
-    for plan, month in zip(plans, months if priced else [1.0] * len(plans), strict=True):
-        capacity, count = plan.replicas.capacity, plan.replicas.count
-        if capacity is None or not capacity.load or count is None:
-            continue
-        last = 2 * (count - settings.spares)
-        counts = range(1, last + 1, math.ceil(last / MAX_POINTS))
-        points = (Point(k * capacity.load, (k + settings.spares) * month) for k in counts)
-        series.append(Series(plan.name, tuple(points)))
-        marks.append(Point(settings.load.value, count * month, label=plan.name))
-    if not series:
-        return None
-    y = Axis("US dollars a month" if priced else "replicas")
-    x = Axis(f"peak, {settings.load.unit}")
-    return Figure("replicas", f"{y.title} by peak, as measured", "load", x, y, tuple(series), marks=tuple(marks))
 
 
 def _rows(frame: Frame, plans: Sequence[Plan]) -> Iterator[Row]:

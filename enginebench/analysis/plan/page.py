@@ -40,6 +40,7 @@ GRID_FUTURES, GRID_REQUESTS, GRID_SECONDS = 8, 2500, 120.0  # for what the plan 
 def page_data(document: Document, plans: Sequence[Plan], settings: PlanSettings) -> dict[str, Any]:
     """The document in words, and the grid of the cheapest engine that could be simulated, if there is one."""
     assert document.candidates is not None
+    assert document.next is not None
     order = [each.name for each in document.answer.candidates]  # type: ignore[union-attr]
     simulated = [plan for plan in plans if plan.simulation is not None and plan.simulation.replicas is not None]
     chosen = min(simulated, key=lambda plan: order.index(plan.name), default=None)
@@ -50,8 +51,9 @@ def page_data(document: Document, plans: Sequence[Plan], settings: PlanSettings)
         "answer": sentence(document.answer),
         "candidates": _rows(document.candidates),
         "legend": " · ".join(f"{sign} {meaning}" for sign, meaning in words.legend(document)),
-        "next": "" if document.next is None else words.next_line(document.next),
-        "command": "" if document.next is None else words.next_command(document.next),
+        "heading": words.next_title(document.next),
+        "next": words.next_line(document.next),
+        "command": words.next_command(document.next),
         "warnings": [" ".join(words.warning_texts(warning)) for warning in document.warnings[: words.MAX_WARNINGS]],
         "sections": [
             {"title": section.title, "tables": [_rows(block) for block in section.blocks if isinstance(block, Table)]}

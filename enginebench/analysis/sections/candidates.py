@@ -55,7 +55,7 @@ def by_load(frame: Frame) -> Table:
     named = any(stage.named for stage in frame.stages) or len({stage.load for stage in frame.stages}) < len(rows)
     place = Column("stage", text=True) if named else Column(unit)
     columns: list[tuple[Column, Callable[[_Row], Cell]]] = [
-        (place, lambda row: Word(row.stage) if named else Number(Estimate(row.load))),
+        (place, lambda row: Word(row.stage) if named else _load(row.load)),
         (Column("within the SLO", text=True), lambda row: frame.verdict(row.engine, row.stage)),
         (Column("requests within"), lambda row: _share(frame.verdict(row.engine, row.stage))),
         (Column("confirmed", text=True, rank=2), lambda row: confirmed(frame.verdict(row.engine, row.stage))),
@@ -78,17 +78,21 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         (Column("format", text=True, rank=3), lambda row: _format(frame, row.engine)),
         *[_difference(title, differs[kind]) for kind, title in COLUMNS_OF_DIFFERENCES.items() if kind in differs],
         (Column(f"{unit} within the SLO"), lambda row: frame.capacities.get(row.engine)),
+        (Column(f"replicas for {peak.label if peak else ''}"), lambda row: _replicas(planned.get(row.engine))),
+        (Column("simulated", rank=2), lambda row: _simulated(planned.get(row.engine))),
+        (Column("a month"), lambda row: _month(planned.get(row.engine))),
+        (Column("per 1M tokens", rank=3), lambda row: _per_million(planned.get(row.engine))),
         (Column(f"within{at}"), lambda row: _share(frame.verdict(row.engine, stage))),
         (Column(f"{TOKENS.of.unit}{at}"), lambda row: _tokens(frame, row)),
         (Column("over next"), lambda row: _ratio(frame, row.engine, frame.next_best(row.engine))),
         *_failures(frame, rows),
         *[_latency(frame, column) for column in latency_columns(frame)],
-        (Column(f"replicas for {peak.label if peak else ''}"), lambda row: _replicas(planned.get(row.engine))),
-        (Column("simulated", rank=2), lambda row: _simulated(planned.get(row.engine))),
-        (Column("a month"), lambda row: _month(planned.get(row.engine))),
-        (Column("per 1M tokens", rank=3), lambda row: _per_million(planned.get(row.engine))),
     ]
     return _table(frame, "Candidates", columns, rows)
+
+
+def _load(load: float) -> Cell:
+    return Number(Estimate(load), style="count" if load.is_integer() else "plain")
 
 
 def _difference(title: str, values: Mapping[str, str]) -> tuple[Column, Callable[[_Row], Cell]]:

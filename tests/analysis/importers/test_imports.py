@@ -117,9 +117,9 @@ def test_imported_runs_are_compared(tmp_path: Path) -> None:
         assert imported(tmp_path / "runs", *files, "--label", label).exit_code == 0
     result = CliRunner().invoke(app, ["compare", str(tmp_path / "runs"), "--baseline", "old", "--json"])
     assert result.exit_code == 0, result.output
-    by_column = {each["column"]["key"]: each for each in json.loads(result.stdout)["comparisons"]}
-    assert by_column["ttft p50"]["ratio"]["value"] == pytest.approx(2, rel=0.01)
-    assert by_column["ttft p50"]["verdict"] == "better"
+    rows = {(row["engine"], row["metric"], row["statistic"]): row for row in json.loads(result.stdout)["rows"]}
+    assert rows["new", "ttft", "p50 ratio to old"]["value"] == pytest.approx(0.5, rel=0.01)
+    assert rows["new", "ttft", "p50 ratio to old: significant"]["value"] == 1
 
 
 def test_an_imported_run_is_reported_on(tmp_path: Path) -> None:

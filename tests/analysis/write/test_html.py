@@ -87,7 +87,7 @@ def test_engines_can_be_hidden_in_charts_and_tables() -> None:
 
 def test_labels_and_sentences_are_escaped_and_commands_in_warnings_are_code() -> None:
     table = Table("t", "<b>", (Column("<i>", "<u>", text=True),), ((Word("<script>"),),), engines=0)
-    warnings = tuple(Warning("k", "warn", f"see `a <b> {k}`", "", "") for k in range(7))
+    warnings = tuple(Warning("k", "warn", f"see `a <b> {k}`", "") for k in range(7))
     sections = (Section("s", "<em>", (table, Text("<s>"), Code(("<q>",))), folded=True),)
     text = page(documents.document(NoAnswer.ALL_FAILED, warnings=warnings, sections=sections, title="<title>"))
     body = text.partition("<body>")[2]
