@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from enginebench.analysis.compare.gate import GateRefused
+from enginebench.analysis.verdict import gate as gates
+from enginebench.settings.schema import UserMistake
 from engines.bench.document import BenchResult, Limit, Result, Round, Series, measure_of, read_result, to_json
 from engines.bench.gate import judge
 from engines.bench.tables import middle_of, notes_of, sentence_of, tables_of
@@ -117,14 +118,20 @@ def test_the_document_is_read_as_it_was_written(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "severity", "passes"),
-    [(1.0, "ok", True), (1.15, "warning", True), (1.3, "critical", False), (0.5, "ok", True)],
+    ("factor", "result", "code"),
+    [
+        (1.0, gates.Result.OK, 0),
+        (1.15, gates.Result.WARNING, 0),
+        (1.3, gates.Result.REGRESSION, 1),
+        (0.5, gates.Result.OK, 0),
+    ],
 )
-def test_the_gate_has_the_rules_of_the_gate(factor: float, severity: str, passes: bool) -> None:
+def test_the_gate_has_the_rules_of_the_gate(factor: float, result: gates.Result, code: int) -> None:
     gate = judge(bench(decoding("burn", 0.01)), bench(decoding("burn", 0.01 * factor)))
-    assert gate.passed is passes
-    assert [check.severity for check in gate.checks] == [severity]
-    assert gate.checks[0].comparison.column.title == "time per decoded token"
+    (check,) = gate.checks
+    assert (check.result, gate.exit_code) == (result, code)
+    assert check.column is not None
+    assert check.column.title == "time per decoded token"
 
 
 def test_less_throughput_is_worse() -> None:
@@ -132,9 +139,13 @@ def test_less_throughput_is_worse() -> None:
         return bench(result("burn", series("batch 8", *([rate * factor] for factor in STEADY))))
 
     gate = judge(batch(100.0), batch(70.0))
-    assert not gate.passed
-    assert gate.checks[0].comparison.stage == "8 requests"
-    assert judge(batch(100.0), batch(130.0)).passed
+    assert (gate.exit_code, gate.checks[0].stage) == (1, "8 requests")
+    assert judge(batch(100.0), batch(130.0)).exit_code == 0
+
+
+def test_rounds_are_runs_of_which_a_gate_needs_five() -> None:
+    two = bench(decoding("burn", 0.01, (1.0, 1.0)), rounds=2)
+    assert judge(bench(decoding("burn", 0.01)), two).exit_code == 3
 
 
 @pytest.mark.parametrize(
@@ -147,9 +158,8 @@ def test_less_throughput_is_worse() -> None:
             "burn: number format was float32 and is q8_0",
             id="number format",
         ),
-        pytest.param(bench(decoding("burn", 0.01, (1.0, 1.0)), rounds=2), "see --rounds", id="two rounds"),
     ],
 )
 def test_what_cannot_be_judged_is_refused(current: BenchResult, said: str) -> None:
-    with pytest.raises(GateRefused, match=said):
+    with pytest.raises(UserMistake, match=said):
         judge(bench(decoding("burn", 0.01)), current)
