@@ -10,13 +10,14 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 import gevent
 import httpcore
 from prometheus_client.parser import text_string_to_metric_families
 
 from enginebench.records.findings.load_generator import CROWDED
-from enginebench.records.telemetry import TelemetrySample
+from enginebench.records.telemetry import SERVERS, TelemetrySample
 from loadtests.harness.client.access import Access
 from loadtests.harness.client.address import origin_of
 from loadtests.harness.client.connection import tls_context
@@ -28,7 +29,7 @@ TICK = 0.02  # seconds between two looks at the loop
 SCRAPE_TIMEOUT = 5.0  # seconds
 TIMEOUTS = dict.fromkeys(("connect", "read", "write", "pool"), SCRAPE_TIMEOUT)
 UNANSWERED = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
-FAMILIES = ("enginebench_", "vllm:", "sglang:", "tgi_", "llamacpp:", "trtllm_", "DCGM_FI_", "process_")
+FAMILIES = ("enginebench_", *chain.from_iterable(SERVERS.values()), "DCGM_FI_", "process_")
 """What is kept of `/metrics`: our families, those of other servers and GPU exporters, the server process's own."""
 
 
@@ -40,7 +41,8 @@ class Scraper:
     """
 
     def __init__(self, url: str, access: Access) -> None:
-        self._url = origin_of(url) + "/metrics"
+        self._origin = origin_of(url)
+        self._url = self._origin + "/metrics"
         self._headers = [*access.headers.items(), ("Accept-Encoding", "identity")]
         tls = tls_context(access.insecure) if self._url.startswith("https:") else None
         self._http = httpcore.ConnectionPool(ssl_context=tls)
@@ -52,6 +54,11 @@ class Scraper:
             answer = self._http.request("GET", self._url, headers=self._headers, extensions={"timeout": TIMEOUTS})
         except UNANSWERED:
             return {}
+        if answer.status == 200 and answer.content[:1] in (
+            b"[",
+            b"{",
+        ):  # of TensorRT-LLM: JSON, with the page elsewhere
+            self._url = self._origin + "/prometheus/metrics"
         return parse_metrics(answer.content.decode("utf-8", "replace")) if answer.status == 200 else {}
 
     def close(self) -> None:
@@ -64,7 +71,7 @@ def parse_metrics(text: str) -> dict[str, float]:
     Histogram buckets are left out: they are ten times the rest, and no reported number is made from them. A page that
     is not as it should be gives what could be read of it.
     """
-    wanted = "".join(f"{line}\n" for line in text.splitlines() if line.startswith(FAMILIES) and "_bucket" not in line)
+    wanted = "".join(f"{line}\n" for line in text.split("\n") if line.startswith(FAMILIES) and "_bucket" not in line)
     values = {}
     try:
         for family in text_string_to_metric_families(wanted):
