@@ -80,7 +80,8 @@ def load_of(users: object, rate: object) -> Load | None:
 def write_run(results: Results, file: Path, folder: Path, label: str, repeat: int) -> Path:
     """Write `folder`/<run id>. Raises `NotImportable`, `OSError`."""
     source = results.source
-    place = folder / _run_id(results, label, file)
+    lines = "".join(record.to_line() for stage in results.stages for record in stage.requests)
+    place = folder / _run_id(results, label, file, lines)
     stages = tuple(_stage(index, stage, file) for index, stage in enumerate(results.stages))
     meta = RunMeta(
         run_id=place.name,
@@ -112,13 +113,14 @@ def write_run(results: Results, file: Path, folder: Path, label: str, repeat: in
     return place
 
 
-def _run_id(results: Results, label: str, file: Path) -> str:
-    """The same for the same contents, so that importing a file again replaces the run; repeats in files of the same
-    name stay apart."""
+def _run_id(results: Results, label: str, file: Path, lines: str) -> str:
+    """The same for the same contents, so that importing a file again replaces the run; repeats in one file, or in files
+    of the same name, stay apart."""
+    contents = f"{results.source}{[stage.load for stage in results.stages]}{lines}"
     plain = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in f"{label}-{file.stem}")
     started = results.source.started_at
     stamp = datetime.fromisoformat(started).strftime("%Y%m%d-%H%M%S") if started else "undated"
-    return f"{stamp}-{plain}-{sha256(file.read_bytes()).hexdigest()[:8]}"
+    return f"{stamp}-{plain}-{sha256(contents.encode()).hexdigest()[:8]}"
 
 
 def _stage(index: int, stage: ImportedStage, file: Path) -> Stage:

@@ -54,6 +54,11 @@ RUN_RULES: tuple[RunRule, ...] = (
         load_generator.telemetry_stopped,
         "see the server's log and its /metrics; its gauges of that stage are those of the time before",
     ),
+    RunRule(
+        "series_missing",
+        load_generator.series_missing,
+        "see whether the server has to be started with an option for it, or publishes it under another name by now",
+    ),
     RunRule("stopped_early", stability.stopped_early, "run it to its end"),
     RunRule(
         "malformed_lines",

@@ -10,12 +10,13 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 import gevent
 from prometheus_client.parser import text_string_to_metric_families
 
 from enginebench.records.findings.load_generator import CROWDED
-from enginebench.records.telemetry import TelemetrySample
+from enginebench.records.telemetry import SERVERS, TelemetrySample
 from loadtests.harness.client.access import Access
 from loadtests.harness.client.address import Address
 from loadtests.harness.client.questions import NoAnswer, Questions
@@ -24,7 +25,7 @@ from loadtests.harness.recording.recorder import Recorder
 
 INTERVAL = 1.0  # seconds between two samples
 TICK = 0.02  # seconds between two looks at the loop
-FAMILIES = ("enginebench_", "vllm:", "sglang:", "tgi_", "llamacpp:", "trtllm_", "DCGM_FI_", "process_")
+FAMILIES = ("enginebench_", *chain.from_iterable(SERVERS.values()), "DCGM_FI_", "process_")
 """What is kept of `/metrics`: our families, those of other servers and GPU exporters, the server process's own."""
 
 
@@ -32,8 +33,8 @@ class Scraper:
     """Reads one server's `/metrics` over a connection that stays open."""
 
     def __init__(self, url: str, access: Access) -> None:
-        address = Address.parse(url)
-        self._target, self._questions = address.target("/metrics"), Questions(address, access, keep=True)
+        self._address, self._target = Address.parse(url), Address.parse(url).target("/metrics")
+        self._questions = Questions(self._address, access, keep=True)
 
     def scrape(self) -> dict[str, float]:
         """Empty when the server has no such page, or does not answer just now: a balancer that answers 404 for a moment
@@ -43,6 +44,8 @@ class Scraper:
                 page = reply.read()
         except NoAnswer:
             return {}
+        if reply.status == 200 and page[:1] in (b"[", b"{"):  # of TensorRT-LLM: JSON, with the page elsewhere
+            self._target = self._address.target("/prometheus/metrics")
         return parse_metrics(page.decode("utf-8", "replace")) if reply.status == 200 else {}
 
     def close(self) -> None:
@@ -55,7 +58,7 @@ def parse_metrics(text: str) -> dict[str, float]:
     Histogram buckets are left out: they are ten times the rest, and no reported number is made from them. A page that
     is not as it should be gives what could be read of it.
     """
-    wanted = "".join(f"{line}\n" for line in text.splitlines() if line.startswith(FAMILIES) and "_bucket" not in line)
+    wanted = "".join(f"{line}\n" for line in text.split("\n") if line.startswith(FAMILIES) and "_bucket" not in line)
     values = {}
     try:
         for family in text_string_to_metric_families(wanted):

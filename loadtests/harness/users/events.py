@@ -157,7 +157,7 @@ def _begin(environment: Environment, **_: Any) -> None:
     try:
         given = vars(options) | {"command": _command}
         in_force, settings = _in_thread(lambda: read_options(given, scenario or Scenario()))
-        trace = _in_thread(in_force.played)  # from here on it is cached
+        _in_thread(in_force.recorded)  # from here on it is cached
         if in_force.command is not None and not isinstance(runner, WorkerRunner):
             complete(in_force.command)
         if isinstance(runner, WorkerRunner):
@@ -168,8 +168,6 @@ def _begin(environment: Environment, **_: Any) -> None:
             if environment.shape_class is not None:
                 logger.info(duration_of(in_force).sentence())
             plans.send(plan, options)
-            if trace is not None and trace.left_out:
-                logger.info("Rows of the trace without tokens in prompt or answer, left out: %d", trace.left_out)
             environment.stop_timeout = plan.grace or DEFAULT_STOP_TIMEOUT
         _current = RunProcess(environment, in_force, settings, plan)
         _export(_current)
