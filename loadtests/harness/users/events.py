@@ -14,7 +14,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -124,19 +125,31 @@ def _finished_files(runner: Runner) -> tuple[Path, ...]:
 
 def _take_report(msg: Any, **_: Any) -> None:
     if _current is not None and _current.conductor is not None:
-        _current.conductor.take_report(msg.node_id, msg.data)
+        with _reading(msg):
+            _current.conductor.take_report(msg.node_id, msg.data)
 
 
 def _take_counts(msg: Any, **_: Any) -> None:
     if _live is not None:
-        _live.take(msg.node_id, msg.data)
+        with _reading(msg):
+            _live.take(msg.node_id, msg.data)
     if _current is not None and _current.lost_workers is not None:
         _current.lost_workers.hear(msg.node_id)
 
 
 def _meet(msg: Any, **_: Any) -> None:
     if _current is not None and _current.lost_workers is not None:
-        _current.lost_workers.meet(msg.node_id, msg.data["pid"])
+        with _reading(msg):
+            _current.lost_workers.meet(msg.node_id, msg.data["pid"])
+
+
+@contextmanager
+def _reading(msg: Any) -> Iterator[None]:
+    """A message that is not as workers of this program send it concerns its worker alone."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, msgspec.MsgspecError):
+        logger.error("A message of the worker %s cannot be read: is its enginebench as old as this one?", msg.node_id)
 
 
 def _enter_stage(msg: Any, **_: Any) -> None:
