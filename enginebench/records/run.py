@@ -24,6 +24,16 @@ class RunEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class LostProcess:
+    """A process of the load generator that ended before its run: at `t`, nanoseconds since the run's start, its last
+    request was due. Of its share of an open loop, `arrivals` were due after that, which nobody sent."""
+
+    worker: str
+    t: Nanoseconds
+    arrivals: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Imported:
     """A run that another tool made. `lacks` are the numbers that its file does not have, in words."""
 
@@ -70,6 +80,7 @@ class RunMeta(RunFacts):
     stages: tuple[Stage, ...] = ()
     events: tuple[RunEvent, ...] = ()
     hosts: int = 1  # machines that the workers run on
+    lost: tuple[LostProcess, ...] = ()
     client_error: tuple[tuple[float, float, float], ...] = ()  # calibration: chunks/s, run delay, TTFT p99 error (s)
     imported: Imported | None = None  # from another tool's results
     schema: int = SCHEMA_VERSION

@@ -18,7 +18,7 @@ from enginebench.settings.schema import UserMistake, settings_of
 from loadtests.harness.schedule.growth import Growth
 from loadtests.harness.schedule.loads import parse_rates, parse_users
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
-from loadtests.harness.schedule.stages import plan_stages
+from loadtests.harness.schedule.stages import check_arrivals, plan_stages
 from loadtests.harness.schedule.trace import Trace
 from loadtests.harness.settings.load import LoadSettings
 from loadtests.harness.settings.requests import RequestSettings
@@ -66,7 +66,9 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
             requests=self.stage_requests,
             warm_up=self.warm_up,
         )
-        return with_classes_alone(stages, self.classes) if self.isolate else stages
+        stages = with_classes_alone(stages, self.classes) if self.isolate else stages
+        check_arrivals(stages, self.seed)
+        return stages
 
     def played(self) -> Trace | None:
         """The trace, read and scaled; `None` where there is none. Raises `UserMistake`."""

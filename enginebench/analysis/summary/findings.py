@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enginebench.analysis.data.load import RunData
 from enginebench.analysis.stats.intervals import needed
 from enginebench.analysis.summary import answers, load_generator, recovery, stability
-from enginebench.records.findings.table import Rule, findings_of_view
+from enginebench.records.findings.table import FIND_OUT, Rule, findings_of_view
 from enginebench.records.run import RunMeta
 from enginebench.records.view import Evidence, Finding, StageView, in_order
 
@@ -83,9 +83,7 @@ RUN_RULES: tuple[RunRule, ...] = (
         load_generator.workers_missing,
         "copy the files of every worker into the run's folder (enginebench collect)",
     ),
-    RunRule(
-        "process_lost", load_generator.process_lost, "find out what ended it (locust.log, out of memory), and run again"
-    ),
+    RunRule("process_lost", load_generator.process_lost, FIND_OUT),
     RunRule(
         "several_hosts",
         load_generator.several_hosts,

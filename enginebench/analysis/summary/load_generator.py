@@ -91,6 +91,7 @@ def workers_missing(run: RunData, stages: Sequence[StageView]) -> Iterator[Evide
 
 
 def process_lost(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    missing = {process.worker: process.arrivals for process in run.meta.lost}
     for name, trace in sorted(run.killed.items()):
         users = run.telemetry.killed[name].users
         process = "the load generator" if name == PLANNER else f"worker process {name}"
@@ -98,8 +99,19 @@ def process_lost(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence
             "warn",
             f"{process}{f' with {users} users' if users else ''} wrote its last record "
             f"{format_seconds(trace / SECOND)} after the start and did not shut down: it was killed, or its machine "
-            "was lost. Its requests in flight count as cut off, and the window ends there",
+            f"was lost. Its requests in flight count as cut off, and the window ends there{_unsent(missing.get(name))}",
         )
+    for lost in run.meta.lost:
+        if lost.worker not in run.killed:
+            yield Evidence(
+                "warn",
+                f"worker process {lost.worker} ended {format_seconds(lost.t / SECOND)} after the start, before the run "
+                f"did{_unsent(lost.arrivals)}",
+            )
+
+
+def _unsent(arrivals: int | None) -> str:
+    return f"; {counted(arrivals, 'arrival')} of its share were sent by nobody" if arrivals else ""
 
 
 def malformed_lines(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:

@@ -39,7 +39,7 @@ def prepare(
 ) -> RunPlan:
     """Raises `UserMistake` or `OSError`."""
     url = with_scheme(url)
-    Address.parse(url)
+    Address.parse(url).check(scenario.endpoint)
     access = settings.access(url, scenario.endpoint)
     if access.withheld is not None:
         logger.warning(

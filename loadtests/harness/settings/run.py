@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from enginebench.settings.schema import Address, read_address, write_address
-from loadtests.harness.client.access import Access, Headers, access_to, parse_headers, write_headers
+from loadtests.harness.client.access import Access, access_to
 from loadtests.harness.client.dialects.registry import Endpoint
+from loadtests.harness.client.headers import Headers, parse_headers, write_headers
 from loadtests.harness.setting_groups import api_setting, prompt_setting, run_setting
 
 EXPORTER_PORTS = 4  # from the default one on, tried one after the other; docker/prometheus/targets/load.yml has them

@@ -27,6 +27,7 @@ from locust.env import Environment
 from locust.exception import StopTest
 from locust.runners import STATE_INIT, MasterRunner, Runner, WorkerRunner
 
+from enginebench.records.files import read_requests
 from enginebench.records.load import Rate, Users
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from loadtests.harness.live.exporter import MetricsServer, serve
@@ -43,7 +44,9 @@ from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.standard_names import restore_standard_names
 from loadtests.harness.users import worker_records
 from loadtests.harness.users.conductor import PROGRESS_MESSAGE, STAGE_MESSAGE
-from loadtests.harness.users.failures import describe, end_run, forget, refusal
+from loadtests.harness.users.failure_watch import why_all_failed
+from loadtests.harness.users.failures import describe, end_run, forget, last_failure, refusal
+from loadtests.harness.users.lost_workers import PRESENCE, sentence
 from loadtests.harness.users.run_process import RunProcess
 from loadtests.harness.users.timed_command import complete
 
@@ -102,6 +105,7 @@ def _register_messages(environment: Environment, **_: Any) -> None:
     if isinstance(runner, MasterRunner):
         runner.register_message(PROGRESS_MESSAGE, _take_report)
         runner.register_message(COUNTS_MESSAGE, _take_counts)
+        runner.register_message(PRESENCE, _meet)
     elif isinstance(runner, WorkerRunner):
         runner.register_message(STAGE_MESSAGE, _enter_stage)
         worker_records.register_worker(runner, lambda: _finished_files(runner))
@@ -122,6 +126,13 @@ def _take_report(msg: Any, **_: Any) -> None:
 def _take_counts(msg: Any, **_: Any) -> None:
     if _live is not None:
         _live.take(msg.node_id, msg.data)
+    if _current is not None and _current.lost_workers is not None:
+        _current.lost_workers.hear(msg.node_id)
+
+
+def _meet(msg: Any, **_: Any) -> None:
+    if _current is not None and _current.lost_workers is not None:
+        _current.lost_workers.meet(msg.node_id, msg.data["pid"])
 
 
 def _enter_stage(msg: Any, **_: Any) -> None:
@@ -253,6 +264,10 @@ def _end(environment: Environment | None = None, **_: Any) -> None:
         _files = run.files
         if environment is not None and isinstance(environment.runner, MasterRunner):
             worker_records.gather(environment.runner, run.folder)
+        _say_why_all_failed(run)
+        if run.lost and environment is not None:
+            environment.process_exit_code = 2
+            logger.error("%s.", sentence(run.lost))
         if _exporter is not None:  # a page that stays open must not keep the next load test from its port
             gevent.spawn_later(LAST_SCRAPE, _exporter.close)
             if environment is not None and environment.web_ui is None:
@@ -262,6 +277,15 @@ def _end(environment: Environment | None = None, **_: Any) -> None:
             print(search.sentence)
             if environment.process_exit_code is None:
                 environment.process_exit_code = 0 if search.state == "found" else 1
+
+
+def _say_why_all_failed(run: RunProcess) -> None:
+    """A run that was ended for its failures has said it."""
+    if run.live is None or last_failure() is not None:
+        return
+    reason = why_all_failed(run.live.document.outcomes, read_requests(run.folder))
+    if reason is not None:
+        logger.warning("All requests failed, most of them so: %s", reason)
 
 
 @events.init.add_listener

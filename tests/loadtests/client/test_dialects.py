@@ -13,7 +13,7 @@ import pytest
 
 from enginebench.records.request import RequestRecord
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.client.access import access_to, parse_headers
+from loadtests.harness.client.access import access_to
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest, merged
@@ -246,18 +246,6 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_repeated(key: str) ->
     with pytest.raises(ValueError, match="OPENAI_API_KEY is not an API key") as refused:
         access_to("http://127.0.0.1:1", "chat", (), False, {"OPENAI_API_KEY": key})
     assert key not in str(refused.value)
-
-
-def test_headers_given_by_hand_count_before_the_dialects_own() -> None:
-    access = access_to("http://127.0.0.1:1", "chat", parse_headers("authorization: Basic x\nX-A: b"), False, {})
-    assert access.headers == {"Authorization": "Basic x", "X-A": "b"}
-
-
-@pytest.mark.parametrize("text", ["no colon", "Secret:", "Na me: x", ": x", "Näme: x"])
-def test_a_header_that_is_none_gets_a_sentence_without_its_value(text: str) -> None:
-    with pytest.raises(ValueError, match="a header is `Name: value`") as refused:
-        parse_headers(text)
-    assert text not in str(refused.value)
 
 
 def test_a_damaged_frame_is_a_bad_stream() -> None:
