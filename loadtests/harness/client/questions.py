@@ -25,10 +25,10 @@ from enginebench.records.plain_text import plain_json
 from loadtests.harness.client.access import Access
 from loadtests.harness.client.address import Address
 from loadtests.harness.client.headers import merged_headers
+from loadtests.harness.client.limits import LIMIT, TOO_LONG
 from loadtests.harness.client.tls import not_trusted, tls_context
 
 DEADLINE = 5.0  # seconds
-SIZE_LIMIT = 16 * 1024 * 1024  # bytes of an answer: the longest lists of models and pages of metrics have a few
 ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 UNENCODED = {"", "identity", "none"}
 FAILED = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
@@ -146,8 +146,8 @@ def _limited(pieces: Iterable[bytes]) -> Iterator[bytes]:
     size = 0
     for piece in pieces:
         size += len(piece)
-        if size > SIZE_LIMIT:
-            raise NoAnswer(f"its answer is longer than {SIZE_LIMIT // 2**20} MB")
+        if size > LIMIT:
+            raise NoAnswer(f"its answer {TOO_LONG}")
         yield piece
 
 

@@ -33,6 +33,7 @@ RANDOM = "random:"  # before the name of a model without trained weights, as our
 QUALITY_TIMEOUT = 300.0  # seconds: an engine without batching reads the text token by token
 JSON = {"Content-Type": "application/json"}
 WITHOUT = "%s: %s; the run goes on without it."
+MAX_ENGINE_BYTES = 2**16  # of the facts of `/v1/engine`, which the run's records keep
 NO_SUCH_PAGE = (404, 405)
 
 
@@ -47,6 +48,7 @@ class Trial:
     request: ModelRequest
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    uncounted: bool = False  # its answer had content, and no number of tokens that can be
 
     @property
     def is_short(self) -> bool:
@@ -117,12 +119,12 @@ class Target:
         return str(next(iter(owners), None) or "")
 
     def engine(self) -> dict[str, Any] | None:
-        """What `/v1/engine` says, without what is not of its type; `None` where there is no such page."""
+        """What `/v1/engine` says, without what is not of its type; `None` where there is no such page, or a huge one."""
         told = self._optional("GET", "/v1/engine")
         facts = as_typed(told, ENGINE)
         for name in told.keys() - facts.keys():
             logger.warning("%s/v1/engine has `%s` of another type than expected: it is left out.", self.url, name)
-        return facts or None
+        return facts if facts and len(msgspec.json.encode(facts)) <= MAX_ENGINE_BYTES else None
 
     def tokenized(self, body: dict[str, Any]) -> dict[str, Any]:
         """What `/tokenize` answers to `prompt` or `messages`, as vLLM has it; empty where there is no such page."""
@@ -161,10 +163,11 @@ class Target:
             if reply.status in {401, 403}:
                 raise self._no_entry(dialect)
             if reply.is_success:
+                uncounted = bool(answer.text) and answer.output_tokens is None
                 if request.streamed and answer.prompt_tokens is None:
                     whole = self._send(replace(request, streamed=False), dialect)
                     answer = answer if whole is None else whole[1]
-                return Trial(request, answer.prompt_tokens, answer.output_tokens)
+                return Trial(request, answer.prompt_tokens, answer.output_tokens, uncounted)
             reason = self._said(message_of(content))
             if reply.status in NO_SUCH_PAGE:
                 full = "" if self._address.full else ", or give the endpoint's full address"

@@ -22,7 +22,6 @@ LATE = f"no answer within {DEADLINE:g} s"
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "DEADLINE", DEADLINE)
-    monkeypatch.setattr(questions, "SIZE_LIMIT", 4 * 2**20)
 
 
 TOO_LONG = "its answer is longer than 4 MB"
