@@ -98,15 +98,17 @@ def censored(formula: Formula) -> Formula:
     return ByOutcome(ok=Constant(0.0), cut_off=is_bound, failed=Constant(0.0))
 
 
-def within(formula: Formula | None, limit: float, absent_is_good: str | None = None) -> Formula:
+def within(formula: Formula | None, limit: float, needs: str | None = None, absent_is_good: bool = False) -> Formula:
     """1 where a request keeps the limit, 0 where it does not, nothing where it was cut off before that was known.
 
-    Without a formula every request that ended well keeps it. One that ended well without a value does not keep it,
-    unless its field `absent_is_good` was observed.
+    Without a formula every request that ended well keeps it. One that ended well without a value keeps it if
+    `absent_is_good`; whether it does is unknown if its field `needs` was not observed.
     """
     if formula is None:
         return ByOutcome(ok=Constant(1.0), cut_off=NOTHING, failed=Constant(0.0))
-    absent = Constant(0.0) if absent_is_good is None else Known(Field(absent_is_good))
+    absent: Formula = Constant(float(absent_is_good))
+    if needs is not None:
+        absent = When(Known(Field(needs)), absent)
     bound, is_bound = lower_bound(formula)
     return ByOutcome(
         ok=FirstOf(When(Known(formula), Not(Above(formula, limit))), absent),

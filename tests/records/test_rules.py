@@ -109,7 +109,9 @@ GOOD, BAD, UNKNOWN = 1, 0, None
         pytest.param("tpot", {"outcome": "cut_off"}, None, 1, {9: UNKNOWN}, id="how fast it would have come"),
         pytest.param("tpot", {"outcome": "dropped"}, math.inf, 0, {9: BAD}, id="never sent"),
         pytest.param("tpot", {"chunks": 1, "t_last": 301 * MS}, None, 0, {0.01: GOOD}, id="one chunk is never slow"),
-        pytest.param("tpot", {"output_tokens": None}, None, 0, {9: BAD}, id="but unknown tokens are not good"),
+        pytest.param("tpot", {"output_tokens": None}, None, 0, {9: UNKNOWN}, id="but unknown tokens are unknown"),
+        pytest.param("ntpot_user", {"output_tokens": None}, None, 0, {9: UNKNOWN}, id="of all metrics that need them"),
+        pytest.param("ttft", {"t_first": None}, None, 0, {9: BAD}, id="an answer without content has none in time"),
     ],
 )
 def test_what_counts_of_a_request(
@@ -119,7 +121,10 @@ def test_what_counts_of_a_request(
     declared, request = BY_NAME[metric], record(**changes)
     assert reader(attempted(declared.formula))(request) == pytest.approx(value)
     assert reader(censored(declared.formula))(request) == is_bound
-    kept = {limit: reader(within(declared.formula, limit, declared.absent_is_good))(request) for limit in judged}
+    kept = {
+        limit: reader(within(declared.formula, limit, declared.needs, declared.absent_is_good))(request)
+        for limit in judged
+    }
     assert kept == judged
 
 
@@ -195,7 +200,8 @@ def test_columns_are_judged_as_single_requests_are(objective: Objective) -> None
     for one, good in zip(RECORDS, judged, strict=True):
         assert (good == 1) == objective.judge(one)[0]
         if one.outcome == "ok":
-            assert good is not None
+            counted = objective.metric not in {"tpot", "ntpot"} or one.output_tokens is not None
+            assert (good is not None) == counted
         if is_failure(one.outcome):
             assert good == 0
     if objective.judged is None:

@@ -53,7 +53,7 @@ def deliver(
         write(document, path)
     if page is not None and not any(path.suffix == ".html" for path in output):
         try:
-            write(document, page)
+            write(document, page, inside=True)
             written.insert(0, page)
         except OSError as error:  # the runs are on a disk that cannot be written to
             reason = error.strerror or error

@@ -66,7 +66,7 @@ def print_legend(console: Console, document: Document) -> None:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """As wide as the console if it can be; what is too wide even so is broken by the terminal and not cut off."""
+    """Print a table within the width of the console; if even its main columns are too wide, names are broken."""
     layout = _layout(table.without_empty_columns(), console.width)
     if table.title:
         console.print(RichText(clean(table.title), style="bold"))

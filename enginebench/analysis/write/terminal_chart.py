@@ -89,7 +89,7 @@ def _plot(figure: Figure, series: Series, width: int) -> list[str]:
     low, high = min(values), max(max(values), 1.5 * min(values))
 
     def row(value: float) -> int:
-        """From 0 at the bottom; a failed request's is the topmost."""
+        """Count rows from 0 at the bottom; a failed request is drawn in the topmost."""
         if math.isinf(value):
             return HEIGHT - 1
         return max(round((HEIGHT - 1) * math.log(max(value, low) / low) / math.log(high / low)), 0)

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from enginebench.records.files import read_meta
+from enginebench.records.files import parts_of, place_inside, read_meta
 from enginebench.settings.schema import UserMistake
 
 PARTS = ("requests-*.jsonl", "telemetry-*.jsonl")
@@ -25,15 +25,15 @@ def collect(run: Path, parts: Sequence[Path]) -> list[Path]:
     for part in parts:
         if _run_id(part) != run_id:
             raise UserMistake(f"{part} belongs to the run {_run_id(part)}, not to {run_id}.")
-        for source in sorted(path for pattern in PARTS for path in part.glob(pattern)):
+        for source in sorted(path for pattern in PARTS for path in parts_of(part, pattern)):
             there = run / source.name
             there = wanted.get(there, there)
-            if there.exists() and there.read_bytes() != source.read_bytes():
+            if there.is_file() and there.read_bytes() != source.read_bytes():
                 raise UserMistake(f"{there} and {source} differ: each worker's file can be there only once.")
             wanted[run / source.name] = source
     new = [there for there in wanted if not there.exists()]
     for there in new:
-        partial = there.with_suffix(".partial")
+        partial = place_inside(run, f".{there.stem}.partial")
         shutil.copyfile(wanted[there], partial)
         partial.replace(there)
     return new

@@ -47,6 +47,16 @@ def test_a_page_that_is_missing_once_is_asked_for_again() -> None:
     assert server.connections == 1, "over a connection that stays open"
 
 
+def test_the_page_of_tensorrt_llm_is_found() -> None:
+    """What it calls /metrics are statistics in JSON."""
+    page = answer("200 OK", "trtllm_num_requests_running 3\n")
+    with WireServer(answer("200 OK", "[]"), page) as server:
+        scraper = Scraper(server.url, Access())
+        assert [scraper.scrape() for _ in range(2)] == [{}, {"trtllm_num_requests_running": 3.0}]
+        scraper.close()
+    assert [request.split()[1] for request in server.requests] == [b"/metrics", b"/prometheus/metrics"]
+
+
 def test_a_server_that_is_gone_gives_nothing() -> None:
     with WireServer(["close"]) as server:
         scraper = Scraper(server.url, Access())
