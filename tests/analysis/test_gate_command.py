@@ -48,8 +48,8 @@ def gate(baseline: Path, runs: Path, *options: str) -> Result:
             {"factor": 1.3},
             (),
             1,
-            "FAILED: TTFT p50 of vllm at 4 users is 30 % [29, 32] higher than the baseline (limit 20 %); 1 more comparison "
-            "failed. 4 other comparisons passed.",
+            "FAILED: TTFT p50 of vllm at 4 users is 30 % [29, 32] higher than the baseline (limit 20 %); 1 more "
+            "comparison failed. 4 other comparisons passed.",
             id="slower",
         ),
         pytest.param(
