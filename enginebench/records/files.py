@@ -132,7 +132,7 @@ def _decoded(block: bytes, decoder: msgspec.json.Decoder[T]) -> list[T]:
         return decoder.decode_lines(block)
     except MALFORMED:
         decoded = []
-        for line in block.splitlines():
+        for line in block.split(b"\n"):
             with suppress(*MALFORMED):
                 decoded.append(decoder.decode(line))
         return decoded

@@ -212,7 +212,7 @@ def _lines(path: Path, kind: type[Any]) -> Iterator[Any]:
     if not path.is_file():
         return
     for block in blocks_of(path):
-        for line in block.splitlines():
+        for line in block.split(b"\n"):
             try:
                 yield msgspec.json.decode(line, type=kind)
             except MALFORMED:

@@ -18,6 +18,7 @@ from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.schedule.trace import TraceArrival, TraceRequest
 from loadtests.harness.workload.datasets import dataset
 from loadtests.harness.workload.trace_files import read_trace
+from tests.loadtests.workload.test_workload import PLAIN, asks
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 SEEN = [{"role": "user", "content": [{"type": "text", "text": "What is this?"}, IMAGE]}]
@@ -237,6 +238,27 @@ def test_a_row_is_refused_with_its_place_and_the_reason(tmp_path: Path, data: by
     with pytest.raises(UserMistake) as refused:
         dataset(str(path), form)
     assert str(refused.value).replace(str(path), "PATH").startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("row", "sent"),
+    [
+        pytest.param({"messages": SEEN}, {"messages": SEEN}, id="an image"),
+        pytest.param({"messages": CALLED, "tools": TOOLS}, {"messages": CALLED, "tools": TOOLS}, id="tools"),
+        pytest.param(
+            batch(messages=SPOKEN, temperature=0.5, max_tokens=9),
+            {"messages": SPOKEN, "temperature": 0.5, "max_tokens": 9, "model": PLAIN.model, "stream": True},
+            id="a batch, whose model is the run's",
+        ),
+    ],
+)
+def test_the_body_has_the_fields_of_the_row(tmp_path: Path, row: dict[str, Any], sent: dict[str, Any]) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(jsonl(row))
+    (ask, *_) = asks(replace(PLAIN, dataset=str(path)), count=2)
+    body = json.loads(ask.call.body)
+    assert {name: body[name] for name in sent} == sent
+    assert ask.record.prompt_id != asks(PLAIN, count=1)[0].record.prompt_id
 
 
 @pytest.mark.parametrize(
