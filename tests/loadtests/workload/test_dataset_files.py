@@ -146,7 +146,7 @@ def test_a_row_is_sent_as_it_stands(tmp_path: Path, data: bytes, form: str, expe
         pytest.param(b'["a"]\n["b"]\n', "auto",
                      "line 1 of PATH is a JSON array, and others follow: write an object in each line.",
                      id="arrays in lines"),
-        pytest.param(b'[["a"]]', "auto", "row 1 of PATH is neither a JSON object nor text.", id="an array of arrays"),
+        pytest.param(b'[["a"]]', "auto", "PATH has an unknown format: ", id="an array of arrays"),
         pytest.param(b'{"prompt": "a"}\n7\n', "auto", "row 2 of PATH: it is not a JSON object.", id="a number"),
         pytest.param(b'{"prompt": "a"}\nnull\n', "auto", "row 2 of PATH: it is not a JSON object.", id="null"),
         pytest.param(b'{"prompt": "a", "prompt": "b"}', "auto",
@@ -303,7 +303,7 @@ def test_parquet_has_conversations_messages_and_tools(tmp_path: Path) -> None:
 
 def test_conversations_without_an_answered_turn_are_left_out_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    path.write_bytes(jsonl({"conversations": TURNS}, {"conversations": []}, {"id": 7}, {"conversations": TURNS[:1]}))
+    path.write_bytes(jsonl({"id": 7}, {"conversations": TURNS}, {"conversations": []}, {"conversations": TURNS[:1]}))
     trace = dataset(str(path))
     assert (len(trace.arrivals), trace.left_out) == (1, 3)
 
