@@ -183,7 +183,7 @@ def read_lines(path: Path, kind: type[T]) -> Iterator[T]:
     Raises `FileNotFoundError`.
     """
     for block in blocks_of(path):
-        for line in block.splitlines():
+        for line in block.split(b"\n"):
             with suppress(ValueError):
                 yield decode_document(line, kind, path)
 
@@ -216,7 +216,7 @@ def _decoded(block: bytes, decoder: msgspec.json.Decoder[T]) -> list[T]:
         return decoder.decode_lines(block)
     except MALFORMED:
         decoded = []
-        for line in block.splitlines():
+        for line in block.split(b"\n"):
             with suppress(*MALFORMED):
                 decoded.append(decoder.decode(line))
         return decoded

@@ -13,10 +13,10 @@ conversation without an answer.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ BY_ROW: dict[str, Callable[[Any, str], Arrivals]] = {
 }
 READERS = (*FORMATS, *BY_ROW, "otel", "run")
 """The names of the formats but for `columns`, which names its columns."""
+LOOKED_AT = 100  # rows, for one that shows the format
 UNREADABLE = (LookupError, TypeError, AttributeError, ValueError, OverflowError)
 
 
@@ -80,15 +81,15 @@ def _arrivals(path: Path, form: str, columns: str) -> Arrivals:
         yield from _run(path)
         return
     numbered = lines(path) if form == "lines" else _documents(path) if path.is_dir() else rows(path)
-    first = next(numbered, None)
-    if first is None:
+    first = list(islice(numbered, LOOKED_AT))
+    if not first:
         raise UserMistake(f"{path} is empty, or has nothing but a header.")
-    numbered = chain([first], numbered)
-    form = _guessed(path, *first) if form == "auto" else form
+    numbered = chain(first, numbered)
+    form = _guessed(path, first) if form == "auto" else form
     if form == "otel":
         yield from _of_spans(numbered, path)
         return
-    read = BY_ROW[form] if form in BY_ROW else _table(form, columns, first[1]).read
+    read = BY_ROW[form] if form in BY_ROW else _table(form, columns, first[0][1]).read
     for place, row in numbered:
         try:
             yield from read(row, place)
@@ -123,27 +124,33 @@ def _table(form: str, columns: str, first: Any) -> Columns:
     return columns_of(columns) if form == "columns" else FORMATS[form].fitting(first)
 
 
-def _guessed(path: Path, place: str, first: Any) -> str:
-    """The format of a file by its first row. Raises `UserMistake`."""
-    if isinstance(first, str):
+def _guessed(path: Path, first: Sequence[tuple[str, Any]]) -> str:
+    """The format of a file by the first of its rows that shows one. Raises `UserMistake`."""
+    form = next(filter(None, (_format_of(row) for _, row in first)), None)
+    if form is not None:
+        return form
+    place, row = first[0]
+    has = ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
+    raise UserMistake(
+        f"{path} has an unknown format: rows of a dataset have prompt, messages or prompt_tokens, and {place} has "
+        f"{has or 'nothing'}; name the columns of a trace with --trace-as {GRAMMAR}, or the format of a dataset with "
+        "--dataset-format."
+    )
+
+
+def _format_of(row: Any) -> str | None:
+    if isinstance(row, str):
         return "requests"
-    if not isinstance(first, Mapping):
-        raise UserMistake(f"{place} of {path} is neither a JSON object nor text.")
-    if "custom_id" in first or ("url" in first and "body" in first):
+    if not isinstance(row, Mapping):
+        return None
+    if "custom_id" in row or ("url" in row and "body" in row):
         return "batch"
-    if "conversations" in first or isinstance(first.get("conversation"), list):
+    if "conversations" in row or isinstance(row.get("conversation"), list):
         return "sharegpt"
-    named = first.keys() & REQUEST_COLUMNS
-    texts = any(not str(first[name]).isdecimal() for name in named - {"prompt_tokens"})  # not a log's count of tokens
+    named = row.keys() & REQUEST_COLUMNS
+    texts = any(not str(row[name]).isdecimal() for name in named - {"prompt_tokens"})  # not a log's count of tokens
     lengths = "requests" if "prompt_tokens" in named else None
-    form = "requests" if texts else format_of(first) or agent_format(first) or lengths
-    if form is None:
-        raise UserMistake(
-            f"{path} has an unknown format: rows of a dataset have prompt, messages or prompt_tokens, and {place} has "
-            f"{', '.join(map(str, first)) or 'nothing'}; name the columns of a trace with --trace-as {GRAMMAR}, or the "
-            "format of a dataset with --dataset-format."
-        )
-    return form
+    return "requests" if texts else format_of(row) or agent_format(row) or lengths
 
 
 def _in_sessions(arrivals: list[TraceArrival], path: str) -> Iterable[TraceArrival]:

@@ -94,6 +94,10 @@ def read_conversation(row: Any, place: str) -> Iterator[TraceArrival | None]:
         speaker, text = turn.get("from", turn.get("role")), turn.get("value", turn.get("content"))
         if not isinstance(text, str):
             raise UserMistake(f"turn {number} has no text")
+        if "delay" in turn:
+            raise UserMistake(
+                f"turn {number} has a `delay`: write a row with `session_id` and `delay` for each request"
+            )
         role = str(speaker) if speaker in ROLES else SPEAKERS.get(str(speaker))
         if role is None:
             raise UserMistake(f"turn {number} is from `{speaker}`, not one of {', '.join((*ROLES, *SPEAKERS))}")

@@ -18,6 +18,7 @@ from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.schedule.trace import TraceArrival, TraceRequest
 from loadtests.harness.workload.datasets import dataset
 from loadtests.harness.workload.trace_files import read_trace
+from tests.loadtests.workload.test_workload import PLAIN, asks
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 SEEN = [{"role": "user", "content": [{"type": "text", "text": "What is this?"}, IMAGE]}]
@@ -145,7 +146,7 @@ def test_a_row_is_sent_as_it_stands(tmp_path: Path, data: bytes, form: str, expe
         pytest.param(b'["a"]\n["b"]\n', "auto",
                      "line 1 of PATH is a JSON array, and others follow: write an object in each line.",
                      id="arrays in lines"),
-        pytest.param(b'[["a"]]', "auto", "row 1 of PATH is neither a JSON object nor text.", id="an array of arrays"),
+        pytest.param(b'[["a"]]', "auto", "PATH has an unknown format: ", id="an array of arrays"),
         pytest.param(b'{"prompt": "a"}\n7\n', "auto", "row 2 of PATH: it is not a JSON object.", id="a number"),
         pytest.param(b'{"prompt": "a"}\nnull\n', "auto", "row 2 of PATH: it is not a JSON object.", id="null"),
         pytest.param(b'{"prompt": "a", "prompt": "b"}', "auto",
@@ -240,6 +241,27 @@ def test_a_row_is_refused_with_its_place_and_the_reason(tmp_path: Path, data: by
 
 
 @pytest.mark.parametrize(
+    ("row", "sent"),
+    [
+        pytest.param({"messages": SEEN}, {"messages": SEEN}, id="an image"),
+        pytest.param({"messages": CALLED, "tools": TOOLS}, {"messages": CALLED, "tools": TOOLS}, id="tools"),
+        pytest.param(
+            batch(messages=SPOKEN, temperature=0.5, max_tokens=9),
+            {"messages": SPOKEN, "temperature": 0.5, "max_tokens": 9, "model": PLAIN.model, "stream": True},
+            id="a batch, whose model is the run's",
+        ),
+    ],
+)
+def test_the_body_has_the_fields_of_the_row(tmp_path: Path, row: dict[str, Any], sent: dict[str, Any]) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(jsonl(row))
+    (ask, *_) = asks(replace(PLAIN, dataset=str(path)), count=2)
+    body = json.loads(ask.call.body)
+    assert {name: body[name] for name in sent} == sent
+    assert ask.record.prompt_id != asks(PLAIN, count=1)[0].record.prompt_id
+
+
+@pytest.mark.parametrize(
     ("row", "endpoint", "what"),
     [
         pytest.param({"messages": SEEN}, "completions", "`messages`", id="an image for text completions"),
@@ -281,7 +303,7 @@ def test_parquet_has_conversations_messages_and_tools(tmp_path: Path) -> None:
 
 def test_conversations_without_an_answered_turn_are_left_out_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    path.write_bytes(jsonl({"conversations": TURNS}, {"conversations": []}, {"id": 7}, {"conversations": TURNS[:1]}))
+    path.write_bytes(jsonl({"id": 7}, {"conversations": TURNS}, {"conversations": []}, {"conversations": TURNS[:1]}))
     trace = dataset(str(path))
     assert (len(trace.arrivals), trace.left_out) == (1, 3)
 
