@@ -135,7 +135,9 @@ def quick() -> Document:
         CapacityAnswer(capacity(LADDER, 8.0, 16.0), (0.0803, 0.0271), (1.5, 0.0302), Growth.QUEUE),
         Table("candidates", "", columns, tuple(rows)),
         load_figure((Series("mock", points),)),
-        warnings=(Warning("few_requests", "warn", "only 46 requests at 8 users", "measure longer", ("mock",), ("8 users",)),),
+        warnings=(
+            Warning("few_requests", "warn", "only 46 requests at 8 users", "measure longer", ("mock",), ("8 users",)),
+        ),
         step=NextStep(
             "bracket",
             ("enginebench", "run", "capacity", "http://127.0.0.1:8300", "--slo", "ttft_p95=600ms,tpot_p95=60ms"),
