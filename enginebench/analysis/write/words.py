@@ -74,6 +74,10 @@ WARNINGS = {
         "measure them together: `enginebench run … --repeat 5`",
     ),
     "different_workload": ("the runs were asked different things: {evidence}", "measure all with the same options"),
+    "run_to_run": (
+        "output tokens/s differ from run to run, with a standard deviation of {evidence}",
+        "repeat more often, and see what else runs on the machine",
+    ),
     "different": ("the runs differ in their {evidence}", "see how they were measured, below"),
     "different_scenario": ("the runs are of different scenarios", "compare runs of one scenario"),
 }
