@@ -1,7 +1,7 @@
 """Keeps other web sites, open in the same browser, from Locust's page and from the exporter.
 
-A browser says which site asks, in `Origin`, `Referer` and `Sec-Fetch-Site` (https://www.w3.org/TR/fetch-metadata). A site
-that has its own name lead to this machine (DNS rebinding) is known by `Host`.
+A browser says which site asks, in `Origin`, `Referer` and `Sec-Fetch-Site` (https://www.w3.org/TR/fetch-metadata). A
+site that has its own name lead to this machine (DNS rebinding) is known by `Host`.
 """
 
 from __future__ import annotations
