@@ -81,7 +81,8 @@ def _documents(path: Path) -> list[dict[str, Any]]:
     """One, or as many as vLLM has appended, each on a line."""
     from enginebench.analysis.importers.results import NotImportable
 
-    documents, at, decoder = [], 0, json.JSONDecoder()
+    documents: list[dict[str, Any]] = []
+    at, decoder = 0, json.JSONDecoder()
     try:
         text = path.read_text(encoding="utf-8-sig").rstrip()
         while at < len(text) or not documents:

@@ -133,7 +133,7 @@ def _guessed(path: Path, first: Sequence[tuple[str, Any]]) -> str:
     has = ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
     raise UserMistake(
         f"{path} has an unknown format: rows of a dataset have prompt, messages or prompt_tokens, and {place} has "
-        f"{has or 'nothing'}; name the columns of a trace with --trace-as {GRAMMAR}, or the format of a dataset with "
+        f"{has or 'nothing'}; of a trace, name the columns with --trace-as {GRAMMAR}; of a dataset, the format with "
         "--dataset-format."
     )
 

@@ -52,7 +52,7 @@ TRACES = Path(__file__).parents[2] / "data/traces"
         pytest.param(
             Scenario(stages=users("16"), stage_seconds=30, dataset=str(TRACES / "burstgpt.csv")),
             1,
-            "This takes at least 30 s: 30 s at 16 users. 1 row without a prompt or an answer will be left out.",
+            "This takes at least 30 s: 30 s at 16 users; 1 row without a prompt or an answer left out.",
             id="a dataset with a row that is not sent",
         ),
     ],

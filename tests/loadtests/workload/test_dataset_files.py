@@ -224,9 +224,9 @@ def test_a_row_is_sent_as_it_stands(tmp_path: Path, data: bytes, form: str, expe
                      "row 1 of PATH: it has a delay and is the first of its session.", id="a delay before a session"),
         pytest.param(jsonl({"session_id": "s", "turns": [{"text": "a"}, {"text": "b", "delay": 5}]}), "auto",
                      "PATH has an unknown format: rows of a dataset have prompt, messages or prompt_tokens, and row 1 "
-                     "has session_id, turns; name the columns of a trace with --trace-as time=COLUMN,prompt=COLUMN,"
-                     "output=COLUMN[,session=COLUMN], with time_ms or time_ns for other units and none with --rate, "
-                     "or the format of a dataset with --dataset-format.", id="a session in a row"),
+                     "has session_id, turns; of a trace, name the columns with --trace-as time=COLUMN,prompt=COLUMN,"
+                     "output=COLUMN[,session=COLUMN], with time_ms or time_ns for other units and none with --rate; "
+                     "of a dataset, the format with --dataset-format.", id="a session in a row"),
         pytest.param(jsonl({"prompt": "a"}), "otel", "PATH has no request with a prompt and an answer.",
                      id="another format than was named"),
         pytest.param(b"PAR1, cut", "auto", "cannot read PATH: it is not Parquet", id="Parquet that is none"),
