@@ -34,8 +34,11 @@ class Duration:
 def duration_of(scenario: Scenario) -> Duration:
     """Raises `UserMistake` where nothing would be measured."""
     recorded, plan, search = scenario.recorded(), scenario.plan(), scenario.search_plan()
-    left_out = recorded.left_out if recorded is not None else 0
-    rows = f"; {counted(left_out, 'row')} without a prompt or an answer left out" * bool(left_out)
+    rows = ""
+    if recorded is not None and recorded.left_out:
+        rows = f"; {counted(recorded.left_out, 'row')} without a prompt or an answer left out"
+    if recorded is not None and recorded.unsent_columns:
+        rows += f"; columns that are not sent: {', '.join(recorded.unsent_columns)}"
     if search is not None:
         return Duration(scenario.search_seconds, f"a search for the most {search.by} within --slo{rows}", at_most=True)
     times = [stage.seconds for stage in plan]

@@ -14,7 +14,8 @@ import polars as pl
 import pytest
 
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.scenario import Scenario, read
+from loadtests.harness.run.duration import duration_of
+from loadtests.harness.scenario import Scenario, read, users
 from loadtests.harness.schedule.trace import TraceArrival, TraceRequest
 from loadtests.harness.workload.datasets import dataset
 from loadtests.harness.workload.trace_files import read_trace
@@ -198,6 +199,9 @@ def test_a_row_is_sent_as_it_stands(tmp_path: Path, data: bytes, form: str, expe
                      id="a batch of something else"),
         pytest.param(jsonl(batch(messages=SPOKEN, n=3)), "auto",
                      "row 1 of PATH: it asks for 3 answers, and one is measured.", id="a batch of several answers"),
+        pytest.param(jsonl(batch("/v1/completions", prompt=["a", "b"])), "auto",
+                     "row 1 of PATH: its `prompt` is several texts, and one answer is measured.",
+                     id="a batch of several prompts"),
         pytest.param(jsonl({"custom_id": "a"}), "auto", "row 1 of PATH: its `body` is not a JSON object.",
                      id="a batch without a body"),
         pytest.param(b"prompt,output_tokens\na,7\nb,7,9\n", "auto", "line 3 of PATH has 3 values for 2 columns; "
@@ -299,6 +303,16 @@ def test_parquet_has_conversations_messages_and_tools(tmp_path: Path) -> None:
     part = {"type": "image", "image": b"\x89PNG"}
     with pytest.raises(UserMistake, match=r"row 1 of .*: it cannot be sent as JSON .*bytes is not JSON serializable"):
         read({"messages": [{"role": "user", "content": [part]}]})
+
+
+def test_columns_that_are_not_sent_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(
+        jsonl({"id": 7, "prompt": "Who?", "text": "b", "context": "c", "output_tokens": 5, "tools": TOOLS})
+    )
+    scenario = Scenario(stages=users("16"), stage_seconds=30, dataset=str(path))
+    told = "This takes at least 30 s: 30 s at 16 users; columns that are not sent: id, text, context."
+    assert duration_of(scenario).sentence() == told
 
 
 def test_conversations_without_an_answered_turn_are_left_out_and_counted(tmp_path: Path) -> None:
