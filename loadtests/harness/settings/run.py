@@ -22,7 +22,9 @@ class RunSettings:
     model: str | None = api_setting(
         None, "Model to request. Default: the first one that the server lists.", metavar="NAME"
     )
-    runs: Path = run_setting(Path("runs"), "Folder of the runs; each run gets a folder in it.", metavar="FOLDER", on_page=False)
+    runs: Path = run_setting(
+        Path("runs"), "Folder of the runs; each run gets a folder in it.", metavar="FOLDER", on_page=False
+    )
     label: str | None = run_setting(
         None, "Name of this run in reports. Default: the server's engine, else its address.", metavar="NAME"
     )

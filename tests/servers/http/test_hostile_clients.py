@@ -76,7 +76,9 @@ CLIENTS = {
     "a header without a name": Client(GET + b": x\r\n\r\n", b"", 400, INVALID),
     "a null byte in a header": Client(GET + b"X: a\0b\r\n\r\n", b"", 400, INVALID),
     "a path that is no path": Client(b"GET http:// HTTP/1.1\r\nHost: x\r\n\r\n", b"", 400, INVALID),
-    "rubbish behind a request that is answered": Client(asked(tokens=60, stream=True), b"\0rubbish\r\n\r\n", None, None),
+    "rubbish behind a request that is answered": Client(
+        asked(tokens=60, stream=True), b"\0rubbish\r\n\r\n", None, None
+    ),
     "too many pipelined requests": Client(asked(tokens=200), (GET + b"\r\n") * (MAX_PIPELINED + 2), None, None),
 }
 
