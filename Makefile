@@ -123,7 +123,6 @@ soak: $(STAMP) ## half an hour of well-behaved and misbehaving clients against o
 
 simulations: $(STAMP) ## how often the intervals hold and the verdicts are wrong (about ten minutes)
 	$(BIN)/python -m validation.statistics
-	$(BIN)/python -m validation.statistics.scalability
 
 plans: $(STAMP) ## errors and promises of capacity plans on servers of known cost (about 35 minutes)
 	$(BIN)/python -m validation.plan.plans

@@ -18,7 +18,7 @@ from random import Random
 from urllib.request import urlopen
 
 from docs.pictures.browser import height_of, take
-from enginebench.analysis.plan.command import EXAMPLE_DATA
+from enginebench.analysis.commands.plan import EXAMPLE_DATA
 from loadtests.harness.command.server_process import PYTHON, ServerProcess
 from loadtests.harness.run.host import free_port
 from validation.plan.batching_server import Asked, BatchingServer, users, write_run

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from enginebench.analysis.compare.command import compare
-from enginebench.analysis.compare.gate_command import gate
+from enginebench.analysis.commands.gate import gate
+from enginebench.analysis.commands.plan import plan
+from enginebench.analysis.commands.report import compare, report
+from enginebench.analysis.commands.runs import list_runs
 from enginebench.analysis.importers.command import import_results
-from enginebench.analysis.plan.command import plan
-from enginebench.analysis.report.command import report
-from enginebench.analysis.report.index_command import list_runs
 
 app = typer.Typer()
 app.command()(report)

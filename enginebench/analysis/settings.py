@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from enginebench.records.metrics import OBJECTIVES
-from enginebench.records.rules import MARGIN
 from enginebench.records.slo import Objective, parse_objectives, write_objectives
 from enginebench.settings.schema import setting
 
@@ -51,15 +50,6 @@ class ReadSettings(RunsSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimSettings:
-    """What may be claimed of a difference between runs."""
-
-    margin: float = setting(MARGIN, "Smallest ratio that is of practical significance.", metavar="RATIO", least=1)
-    allow_different: bool = setting(False, "Compare and judge even where scenario, host, model or workload differ.")
-    allow_invalid: bool = setting(False, "Compare and judge despite invalid findings.")
-
-
-@dataclass(frozen=True, slots=True)
 class GateSettings:
     """When a gate fails, and where its checks are written."""
 
@@ -72,5 +62,7 @@ class GateSettings:
     allow_missing: bool = setting(
         False, "Judge the rest where an engine, a stage, a repeat or a metric of the baseline is missing."
     )
+    allow_different: bool = setting(False, "Judge even if the versions differ in scenario, host, model or workload.")
+    allow_invalid: bool = setting(False, "Judge despite invalid runs.")
     junit: Path | None = setting(None, "Write the checks as JUnit XML, for a CI server.", metavar="FILE")
     markdown: Path | None = setting(None, "Write the checks as a Markdown comment for a pull request.", metavar="FILE")

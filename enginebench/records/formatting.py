@@ -35,17 +35,20 @@ def format_seconds(seconds: float | None) -> str:
         return INFINITE
     if seconds == 0:
         return "0 s"
-    size = abs(_rounded(seconds, 3))  # 0.9996 s is 1.00 s, not 1000 ms
-    for least, unit, scale in (
-        (36_000, "h", 1 / 3600),
-        (600, "min", 1 / 60),
-        (1, "s", 1),
-        (1e-3, "ms", 1e3),
-        (0, "µs", 1e6),
-    ):
-        if size >= least:
-            return f"{significant(seconds * scale)} {unit}"
-    raise AssertionError("every size is at least 0")
+    unit = duration_unit(seconds)
+    return f"{unit.write(seconds)} {unit.name}"
+
+
+def format_limit(seconds: float) -> str:
+    """As it was typed, without zeros that nobody measured: `60 ms`, `1.5 s`."""
+    unit = duration_unit(seconds)
+    return f"{seconds * unit.scale:g} {unit.name}"
+
+
+def duration_unit(seconds: float) -> ShownUnit:
+    """The unit that keeps three digits short: 0.9996 s is 1.00 s, not 1000 ms."""
+    size = abs(_rounded(seconds, 3))
+    return next(unit for least, unit in DURATIONS if size >= least)
 
 
 def format_error(seconds: float) -> str:
@@ -136,13 +139,15 @@ def interval_ends(low: float | None, high: float | None) -> tuple[str, str] | No
 
 
 def format_ratio(value: float, low: float | None, high: float | None) -> str:
-    """3.1× [2.9, 3.3]: two significant digits are enough to tell who won, three where the two are close. More where
-    both ends would look alike, and as many as keep an end that is not 1 from being printed as 1. An interval without
-    width is none.
+    """3.1× [2.9, 3.3]: two significant digits are enough to tell who won, three if the two are close or the interval is
+    narrow: 1.46× [1.45, 1.47]. More if both ends would look the same, and as many as keep an end that is not 1 from
+    being printed as 1. An interval without width is none.
     """
     few = digits = 3 if 0.8 < value < 1.25 or value >= 10 else 2
     if low is None or high is None:
         return f"{_factor(value, digits)}×"
+    if digits == 2 and math.isfinite(high) and high - low < 0.19 * 10.0 ** math.floor(math.log10(value or 1.0)):
+        digits = 3
     while digits < MOST_DIGITS and (
         _factor(low, digits) == _factor(high, digits)
         or any(end != 1 and _factor(end, digits) == _factor(1, digits) for end in (low, high))
@@ -185,6 +190,13 @@ class ShownUnit:
 
 SECONDS, MILLISECONDS = ShownUnit("s", 1, "seconds"), ShownUnit("ms", 1e3, "milliseconds")
 MICROSECONDS = ShownUnit("µs", 1e6, "microseconds")
+DURATIONS = (
+    (36_000.0, ShownUnit("h", 1 / 3600)),
+    (600.0, ShownUnit("min", 1 / 60)),
+    (1.0, SECONDS),
+    (1e-3, MILLISECONDS),
+    (0.0, MICROSECONDS),
+)
 PLAIN = ShownUnit("", 1)
 IN_TABLES = {"share": ShownUnit("%", 100), "B": ShownUnit("GB", 1e-9), "Hz": ShownUnit("GHz", 1e-9)}
 

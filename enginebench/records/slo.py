@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from enginebench.records.formatting import format_seconds, format_share, significant
+from enginebench.records.formatting import format_limit, format_share, significant
 from enginebench.records.formula import Formula
 from enginebench.records.metrics import OBJECTIVES, Metric
 from enginebench.records.readers import Reader, reader
@@ -63,9 +63,12 @@ class Objective:
 
     @property
     def within(self) -> Formula:
-        """1 where a request met it, 0 where it did not, nothing where it was cut off before that was known."""
+        """1 where a request met it, 0 where it did not, nothing where that is not known: it was cut off before, or its
+        tokens are unknown."""
         judged = self.judged
-        return within(None, 0.0) if judged is None else within(judged.formula, self.limit, judged.absent_is_good)
+        if judged is None:
+            return within(None, 0.0)
+        return within(judged.formula, self.limit, judged.needs, judged.absent_is_good)
 
     def judge(self, request: Any) -> tuple[bool, float | None]:
         """Whether a request that has ended met it, and its latency where it ended well and has one."""
@@ -77,7 +80,7 @@ class Objective:
         """`TTFT p99 ≤ 1 s`"""
         if self.judged is None:
             return f"failures ≤ {format_share(1 - self.q)}"
-        limit = format_seconds(self.limit) if self.judged.unit == "s" else significant(self.limit)
+        limit = format_limit(self.limit) if self.judged.unit == "s" else significant(self.limit)
         return f"{self.judged.title.removesuffix(' (user)')} {self.statistic} ≤ {limit}"
 
 
@@ -87,12 +90,6 @@ def _reader(objective: Objective) -> Reader:
 
 
 _not_failed = reader(within(None, 0.0))
-
-CAPACITY_GRID: tuple[Objective, ...] = (
-    *(Objective("ttft", 0.95, limit) for limit in (0.2, 0.5, 1.0, 2.0)),
-    *(Objective("tpot", 0.95, limit) for limit in (0.02, 0.05, 0.1)),
-)
-"""The limits between which a planner usually chooses, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +117,8 @@ class RunObjectives:
         return replace(self, of_all=of_tier(self.of_all))
 
     def met_by(self, request: Any) -> bool | None:
-        """Whether a request that has ended met every objective, those of its class too; `None` where it was cut off
-        before that was known, and where there is no objective at all."""
+        """Whether a request that has ended met every objective, those of its class too; `None` where that is not
+        known, and where there is no objective at all."""
         objectives = (*self.of_all, *self.of_class.get(request.request_class, ()))
         if not self:
             return None

@@ -9,40 +9,48 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Literal, NamedTuple
 
 from enginebench.records.rules import SloAnswer, is_failure
 from enginebench.records.slo import Objective
 from enginebench.records.stage import StagePlan
 
-BEYOND_OBSERVED = "the upper end lies beyond the largest value observed"
-DEPENDS_ON_CUT_OFF = "depends on cut-off requests"  # why it has none
-NO_REQUEST = "no request in the window"  # why there is no answer
-IN_CYCLES = "requests repeat in cycles"  # why there is no interval: one pattern does not show how it would vary
-FAILED = "failed"  # why a percentile has no finite value
 Severity = Literal["note", "warn", "invalid"]
 SEVERITIES: tuple[Severity, ...] = ("invalid", "warn", "note")
 
 
+class Missing(Enum):
+    """Why a value, or its interval, is missing. The legend of `analysis/write/words.py` explains each."""
+
+    NOT_OBSERVED = "not_observed"
+    FEW_REQUESTS = "few_requests"
+    FEW_REPEATS = "few_repeats"
+    FAILED = "failed"  # the percentile falls among failed requests
+    CUT_OFF = "cut_off"  # it depends on requests that the end of the run cut off
+    CYCLIC = "cyclic"  # requests repeat in cycles: one pattern does not show how it would vary
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number, its 95 % interval, and from how many observations. `why` says why a value or an interval is missing.
+    """A number, its 95 % confidence interval, and from how many observations.
 
-    `value` and `high` may be +inf: a percentile that falls among the failed requests. Where there is an interval and
-    `why` is `BEYOND_OBSERVED`, `high` is +inf because nothing that was observed bounds the percentile. `effective` is
-    the effective sample size: of how many independent observations the `n` are worth, where that is known.
+    `value` and `high` may be +inf: a percentile that falls among the failed requests. `effective` is the effective
+    sample size, if it is known: how many independent observations the `n` are worth. `missing` says why there is no
+    value, no interval, or no upper end.
     """
 
     value: float | None
     low: float | None = None
     high: float | None = None
     n: int = 0
-    why: str | None = None
+    missing: Missing | None = None
     effective: float | None = None
 
     @property
     def unbounded(self) -> bool:
-        return self.why == BEYOND_OBSERVED
+        """Whether `high` is +inf because nothing that was observed bounds the percentile."""
+        return self.high == math.inf and self.missing is Missing.FEW_REQUESTS
 
     @property
     def ends(self) -> tuple[float | None, float | None]:
@@ -102,7 +110,7 @@ class Distribution:
         return self.percentiles.get(name, NO_SAMPLES)
 
 
-NO_SAMPLES = Estimate(None, why="no samples")
+NO_SAMPLES = Estimate(None, missing=Missing.NOT_OBSERVED)
 EMPTY = Distribution(0, 0, None, None, None, None, {})
 
 
@@ -168,20 +176,19 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 class Judgement:
     """One stage judged by one objective: `share` of the attempted requests were within the limit.
 
-    `requests_needed` is about how many further requests the answer would take where there is not enough evidence.
-    `unknown` requests were cut off before it was known whether they met the objective; `share` leaves them out.
+    Of `unknown` requests it is not known whether they met the objective, because they were cut off or their tokens are
+    unknown; `share` leaves them out.
     """
 
     objective: Objective
     share: Estimate
     answer: SloAnswer
-    requests_needed: float | None = None
     unknown: int = 0
 
     @classmethod
-    def without(cls, objective: Objective, why: str = NO_REQUEST) -> Judgement:
-        """Where no request tells."""
-        return cls(objective, Estimate(None, why=why), "not enough evidence")
+    def without(cls, objective: Objective) -> Judgement:
+        """No request was judged."""
+        return cls(objective, NO_SAMPLES, "not enough evidence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +240,7 @@ class StageView:
     gauges: Mapping[str, Level] = field(default_factory=dict)
     cpu_holder: tuple[str, float] | None = None  # that other process, and its cores, while the load generator had none
     judgements: tuple[Judgement, ...] = ()
-    grid: tuple[Judgement, ...] = ()  # by each of `CAPACITY_GRID`
+    attained: Mapping[str, Estimate] = field(default_factory=dict)  # share within all objectives of a tier, by tier
     findings: tuple[Finding, ...] = ()
     curves: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # distributions, at the percentiles of CURVE
     series: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)  # means over equal parts of the window
@@ -272,11 +279,13 @@ class StageView:
             return self.metrics[name].percentile(statistic)
         return self.quantities.get(name, Estimate(None))
 
-    def without(self, why: str) -> list[str]:
+    def without(self, reason: Missing) -> list[str]:
         """The metrics and quantities of which a number lacks its value or interval for this reason."""
         numbers = {name: tuple(each.percentiles.values()) for name, each in self.metrics.items()}
         numbers |= {name: (quantity,) for name, quantity in self.quantities.items()}
-        return [name for name, estimates in numbers.items() if any(estimate.why == why for estimate in estimates)]
+        return [
+            name for name, estimates in numbers.items() if any(estimate.missing is reason for estimate in estimates)
+        ]
 
     def value(self, name: str, statistic: str = "value") -> float | None:
         return self.estimate(name, statistic).value
@@ -285,4 +294,4 @@ class StageView:
         return self.counts.get(name, 0)
 
     def judgement(self, objective: Objective) -> Judgement | None:
-        return next((each for each in (*self.judgements, *self.grid) if each.objective == objective), None)
+        return next((each for each in self.judgements if each.objective == objective), None)

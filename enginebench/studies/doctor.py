@@ -29,7 +29,7 @@ def doctor(as_json: AsJson = False) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from enginebench.analysis.console import CAUTION, GOOD, stderr
+    from enginebench.analysis.write.console import CAUTION, GOOD, stderr
     from enginebench.studies.quick.discovery import find_server
     from engines.machine.cuda import by_outcome
     from engines.machine.doctor import examine

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enginebench.analysis.settings import ClaimSettings, GateSettings
+from enginebench.analysis.settings import GateSettings
 from enginebench.settings.flags import AsJson, EngineSettings, TrustRemoteCode, read_settings, with_flags
 from enginebench.settings.profile import ProfileSettings, read_profile
 from enginebench.settings.schema import UserMistake
@@ -31,9 +31,8 @@ app = typer.Typer()
     FileSettings,
     BenchSettings,
     GateSettings,
-    ClaimSettings,
     ProfileSettings,
-    leave_out={"margin", "allow_invalid", "markdown"},
+    leave_out={"allow_invalid", "markdown"},
 )
 def bench(
     engines: Annotated[list[str], typer.Argument(help="Engines to measure; `enginebench engines` lists them.")],
@@ -64,7 +63,7 @@ def bench(
 
       enginebench bench candle -o concurrency=32 --sweep dtype=float32,q8_0,q4_0 --baseline bench.json --save-baseline
     """
-    from enginebench.analysis.console import stderr
+    from enginebench.analysis.write.console import stderr
     from enginebench.records.files import write_atomically
     from engines.bench.document import to_json
     from engines.bench.profile import profile_all, profiler_for
@@ -74,7 +73,6 @@ def bench(
     files: FileSettings = read_settings(FileSettings, given)
     settings: BenchSettings = read_settings(BenchSettings, given)
     gating: GateSettings = read_settings(GateSettings, given)
-    allow_different = read_settings(ClaimSettings, given).allow_different
     if not (as_json or files.output or files.save_baseline or _can_show()):
         raise UserMistake("the table needs packages that are not here: give --output FILE, and read it where they are.")
     before = _before(files)
@@ -87,7 +85,7 @@ def bench(
         if before is not None:
             from engines.bench.gate import differences
 
-            differences(before, found, allow_different)  # after the first round, not after the last
+            differences(before, found, gating.allow_different)  # after the first round, not after the last
         if files.output is not None:
             write_atomically(files.output, to_json(found))
 
@@ -99,14 +97,14 @@ def bench(
         keep(found)
     if as_json or _can_show():
         _show(found, as_json)
-    passed = before is None or _judged(before, found, gating, allow_different, as_json)
+    code = 0 if before is None else _judged(before, found, gating, as_json)
     failures = [*(one.failure for one in found.results), *(profile.failure for profile in found.profiles)]
     if any(failures):  # then a baseline stays as it is
         raise typer.Exit(2)
     if files.save_baseline and files.baseline is not None:
         write_atomically(files.baseline, to_json(found))
-    if not passed:
-        raise typer.Exit(1)
+    if code:
+        raise typer.Exit(code)
 
 
 def _can_show() -> bool:
@@ -120,10 +118,11 @@ def _show(found: BenchResult, as_json: bool) -> None:
     if as_json:
         typer.echo(to_json(found), nl=False)
         return
-    from enginebench.analysis.console import stdout
-    from engines.bench.tables import print_result
+    from enginebench.analysis.write.console import stdout
+    from enginebench.analysis.write.terminal import print_document
+    from engines.bench.tables import document_of
 
-    print_result(stdout(), found)
+    print_document(stdout(), document_of(found))
 
 
 def _before(files: FileSettings) -> BenchResult | None:
@@ -191,15 +190,20 @@ async def _measure(
     return session.result()
 
 
-def _judged(
-    before: BenchResult, found: BenchResult, gating: GateSettings, allow_different: bool, as_json: bool
-) -> bool:
-    """Whether nothing became worse; what did is shown, with `--json` only by the exit code and in the files."""
-    from enginebench.analysis.compare import gate_outputs as outputs
+def _judged(before: BenchResult, found: BenchResult, gating: GateSettings, as_json: bool) -> int:
+    """Show the checks, with `--json` only by the exit code and in the file, and return the exit code."""
+    from enginebench.analysis.sections.gate import gate_document
+    from enginebench.analysis.write.console import stdout
+    from enginebench.analysis.write.junit import junit
+    from enginebench.analysis.write.terminal import print_document
+    from enginebench.records.files import write_atomically
     from engines.bench.gate import judge
+    from engines.bench.tables import document_of
 
-    gate = judge(before, found, gating.fail_at / 100, allow_different, gating.allow_missing)
-    outputs.write(gate, gating.junit, None)
+    gate = judge(before, found, gating.fail_at / 100, gating.allow_different, gating.allow_missing)
+    document = gate_document(gate, "Gate of a bench", document_of(found).tested)
+    if gating.junit is not None:
+        write_atomically(gating.junit, junit(document))
     if not as_json:
-        outputs.show(gate, as_json=False)
-    return gate.passed
+        print_document(stdout(), document)
+    return gate.exit_code

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from enginebench.analysis.compare.gate import BASELINE, Gate, GateRefused, gate_of
-from enginebench.analysis.compare.metric_comparison import MetricComparison, Sample, compare_metric
 from enginebench.analysis.settings import CRITICAL
+from enginebench.analysis.stats.samples import Sample
+from enginebench.analysis.verdict.gate import Check, Gate, check, decided, lacking
 from enginebench.records.formatting import in_words
 from enginebench.records.metrics import Column, Quantity
 from enginebench.records.view import Estimate
+from enginebench.settings.schema import UserMistake
 from engines.bench.document import BenchResult, Measure, Result, Series
 
 NOT_JUDGED = {"kv cache"}  # neither more nor less of it is better
@@ -21,41 +22,32 @@ PAGE = 4096  # bytes of memory that are given at a time
 def judge(
     baseline: BenchResult,
     current: BenchResult,
-    fail_at: float = CRITICAL,
+    limit: float = CRITICAL,
     allow_different: bool = False,
     allow_missing: bool = False,
 ) -> Gate:
-    """Raises `GateRefused`."""
-    notes = [f"note: {difference}" for difference in differences(baseline, current, allow_different)]
+    """Raises `UserMistake` if the two cannot be compared."""
+    differences(baseline, current, allow_different)
     before = {result.label: result for result in baseline.measured}
     now = {result.label: result for result in current.measured}
-    missing = [f"{label} was not measured" for label in before if label not in now]
-    comparisons: list[MetricComparison] = []
-    for label, result in now.items():
-        for part in _parts(before[label], result):
-            if isinstance(part, str):
-                missing.append(part)
-            else:
-                comparisons.append(part)
     rounds = len(current.rounds), len(baseline.rounds)
-    try:
-        return gate_of(comparisons, missing, fail_at, *rounds, notes, allow_missing)
-    except GateRefused as error:
-        raise GateRefused(f"{str(error).rstrip('.')}: a run is a round here, see --rounds.") from None
+    checks = [lacking(label, runs=(0, rounds[1])) for label in before if label not in now]
+    checks += [each for label, result in now.items() for each in _checks(before[label], result)]
+    return Gate(decided(checks, limit), limit, rounds, allow_missing)
 
 
 def differences(baseline: BenchResult, current: BenchResult, allow_different: bool) -> list[str]:
-    """What makes the two incomparable, which one round of the current bench shows already. Raises `GateRefused`."""
+    """What makes the two incomparable, which one round of the current bench shows already. Raises `UserMistake`."""
     before = {one.label for one in baseline.measured}
     new = [one.label for one in current.measured if one.label not in before]
     if new or not current.measured:
-        raise GateRefused(
+        raise UserMistake(
             f"the baseline has no figures of {in_words(new) or 'these engines'}; it has {', '.join(before) or 'none'}: "
             "save a new one."
         )
     differ = list(_differences(baseline, current))
     if differ and not allow_different:
-        raise GateRefused(f"{differ[0]}: save a new baseline, or judge them anyway with --allow-different.")
+        raise UserMistake(f"{differ[0]}: save a new baseline, or judge them anyway with --allow-different.")
     return differ
 
 
@@ -80,25 +72,23 @@ def _differences(baseline: BenchResult, current: BenchResult) -> Iterator[str]:
         yield from (f"{now.label}: {name} was {a} and is {b}" for name, (a, b) in pairs.items() if a != b)
 
 
-def _parts(before: Result, now: Result) -> Iterator[MetricComparison | str]:
-    """Comparisons, and a sentence for what was not measured in every round."""
+def _checks(before: Result, now: Result) -> Iterator[Check]:
     for then in before.series:
         measure, here = then.measure, now.of(then.measure.name)
         if measure.name in NOT_JUDGED:
             continue
+        place, column = _load_of(measure), column_of(measure)
         if here is None or len(here.medians) < len(here.rounds) or len(then.medians) < len(then.rounds):
-            yield f"{measure.title} of {now.label} was not measured in every round"
-            continue
-        ours, theirs = sample_of(now.label, here), sample_of(BASELINE, then)
-        comparison = compare_metric(_load_of(measure), column_of(measure), ours, theirs, paired=False)
-        if comparison is not None:
-            yield comparison
+            counts = 0 if here is None else len(here.medians), len(then.medians)
+            yield lacking(now.label, place, column, counts)
+        else:
+            yield check(now.label, place, column, sample_of(then), sample_of(here))
 
 
-def sample_of(label: str, series: Series) -> Sample:
+def sample_of(series: Series) -> Sample:
     """The median of each round."""
     step = PAGE if series.measure.unit == "B" else 0.0
-    return Sample(label, tuple(Estimate(median) for median in series.medians), step)
+    return Sample(tuple(Estimate(median) for median in series.medians), step)
 
 
 def column_of(measure: Measure) -> Column:

@@ -1,186 +1,211 @@
-"""A capacity meeting, acted out: two servers, an SLO of two objectives, a peak and a price. Every command gives one
-answer to "how many users within the SLO?", and it is a bracket of loads that were measured."""
+"""A capacity meeting, acted out: two servers of known laws, an SLO of two objectives, a peak and a price. Every number of
+the plan is checked against the laws."""
 
 from __future__ import annotations
 
-import html
 import json
-import re
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from random import Random
 
-import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from enginebench.analysis.report.sections import BARS
+from enginebench.analysis.answer import ReplicasAnswer
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.document import Document, Number, Table
+from enginebench.analysis.frame import frame_of
+from enginebench.analysis.plan.accuracy import MAX_ERROR
+from enginebench.analysis.plan.candidates import Plan, plans_of
+from enginebench.analysis.plan.document import plan_document
+from enginebench.analysis.plan.settings import PlanSettings
+from enginebench.analysis.summary.run_summary import summarise
+from enginebench.analysis.write.sentence import sentence
 from enginebench.cli import app
-from enginebench.records.formatting import significant
-from tests.support.analysis.synthetic import Engine, simulate
+from enginebench.records.load import Users
+from enginebench.records.slo import parse_objectives
+from validation.plan.batching_server import Asked, BatchingServer, serve, users, write_run
 
-SLO = ("--slo", "ttft_p95=0.3", "--slo", "tpot_p95=0.05")
-PEAK = ("--peak", "12users", "--price", "2")
-LOADS = (4, 8, 12)
-DIGITS = re.compile(r"\d[\d,]*(?:\.\d+)?")
-ENGINES = (
-    Engine("quick", slots=4, prefill=0.03, tpot=0.01, tokens=30, noise=0.2),
-    Engine("wide", slots=8, prefill=0.05, tpot=0.015, tokens=30, noise=0.2),
-)
+TTFT_LIMIT, TPOT_LIMIT = 0.6, 0.06
+SLO = f"ttft_p95={TTFT_LIMIT},tpot_p95={TPOT_LIMIT}"
+ASKED = Asked(prompt=(32, 32), output=(48, 48))
+PRICE, HOURS = 1.8, 730
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    for engine in ENGINES:
-        for repeat in range(3):
-            name = f"{engine.label}-{repeat}"
-            simulate(folder / name, engine, LOADS, 16.0, repeat, run_id=name, repeat=repeat)
-    return folder
+@dataclass(frozen=True)
+class Law:
+    """`sustained` is the most users of one replica within the SLO."""
+
+    server: BatchingServer
+    loads: tuple[int, ...]
+    sustained: int
 
 
-def said(*words: str | Path, columns: int = 200) -> str:
-    environment = {"COLUMNS": str(columns), "ENGINEBENCH_PEAK_SECONDS": "20"}
-    done = CliRunner().invoke(app, list(map(str, words)), env=environment)
-    assert done.exit_code in {0, 1}, done.stderr
-    return done.stdout
+def law(slots: int, base: float, per_running: float, prefill: float) -> BatchingServer:
+    return BatchingServer(base, per_running, per_token=0.0, per_prompt=prefill, slots=slots, jitter=0.05)
 
 
-@pytest.fixture(scope="module")
-def printed(runs: Path) -> dict[str, str]:
-    """What each command prints at 80 columns; `report` also writes its page and all its documents."""
-    files = [runs / f"report.{suffix}" for suffix in ("html", "md", "csv", "json")]
-    commands = {
-        "report": ("report", runs, *SLO, *PEAK, *(word for file in files for word in ("-o", file))),
-        "plan": ("plan", runs, *SLO, *PEAK),
-        "compare": ("compare", runs, *SLO),
-    }
-    return {name: said(*words, columns=80) for name, words in commands.items()}
+A = Law(law(10, 0.015, 0.0015, 0.030), (4, 8, 10, 12, 24), 10)
+B = Law(law(24, 0.020, 0.0011, 0.025), (4, 8, 10, 12, 24, 28), 25)
+SLOW = Law(law(16, 0.030, 0.0040, 0.010), (2, 4, 6, 7, 8, 10), 7)  # TPOT is missed before the slots are taken
 
 
-@pytest.fixture(scope="module")
-def report(runs: Path, printed: dict[str, str]) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads((runs / "report.json").read_text())
-    return document
+@dataclass(frozen=True)
+class Meeting:
+    folder: Path
+    plans: dict[str, Plan]
+    document: Document
+
+
+def meet(folder: Path, servers: dict[str, Law], peak: int, seconds: float = 16.0) -> Meeting:
+    for name, one_law in servers.items():
+        write_run(folder / name, one_law.server, users(*one_law.loads), ASKED, window=seconds, warm_up=4.0, label=name)
+    objectives = parse_objectives([SLO])
+    frame = frame_of([summarise(load_run(folder / name), objectives) for name in servers])
+    settings = PlanSettings(peak=Users(peak), slo=objectives, price=(("", str(PRICE)),), peak_seconds=30.0)
+    plans = plans_of(frame, settings)
+    return Meeting(folder, {plan.name: plan for plan in plans}, plan_document(frame, settings, plans))
 
 
 @pytest.fixture(scope="module")
-def plan(runs: Path) -> dict[str, Any]:
-    """Of one of the engines."""
-    quick = [runs / f"quick-{repeat}" for repeat in range(3)]
-    document: dict[str, Any] = json.loads(said("plan", *quick, *SLO, *PEAK, "--json"))
-    return document
+def meeting(tmp_path_factory: pytest.TempPathFactory) -> Meeting:
+    return meet(tmp_path_factory.mktemp("meeting"), {"a": A, "b": B}, 120)
 
 
-def brackets(capacities: list[dict[str, Any]]) -> dict[str, tuple[float | None, float | None]]:
-    return {capacity["engine"]: (capacity["met"], capacity["missed"]) for capacity in capacities}
+def sustains(server: BatchingServer, count: int) -> bool:
+    """By the law, token by token, over two minutes."""
+    rng = Random(7)
+    due = [(rng.uniform(0, 5), user) for user in range(count)]
+    requests = [each for each in serve(server, due, ASKED, rng, 150.0) if 30 <= each.sched < 150]
+    first = sum(each.stamps[0] - each.sched <= TTFT_LIMIT for each in requests)
+    later = sum((each.stamps[-1] - each.stamps[0]) / (each.output - 1) <= TPOT_LIMIT for each in requests)
+    return min(first, later) >= 0.95 * len(requests)
 
 
-def test_every_command_has_one_capacity(runs: Path, report: dict[str, Any], plan: dict[str, Any]) -> None:
-    compared = json.loads(said("compare", runs, *SLO, "--json"))
-    answer = brackets(report["capacities"])
-    assert answer == {"quick": (4, 8), "wide": (8, 12)}, "each serves as many as it has slots"
-    assert brackets(report["comparison"]["capacities"]) == answer
-    assert brackets(compared["capacities"]) == answer
-    assert brackets([plan["capacity"]["measured"]]) == {"quick": answer["quick"]}
-    assert {end for bracket in answer.values() for end in bracket} <= set(LOADS), "measured loads, none in between"
+@pytest.mark.parametrize("known", [A, B, SLOW], ids=["a", "b", "slow"])
+def test_the_truth_is_that_of_the_law(known: Law) -> None:
+    assert [sustains(known.server, known.sustained + more) for more in (0, 2)] == [True, False]
 
 
-def test_the_headline_is_the_comparison_of_capacities(runs: Path, report: dict[str, Any]) -> None:
-    assert report["headline"].startswith(
-        "wide holds 8 users within TTFT p95 ≤ 300 ms and TPOT p95 ≤ 50.0 ms (12 miss them); quick holds 4 (8 miss "
-        "them): 2.0× ["
+def test_the_director_buys_the_right_server(meeting: Meeting) -> None:
+    answer = meeting.document.answer
+    assert isinstance(answer, ReplicasAnswer)
+    assert [(each.name, each.count, each.simulated, each.month) for each in answer.candidates] == [
+        ("b", 5, 5, pytest.approx(6570)),
+        ("a", 12, 12, pytest.approx(15768)),
+    ]
+    assert answer.complete
+    assert sentence(answer).replace(" (not confirmed)", "") == (
+        "b needs 5 replicas for 120 users, $6,570 a month; a needs 12, $15,768."
     )
-    assert report["comparison"]["winner"] == "wide"
-    page = (runs / "report.html").read_text()
-    assert "wide holds 8 users within the SLO, quick 4" in page, "the chart's title"
+    assert meeting.document.exit_code == 0
 
 
-def test_cost_and_replicas_agree(report: dict[str, Any], plan: dict[str, Any]) -> None:
-    replicas = {each["engine"]: each for each in report["decision"]["replicas"]}["quick"]
-    assert (replicas["count"], replicas["month"]) == (plan["replicas"]["count"], plan["bill"]["per_month"])
-    assert plan["bill"]["per_month"] == pytest.approx(plan["replicas"]["count"] * 2 * 730, rel=0.01)
-
-
-@pytest.mark.parametrize("command", ["report", "plan", "compare"])
-def test_the_first_screen_answers_the_meeting(printed: dict[str, str], command: str) -> None:
-    """Thirty seconds, one terminal of 24 lines: who, how many users of a replica, what for what, how sure."""
-    screen = " ".join(" ".join(printed[command].splitlines()[:24]).split())
-    rows = [
-        "wide 8 (12 missed)",
-        "quick 4 (8 missed)",
-        "trade-off wide ",
-        "how sure 2,592 requests measured in 3 runs of each",
-    ]
-    peak = "wide costs the least, 2 replicas at $2,920 a month (not reliable)"
-    if command == "plan":
-        rows = [peak, *rows]
-    elif command == "report":  # which does not open with what is not reliable
-        rows = ["wide holds 8 users within", *rows[:2], peak, *rows[2:]]
-    assert ("replicas for 12 users a month" in screen) is (command != "compare")
-    places = [screen.index(row) for row in rows]
-    assert places == sorted(places)
-    assert "with quick 10.2 ms (TPOT p50)" in screen
-    assert "warn " not in screen, "what speaks against it comes below"
-
-
-def test_report_and_plan_have_one_answer(printed: dict[str, str]) -> None:
-    answer = " ".join(printed["plan"].split("\n\n")[0].split())
-    assert f"the peak {answer}" in " ".join(printed["report"].split())
-    assert "2 [2, 2]*  $2,920*" in printed["report"]
-    assert "2 [2, 2]*  $2,920*" in printed["plan"]
-
-
-def words_of(page: Path) -> str:
-    """As they are read, in one line: without tags, and without what Markdown escapes by."""
-    text = page.read_text().partition("</style>")[2] if page.suffix == ".html" else page.read_text().replace("\\", "")
-    return " ".join(html.unescape(re.sub(r"<[^>]+>|[|]", " ", text)).split())
-
-
-def test_every_number_of_the_first_screen_stands_in_the_other_formats(
-    runs: Path, printed: dict[str, str], report: dict[str, Any]
+@pytest.mark.parametrize(("name", "known", "measured", "beyond"), [("a", A, 10, 12), ("b", B, 24, 28)])
+def test_measured_and_simulated_capacity_are_those_of_the_law(
+    meeting: Meeting, name: str, known: Law, measured: int, beyond: int
 ) -> None:
-    """Users, replicas with their interval, dollars, milliseconds, ratios and how many requests: as they are printed,
-    and in CSV, outside the runs' own rows, as numbers or in sentences."""
-    number = re.compile(r"\$?\d[\d,.]*(?: \[[^]]*\])?\*?(?: ms| s\b| %|×)?")
-    numbers = {found.group().rstrip(".,") for found in number.finditer(first_screen(printed))}
-    assert {"$2,920*", "2 [2, 2]*", "2,592", "300 ms"} <= numbers
-    texts = {file: words_of(runs / file) for file in ("report.html", "report.md")}
-    texts["report.json"] = json.dumps(report["screen"], ensure_ascii=False)
-    for file, text in texts.items():
-        assert [each for each in numbers if each not in text] == [], file
-    rows = pl.read_csv(runs / "report.csv", infer_schema_length=None).filter(pl.col("run").is_null())
-    known = {significant(value) for name in ("value", "low", "high") for value in rows[name].drop_nulls()}
-    words = [word for name in ("statistic", "why") for word in rows[name].drop_nulls()]
-    known |= {digits for sentence in words for digits in DIGITS.findall(sentence)}
-    assert {digits for each in numbers for digits in DIGITS.findall(each)} - known == set()
+    plan = meeting.plans[name]
+    capacity, simulation = plan.replicas.capacity, plan.simulation
+    assert capacity is not None
+    assert (capacity.load, capacity.beyond) == (measured, beyond)
+    assert simulation is not None
+    assert simulation.basis is not None
+    assert simulation.replicas is not None
+    assert simulation.replicas.capacity.load == known.sustained
+    model, cost = simulation.basis.fitted.model, simulation.basis.fitted.model.cost
+    assert model.slots == known.server.slots
+    assert cost.base == pytest.approx(known.server.base, rel=0.03)
+    assert cost.per_running == pytest.approx(known.server.per_running, rel=0.03)
+    assert cost.per_prompt + 32 * cost.per_token == pytest.approx(known.server.per_prompt, rel=0.05)
 
 
-def first_screen(printed: dict[str, str]) -> str:
-    """What `report` prints above its picture, in one line."""
-    lines = printed["report"].splitlines()
-    picture = next(index for index, line in enumerate(lines) if set(line) & set(BARS))
-    return " ".join(" ".join(lines[:picture]).split())
+def test_the_reason_for_a_size_is_the_share_of_futures(meeting: Meeting) -> None:
+    """11 replicas leave a user without a slot on ten of them: in most futures nearly all requests are within, and in
+    too many futures more than 5 % are not."""
+    simulation = meeting.plans["a"].simulation
+    assert simulation is not None
+    assert simulation.replicas is not None
+    chosen, fewer = simulation.replicas.chosen, simulation.replicas.fewer
+    assert fewer is not None
+    assert (chosen.replicas, fewer.replicas) == (12, 11)
+    assert fewer.met < 0.95 <= chosen.met
+    assert fewer.share.low < 0.95
 
 
-@pytest.mark.parametrize("command", ["report", "plan", "compare"])
-def test_nothing_is_wider_than_the_terminal(printed: dict[str, str], command: str) -> None:
-    assert [line for line in printed[command].splitlines() if len(line) > 80 and not line.startswith("Report: ")] == []
-    assert "n/a" not in printed[command]
-    assert "…" not in printed[command]
+def table(document: Document, key: str) -> Table:
+    blocks = [block for section in document.sections for block in section.blocks]
+    return next(block for block in blocks if isinstance(block, Table) and block.key == key)
 
 
-def test_the_page_opens_with_the_decision(runs: Path, printed: dict[str, str]) -> None:
-    """The page that `report` writes: before the picture, the tables and the caveats."""
-    text = html.unescape(re.sub(r"<[^>]+>", " ", (runs / "report.html").read_text().partition("</style>")[2]))
-    page = " ".join(text.split())
-    order = [
-        "wide holds 8 users",
-        "users within the SLO",
-        "wide costs the least",
-        "trade-off",
-        "how sure",
-        "saturates",
-        "Results by stage",
+def test_there_is_one_hold_out_error(meeting: Meeting) -> None:
+    """The largest is that of the table, and no load is missing from it."""
+    rows = table(meeting.document, "errors").rows
+    assert len(rows) == len(A.loads) + len(B.loads)
+    shown = [
+        abs(cell.estimate.value - 1) for row in rows for cell in row if isinstance(cell, Number) and cell.estimate.value
     ]
-    places = [page.index(each) for each in order]
-    assert places == sorted(places)
+    largest = [
+        plan.simulation.basis.largest_error
+        for plan in meeting.plans.values()
+        if plan.simulation and plan.simulation.basis
+    ]
+    assert max(shown) == pytest.approx(max(error.error for error in largest if error is not None))
+    assert max(shown) < MAX_ERROR
+
+
+def test_every_number_of_the_plan_is_in_its_frame(meeting: Meeting) -> None:
+    rows = meeting.document.frame.filter(metric="replicas").sort("engine", "statistic")
+    assert rows.select("engine", "statistic", "value").rows() == [
+        ("a", "measured", 12.0),
+        ("a", "simulated", 12.0),
+        ("b", "measured", 5.0),
+        ("b", "simulated", 5.0),
+    ]
+    months = meeting.document.frame.filter(metric="cost", statistic="a month").sort("engine")["value"].to_list()
+    assert months == pytest.approx([12 * PRICE * HOURS, 5 * PRICE * HOURS])
+    bill = table(meeting.document, "bill")
+    assert [number(row[5]) for row in bill.rows] == pytest.approx([6570, 15768])
+
+
+def number(cell: object) -> float | None:
+    assert isinstance(cell, Number)
+    return cell.estimate.value
+
+
+@pytest.mark.parametrize("peak", [30, 100])
+def test_other_laws_and_peaks(tmp_path: Path, peak: int) -> None:
+    found = meet(tmp_path, {"slow": SLOW, "a": A}, peak)
+    for name, sustained in (("slow", SLOW.sustained), ("a", A.sustained)):
+        replicas = found.plans[name].replicas
+        assert replicas.count == math.ceil(peak / sustained)
+        assert replicas.simulated is not None
+        assert replicas.count - 1 <= replicas.simulated <= replicas.count, "one user more may go on some of them"
+    assert isinstance(found.document.answer, ReplicasAnswer)
+    assert found.document.answer.candidates[0].name == "a"
+
+
+def test_a_server_on_a_busy_machine_is_planned_from_what_was_measured(tmp_path: Path) -> None:
+    """Its steps take 1.8 times as long for two of every eight seconds: a poor fit, and no refusal."""
+    busy = replace(B.server, slowdown=lambda now: 1.8 if now % 8 < 2 else 1.0)
+    found = meet(tmp_path, {"a": A, "b": replace(B, server=busy, loads=(4, 8, 16, 20))}, 120)
+    plan = found.plans["b"]
+    assert plan.simulation is not None
+    assert plan.simulation.basis is not None
+    assert plan.simulation.basis.fitted.fit.explained < 0.9
+    assert plan.replicas.count is not None
+    assert plan.replicas.missing is None
+    assert isinstance(found.document.answer, ReplicasAnswer)
+    assert {each.name for each in found.document.answer.candidates if each.count is not None} == {"a", "b"}
+
+
+def test_the_command_has_the_same_answer(meeting: Meeting) -> None:
+    words = ["plan", str(meeting.folder), "--peak", "120users", "--slo", SLO, "--price", "1.8", "--json"]
+    done = CliRunner().invoke(app, words, env={"ENGINEBENCH_PEAK_SECONDS": "10"})
+    assert done.exit_code == 0, done.output
+    candidates = json.loads(done.stdout)["answer"]["candidates"]
+    assert [(each["name"], each["count"], each["month"]) for each in candidates] == [
+        ("b", 5, pytest.approx(6570)),
+        ("a", 12, pytest.approx(15768)),
+    ]

@@ -8,12 +8,12 @@ import pytest
 
 from enginebench.records.slo import Objective
 from enginebench.records.view import (
-    BEYOND_OBSERVED,
     NO_SAMPLES,
     Distribution,
     Estimate,
     Finding,
     Judgement,
+    Missing,
     Severity,
     StageKey,
     StageView,
@@ -22,12 +22,11 @@ from enginebench.records.view import (
 
 TTFT = Distribution(10, 1, 0.2, 0.1, 0.1, 0.4, {"p50": Estimate(0.2, 0.1, 0.3, 10)})
 MET = Judgement(Objective("ttft", 0.95, 0.5), Estimate(1.0), "met")
-IN_GRID = Judgement(Objective("tpot", 0.95, 0.02), Estimate(0.5), "missed")
 VIEW = StageView(
     index=1, label="4 users", load=4, load_unit="users", start=2.0, end=9.5,
     outcomes={"cut_off": 2, "ok": 7, "rejected": 1, "timeout": 3}, counts={"empty": 3},
     metrics={"ttft": TTFT}, quantities={"throughput": Estimate(120.0, 110.0, 130.0, 10)},
-    judgements=(MET,), grid=(IN_GRID,),
+    judgements=(MET,),
 )  # fmt: skip
 
 
@@ -49,7 +48,7 @@ def test_what_was_not_observed_has_no_value() -> None:
 
 
 def test_a_judgement_is_found_by_its_objective() -> None:
-    assert (VIEW.judgement(MET.objective), VIEW.judgement(IN_GRID.objective)) == (MET, IN_GRID)
+    assert VIEW.judgement(MET.objective) == MET
     assert VIEW.judgement(Objective("ttft", 0.5, 0.5)) is None
 
 
@@ -57,14 +56,16 @@ def test_an_estimate_is_scaled_and_turned_round_with_its_interval() -> None:
     estimate = Estimate(0.5, 0.25, 2.0, 9, effective=4.0)
     assert estimate.scaled(4) == Estimate(2.0, 1.0, 8.0, 9, effective=4.0)
     assert estimate.inverse == Estimate(2.0, 0.5, 4.0, 9, effective=4.0)
-    assert Estimate(0.5, 0.25, math.inf, 9, BEYOND_OBSERVED).inverse == Estimate(2.0, 0.0, 4.0, 9, BEYOND_OBSERVED)
+    assert Estimate(0.5, 0.25, math.inf, 9, Missing.FEW_REQUESTS).inverse == Estimate(
+        2.0, 0.0, 4.0, 9, Missing.FEW_REQUESTS
+    )
     assert estimate.within(0.0, 1.0) == Estimate(0.5, 0.25, 1.0, 9, effective=4.0)
 
 
 @pytest.mark.parametrize(
     ("estimate", "inverse"),
     [
-        pytest.param(Estimate(None, why="no samples"), Estimate(None, why="no samples"), id="unknown"),
+        pytest.param(NO_SAMPLES, NO_SAMPLES, id="unknown"),
         pytest.param(Estimate(0.0), Estimate(math.inf), id="0 and infinity are each other's"),
         pytest.param(Estimate(1.0, 0.0, 2.0), Estimate(1.0, 0.5, math.inf), id="an interval that reaches 0"),
     ],
@@ -80,8 +81,8 @@ def test_a_negative_factor_turns_the_interval_round() -> None:
 
 
 def test_an_unbounded_interval_is_no_failure() -> None:
-    assert Estimate(1.0, 0.5, math.inf, 9, BEYOND_OBSERVED).unbounded
-    assert not Estimate(math.inf, 0.5, math.inf, 9, "failed").unbounded
+    assert Estimate(1.0, 0.5, math.inf, 9, Missing.FEW_REQUESTS).unbounded
+    assert not Estimate(math.inf, 0.5, math.inf, 9, Missing.FAILED).unbounded
 
 
 FOUND: tuple[tuple[str, Severity], ...] = (("a", "note"), ("b", "warn"), ("c", "note"), ("d", "invalid"), ("e", "warn"))

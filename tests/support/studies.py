@@ -12,7 +12,7 @@ from enginebench.analysis.plan.settings import PlanSettings
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.slo import parse_objectives
 from enginebench.records.view import Level, StageView
-from enginebench.studies.report.source import PartRuns, StudySource
+from enginebench.studies.source import PartRuns, StudySource
 from enginebench.studies.study.cells import Cell, cells_of
 from enginebench.studies.study.folder import (
     CELLS,

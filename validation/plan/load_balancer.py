@@ -13,11 +13,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
 
 from loadtests.harness.run.host import free_port
 
-Algorithm = Literal["roundrobin", "leastconn"]
 START_LIMIT = 10.0  # seconds
 
 CONFIGURATION = """\
@@ -34,7 +32,7 @@ frontend clients
     default_backend replicas
 
 backend replicas
-    balance {algorithm}
+    balance roundrobin
 {servers}
 
 backend first
@@ -47,18 +45,18 @@ def find_haproxy() -> str | None:
     return shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin")
 
 
-def configuration(port: int, algorithm: Algorithm, servers: Sequence[str]) -> str:
+def configuration(port: int, servers: Sequence[str]) -> str:
     """`servers` are addresses such as 127.0.0.1:8000."""
     lines = "\n".join(f"    server replica{k} {address}" for k, address in enumerate(servers))
-    return CONFIGURATION.format(port=port, algorithm=algorithm, servers=lines, first=servers[0])
+    return CONFIGURATION.format(port=port, servers=lines, first=servers[0])
 
 
 @contextmanager
-def load_balancer(program: str, algorithm: Algorithm, ports: Sequence[int], folder: Path) -> Iterator[str]:
+def load_balancer(program: str, ports: Sequence[int], folder: Path) -> Iterator[str]:
     """Its URL, once it accepts connections. `ports` of the servers on this machine."""
     port = free_port()
-    written = folder / f"haproxy-{algorithm}.cfg"
-    written.write_text(configuration(port, algorithm, [f"127.0.0.1:{each}" for each in ports]))
+    written = folder / "haproxy.cfg"
+    written.write_text(configuration(port, [f"127.0.0.1:{each}" for each in ports]))
     process = subprocess.Popen([program, "-db", "-f", str(written)], stdin=subprocess.DEVNULL)
     try:
         _wait_for(port, process)

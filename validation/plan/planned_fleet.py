@@ -3,14 +3,12 @@
     python -m validation.plan.planned_fleet --output validation/results/planned_fleet.json    # about 14 minutes
 
 One replica of the fake engine, whose batch has a known cost, is measured at loads in mixed order. The plan names the
-number of replicas for a peak. That many are started behind HAProxy, once with round robin and once with least
-connections, and the peak is applied. Each row compares the share of requests that met every objective with the share
-that was predicted.
+number of replicas for a peak. That many are started behind HAProxy with round robin, and the peak is applied. The row
+compares the share of requests that met every objective with the share that was predicted.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -19,13 +17,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from enginebench.analysis.data.load import load_run
+from enginebench.analysis.plan.fleet import Attainment
+from enginebench.analysis.plan.simulate import simulate
 from enginebench.analysis.summary.run_summary import summarise
+from enginebench.records.load import Rate
 from enginebench.records.slo import parse_objectives
 from loadtests.harness.command.server_process import PYTHON
-from validation.plan.load_balancer import Algorithm, find_haproxy, load_balancer
+from validation.plan.load_balancer import find_haproxy, load_balancer
 from validation.processes import started_server
 from validation.program import ROOT, command_line, write
 
@@ -35,7 +35,6 @@ ASKED = ("--prompt-tokens", "uniform:20-100", "--output-tokens", "uniform:4-16")
 LOADS, LOAD_SECONDS = "4,16,2,20,8,12", 25
 RATE, SECONDS, WARM_UP = 15.0, 290.0, 20.0  # 4 350 requests of the window
 OBJECTIVES = ("ttft_p90=0.4", "e2e_p90=4")
-BALANCERS: dict[str, Algorithm] = {"round_robin": "roundrobin", "least_requests": "leastconn"}
 POINTS = 0.02  # by which attainment may differ from the prediction
 
 
@@ -43,7 +42,6 @@ POINTS = 0.02  # by which attainment may differ from the prediction
 class Row:
     """Shares of requests that met every objective. `low` and `high` hold nine in ten of the predicted seeds."""
 
-    balancer: str
     replicas: int  # that the plan named, and that were run
     rate: float
     requests: int
@@ -80,25 +78,22 @@ def measure_replica(runs: Path, batch: tuple[str, ...] = BATCH) -> Path:
     return meta.parent
 
 
-def planned(run: Path, balancer: str, rate: float = RATE) -> dict[str, Any]:
-    """`enginebench plan --json` for the peak."""
-    slo = [word for objective in OBJECTIVES for word in ("--slo", objective)]
-    printed = enginebench("plan", str(run), "--peak", f"{rate:g}req/s", *slo, "--balancer", balancer, "--json",
-                          "--peak-seconds", f"{SECONDS:g}", "--allow-drift")  # fmt: skip
-    document: dict[str, Any] = json.loads(printed)
-    return document
+def planned(run: Path, rate: float = RATE) -> Attainment:
+    """Simulate the peak on the number of replicas that the plan names."""
+    plan = simulate([load_run(run)], Rate(rate), SECONDS, parse_objectives(OBJECTIVES))
+    if plan.replicas is None:
+        raise SystemExit(f"the peak cannot be simulated: {plan.refused}")
+    return plan.replicas.chosen
 
 
 @contextmanager
-def fleet(
-    haproxy: str, algorithm: Algorithm, replicas: int, folder: Path, batch: tuple[str, ...] = BATCH
-) -> Iterator[str]:
+def fleet(haproxy: str, replicas: int, folder: Path, batch: tuple[str, ...] = BATCH) -> Iterator[str]:
     """The URL of the balancer in front of so many replicas of the measured engine."""
     options = [word for option in batch for word in ("-o", option)]
     command = [*PYTHON, "-m", "enginebench", "serve", "--engine", "fake", *options, "--port", "0"]
     with ExitStack() as stack:
         ports = [stack.enter_context(started_server(command))[1] for _ in range(replicas)]
-        yield stack.enter_context(load_balancer(haproxy, algorithm, ports, folder))
+        yield stack.enter_context(load_balancer(haproxy, ports, folder))
 
 
 def attained(
@@ -122,29 +117,23 @@ def main() -> None:
     haproxy = find_haproxy()
     if haproxy is None:
         sys.exit("HAProxy is not installed; `make system` installs it where it may.")
-    rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run = measure_replica(folder / "replica")
-        for balancer, algorithm in BALANCERS.items():
-            plan = planned(run, balancer)
-            count, share = plan["replicas"]["count"], plan["replicas"]["chosen"]["share"]
-            print(plan["answer"], flush=True)
-            load_average = os.getloadavg()[0]
-            with fleet(haproxy, algorithm, count, folder) as url:
-                got, requests, failed = attained(url, folder / balancer, ASKED, RATE, SECONDS, WARM_UP, OBJECTIVES)
-            row = Row(
-                balancer, count, RATE, requests, share["median"], share["low"], share["high"], got, failed, load_average
-            )
-            print(
-                f"{row.balancer}, {count} replicas: predicted {row.predicted:.1%} [{row.low:.1%}, {row.high:.1%}], "
-                f"attained {row.attained:.1%} of {requests:,} requests: {100 * row.difference:+.1f} points",
-                flush=True,
-            )
-            rows.append(row)
-    found = [asdict(row) | {"difference": row.difference} for row in rows]
-    write(arguments.output, batch=BATCH, objectives=OBJECTIVES, rows=found)
-    sys.exit(0 if all(abs(row.difference) <= POINTS for row in rows) else 1)
+        plan = planned(run)
+        print(f"{RATE:g} req/s: {plan.replicas} replicas", flush=True)
+        load_average = os.getloadavg()[0]
+        with fleet(haproxy, plan.replicas, folder) as url:
+            got, requests, failed = attained(url, folder / "fleet", ASKED, RATE, SECONDS, WARM_UP, OBJECTIVES)
+        share = plan.share
+        row = Row(plan.replicas, RATE, requests, share.median, share.low, share.high, got, failed, load_average)
+        print(
+            f"{row.replicas} replicas: predicted {row.predicted:.1%} [{row.low:.1%}, {row.high:.1%}], "
+            f"attained {row.attained:.1%} of {requests:,} requests: {100 * row.difference:+.1f} points",
+            flush=True,
+        )
+    write(arguments.output, batch=BATCH, objectives=OBJECTIVES, rows=[asdict(row) | {"difference": row.difference}])
+    sys.exit(0 if abs(row.difference) <= POINTS else 1)
 
 
 if __name__ == "__main__":

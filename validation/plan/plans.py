@@ -21,13 +21,12 @@ from enginebench.analysis.data.load import load_run
 from enginebench.analysis.plan.accuracy import fit_stages, hold_out
 from enginebench.analysis.plan.measured import MeasuredStage, measured_stages
 from enginebench.analysis.plan.model import futures
-from enginebench.analysis.plan.requests import bands, figures, pooled
-from enginebench.analysis.plan.simulation import gamma_arrivals, serve_arrivals
+from enginebench.analysis.plan.requests import FIGURES, bands, figures, pooled
+from enginebench.analysis.plan.simulation import gamma_arrivals, serve
 from enginebench.records.load import Load
 from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
 from validation.program import RESULTS
 
-JUDGED = ("ttft_p50", "ttft_p95", "tpot_p50", "e2e_mean", "throughput")
 BAND_FUTURES = 40
 WARM_UP = 10.0  # seconds
 SHORT_PROMPTS, LONG_PROMPTS = Asked(), Asked(prompt=(20, 4000))
@@ -85,8 +84,8 @@ class Coverage:
 
 def held_out(name: str, window: float, seed: int) -> Errors:
     system = SYSTEMS[name]
-    found = hold_out(_stages(system, window, seed), declared_slots=system.server.slots)
-    errors = {figure: [one.error(figure) for one in found] for figure in JUDGED}
+    found = hold_out(_stages(system, window, seed), slots=system.server.slots)
+    errors = {figure: [error for one in found if math.isfinite(error := one.error(figure))] for figure in FIGURES}
     return Errors(
         name,
         len(found),
@@ -104,15 +103,15 @@ def covered(run: int, rate: float, window: float, seed: int) -> dict[str, bool]:
     for future in futures(BAND_FUTURES, seed=run):
         rng = future.rng
         arrivals = gamma_arrivals(unseen.load.value, 1.0, end, rng)
-        served = serve_arrivals(future.drawn(fitted), arrivals, lengths.drawn(len(arrivals), rng), rng)
+        served = serve(future.drawn(fitted), arrivals, lengths.drawn(len(arrivals), rng), rng)
         predictions.append(figures(served, WARM_UP, end))
     predicted = bands(predictions)
-    return {figure: predicted[figure].holds(unseen.figures[figure]) for figure in JUDGED}
+    return {figure: predicted[figure].holds(unseen.figures[figure]) for figure in FIGURES}
 
 
 def coverage(pool: ProcessPoolExecutor, rate: float, runs: int, window: float, seed: int) -> Coverage:
     found = list(pool.map(partial(covered, rate=rate, window=window, seed=seed), range(runs)))
-    shares = {figure: sum(one[figure] for one in found) / runs for figure in JUDGED}
+    shares = {figure: sum(one[figure] for one in found) / runs for figure in FIGURES}
     return Coverage(f"open loop, {rate:g} req/s, new arrivals", runs, shares)
 
 

@@ -27,7 +27,7 @@ from enginebench.analysis.data.load import RunData, load_run
 from enginebench.analysis.plan.accuracy import fit_stages, predict_unseen
 from enginebench.analysis.plan.measured import BEYOND, MeasuredStage, declared_slots, measured_stages
 from enginebench.analysis.plan.model import FittedModel
-from enginebench.analysis.plan.settings import CannotPlan
+from enginebench.analysis.plan.not_planned import CannotPlan
 from enginebench.settings.schema import whole_numbers
 from engines.machine.devices import usable_cores
 from loadtests.harness.command.server_process import PYTHON
@@ -116,7 +116,7 @@ def judged(run: RunData, fit: Sequence[int], unseen: Sequence[int]) -> tuple[Fit
 
 def _unseen(fitted: FittedModel, users: int, stages: Sequence[MeasuredStage]) -> Unseen:
     if not stages:
-        raise CannotPlan(f"no stage with {users} users was measured.")
+        raise SystemExit(f"no stage with {users} users was measured.")
     errors = predict_unseen(fitted, f"{users} users", stages).errors
     return Unseen(users, sum(len(one.lengths) for one in stages), {name: errors[name] for name in TARGETS})
 
@@ -136,7 +136,7 @@ def result_of(engine: str, settings: argparse.Namespace) -> Result:
         engine,
         options,
         tuple(settings.fit),
-        fitted.fit.drift if fitted is not None and len(fitted.fit.ratios) > 1 else None,
+        None if fitted is None else fitted.fit.drift or None,
         None if fitted is None else fitted.model.as_document(),
         unseen,
         refused,

@@ -1,6 +1,6 @@
 """Simulate how often the intervals hold and the verdicts are wrong:  make simulations
 
-Writes validation/results/coverage.json, decisions.json, gate.json and bias.json, with their seed and command.
+Writes coverage, decisions, confirmed, gate and bias (.json) in validation/results/, with their seed and command.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import asdict
 from functools import partial
 
 from validation.program import RESULTS
-from validation.statistics import bias, coverage, decisions, gates
+from validation.statistics import bias, confirmed, coverage, decisions, gates
 
 
 def main() -> None:
@@ -32,6 +32,10 @@ def main() -> None:
     print(coverage.table(cells))
     if settings.only:
         return
+    with ProcessPoolExecutor(settings.processes) as pool:
+        measured = pool.map(partial(confirmed.measure, runs=settings.runs, seed=settings.seed), confirmed.NAMES)
+        verdicts = [cell for of_system in measured for cell in of_system]
+    print(confirmed.table(verdicts))
     shares = {
         "winners": decisions.winners(2 * settings.runs, settings.seed),
         "called unsteady": decisions.steady(settings.runs, settings.seed),
@@ -51,6 +55,7 @@ def main() -> None:
     told = {"command": command, "seed": settings.seed}
     write("coverage.json", {**told, "cells": [asdict(cell) for cell in cells]})
     write("decisions.json", {**told, "shares": shares})
+    write("confirmed.json", {**told, "cells": [asdict(cell) for cell in verdicts]})
     write("gate.json", {**told, "gates": [asdict(one) for one in found_gates]})
     write("bias.json", {**told, "answers": bias.LENGTHS, "stages": [asdict(one) for one in biases]})
 

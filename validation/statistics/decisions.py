@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 from scipy.signal import lfilter
 
-from enginebench.analysis.compare.comparison import Comparison, compare
+from enginebench.analysis.engine_runs import engine_runs_of
 from enginebench.analysis.stats.intervals import bin_events
 from enginebench.analysis.stats.steadiness import lock_step, steadiness
 from enginebench.analysis.summary.run_summary import FlowSeries, RunSummary
+from enginebench.analysis.verdict.comparison import Comparison, compare, ranking
 from enginebench.records.findings.load import LOCK_STEP
-from enginebench.records.metrics import BY_NAME
-from enginebench.records.rules import MARGIN
+from enginebench.records.metrics import BY_NAME, THROUGHPUT
+from enginebench.records.rules import SIGNIFICANCE
 from enginebench.records.view import EMPTY, Estimate, StageView
 from validation.statistics import systems
 from validation.statistics.systems import Floats, Generator
@@ -72,17 +73,20 @@ def template() -> tuple[RunSummary, StageView]:
     return replace(run, engine=None), stage
 
 
-def compared(throughput: Mapping[str, list[float]], paired: bool, margin: float = MARGIN) -> Comparison:
-    """By the comparison of the analysis. Runs are pairs where all engines were asked the same prompts."""
+def compared(throughput: Mapping[str, list[float]], paired: bool) -> Comparison:
+    """The best engine over the next best one. Runs are interleaved, and pairs if all engines got the same prompts."""
     run, stage = template()
     summaries = []
-    for label, values in throughput.items():
+    for place, (label, values) in enumerate(throughput.items()):
         for repeat, value in enumerate(values):
-            quantities = {"throughput": Estimate(value), "failure_share": Estimate(0.0, n=stage.requests)}
-            view = replace(stage, quantities=quantities)
-            prompts = {"prompt_set": "same" if paired else label}
-            summaries.append(replace(run, label=label, repeat=repeat, stages=(view,), workload=prompts))
-    return compare(summaries, margin=margin)
+            view = replace(stage, quantities={THROUGHPUT: Estimate(value)})
+            started = f"2026-11-21T{10 + repeat}:{place:02d}:00+00:00"
+            prompts = {"prompt_set": str(repeat) if paired else label}
+            facts: dict[str, Any] = {"started_at": started, "workload": prompts, "stages": (view,)}
+            summaries.append(replace(run, label=label, repeat=repeat, **facts))
+    ranked = ranking(engine_runs_of(summaries), stage.label, {})
+    found = compare(ranked, stage.label)
+    return next(each for each in found if each.engine == ranked[0].label and each.column.key == THROUGHPUT)
 
 
 def winners(runs: int, seed: int) -> dict[str, float]:
@@ -93,25 +97,27 @@ def winners(runs: int, seed: int) -> dict[str, float]:
         for paired in (False, True):
             two, eleven = throughputs(rng, 2), throughputs(rng, 11)
             two_best = scaled(eleven, dict.fromkeys(sorted(eleven)[2:], 0.6))
-            twins = compared(two, paired)
-            tokens = twins.of(twins.stage, twins.engines[0], "throughput", twins.engines[1])
-            assert tokens is not None
-            false_winners = {
-                "2 identical engines": twins,
-                "2 identical engines, no margin": compared(two, paired, 1.0),
-                "11 identical engines": compared(eleven, paired),
-                "2 identical and 9 slower engines": compared(two_best, paired),
-                "2 identical and 9 slower engines, no margin": compared(two_best, paired, 1.0),
-            }
-            seen = {f"false winner, {among}": found.winner is not None for among, found in false_winners.items()}
-            seen |= {
-                "true 1.2x found": compared(scaled(two, {"a": 1.2}), paired).winner == "a",
-                "true 1.2x found among 11": compared(scaled(eleven, {"a": 1.2}), paired).winner == "a",
-                "coverage of the ratio": (tokens.ratio.low or math.inf) <= 1 <= (tokens.ratio.high or 0.0),
+            twins, equals, best = (compared(group, paired) for group in (two, eleven, two_best))
+            better, among = (compared(scaled(group, {"a": 1.2}), paired) for group in (two, eleven))
+            low, high = twins.ratio.low or math.inf, twins.ratio.high or 0.0
+            seen = {
+                "false winner, 2 identical engines": twins.significant,
+                "false winner, 2 identical engines, no margin": by_chance(twins),
+                "false winner, 11 identical engines": equals.significant,
+                "false winner, 2 identical and 9 slower engines": best.significant,
+                "false winner, 2 identical and 9 slower engines, no margin": by_chance(best),
+                "true 1.2x found": better.significant and better.engine == "a",
+                "true 1.2x found among 11": among.significant and among.engine == "a",
+                "coverage of the ratio": low <= 1 <= high,
             }
             for name, value in seen.items():
-                shares.setdefault(f"{name}, {'paired' if paired else 'unpaired'}", []).append(value)
+                shares.setdefault(f"{name}, {'paired' if paired else 'unpaired'}", []).append(bool(value))
     return {name: float(np.mean(values)) for name, values in shares.items()}
+
+
+def by_chance(comparison: Comparison) -> bool:
+    """Whether p alone would call the difference significant."""
+    return comparison.p is not None and comparison.p <= SIGNIFICANCE
 
 
 def steady_series(rng: Generator, points: int, rho: float) -> Floats:

@@ -26,7 +26,6 @@ from enginebench.records.view import EMPTY, Distribution, Estimate
 FIRST = 250_000  # gaps of a window that are kept, whatever they are
 NEAR = 0.05  # standard deviations of a gap's rank to either side of their percentiles: what is kept of the others
 KEPT = 64 * 1024 * 1024  # bytes of kept gaps; beyond, none
-CORRELATED = "gaps of one answer are correlated"  # too much alike for an interval that treats them as independent
 
 
 class Moments:
@@ -165,7 +164,7 @@ class GapCounter:
             place = _bin_of(rank, window.counts)
             below = int(window.counts[:place].sum())
             value = ((place << self._shift) + _bin_of(rank - below, window.inside[place])) / SECOND
-            percentiles[name] = Estimate(value, n=moments.n, why=CORRELATED)
+            percentiles[name] = Estimate(value, n=moments.n)  # gaps of one answer are correlated: no interval
         deviation = None if moments.deviation is None else moments.deviation / SECOND
         extremes = (moments.least / SECOND, moments.largest / SECOND)
         return Distribution(moments.n, 0, moments.mean / SECOND, deviation, *extremes, percentiles)

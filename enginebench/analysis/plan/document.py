@@ -1,291 +1,315 @@
-"""What a plan says, for every output: the first screen, what it rests on, what speaks against it, and all of it as one
-JSON document."""
+"""The document of `enginebench plan`: replicas and cost for a peak, then what they rest on."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
-from enginebench.analysis.compare.capacity import slo_capacity
-from enginebench.analysis.compare.engine_runs import EngineRuns
-from enginebench.analysis.console import TextTable
-from enginebench.analysis.documents import as_document
-from enginebench.analysis.first_screen import Candidate, FirstScreen, PlannedReplicas, first_screen
-from enginebench.analysis.plan.accuracy import INACCURATE
-from enginebench.analysis.plan.alternatives import Alternative, Alternatives
-from enginebench.analysis.plan.fleet import SURE, Attainment
-from enginebench.analysis.plan.plan import NOT_RELIABLE, Plan
-from enginebench.analysis.plan.prices import dollars
-from enginebench.analysis.plan.replicas import SimulatedCapacity
-from enginebench.analysis.plan.requests import FIGURES, simulated
-from enginebench.analysis.summary.run_summary import RunSummary
-from enginebench.records.formatting import MISSING, counted, format_seconds, format_share, in_words, significant
-from enginebench.records.load import Load
+import polars as pl
 
-SCHEMA_VERSION = 2
-ERRORS_MEAN = "Errors: prediction ÷ measurement − 1. Each load is predicted from a fit to the others."
+from enginebench.analysis.document import (
+    Cell,
+    Column,
+    Document,
+    NextStep,
+    Number,
+    Section,
+    Table,
+    Text,
+    Tone,
+    Word,
+)
+from enginebench.analysis.frame import SCHEMA, Frame, Row
+from enginebench.analysis.plan.accuracy import MAX_ERROR, HeldOut
+from enginebench.analysis.plan.candidates import Plan, plans_of, replicas_answer, stage_of
+from enginebench.analysis.plan.fleet import Attainment
+from enginebench.analysis.plan.not_planned import NotPlanned
+from enginebench.analysis.plan.requests import FIGURES
+from enginebench.analysis.plan.settings import PlanSettings
+from enginebench.analysis.reports import GOOD, MISSED, NOT_ENOUGH, run_command
+from enginebench.analysis.sections.candidates import by_engine, confirmed, latency_columns
+from enginebench.analysis.sections.figures import first_figure
+from enginebench.analysis.sections.warnings import warnings, warnings_section
+from enginebench.analysis.verdict.capacity import Capacity
+from enginebench.records.formatting import format_share
+from enginebench.records.metrics import THROUGHPUT
+from enginebench.records.view import Estimate, Missing
+
+ENGINE = Column("engine", text=True)
+SLO_MISSED = {NotPlanned.MISSED, NotPlanned.OUT_OF_REACH}
 
 
-def screen_of(alternatives: Alternatives, groups: Mapping[str, Sequence[RunSummary]], peak: Load) -> FirstScreen:
-    """`groups`: the runs of each alternative, by its name."""
-    candidates = [
-        Candidate(
-            alternative.name,
-            EngineRuns(alternative.name, tuple(groups[alternative.name])),
-            slo_capacity(groups[alternative.name]),
-            planned_of(alternative, peak),
-        )
-        for alternative in alternatives.ranked
-    ]
-    return first_screen(alternatives.sentence, candidates)
-
-
-def planned_of(alternative: Alternative, peak: Load) -> PlannedReplicas:
-    """What is said of a plan where others are said of others."""
-    plan = alternative.plan
-    if plan is None:
-        refused = f"Not planned: {alternative.refused}"
-        return PlannedReplicas(alternative.name, peak.label, None, None, None, None, refused)
-    fewer = plan.replicas.fewer
-    return PlannedReplicas(
-        engine=alternative.name,
-        peak=peak.label,
-        count=plan.count,
-        low=plan.replicas.low,
-        high=plan.replicas.high,
-        month=None if plan.bill is None else plan.bill.per_month,
-        sentence=plan.sentence,
-        reliable=plan.reliable,
-        warnings=tuple(warnings_of(plan)),
-        trade_off="" if fewer is None else _trade_off(plan, fewer),
-        how_sure=_how_sure(plan),
-        spares=plan.spares,
+def plan_document(frame: Frame, settings: PlanSettings, plans: Sequence[Plan] = ()) -> Document:
+    """Plan a peak for every candidate; `plans` are those of `plans_of`, if they were made before."""
+    assert settings.peak is not None
+    plans = plans or plans_of(frame, settings)
+    answer = replicas_answer(settings.peak, tuple(plan.replicas for plan in plans))
+    order = [each.name for each in answer.candidates]
+    plans = sorted(plans, key=lambda plan: order.index(plan.name))
+    warned = warnings(frame)
+    sections = (
+        Section("replica", "What one replica sustains", (_one_replica(frame, plans),)),
+        Section("fleets", "Simulated futures", (*_fleets(plans, settings),)),
+        Section("errors", "Prediction errors", (*_errors(plans),)),
+        Section("fit", "What a step of the engine takes", (*_fits(plans),)),
+        Section("bill", "The bill", (*_bills(plans, settings),)),
+        warnings_section(warned),
+    )
+    return Document(
+        title=" and ".join(frame.names),
+        tested=frame.tested,
+        objectives=frame.tier,
+        answer=answer,
+        candidates=by_engine(frame, answer.candidates, settings.peak).without_empty_columns(),
+        figure=first_figure(frame),
+        next=_next_step(frame, answer.candidates[0].name, answer.candidates[0].capacity),
+        warnings=warned,
+        sections=tuple(section for section in sections if section.blocks),
+        frame=pl.concat([frame.table, pl.DataFrame(list(_rows(frame, plans)), schema=SCHEMA)]),
+        exit_code=_exit_code(plans),
     )
 
 
-def _how_sure(plan: Plan) -> str:
-    """What futures say counts only as far as the model is right."""
-    chosen, off = plan.replicas.chosen, [] if plan.largest_error is None else [plan.largest_error.sentence]
-    if plan.reliable:
-        met = f"every objective is met in {round(chosen.met * chosen.futures)} of {chosen.futures} simulated futures"
-        return "; ".join([met, *off])
-    opposed = [] if plan.contradiction is None else [plan.contradiction.sentence]
-    return f"{NOT_RELIABLE}: {'; '.join([*off, *opposed])}"
+def _exit_code(plans: Sequence[Plan]) -> int:
+    if any(plan.replicas.number is not None for plan in plans):
+        return GOOD
+    return MISSED if all(plan.replicas.missing in SLO_MISSED for plan in plans) else NOT_ENOUGH
 
 
-def simulated_text(capacity: SimulatedCapacity) -> str:
-    """`16 users within the objectives, missed at 17`"""
-    missed = "no larger load is supported" if capacity.missed is None else f"missed at {capacity.missed:.3g}"
-    return f"{capacity.met:.3g} {capacity.unit} within the objectives, {missed}"
+def _next_step(frame: Frame, name: str, capacity: Capacity | None) -> NextStep:
+    """Confirm the capacity that the cheapest plan rests on; measure it, if it is not known; else plan with it."""
+    command = run_command(frame, name)
+    names = {"engine": name}
+    if capacity is None or capacity.load is None:
+        low = "1" if capacity is None or capacity.beyond is None else f"1-{capacity.beyond:g}"
+        return NextStep("confirm", command("capacity", "--by", "users", "--search-range", low), names=names)
+    if capacity.confirmed:
+        return NextStep("buy", names=names)
+    bounds = "-".join(f"{load:g}" for load in (capacity.load, capacity.beyond or 2 * capacity.load))
+    by = "users" if capacity.unit == "users" else "rate"
+    load = {"load": f"{capacity.load:g} {capacity.unit}"}
+    return NextStep("confirm", command("capacity", "--by", by, "--search-range", bounds), names=names | load)
 
 
-def _trade_off(plan: Plan, fewer: Attainment) -> str:
-    saved = ""
-    if plan.bill is not None:
-        less = plan.bill.per_month * (plan.replicas.count - fewer.replicas) / plan.count
-        saved = f"{dollars(less)} a month less, but "
-    met = f"the objectives are met in {format_share(fewer.met)} of the futures"
-    within = f"in the median future {format_share(fewer.share.median)} of the requests are within them"
-    return f"with {counted(fewer.replicas, 'replica')}: {saved}{met} ({within})"
-
-
-def warnings_of(plan: Plan) -> list[str]:
-    """What speaks against the plan, gravest first, for every output; without full stops."""
-    model, limits = plan.basis.fitted.model, [o for o in plan.objectives if o not in simulated(plan.objectives)]
-    warnings = []
-    if plan.contradiction is not None:
-        warnings.append(f"{plan.contradiction.sentence}: do not rely on the number of replicas")
-    error = plan.largest_error
-    if error is not None and error.error > INACCURATE:
-        warnings.append(
-            f"the prediction of {error.figure} at {error.load} was off by {error.size}: do not rely on the number of "
-            "replicas, and where a measured load disagrees, trust that"
-        )
-    if plan.replicas.margin.warning is not None:
-        warnings.append(plan.replicas.margin.warning)
-    if model.slots is None and model.synchronised:
-        warnings.append(
-            "no run had requests waiting for a slot, so how many run at a time is not known: no replica is planned "
-            f"with more than was measured ({plan.largest}); measure a load beyond saturation"
-        )
-    if limits:
-        warnings.append(
-            f"{in_words([objective.text for objective in limits])} is not simulated but measured: no replica is "
-            f"planned with more than {plan.largest}, the largest measured load at which it was met"
-        )
-    if plan.other_tiers:
-        others = in_words(plan.other_tiers)
-        warnings.append(
-            f"planned for the tier {plan.objectives[0].tier}, the first given: to plan for {others}, give those "
-            "objectives alone"
-        )
-    return [*warnings, *plan.basis.fitted.warnings]
-
-
-def facts_of(plan: Plan) -> list[tuple[str, str]]:
-    """(what, how much): what the plan rests on."""
-    model, fit = plan.basis.fitted.model, plan.basis.fitted.fit
-    cost = model.cost
-    parts = [format_seconds(cost.base)]
-    for seconds, of in (
-        (cost.per_running, "running request"),
-        (cost.per_token, "prompt token prefilled"),
-        (cost.per_prompt, "prompt prefilled"),
-    ):
-        if seconds > 0:
-            parts.append(f"{format_seconds(seconds)} per {of}")
-    if cost.batched > 0:
-        parts.append(f"{format_seconds(cost.batched)} if several run or a prompt is prefilled")
-    if cost.per_running_beyond > 0:
-        parts.append(f"{format_seconds(cost.per_running_beyond)} per running request beyond {cost.knee:.0f}")
-    step = " + ".join(parts) + ("" if model.synchronised else ", each request by itself")
-    ran = f"{model.most_running} ran at most"
-    sources = {"saturation": "seen at saturation", "engine": "reported by the engine"}
-    slots = f"not known ({ran})" if model.slots is None else f"{model.slots}, {sources[model.slots_from]} ({ran})"
-    measured = "not measured in the unit of the peak" if plan.capacity is None else plan.capacity.sentence.rstrip(".")
-    facts = [
-        (
-            "engine",
-            f"{plan.label}; {len(plan.basis.stages)} stages of {len(plan.runs)} run{'s' * (len(plan.runs) > 1)}",
-        ),
-        ("measured", measured),
-        ("simulated", simulated_text(plan.replicas.capacity)),
-        ("a step takes", f"{step}; {fit.steps:,} steps, R² {fit.explained:.3f}"),
-        ("slots", slots),
-        ("prefill", "running requests pause" if model.pauses else "together with running requests"),
-    ]
-    if model.grouped:
-        facts.append(("batch", "only requests of the same length are computed together"))
-    if plan.scalability is not None:
-        facts.append(("throughput", plan.scalability.sentence))
-    if plan.kilowatts is not None and plan.joules_per_token is not None:
-        each = f"{significant(plan.joules_per_token)} J per output token as measured"
-        facts.append(("energy", f"{each}, {significant(plan.kilowatts)} kW of the fleet at the peak"))
-    if plan.price_source is not None:
-        facts.append(("price of a GPU", str(plan.price_source)))
-    return facts
-
-
-def bill_rows(plan: Plan) -> list[tuple[str, str]]:
-    """What tokens and requests cost at the peak, and what hosted APIs ask for the same; empty without a price."""
-    bill = plan.bill
-    if bill is None:
-        return []
-    at_peak = [
-        f"{dollars(bill.per_million_output_tokens)} per million output tokens",
-        f"{dollars(bill.per_thousand_requests)} per thousand requests",
-        f"{significant(bill.requests_per_gpu_hour)} requests per GPU-hour",
-    ]
-    fleet = f"{dollars(bill.per_hour)} an hour, {dollars(bill.per_month)} a month for {counted(plan.count, 'replica')}"
-    rows = [("fleet", plan.marked(fleet)), (f"at {plan.load.label}", plan.marked(", ".join(at_peak)))]
-    for hosted in bill.hosted:
-        reach = "" if hosted.cheaper else ", more than it can serve"
-        million = f"{significant(hosted.break_even / 1e6)} million a month on{reach} ({hosted.source})"
-        price = f"{dollars(hosted.per_thousand_requests)} per thousand requests"
-        rows.append((hosted.name, f"{price}; the fleet costs less from {million}"))
-    return rows
-
-
-def plan_document(plan: Plan) -> dict[str, Any]:
-    """What `--json` prints: seconds, tokens and requests per second, shares."""
-    fitted = plan.basis.fitted
-    document = {
-        "schema": SCHEMA_VERSION,
-        "answer": plan.sentence,
-        "reliable": plan.reliable,
-        "label": plan.label,
-        "runs": plan.runs,
-        "stages": [stage.name for stage in plan.basis.stages],
-        "peak": as_document(plan.load) | {"seconds": plan.fleet.peak.seconds},
-        "objectives": [str(objective) for objective in plan.objectives],
-        "capacity": {
-            "measured": plan.capacity,
-            "simulated": plan.replicas.capacity,
-        },
-        "futures_required": SURE,
-        "replicas": plan.replicas,
-        "spares": plan.spares,
-        "bill": plan.bill,
-        "price_source": None if plan.price_source is None else str(plan.price_source),
-        "energy": {"joules_per_token": plan.joules_per_token, "kilowatts": plan.kilowatts},
-        "warnings": warnings_of(plan),
-        "next_run": plan.next_run,
-        "beyond_measured": plan.supported.beyond,
-        "model": fitted.model.as_document() | {"undisturbed": fitted.fit.undisturbed},
-        "fit": {
-            "steps": fitted.fit.steps,
-            "explained": fitted.fit.explained,
-            "ten_seconds": fitted.fit.ratios,
-            "draws": [as_document(draw.cost) | {"delivery": draw.delivery} for draw in fitted.draws],
-        },
-        "held_out": [
-            {
-                "stage": held.stage,
-                "measured": held.measured,
-                "predicted": {figure: held.predicted[figure] for figure in FIGURES},
-                "errors": held.errors,
-            }
-            for held in plan.held_out
-        ],
-        "scalability": plan.scalability,
-        "contradiction": plan.contradiction,
-    }
-    plain: dict[str, Any] = as_document(document)
-    return plain
-
-
-def alternatives_document(alternatives: Alternatives) -> dict[str, Any]:
-    """What `--json` prints for several: each plan as for one, what it costs a month, and what dominates it."""
-    return {
-        "schema": SCHEMA_VERSION,
-        "answer": alternatives.sentence,
-        "cost_in": "US dollars per month" if alternatives.priced else "replicas",
-        "alternatives": [
-            {
-                "name": alternative.name,
-                "refused": alternative.refused,
-                "plan": None if alternative.plan is None else plan_document(alternative.plan),
-                "cost": None if alternative.plan is None else _cost(alternatives, alternative.plan),
-                "dominated_by": None if alternative.plan is None else alternatives.dominated_by(alternative.name),
-            }
-            for alternative in alternatives.all
-        ],
-    }
-
-
-def _cost(alternatives: Alternatives, plan: Plan) -> float:
-    return plan.bill.per_month if alternatives.priced and plan.bill is not None else float(plan.count)
-
-
-def alternatives_table(alternatives: Alternatives) -> TextTable:
-    """What the model says of each alternative at the peak, and which are worth their cost."""
-    headers = ("engine", "holds, simulated", "attainment", "TTFT p95", "TPOT p50", "")
-    rows = []
-    for alternative in alternatives.all:
-        plan = alternative.plan
-        if plan is None:
-            rows.append((alternative.name, *[MISSING] * 4, "not planned"))
-            continue
-        chosen, by = plan.replicas.chosen, alternatives.dominated_by(alternative.name)
-        doubt = "" if plan.reliable else f"{NOT_RELIABLE}, "
+def _one_replica(frame: Frame, plans: Sequence[Plan]) -> Table:
+    unit = frame.stages[0].load_unit if frame.stages else ""
+    latencies = latency_columns(frame)
+    columns = (
+        ENGINE,
+        Column(f"{unit} within the SLO"),
+        Column("confirmed", text=True),
+        Column("simulated"),
+        Column("tokens/s there"),
+        *(Column(f"{column.title} there") for column in latencies),
+        Column("per 1M tokens"),
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for plan in plans:
+        stage, engine = stage_of(frame, plan.name), frame.engine(plan.name)
+        measured = stage is not None and bool(engine.at(stage))
+        capacity = plan.replicas.capacity
+        at_load = None if capacity is None else capacity.at_load
+        simulated = None if plan.simulation is None else plan.simulation.replicas
+        numbers = [
+            Number(engine.column(stage or "", column), column.unit) if measured else None for column in latencies
+        ]
         rows.append(
             (
-                alternative.name,
-                f"{plan.replicas.capacity.met:.3g} {plan.replicas.capacity.unit}",
-                format_share(chosen.share.median),
-                _seconds(chosen.ttft_p95.median),
-                _seconds(chosen.tpot_p50.median),
-                doubt + ("on the front" if by is None else f"dominated by {by}"),
+                Word(plan.name),
+                capacity,
+                confirmed(None if at_load is None else at_load.slo),
+                None if simulated is None else Number(Estimate(simulated.capacity.load)),
+                Number(engine.estimate(stage or "", THROUGHPUT), "tokens/s") if measured else None,
+                *numbers,
+                None if plan.price is None else Number(plan.replicas.per_million, style="money"),
             )
         )
-    caption = (
-        "Holds: one replica within the objectives. Dominated: another is no worse in cost, TTFT p95 and TPOT p50, and "
-        "better in one; the others are the Pareto front."
+    return Table(
+        "replica", "One replica, as measured and as simulated", columns, tuple(rows), 0
+    ).without_empty_columns()
+
+
+def _fleets(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
+    """The smallest fleet that the simulation finds enough, and the next smaller one."""
+    rows: list[tuple[Cell, ...]] = []
+    for plan in plans:
+        found = None if plan.simulation is None else plan.simulation.replicas
+        if found is not None:
+            rows += [_fleet(plan.name, each, settings) for each in (found.fewer, found.chosen) if each is not None]
+    columns = (
+        ENGINE,
+        Column("replicas"),
+        Column(f"{settings.load.unit} of each"),
+        Column("futures that meet the SLO"),
+        Column("requests within, median future"),
+        Column("requests within, worst of 20"),
+        Column("TTFT p95"),
+        Column("TPOT p50", rank=1),
+        Column("in flight", rank=2),
+        Column("tokens/s", rank=1),
     )
-    return TextTable("Simulated at the peak", headers, tuple(rows), (0, 5), caption)
+    if rows:
+        yield Table("fleets", f"Simulated at {settings.load.label}", columns, tuple(rows), 0)
 
 
-def _seconds(value: float) -> str:
-    """Answers of one token have no time per token."""
-    return MISSING if math.isnan(value) else format_seconds(value)
+def _fleet(name: str, at: Attainment, settings: PlanSettings) -> tuple[Cell, ...]:
+    met = Number(Estimate(at.met, n=at.futures), "share", tone=Tone.GOOD if at.met >= 0.95 else Tone.BAD)
+    return (
+        Word(name),
+        Number(Estimate(float(at.replicas)), style="count"),
+        Number(Estimate(settings.load.value / at.replicas)),
+        met,
+        Number(Estimate(at.share.median), "share"),
+        Number(Estimate(at.share.low), "share"),
+        Number(Estimate(_known(at.ttft_p95.median)), "s"),
+        Number(Estimate(_known(at.tpot_p50.median)), "s"),
+        Number(Estimate(at.in_flight), "requests"),
+        Number(Estimate(at.output), "tokens/s"),
+    )
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _errors(plans: Sequence[Plan]) -> Iterator[Table | Text]:
+    held_out = [(plan.name, held) for plan in plans for held in _held_out(plan)]
+    if held_out:
+        rows: list[tuple[Cell, ...]] = [
+            (Word(name), Word(held.stage), *(_error(held.error(figure)) for figure in FIGURES))
+            for name, held in held_out
+        ]
+        columns = (ENGINE, Column("load", text=True), *(Column(title) for title in FIGURES.values()))
+        yield Table(
+            "errors", "Each load predicted from a fit to the others, against its measurement", columns, tuple(rows), 0
+        )
+        yield Text(
+            f"The simulated number of replicas is shown if no prediction is more than {format_share(MAX_ERROR)} off. If it "
+            "differs from the measured one, trust the measurement."
+        )
+
+
+def _held_out(plan: Plan) -> tuple[HeldOut, ...]:
+    return () if plan.simulation is None or plan.simulation.basis is None else plan.simulation.basis.held_out
+
+
+def _error(error: float) -> Cell:
+    if math.isnan(error):
+        return Missing.FEW_REQUESTS
+    tone = Tone.BAD if abs(error) > MAX_ERROR else Tone.PLAIN
+    return Number(Estimate(1 + error), style="change", tone=tone)
+
+
+def _fits(plans: Sequence[Plan]) -> Iterator[Table]:
+    rows: list[tuple[Cell, ...]] = []
+    for plan in plans:
+        basis = None if plan.simulation is None else plan.simulation.basis
+        if basis is None:
+            continue
+        model, fit = basis.fitted.model, basis.fitted.fit
+        cost = model.cost
+        terms = (cost.base, cost.per_running, cost.per_token, cost.per_prompt, cost.batched, cost.per_running_beyond)
+        rows.append(
+            (
+                Word(plan.name),
+                *(Number(Estimate(term), "s") if term > 0 else None for term in terms),
+                Number(Estimate(cost.knee)) if cost.per_running_beyond > 0 else None,
+                Number(Estimate(float(model.slots)), style="count") if model.slots is not None else None,
+                Word(model.slots_from.value),
+                Word("paused" if model.pauses else "goes on") if model.synchronised else Word("separate streams"),
+                Number(Estimate(float(fit.steps)), style="count"),
+                Number(Estimate(fit.explained)),
+                Number(Estimate(fit.drift), "share"),
+            )
+        )
+    titles = ("a step", "+ running request", "+ prompt token", "+ prompt", "+ several", "+ request beyond", "beyond")
+    columns = (
+        ENGINE,
+        *(Column(title) for title in titles),
+        Column("slots"),
+        Column("slots from", text=True, rank=1),
+        Column("decoding during prefill", text=True, rank=2),
+        Column("steps", rank=1),
+        Column("R²"),
+        Column("drift", rank=3),
+    )
+    if rows:
+        title = "Fitted step time, and how much of its variance the fit explains (R²)"
+        yield Table("fit", title, columns, tuple(rows), 0).without_empty_columns()
+
+
+def _bills(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
+    rows: list[tuple[Cell, ...]] = []
+    for plan in plans:
+        number, price = plan.replicas.number, plan.price
+        if price is None:
+            continue
+        listed = price.listed
+        source = "" if listed is None else f"{listed.page}, {listed.as_of or 'undated'}"
+        rows.append(
+            (
+                Word(plan.name),
+                Number(Estimate(None if number is None else float(number)), style="count"),
+                Number(Estimate(float(price.gpus)), style="count"),
+                Number(Estimate(price.per_hour), style="money"),
+                Number(Estimate(None if number is None else price.per_hour * number), style="money"),
+                Number(Estimate(plan.replicas.month), style="money"),
+                Number(plan.replicas.per_million, style="money"),
+                Word(source if listed is None or listed.verified else f"{source}, UNVERIFIED"),
+            )
+        )
+    columns = (
+        ENGINE,
+        Column(f"replicas for {settings.load.label}"),
+        Column("GPUs of each", rank=1),
+        Column("a replica-hour"),
+        Column("an hour"),
+        Column("a month"),
+        Column("per 1M tokens at capacity"),
+        Column("price from", text=True, rank=2),
+    )
+    if rows:
+        yield Table("bill", "US dollars; a month has 730 hours", columns, tuple(rows), 0)
+
+
+def _rows(frame: Frame, plans: Sequence[Plan]) -> Iterator[Row]:
+    """Every number of the plan in the form of the frame."""
+    for plan in plans:
+        place = {"study": frame.study or None, "part": frame.part or None, "engine": plan.name}
+        yield from (place | row for row in _plan_rows(plan))
+
+
+def _plan_rows(plan: Plan) -> Iterator[Row]:
+    replicas = plan.replicas
+    yield _cell("replicas", "measured", replicas.count, missing=replicas.missing)
+    yield _cell("replicas", "simulated", replicas.simulated, missing=replicas.not_simulated)
+    yield _cell("cost", "a month", replicas.month, "USD")
+    cost = replicas.per_million
+    yield _cell("cost", "per 1M output tokens", cost.value, "USD") | {"low": cost.low, "high": cost.high, "n": cost.n}
+    for held in _held_out(plan):
+        for figure, error in held.errors.items():
+            yield _cell(figure, "held-out error", _known(error), "share") | {"stage": held.stage}
+    if plan.simulation is None or plan.simulation.basis is None:
+        return
+    model, fit, found = plan.simulation.basis.fitted.model, plan.simulation.basis.fitted.fit, plan.simulation.replicas
+    for name, value in asdict(model.cost).items():
+        yield _cell("step cost", name, value if math.isfinite(value) else None)
+    for name, number in (("slots", model.slots), ("steps", fit.steps), ("R²", fit.explained), ("drift", fit.drift)):
+        yield _cell("fit", name, number)
+    if found is not None:
+        yield _cell("simulated capacity", "value", found.capacity.load, found.capacity.unit)
+        for each in (found.fewer, found.chosen):
+            if each is not None:
+                yield _cell("futures that meet the SLO", f"{each.replicas} replicas", each.met, "share")
+                yield _cell("requests within", f"{each.replicas} replicas", each.share.median, "share")
+
+
+def _cell(metric: str, statistic: str, value: float | None, unit: str = "", missing: NotPlanned | None = None) -> Row:
+    return {
+        "metric": metric,
+        "statistic": statistic,
+        "unit": unit,
+        "value": None if value is None else float(value),
+        "missing": None if missing is None else missing.value,
+    }

@@ -1,33 +1,26 @@
-"""What was measured, as the plan reads it: the stages of runs from their records, with the engine's steps; and from
-their summaries, which nothing else in this room reads, the throughput at each load, the energy of a token, and the
-capacity within the objectives.
-"""
+"""The stages of runs as the plan reads them from their records, with the engine's steps, and the loads that these
+support."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from enginebench.analysis.arrays import Floats
-from enginebench.analysis.compare.capacity import SloCapacity, slo_capacity
 from enginebench.analysis.data.chunks import chunks_within
 from enginebench.analysis.data.load import RunData, with_metrics
 from enginebench.analysis.data.windows import Window, windows_of
-from enginebench.analysis.plan.requests import Lengths, Requests, figures, latencies_of
-from enginebench.analysis.plan.scalability import LoadPoint
-from enginebench.analysis.plan.settings import CannotPlan
+from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
+from enginebench.analysis.plan.requests import Lengths, Requests, answers_per_second, figures, latencies_of
 from enginebench.analysis.plan.steps import Steps, find_steps
-from enginebench.analysis.summary.run_summary import RunSummary
-from enginebench.records.formatting import format_share
 from enginebench.records.load import Load, Users
 from enginebench.records.rules import FAILURES_BORNE, UNJUDGED
 from enginebench.records.slo import FAILURES, Objective
 from enginebench.records.stage import SECOND
-from enginebench.records.view import StageView
 
 BEYOND = 1.5  # times the largest measured load of a replica, up to which predictions are made
 
@@ -59,14 +52,13 @@ class MeasuredStage:
 
 
 def measured_stages(runs: Sequence[RunData]) -> list[MeasuredStage]:
-    """The stages of all runs that can be planned from. Raises `CannotPlan` where there is none."""
-    stages = [_stage(run, window, len(runs) > 1) for run in runs for window in windows_of(run) if _streamed(run)]
-    usable = [stage for stage in stages if stage.failed <= FAILURES_BORNE and len(stage.lengths)]
+    """Read the stages of all runs that can be planned from. Raises `CannotPlan` if there is none."""
+    streamed = [run for run in runs if _streamed(run)]
+    stages = [_stage(run, window, len(runs) > 1) for run in streamed for window in windows_of(run)]
+    counted = [stage for stage in stages if len(stage.lengths)]
+    usable = [stage for stage in counted if stage.failed <= FAILURES_BORNE]
     if not usable:
-        raise CannotPlan(
-            "these runs have no stage to plan from: it takes streamed answers with token counts, of which at most "
-            f"{format_share(FAILURES_BORNE)} failed."
-        )
+        raise CannotPlan(NotPlanned.FAILURES if counted else NotPlanned.FEW_STEPS)
     return usable
 
 
@@ -83,7 +75,7 @@ def _stage(run: RunData, window: Window, several: bool) -> MeasuredStage:
     sched = ok["t_sched"].to_numpy() / SECOND
     prompt = ok["prompt_tokens"].fill_null(0).to_numpy().astype(np.float64)
     cached = ok["cached_tokens"].fill_null(0).to_numpy().astype(np.float64)
-    lengths = Lengths(prompt - cached, prompt, ok["output_tokens"].to_numpy().astype(np.float64))
+    lengths = Lengths(prompt - cached, ok["output_tokens"].to_numpy().astype(np.float64))
     requests = Requests(
         sched,
         ok["t_first"].to_numpy() / SECOND,
@@ -111,14 +103,14 @@ def _stage(run: RunData, window: Window, several: bool) -> MeasuredStage:
 
 
 def _starts(due: pl.DataFrame, begin: int, steady: int) -> Floats:
-    """Of the users who stay: those of a larger load before may ask once more after `begin`, and leave."""
+    """Return when the users who stay first asked: those of a larger load before may ask once more after `begin`."""
     asked = due.group_by("user").agg(first=pl.col("t_sched").min(), last=pl.col("t_sched").max())
     first = asked.filter(pl.col("last") >= steady)["first"].to_numpy()
     return np.sort((first - begin) / SECOND)
 
 
 def _think(ok: pl.DataFrame) -> Floats:
-    """Pauses from the last token of an answer to the same user's next request."""
+    """Return the pauses from the last token of an answer to the same user's next request."""
     last = pl.col("t_sched") + pl.col("e2e_user") * SECOND
     pause = (pl.col("t_sched").shift(-1) - last).over("user", order_by="t_sched") / SECOND
     pauses: Floats = ok.select(pause=pause)["pause"].drop_nulls().to_numpy()
@@ -130,65 +122,37 @@ class SupportedLoads:
     """The largest measured loads of one replica, and up to how many times as much the records support."""
 
     users: float
-    rate: float  # requests per second
+    rate: float  # requests/s
     beyond: float = BEYOND
 
-    def measured(self, load: Load) -> float:
-        return self.users if isinstance(load, Users) else self.rate
-
     def largest(self, load: Load) -> float:
-        return self.beyond * self.measured(load)
+        return self.beyond * (self.users if isinstance(load, Users) else self.rate)
 
     def fewest(self, load: Load) -> int:
-        """Replicas below which each would bear more than the records support."""
+        """Return the number of replicas below which each would get more than the records support."""
         return max(1, math.ceil(round(load.value / max(self.largest(load), 1e-9), 9)))
 
 
 def supported_loads(
     stages: Sequence[MeasuredStage], limit_known: bool, objectives: Sequence[Objective] = ()
 ) -> SupportedLoads:
-    """A rate of arrivals counts as its answers a second; users of an open loop are the requests in flight.
+    """A rate of arrivals counts as its answers per second; users of an open loop are the requests in flight.
 
-    `limit_known`: of the requests that run at a time. Nothing beyond the measured loads is supported where it is not
-    known, or where an objective limits failures, which are not simulated. Raises `CannotPlan` where every load failed
-    more often than that.
+    Nothing beyond the measured loads is supported unless the limit on running requests is known (`limit_known`), or if
+    an objective limits failures, which are not simulated. Raises `CannotPlan` if every load failed more often.
     """
     limits = [1 - objective.q for objective in objectives if objective.metric == FAILURES]
-    borne = [stage for stage in stages if all(stage.failed <= limit for limit in limits)]
-    if not borne:
-        least = min(stage.failed for stage in stages)
-        raise CannotPlan(
-            f"at every measured load more than {format_share(min(limits))} of the requests failed, "
-            f"{format_share(least)} at least: failures are not simulated, so measure loads at which fewer fail."
-        )
-    users = max((stage.load.value for stage in borne if isinstance(stage.load, Users)), default=0.0)
-    running = max((steps.occupied.max(initial=0.0) for stage in borne for steps in stage.steps), default=0.0)
-    rate = max(stage.figures["rate"] for stage in borne)
+    usable = [stage for stage in stages if all(stage.failed <= limit for limit in limits)]
+    if not usable:
+        raise CannotPlan(NotPlanned.FAILURES)
+    users = max((stage.load.value for stage in usable if isinstance(stage.load, Users)), default=0.0)
+    running = max((steps.occupied.max(initial=0.0) for stage in usable for steps in stage.steps), default=0.0)
+    rate = max(answers_per_second(stage.requests, stage.start, stage.end) for stage in usable)
     return SupportedLoads(users or float(running), rate, BEYOND if limit_known and not limits else 1.0)
 
 
 def declared_slots(runs: Sequence[RunData]) -> int | None:
-    """What the engine says of itself, where all runs agree."""
+    """Return the slots that the engine reports, if all runs agree."""
     declared = {(run.meta.engine or {}).get("max_concurrency") for run in runs}
     only = declared.pop() if len(declared) == 1 else None
     return only if isinstance(only, int) and only > 0 else None
-
-
-def load_points(stages: Iterable[StageView]) -> list[LoadPoint]:
-    """The throughput of each stage, and with how many requests in flight."""
-    return [LoadPoint(stage.label, stage.value("concurrency") or 0.0, stage.estimate("throughput")) for stage in stages]
-
-
-def measured_capacity(summaries: Sequence[RunSummary], load: Load) -> SloCapacity | None:
-    """Of one replica, in the unit of `load`; `None` where it was measured in another, or nothing was judged."""
-    capacity = slo_capacity(summaries)
-    return capacity if capacity is not None and capacity.unit == load.unit else None
-
-
-def energy_per_token(summaries: Iterable[RunSummary]) -> float | None:
-    """Joules, at the stage with the highest throughput."""
-    stages = [stage for summary in summaries for stage in summary.stages]
-    known = [
-        (stage.value("throughput") or 0.0, joules) for stage in stages if (joules := stage.value("energy_per_token"))
-    ]
-    return max(known)[1] if known else None

@@ -1,5 +1,5 @@
-"""Requests as the plan counts them: what they ask, when their tokens came, and the figures of a load, computed alike
-from measured and from simulated requests, with bands of them over futures.
+"""Requests as the plan counts them: their lengths, when their tokens came, and the figures of a load, which are computed
+in the same way from measured and from simulated requests, with their spread over futures.
 """
 
 from __future__ import annotations
@@ -14,35 +14,41 @@ import polars as pl
 
 from enginebench.analysis.arrays import Flags, Floats, Integers
 from enginebench.analysis.data.formulas import columns_of, expression
-from enginebench.analysis.plan.settings import CannotPlan
+from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.steps import Generator
-from enginebench.records.formatting import in_words
-from enginebench.records.metrics import OBJECTIVES
+from enginebench.records.metrics import E2E, OBJECTIVES, THROUGHPUT, TPOT, TTFT
 from enginebench.records.rules import percentile
 from enginebench.records.slo import FAILURES, Objective
 from enginebench.records.stage import SECOND
 
-FIGURES = ("ttft_p50", "ttft_p95", "ttft_p99", "tpot_p50", "tpot_p95", "e2e_mean", "e2e_p95", "throughput", "rate")
+TTFT_P50, TTFT_P95, TPOT_P50, E2E_MEAN = f"{TTFT}_p50", f"{TTFT}_p95", f"{TPOT}_p50", f"{E2E}_mean"
+FIGURES = {
+    TTFT_P50: "TTFT p50",
+    TTFT_P95: "TTFT p95",
+    TPOT_P50: "TPOT p50",
+    E2E_MEAN: "E2E mean",
+    THROUGHPUT: "tokens/s",
+}
+"""What a prediction is judged by, with titles."""
 INSTANTS = ("sched", "first", "last")
 KNOWN = {"t_sched", "t_first", "t_last", "output_tokens", "unseen_tokens", "first_chunk_tokens", "chunks"}
 LATENCIES = {name: metric for name, metric in OBJECTIVES.items() if columns_of([metric.formula]) <= KNOWN}
-"""What an objective of a plan may limit: the metrics that a simulation has the fields of the record for."""
-BAND = (0.05, 0.95)  # of the futures: nine in ten lie inside
+"""What an objective of a plan may limit: metrics of fields that a simulation has."""
+SPREAD = (0.05, 0.95)  # nine in ten futures lie inside
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Prompts and answers to draw requests from, or to replay in order: one element a request."""
+    """Prompts and answers to draw requests from, or to replay in order: one element for each request."""
 
     prefilled: Floats  # prompt tokens that the engine computes
-    prompt: Floats
     output: Floats
 
     def __len__(self) -> int:
         return len(self.output)
 
     def at(self, picked: Integers | Flags) -> Lengths:
-        return Lengths(self.prefilled[picked], self.prompt[picked], self.output[picked])
+        return Lengths(self.prefilled[picked], self.output[picked])
 
     def drawn(self, count: int, rng: Generator) -> Lengths:
         return self.at(rng.integers(len(self), size=count))
@@ -52,8 +58,8 @@ class Lengths:
 class Requests:
     """Instants of requests in seconds, in the order in which they were due; +∞ for what never came.
 
-    `latencies` are those of `LATENCIES`, in seconds: +∞ where no answer came, `nan` where an answer has none, as one of
-    a single chunk has no time per token, and so none that is long.
+    `latencies` are those of `LATENCIES`, in seconds: +∞ without an answer, `nan` if an answer has no such value. An
+    answer of a single chunk has no time per token, and so none that is long.
     """
 
     sched: Floats
@@ -63,10 +69,9 @@ class Requests:
     latencies: Mapping[str, Floats]
 
     @classmethod
-    def served(
+    def simulated(
         cls, sched: Floats, first: Floats, last: Floats, lengths: Lengths, tokens_per_chunk: float = 1.0
     ) -> Requests:
-        """Simulated requests."""
         stamps = {"t_sched": sched * SECOND, "t_first": first * SECOND, "t_last": last * SECOND}
         records = pl.DataFrame(stamps | {"output_tokens": lengths.output}).with_columns(
             unseen_tokens=0.0, first_chunk_tokens=tokens_per_chunk, chunks=pl.lit(None, pl.Float64)
@@ -81,7 +86,7 @@ class Requests:
 
 
 def latencies_of(answered: pl.DataFrame) -> dict[str, Floats]:
-    """Of records, with the columns `KNOWN`. +∞ − ∞ is nothing that came."""
+    """Compute the latencies of records with the columns `KNOWN`. +∞ − ∞ is an answer that never came."""
     columns = {
         name: expression(metric.formula).fill_nan(math.inf).fill_null(math.nan if metric.absent_is_good else math.inf)
         for name, metric in LATENCIES.items()
@@ -90,40 +95,40 @@ def latencies_of(answered: pl.DataFrame) -> dict[str, Floats]:
 
 
 def joined(parts: Sequence[Requests]) -> Requests:
-    """The requests of several replicas."""
+    """Pool the requests of several replicas."""
     sched, first, last = (np.concatenate([getattr(part, name) for part in parts]) for name in INSTANTS)
     latencies = {name: np.concatenate([part.latencies[name] for part in parts]) for name in LATENCIES}
     return Requests(sched, first, last, pooled([part.lengths for part in parts]), latencies)
 
 
 def pooled(parts: Sequence[Lengths]) -> Lengths:
-    return Lengths(*(np.concatenate([getattr(p, name) for p in parts]) for name in ("prefilled", "prompt", "output")))
+    return Lengths(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("prefilled", "output")))
 
 
 def figures(requests: Requests, start: float, end: float) -> dict[str, float]:
-    """The figures of the requests due in [`start`, `end`), and of the tokens and answers that came in it.
+    """Compute the figures of the requests due in [`start`, `end`), and of the tokens that came in it.
 
-    Durations count from when a request was due. A figure without a value is `nan`.
+    Durations count from when a request was due. A figure without a value is `nan`, and so is a percentile of too few
+    requests.
     """
     due = requests.between(start, end)
-    ttft, tpot, e2e = (np.sort(due.latencies[name]) for name in ("ttft", "tpot", "e2e"))
-    tpot = tpot[~np.isnan(tpot)]
-    ended = (requests.last >= start) & (requests.last < end)
+    ttft, tpot, e2e = (np.sort(due.latencies[name]) for name in (TTFT, TPOT, E2E))
     return {
-        "ttft_p50": _percentile(ttft, 0.5),
-        "ttft_p95": _percentile(ttft, 0.95),
-        "ttft_p99": _percentile(ttft, 0.99),
-        "tpot_p50": _percentile(tpot, 0.5),
-        "tpot_p95": _percentile(tpot, 0.95),
-        "e2e_mean": float(e2e.mean()) if len(e2e) else math.nan,
-        "e2e_p95": _percentile(e2e, 0.95),
-        "throughput": _tokens(requests, start, end) / (end - start),
-        "rate": float(ended.sum()) / (end - start),
+        TTFT_P50: _percentile(ttft, 0.5),
+        TTFT_P95: _percentile(ttft, 0.95),
+        TPOT_P50: _percentile(tpot[~np.isnan(tpot)], 0.5),
+        E2E_MEAN: float(e2e.mean()) if len(e2e) else math.nan,
+        THROUGHPUT: _tokens(requests, start, end) / (end - start),
     }
 
 
+def answers_per_second(requests: Requests, start: float, end: float) -> float:
+    return float(((requests.last >= start) & (requests.last < end)).sum()) / (end - start)
+
+
 def _percentile(ascending: Floats, q: float) -> float:
-    return percentile(ascending, q) if len(ascending) else math.nan
+    """By nearest rank; `nan` unless at least one value is expected above it."""
+    return percentile(ascending, q) if len(ascending) * (1 - q) >= 1 - 1e-9 else math.nan
 
 
 def _tokens(requests: Requests, start: float, end: float) -> float:
@@ -135,29 +140,13 @@ def _tokens(requests: Requests, start: float, end: float) -> float:
     return float(((first >= start) & (first < end)).sum() + (spread * later).sum())
 
 
-def check_objectives(objectives: Sequence[Objective]) -> None:
-    """Raises `CannotPlan` for what the simulation does not know: it would count as met."""
-    unknown = [objective for objective in objectives if objective.metric not in {*LATENCIES, FAILURES}]
-    if unknown:
-        raise CannotPlan(
-            f"the simulation knows no {unknown[0].metric}, so that {unknown[0]} cannot be planned for: objectives of a "
-            f"plan limit {in_words(list(LATENCIES))}, or {FAILURES}."
-        )
-    if not simulated(objectives):
-        raise CannotPlan(
-            f"a plan needs an objective that limits {in_words(list(LATENCIES))}, such as ttft_p99=1: failures are "
-            "measured and not simulated."
-        )
-
-
 def simulated(objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Those that a simulation can judge: its requests never fail."""
-    return tuple(objective for objective in objectives if objective.metric != FAILURES)
-
-
-def within(requests: Requests, objective: Objective) -> Flags:
-    """Whether each request met one objective: `enginebench.records.slo.Objective.judge`, on columns."""
-    return np.isfinite(requests.last) & not_above(requests.latencies[objective.metric], objective.limit)
+    """Return those that a simulation can judge: its requests never fail. Raises `CannotPlan` if there is none, or if
+    one limits a metric that is not simulated, which would count as met."""
+    limits = tuple(objective for objective in objectives if objective.metric != FAILURES)
+    if not limits or any(objective.metric not in LATENCIES for objective in limits):
+        raise CannotPlan(NotPlanned.OBJECTIVE)
+    return limits
 
 
 def not_above(latencies: npt.NDArray[np.floating], limit: float) -> Flags:
@@ -176,12 +165,12 @@ class Band:
         return self.low <= value <= self.high
 
 
-def bands(of_futures: Sequence[Mapping[str, float]]) -> dict[str, Band]:
-    return {name: band([future[name] for future in of_futures]) for name in of_futures[0]}
-
-
 def band(values: Sequence[float]) -> Band:
     """Ends are values that occurred: outwards from each quantile the next one."""
     ordered = np.sort(np.asarray(values, dtype=np.float64))
-    low, high = math.floor(BAND[0] * (len(ordered) - 1)), math.ceil(BAND[1] * (len(ordered) - 1))
+    low, high = math.floor(SPREAD[0] * (len(ordered) - 1)), math.ceil(SPREAD[1] * (len(ordered) - 1))
     return Band(float(np.median(ordered)), float(ordered[low]), float(ordered[high]))
+
+
+def bands(futures: Sequence[Mapping[str, float]]) -> dict[str, Band]:
+    return {name: band([future[name] for future in futures]) for name in futures[0]}

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from enginebench.analysis.settings import slo_setting
 from enginebench.records.load import Load, Rate, Users
 from enginebench.records.slo import Objective
 from enginebench.settings.schema import UserMistake, setting
 
-
-class CannotPlan(UserMistake):
-    """Records or objectives from which nothing can be predicted. One sentence, with the way out."""
-
-
-Balancer = Literal["round_robin", "least_requests", "random"]
-Named = tuple[tuple[str, str], ...]  # of one engine by its label, and of all others by ""
+Named = tuple[tuple[str, str], ...]  # by label; "" is for all other engines
 PEAK = "Peak and objectives"  # a group of `--help`
 PEAK_GRAMMAR = "a rate such as 40req/s or a number of users such as 3000users"
 
 
 def parse_peak(text: str) -> Load:
-    """`40req/s` → a rate, `3000users` → users. Raises `UserMistake`."""
+    """Read `40req/s` as a rate, `3000users` as users. Raises `UserMistake`."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(req/s|rps|users?)\s*", text)
     if match is None or not float(match[1]) > 0:
         raise UserMistake(f"--peak is {PEAK_GRAMMAR}, not `{text}`.")
@@ -36,24 +30,31 @@ def parse_peak(text: str) -> Load:
     return Rate(float(match[1]))
 
 
+def more_load(load: Load, share: float) -> Load:
+    """Increase a load by a share; users are rounded up."""
+    if isinstance(load, Users):
+        return Users(math.ceil(round(load.count * (1 + share), 9)))
+    return load.scaled(1 + share)
+
+
 def write_peak(peak: Load | None) -> str:
     return "" if peak is None else f"{peak.value:g}{peak.unit}"
 
 
 def named(pairs: Named, label: str) -> str | None:
-    """What was given for `label`, with or without the settings that follow in brackets, else for all engines."""
+    """Return the value for `label`, with or without the settings that follow in brackets, else that of all engines."""
     values = dict(pairs)
     return values.get(label, values.get(label.partition(" (")[0], values.get("")))
 
 
 def parse_named(text: str) -> Named:
-    """`4.20`, or `LABEL=4.20` for one of several engines; one a line."""
+    """Read `4.20`, or `LABEL=4.20` for one of several engines, a pair on each line."""
     pairs = [line.rpartition("=")[::2] for line in text.splitlines() if line.strip()]
     return tuple((label.strip(), value.strip()) for label, value in pairs)
 
 
 def parse_named_numbers(text: str) -> Named:
-    """The same of numbers. Raises `UserMistake`."""
+    """Read pairs of a label and a number. Raises `UserMistake`."""
     pairs = parse_named(text)
     for _, value in pairs:
         if re.fullmatch(r"\d+(\.\d*)?|\.\d+", value) is None:
@@ -62,7 +63,7 @@ def parse_named_numbers(text: str) -> Named:
 
 
 def parse_named_counts(text: str) -> Named:
-    """The same of GPUs. Raises `UserMistake`."""
+    """Read pairs of a label and a number of GPUs. Raises `UserMistake`."""
     pairs = parse_named(text)
     for _, value in pairs:
         if re.fullmatch(r"0*[1-9]\d*", value) is None:
@@ -77,7 +78,6 @@ def write_named(pairs: Named) -> str:
 peak_setting = partial(setting, group=PEAK)
 cost_setting = partial(setting, group="Cost")
 named_setting = partial(cost_setting, read=parse_named_numbers, write=write_named, repeatable=True)
-prediction_setting = partial(setting, group="Prediction")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,10 @@ class PlanSettings:
         read=parse_named_counts,
     )
     prices: Path | None = cost_setting(None, "Price list to use instead of the built-in one.", metavar="FILE")
-    balancer: Balancer = prediction_setting("round_robin", "How the load balancer chooses a replica.")
-    allow_drift: bool = prediction_setting(False, "Plan even if the machine's speed drifted during the measurement.")
     html: Path | None = setting(None, "Write an HTML page with sliders.", metavar="FILE")
+
+    @property
+    def load(self) -> Load:
+        """The peak with headroom."""
+        assert self.peak is not None
+        return more_load(self.peak, self.headroom)

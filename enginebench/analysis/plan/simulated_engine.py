@@ -3,8 +3,7 @@ from token to token, so that a request costs a few events whatever its length.
 
 `ContinuousBatch` computes one batch step by step: at the beginning of a step it admits what waits, as far as slots are
 free, and at its end every running request has a token more. `SeparateStreams` is an engine without a common batch,
-whose requests slow each other down. `GroupedBatch` computes only requests of the same length together, one group a
-step.
+whose requests slow each other down.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
@@ -23,17 +21,17 @@ from enginebench.analysis.plan.steps import Generator
 
 BLOCK = 256  # steps
 NOISES = 4096  # steps whose noise is drawn ahead
-LEAST_NOISE = 0.2  # of a step's duration
+MIN_NOISE = 0.2  # of a step's duration
 Completion = tuple[float, int]  # instant, request
 
 
 class Work:
-    """The requests of one simulation, by number: what they ask, and when their first and last tokens came."""
+    """The requests of one simulation, by number: their lengths, and when their first and last tokens came."""
 
     __slots__ = ("first", "last", "steps", "tokens")
 
     def __init__(self, tokens: list[float], steps: list[int]) -> None:
-        """`tokens` are prompt tokens to be prefilled, `steps` those that the answer takes; at least one."""
+        """`tokens` are prompt tokens to be prefilled, `steps` those of the answer, at least one."""
         self.tokens, self.steps = tokens, steps
         self.first = [math.nan] * len(steps)
         self.last = [math.nan] * len(steps)
@@ -51,7 +49,7 @@ class Work:
 
 
 class SimulatedEngine(ABC):
-    """Takes requests in the order in which they come. `work` has their lengths, and gets the times of their tokens."""
+    """Serve requests in the order in which they come. `work` has their lengths, and gets the times of their tokens."""
 
     __slots__ = ("_cost", "_model", "_slots", "_waiting", "_work", "now")
 
@@ -66,22 +64,21 @@ class SimulatedEngine(ABC):
     def in_flight(self) -> int: ...
 
     def submit(self, request: int, at: float) -> None:
-        """A request reaches the engine; `advance` has been called with this instant before."""
+        """Queue a request that reaches the engine; `advance` has been called with this instant before."""
         if not self.in_flight:
             self.now = max(self.now, at)
         self._waiting.append((request, at))
 
     @abstractmethod
     def advance(self, until: float) -> list[Completion]:
-        """Compute the steps that begin before `until`; returns early when answers end, with what ended."""
+        """Compute the steps that begin before `until`; return early when answers end, with what ended."""
 
 
 class StepNoise:
-    """By what shares of their costs the steps of one simulation take longer.
+    """By what shares of their costs the steps of one simulation take longer; zero on average.
 
     Blocks of measured steps are played back (moving-block bootstrap: Künsch 1989), because the speed of a machine
-    changes in phases that last for many steps. Without measured ones the noise is normal and independent. Its mean is
-    zero.
+    changes in phases that last for many steps. Without measured ones the noise is normal and independent.
     """
 
     __slots__ = ("_at", "_sums")
@@ -92,11 +89,11 @@ class StepNoise:
             noise = model.noise[(starts[:, None] + np.arange(BLOCK)).ravel() % len(model.noise)]
         else:
             noise = model.cost.spread * rng.standard_normal(NOISES)
-        self._sums = [0.0, *np.cumsum(np.maximum(noise - noise.mean(), LEAST_NOISE - 1)).tolist()]
+        self._sums = [0.0, *np.cumsum(np.maximum(noise - noise.mean(), MIN_NOISE - 1)).tolist()]
         self._at = 0
 
     def over(self, steps: int) -> float:
-        """The sum over the next `steps` steps; from the first one on again after the last."""
+        """Sum the next `steps` steps, and start again after the last one."""
         sums, begin, end = self._sums, self._at, self._at + steps
         laps = 0
         if end > NOISES:
@@ -146,7 +143,7 @@ class ContinuousBatch(SimulatedEngine):
         return []
 
     def _prefill(self) -> list[Completion]:
-        """One step that admits what waits."""
+        """Compute one step that admits what waits."""
         model, work, running, waiting = self._model, self._work, self._running, self._waiting
         room = min(len(waiting), self._slots - len(running) - self._freed, model.admits or math.inf)
         self._freed = 0
@@ -168,7 +165,6 @@ class ContinuousBatch(SimulatedEngine):
         return self._ended()
 
     def _pass(self, step: float, steps: int) -> None:
-        """So many steps of the same cost."""
         self.now += step * (steps + self._noise.over(steps))
 
     def _ended(self) -> list[Completion]:
@@ -246,78 +242,5 @@ class SeparateStreams(SimulatedEngine):
             heappush(self._firsts, (begins + seconds, request))
 
 
-@dataclass(slots=True)
-class _Group:
-    """Requests of one length. `served` is the sum of the steps in which each of them was computed last."""
-
-    requests: list[int]
-    served: int
-
-    def priority(self, step: int, length: int) -> float:
-        count = len(self.requests)
-        return count * (step + math.log2(max(length, 1))) - self.served
-
-
-class GroupedBatch(SimulatedEngine):
-    """Every step is computed. Such engines pad nothing: requests decoded together have equally many tokens so far.
-
-    Which group is next is the rule of mistral.rs's default scheduler: the one with the largest sum, over its requests,
-    of the steps that each has waited and the base-2 logarithm of its length. New prompts form groups of their own.
-    """
-
-    __slots__ = ("_groups", "_left", "_noise", "_number")
-
-    def __init__(self, model: EngineModel, work: Work, rng: Generator) -> None:
-        super().__init__(model, work)
-        self._noise = StepNoise(model, rng)
-        self._number = 0
-        self._groups: dict[tuple[int, bool], _Group] = {}  # by length, and whether they are prompts
-        self._left: dict[int, int] = {}  # steps of each admitted request
-
-    @property
-    def in_flight(self) -> int:
-        return len(self._left) + len(self._waiting)
-
-    def advance(self, until: float) -> list[Completion]:
-        while self.now < until and (self._left or self._waiting):
-            self._admit()
-            if ended := self._step():
-                return ended
-        return []
-
-    def _admit(self) -> None:
-        while self._waiting and len(self._left) < self._slots:
-            request, _ = self._waiting.popleft()
-            self._left[request] = self._work.steps[request]
-            self._join((round(self._work.tokens[request]), True), request, self._number + 1)
-
-    def _join(self, key: tuple[int, bool], request: int, served: int) -> None:
-        group = self._groups.setdefault(key, _Group([], 0))
-        group.requests.append(request)
-        group.served += served
-
-    def _step(self) -> list[Completion]:
-        self._number += 1
-        key = max(self._groups, key=lambda of: self._groups[of].priority(self._number, of[0]))
-        (length, prompts), group = key, self._groups.pop(key)
-        count = len(group.requests)
-        step = self._cost.seconds(count, length * count, count) if prompts else self._cost.seconds(count)
-        self.now += step * (1 + self._noise.over(1))
-        ended = []
-        for request in group.requests:
-            if prompts:
-                self._work.first[request] = self.now
-            self._left[request] -= 1
-            if self._left[request]:
-                self._join((length + 1, False), request, self._number)
-            else:
-                del self._left[request]
-                self._work.last[request] = self.now
-                ended.append((self.now, request))
-        return ended
-
-
 def engine_of(model: EngineModel, work: Work, rng: Generator) -> SimulatedEngine:
-    if model.grouped:
-        return GroupedBatch(model, work, rng)
     return ContinuousBatch(model, work, rng) if model.synchronised else SeparateStreams(model, work)

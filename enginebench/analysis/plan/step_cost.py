@@ -4,17 +4,15 @@
               + batched, if several requests run or a prompt is prefilled
               + per_running_beyond · running requests beyond the knee
 
-Prompt tokens and prompts are nearly collinear where prompts have similar lengths; then only one of them is kept.
-A step of one request multiplies matrices by a vector, which some engines compute in a much cheaper way than a batch of
-two; `batched` is what that saves, and is fitted only where it explains the steps clearly better. An accelerator reads
-its weights in the same time for one request or many, until computing takes longer than reading: from the knee on, a
-request more costs more. The knee, too, is fitted only where the steps show it clearly.
+Prompt tokens and prompts are nearly collinear if prompts have similar lengths; then only one of them is kept. A step of
+one request multiplies matrices by a vector, which some engines compute in a much cheaper way than a batch of two;
+`batched` is that difference. An accelerator reads its weights in the same time for one request or many, until computing
+takes longer than reading: from the knee on, each further request costs more. Both are fitted only if they explain the
+steps clearly better.
 
-Least squares keeps the mean, which throughput depends on; least absolute deviations finds the undisturbed cost. Where
-the two differ, steps are sometimes much longer than usual.
-
-Both are of relative errors. Jitter and disturbances are shares of a step, and a prefill takes ten times as long as a
-decoding step: in absolute errors the few long steps would decide what the short ones cost.
+The fit is by least squares of relative errors, which keeps the mean that throughput depends on. Jitter is a share of a
+step, and a prefill takes ten times as long as a decoding step: in absolute errors the few long steps would decide what
+the short ones cost.
 """
 
 from __future__ import annotations
@@ -26,32 +24,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import nnls
 
-from enginebench.analysis.arrays import Flags, Floats
-from enginebench.analysis.plan.fit_error import fit_draws
-from enginebench.analysis.plan.settings import CannotPlan
+from enginebench.analysis.arrays import Flags, Floats, Integers
+from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.steps import Steps
 
 COLLINEAR = 0.9  # correlation of prompts and prompt tokens from which one of them is dropped
-BETTER = 0.01  # share of the squared error that a coefficient more must save
-MUCH_BETTER = 0.05  # that `batched` must save
-REWEIGHTINGS = 30
+MIN_SAVED, MIN_SAVED_BATCHED, MIN_SAVED_KNEE = 0.01, 0.05, 0.2  # share of the squared error that a coefficient saves
 ROUNDS = 5  # of the fit that errors are relative to
-NEGLIGIBLE = 1e-4  # share of the mean, below which nothing is divided by it; most steps may have taken no time at all
-BENT = 0.2  # that a knee must save: the noise of a few loads may look like a slight one
-KNEES = 24  # that are tried at most
-DRIFT_SECONDS = 10.0
-MOST_NOISE = 5.0  # of a step's cost: what is longer was no step
-LEAST_STEPS = 20  # of ten seconds, to be judged; of one request and of several, to fit `batched`
-DRIFTED, DRIFTING = 1.25, 1.1  # ratio of measured and fitted time of ten seconds: refused, and warned of
-DIFFERENT = 1.1  # ratio of the two fits' typical step that is warned of
+NEGLIGIBLE = 1e-4  # share of the mean step, which nothing smaller divides: many steps may seem to take no time
+MAX_KNEES = 24  # that are tried
+PERIOD = 10.0  # seconds over which drift is measured
+MAX_NOISE = 5.0  # of a step's cost; longer ones were no steps
+MIN_STEPS = 20  # of a period, and of one request and of several
+DRAWS = 64
+MIN_BLOCKS = 6  # of a stage
 BASE, RUNNING, TOKENS, PROMPTS, BATCHED, BEYOND = range(6)
 
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Seconds. `spread` is the standard deviation of a step's duration, as a share of it; `batched` is what a step of
-    several requests, or with a prompt, costs besides, and `per_running_beyond` what each request beyond `knee` does.
-    """
+    """Seconds. `spread` is the standard deviation of a step's duration, as a share of it."""
 
     base: float
     per_running: float
@@ -69,7 +61,7 @@ class StepCost:
         return fixed + self.per_running * running + self.per_token * tokens + self.per_prompt * prompts
 
     def scaled(self, factor: float) -> StepCost:
-        """Every step so many times as long."""
+        """Return the cost of a machine whose steps take `factor` times as long."""
         return replace(
             self,
             base=factor * self.base,
@@ -82,82 +74,50 @@ class StepCost:
 
 
 @dataclass(frozen=True, slots=True)
-class TenSeconds:
-    """Measured by fitted step time of ten seconds of a stage; 1 where the cost holds."""
-
-    stage: str
-    start: float  # seconds since the run's start
-    ratio: float
-
-
-@dataclass(frozen=True, slots=True)
 class Fit:
-    """A step's cost, and how well it describes the steps it was fitted to."""
+    """A step's cost, and how well it describes the steps it was fitted to.
 
-    cost: StepCost  # least squares: keeps means
-    undisturbed: StepCost  # least absolute deviations: of the usual step
-    draws: tuple[StepCost, ...]  # costs that the same steps allow as well
+    `explained` is R², with the weights of the fit. `drift` is the standard deviation of measured over fitted time in
+    periods of ten seconds. `draws` are other costs that the same steps allow; `noise` is by what share of its cost each
+    step took longer, in order.
+    """
+
+    cost: StepCost
+    draws: tuple[StepCost, ...]
     steps: int
-    explained: float  # share of the steps' variance, R², with the weights of the fit
-    ratios: tuple[TenSeconds, ...]
-    noise: Floats  # relative error of every step, in order: by what share it took longer than its cost
-    warnings: tuple[str, ...]
-
-    @property
-    def drift(self) -> float:
-        """Standard deviation of the ratio of measured and fitted time over periods of ten seconds."""
-        ratios = [period.ratio for period in self.ratios]
-        return float(np.std(ratios, ddof=1)) if len(ratios) > 1 else 0.0
-
-    @property
-    def worst(self) -> TenSeconds | None:
-        return max(self.ratios, key=lambda period: abs(np.log(period.ratio)), default=None)
-
-    @property
-    def drifted(self) -> bool:
-        return self.worst is not None and _off(self.worst.ratio) > DRIFTED
+    explained: float
+    drift: float
+    noise: Floats
 
 
-def too_few(visible: int) -> CannotPlan:
-    return CannotPlan(
-        f"only {visible} steps of the engine can be seen in these records, too few to fit what a step costs: "
-        "measure with streamed answers, for a longer time."
-    )
-
-
-def fit_cost(stages: Sequence[tuple[str, Steps]], slots: int | None) -> Fit:
-    """Fit the cost to the steps of stages, each with its name. `slots` limits the requests that run, where known.
+def fit_cost(stages: Sequence[Steps], slots: int | None) -> Fit:
+    """Fit the cost to the steps of stages. `slots` limits the requests that run, if it is known.
 
     Raises `CannotPlan` with too few steps.
     """
-    parts = [(name, steps, _usable(steps, slots)) for name, steps in stages]
-    features = np.concatenate([_features(steps, slots)[kept] for _, steps, kept in parts])
-    seconds = np.concatenate([steps.seconds[kept] for _, steps, kept in parts])
-    visible = int(np.count_nonzero(seconds))  # chunks that are read together leave no time between them
-    if visible < 2 * LEAST_STEPS:
-        raise too_few(visible)
+    kept = [_usable(steps, slots) for steps in stages]
+    features = np.concatenate([_features(steps, slots)[rows] for steps, rows in zip(stages, kept, strict=True)])
+    seconds = np.concatenate([steps.seconds[rows] for steps, rows in zip(stages, kept, strict=True)])
+    if np.count_nonzero(seconds) < 2 * MIN_STEPS:  # chunks that are read together leave no time between them
+        raise CannotPlan(NotPlanned.FEW_STEPS)
     knee = _knee(features, seconds)
     features[:, BEYOND] = _beyond(features[:, RUNNING], knee)
     rows, ratio = _relative(features, seconds)
     chosen = _chosen(features, rows, ratio)
     cost, error = _least_squares(rows, ratio, chosen)
-    undisturbed = _least_absolute(rows, ratio, chosen)
     fitted = features @ cost
-    noise = np.minimum((seconds - fitted) / np.maximum(fitted, 1e-9), MOST_NOISE)
+    noise = np.minimum((seconds - fitted) / np.maximum(fitted, 1e-9), MAX_NOISE)
     spread = float(np.sqrt(np.mean(noise**2)))
-    ends = [steps.end[kept] for _, steps, kept in parts]
-    ratios = tuple(period for name, steps, kept in parts for period in _ratios(name, steps, kept, cost, slots, knee))
-    fit = Fit(
-        _step_cost(cost, spread, knee),
-        _step_cost(undisturbed, spread, knee),
-        tuple(_step_cost(draw, spread, knee) for draw in fit_draws(rows, ratio, chosen, cost, ends)),
-        len(seconds),
-        1 - error / max(_least_squares(rows, ratio, [BASE])[1], 1e-30),
-        ratios,
-        noise,
-        (),
+    ends = [steps.end[rows] for steps, rows in zip(stages, kept, strict=True)]
+    draws = _draws(rows, ratio, [k for k in chosen if cost[k] > 0], cost, ends)
+    return Fit(
+        cost=_step_cost(cost, spread, knee),
+        draws=tuple(_step_cost(draw, spread, knee) for draw in draws),
+        steps=len(seconds),
+        explained=1 - error / max(_least_squares(rows, ratio, [BASE])[1], 1e-30),
+        drift=_drift(ends, seconds, fitted),
+        noise=noise,
     )
-    return replace(fit, warnings=tuple(_warnings(fit, features)))
 
 
 def _step_cost(coefficients: Floats, spread: float, knee: float) -> StepCost:
@@ -166,18 +126,19 @@ def _step_cost(coefficients: Floats, spread: float, knee: float) -> StepCost:
 
 
 def _usable(steps: Steps, slots: int | None) -> Flags:
-    """A first chunk of an engine without a common batch tells the prefill only where it did not wait for a slot."""
+    """Without the first chunks of separate streams that may have waited for a slot: they do not show the prefill."""
     if steps.synchronised or slots is None:
         return np.ones(len(steps.seconds), dtype=bool)
     usable: Flags = (steps.prompts == 0) | (steps.occupied <= slots)
     return usable
 
 
-def _features(steps: Steps, slots: int | None, knee: float = math.inf) -> Floats:
+def _features(steps: Steps, slots: int | None) -> Floats:
     running = steps.running if slots is None else np.minimum(steps.running, slots)
     batched = (running > 1) | (steps.prompts > 0)
-    beyond = _beyond(running, knee)
-    return np.column_stack([np.ones(len(running)), running, steps.tokens, steps.prompts, batched, beyond])
+    return np.column_stack(
+        [np.ones(len(running)), running, steps.tokens, steps.prompts, batched, np.zeros(len(running))]
+    )
 
 
 def _beyond(running: Floats, knee: float) -> Floats:
@@ -185,7 +146,7 @@ def _beyond(running: Floats, knee: float) -> Floats:
 
 
 def _knee(features: Floats, seconds: Floats) -> float:
-    """The number of running requests from which each costs more; +∞ where the steps show none.
+    """Return the number of running requests from which each costs more; +∞ if the steps show none.
 
     On either side of it there are steps of at least two numbers of requests.
     """
@@ -193,9 +154,9 @@ def _knee(features: Floats, seconds: Floats) -> float:
     chosen = _chosen(features, rows, ratio)
     _, straight = _least_squares(rows, ratio, chosen)
     numbers, counts = np.unique(features[:, RUNNING], return_counts=True)
-    seen = numbers[counts >= LEAST_STEPS]
-    best, least = math.inf, (1 - BENT) * straight
-    for knee in np.unique(np.linspace(seen[1], seen[-2] - 1, KNEES).round()).tolist() if len(seen) >= 4 else ():
+    seen = numbers[counts >= MIN_STEPS]
+    best, least = math.inf, (1 - MIN_SAVED_KNEE) * straight
+    for knee in np.unique(np.linspace(seen[1], seen[-2] - 1, MAX_KNEES).round()).tolist() if len(seen) >= 4 else ():
         rows[:, BEYOND] = _beyond(features[:, RUNNING], knee) * rows[:, BASE]
         _, error = _least_squares(rows, ratio, [*chosen, BEYOND])
         if error < least:
@@ -204,7 +165,7 @@ def _knee(features: Floats, seconds: Floats) -> float:
 
 
 def _relative(features: Floats, seconds: Floats) -> tuple[Floats, Floats]:
-    """Both divided by how long each step takes by a fit, which is made anew with the errors relative to the one before
+    """Divide both by how long each step takes by a fit, which is repeated with the errors relative to the last one
     (generalised least squares: Carroll & Ruppert 1988, section 2.1). Divided by the measured seconds, steps that were
     short by chance would count most."""
     rows, ratio = features, seconds
@@ -220,83 +181,87 @@ def _chosen(features: Floats, rows: Floats, ratio: Floats) -> list[int]:
     chosen = _prefill_columns(features, rows, ratio) + [BEYOND] * bool(features[:, BEYOND].any())
     alone = features[:, BATCHED] == 0
     decoding = features[~alone & (features[:, PROMPTS] == 0)]
-    if min(int(alone.sum()), len(decoding)) < LEAST_STEPS or np.ptp(decoding[:, RUNNING]) == 0:
+    if min(int(alone.sum()), len(decoding)) < MIN_STEPS or np.ptp(decoding[:, RUNNING]) == 0:
         return chosen
     without, error = (_least_squares(rows, ratio, columns)[1] for columns in (chosen, [*chosen, BATCHED]))
-    return [*chosen, BATCHED] if error < (1 - MUCH_BETTER) * without else chosen
+    return [*chosen, BATCHED] if error < (1 - MIN_SAVED_BATCHED) * without else chosen
 
 
 def _prefill_columns(features: Floats, rows: Floats, ratio: Floats) -> list[int]:
-    """Without `BATCHED`; of prompt tokens and prompts one, or both where they can be told apart."""
+    """Without `BATCHED`; prompt tokens or prompts, or both if the steps can separate them."""
     fixed = [BASE] if np.ptp(features[:, RUNNING]) == 0 else [BASE, RUNNING]
     prefills = features[features[:, PROMPTS] > 0]
     if not len(prefills):
         return fixed
     errors = {extra: _least_squares(rows, ratio, [*fixed, *extra])[1] for extra in ((TOKENS,), (PROMPTS,))}
-    best = (PROMPTS,) if errors[(PROMPTS,)] < (1 - BETTER) * errors[(TOKENS,)] else (TOKENS,)
+    best = (PROMPTS,) if errors[(PROMPTS,)] < (1 - MIN_SAVED) * errors[(TOKENS,)] else (TOKENS,)
     if min(np.ptp(prefills[:, TOKENS]), np.ptp(prefills[:, PROMPTS] + prefills[:, TOKENS])) > 0:
-        varied = np.std(prefills[:, PROMPTS]) == 0 or np.std(prefills[:, TOKENS]) == 0
-        correlation = 0.0 if varied else float(np.corrcoef(prefills[:, PROMPTS], prefills[:, TOKENS])[0, 1])
+        constant = np.std(prefills[:, PROMPTS]) == 0 or np.std(prefills[:, TOKENS]) == 0
+        correlation = 0.0 if constant else float(np.corrcoef(prefills[:, PROMPTS], prefills[:, TOKENS])[0, 1])
         both = _least_squares(rows, ratio, [*fixed, TOKENS, PROMPTS])[1]
-        if abs(correlation) < COLLINEAR and both < (1 - BETTER) * errors[best]:
+        if abs(correlation) < COLLINEAR and both < (1 - MIN_SAVED) * errors[best]:
             return [*fixed, TOKENS, PROMPTS]
     return [*fixed, *best]
 
 
-def _least_squares(
-    rows: Floats, values: Floats, chosen: list[int], weights: Floats | None = None
-) -> tuple[Floats, float]:
+def _least_squares(rows: Floats, values: Floats, chosen: list[int]) -> tuple[Floats, float]:
     """Coefficients, none below zero, and the sum of squared errors."""
     used = rows[:, chosen]
     scale = np.maximum(np.abs(used).max(axis=0), 1e-12)
-    root = np.ones(len(values)) if weights is None else np.sqrt(weights)
-    # nnls on the triangular factor costs the same whatever the number of steps.
-    q, r = np.linalg.qr(used / scale * root[:, None])
-    coefficients, _ = nnls(r, q.T @ (values * root))
+    q, r = np.linalg.qr(used / scale)  # nnls on the triangular factor costs the same for any number of steps
+    coefficients, _ = nnls(r, q.T @ values)
     whole = np.zeros(rows.shape[1])
     whole[chosen] = coefficients / scale
     return whole, float(((rows @ whole - values) ** 2).sum())
 
 
-def _least_absolute(rows: Floats, values: Floats, chosen: list[int]) -> Floats:
-    """By iteratively reweighted least squares (Schlossmacher 1973)."""
-    whole, _ = _least_squares(rows, values, chosen)
-    floor = NEGLIGIBLE * float(np.mean(values))
-    for _ in range(REWEIGHTINGS):
-        weights = 1 / np.maximum(np.abs(values - rows @ whole), floor)
-        whole, _ = _least_squares(rows, values, chosen, weights / weights.mean())
-    return whole
+def _draws(rows: Floats, ratio: Floats, used: list[int], cost: Floats, ends: Sequence[Floats]) -> list[Floats]:
+    """Draw costs from the normal distribution of the fit, with a covariance that is robust to clusters (White 1980).
+
+    Clusters are blocks of up to ten seconds, because the speed of a machine changes in phases that last for many steps.
+    Every stage adds an error of its own: as much as stages deviate from the law beyond what their blocks explain, which
+    is how a law that is not quite the engine's shows. `ends` are the instants of the steps, stage by stage.
+    """
+    stages = [end for end in ends if len(end)]
+    lengths = [min(PERIOD, max(float(end[-1] - end[0]), 1e-9) / MIN_BLOCKS) for end in stages]
+    blocks = [np.floor((end - end[0]) / length) for end, length in zip(stages, lengths, strict=True)]
+    block = np.concatenate([np.insert(np.diff(number) > 0, 0, True) for number in blocks])
+    stage = np.repeat(np.arange(len(stages)), [len(end) for end in stages])
+    starts, firsts = np.flatnonzero(block), np.flatnonzero(np.diff(stage, prepend=-1))
+    scale = np.maximum(np.abs(rows[:, used]).max(axis=0), 1e-12)
+    columns, residual = rows[:, used] / scale, ratio - rows @ cost
+    scores = np.add.reduceat(columns * residual[:, None], starts)
+    common = np.add.reduceat(columns, firsts)  # what an error of a whole stage adds to its score
+    meat = scores.T @ scores + _stage_error(residual, stage, starts, len(used)) ** 2 * (common.T @ common)
+    bread = np.linalg.pinv(columns.T @ columns)
+    normal = np.random.default_rng(0).multivariate_normal(
+        cost[used] * scale, bread @ meat @ bread, DRAWS, method="eigh"
+    )
+    draws = np.zeros((DRAWS, rows.shape[1]))
+    draws[:, used] = np.maximum(normal / scale, 0.0)
+    return list(draws)
 
 
-def _ratios(name: str, steps: Steps, kept: Flags, cost: Floats, slots: int | None, knee: float) -> list[TenSeconds]:
-    fitted, measured, end = (_features(steps, slots, knee) @ cost)[kept], steps.seconds[kept], steps.end[kept]
-    if not len(end):
-        return []
-    period = np.floor((end - end[0]) / DRIFT_SECONDS).astype(np.int64)
-    count = np.bincount(period)
-    ratio = np.bincount(period, weights=measured) / np.maximum(np.bincount(period, weights=fitted), 1e-12)
-    return [
-        TenSeconds(name, float(end[0] + k * DRIFT_SECONDS), float(ratio[k]))
-        for k in np.flatnonzero((count >= LEAST_STEPS) & (ratio > 0))
-    ]
+def _stage_error(residual: Floats, stage: Integers, starts: Integers, parameters: int) -> float:
+    """Standard deviation of whole stages about the law, beyond what the blocks within them explain."""
+    steps = np.bincount(stage)
+    means = np.bincount(stage, weights=residual) / steps
+    own = np.add.reduceat(residual - means[stage], starts)
+    blocks = np.bincount(stage[starts])
+    within = np.bincount(stage[starts], weights=own**2) / steps**2 * blocks / np.maximum(blocks - 1, 1)
+    freedom = max(len(steps) - parameters, 1)
+    return math.sqrt(max(float((means**2).sum()) / freedom - float(within.mean()), 0.0))
 
 
-def _off(ratio: float) -> float:
-    return max(ratio, 1 / ratio)
-
-
-def _warnings(fit: Fit, features: Floats) -> list[str]:
-    typical = np.median(features[:, RUNNING : PROMPTS + 1], axis=0).tolist()
-    mean, usual = (cost.seconds(*typical) for cost in (fit.cost, fit.undisturbed))
-    warnings = []
-    if usual > 0 and _off(mean / usual) > DIFFERENT:
-        warnings.append(
-            f"the mean step takes {mean / usual:.2f} times the usual one: some steps are much longer, so p99 latencies "
-            "may be underestimated"
-        )
-    if fit.worst is not None and _off(fit.worst.ratio) > DRIFTING:
-        warnings.append(
-            f"steps took {fit.worst.ratio:.2f} times the fitted cost for 10 s at {fit.worst.stage} "
-            f"({fit.worst.start:.0f} s into the run): the machine drifted, or the cost is not linear"
-        )
-    return warnings
+def _drift(ends: Sequence[Floats], seconds: Floats, fitted: Floats) -> float:
+    ratios: list[float] = []
+    at = 0
+    for end in ends:
+        rows = slice(at, at + len(end))
+        at += len(end)
+        if len(end):
+            period = np.floor((end - end[0]) / PERIOD).astype(np.int64)
+            measured, expected = (np.bincount(period, weights=values[rows]) for values in (seconds, fitted))
+            judged = (np.bincount(period) >= MIN_STEPS) & (measured > 0)
+            ratios += (measured[judged] / np.maximum(expected[judged], 1e-12)).tolist()
+    return float(np.std(ratios, ddof=1)) if len(ratios) > 1 else 0.0

@@ -14,11 +14,10 @@ import numpy as np
 from enginebench.analysis.arrays import Flags, Floats, Integers
 from enginebench.analysis.data.chunks import WindowChunks
 
+MIN_CHUNKS = 20
 GAPS = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 12e-3)  # seconds between chunks that may separate two steps
 SYNCHRONISED = 0.6  # share of steps in which every running request received a token, below which there is no batch
 TOGETHER = 0.5  # of a step: the chunks of one step arrive within this share of the time to the next
-LEAST_GROUPS = 20  # steps of several requests from which it is told that all of them had the same length
-ALIKE = 0.8  # share of such steps
 ONE_TOKEN = 0.05  # a step whose tokens differ from one by less than this share yields one: some tokens show no text
 
 Generator = np.random.Generator
@@ -48,38 +47,17 @@ class Steps:
     waited: Floats  # from when a request to an idle engine was due to its first chunk
     waited_tokens: Floats  # prompt tokens of those
     tokens_per_step: float  # output tokens that a running request receives in a step
-    grouped: bool = False  # only requests of the same length receive a token together
 
 
 def find_steps(chunks: WindowChunks) -> Steps | None:
-    """`None` where there are too few chunks to tell."""
-    if len(chunks.stamp) < 20:
+    """Find the steps in the chunks of a window; `None` if there are too few chunks."""
+    if len(chunks.stamp) < MIN_CHUNKS:
         return None
     tried = [_steps(chunks, _clusters(chunks, gap)) for gap in GAPS]
     best = max(tried, key=lambda steps: steps.complete)
     if best.complete >= SYNCHRONISED:
         return best
-    return _grouped(chunks) or _unsynchronised(chunks, best.complete)
-
-
-def _grouped(chunks: WindowChunks) -> Steps | None:
-    """The steps of an engine that computes requests of the same length together; `None` where that is not to be seen.
-
-    Lengths are known of requests with a chunk for every token. Steps with a prefill are left out.
-    """
-    length = chunks.prefilled[chunks.request] + chunks.position
-    known = (chunks.count == chunks.output)[chunks.request] & (chunks.position > 0)
-    tried = []
-    for gap in GAPS:
-        cluster = _clusters(chunks, gap)
-        starts = np.flatnonzero(np.diff(cluster, prepend=-1))
-        several = (np.diff(starts, append=len(cluster)) > 1) & np.logical_and.reduceat(known, starts)
-        alike = np.minimum.reduceat(length, starts) == np.maximum.reduceat(length, starts)
-        tried.append((int((several & alike).sum()), int((several & ~alike).sum()), cluster))
-    alike_groups, others, cluster = max(tried, key=lambda of: of[0] - of[1])
-    if alike_groups < LEAST_GROUPS or alike_groups < ALIKE * (alike_groups + others):
-        return None
-    return _steps(chunks, cluster, grouped=True)
+    return _unsynchronised(chunks, best.complete)
 
 
 def _clusters(chunks: WindowChunks, gap: float) -> Integers:
@@ -99,7 +77,7 @@ def _clusters(chunks: WindowChunks, gap: float) -> Integers:
     return np.asarray(np.cumsum(cut), dtype=np.int64)
 
 
-def _steps(chunks: WindowChunks, cluster: Integers, grouped: bool = False) -> Steps:
+def _steps(chunks: WindowChunks, cluster: Integers) -> Steps:
     count = int(cluster[-1]) + 1
     end = chunks.stamp[np.searchsorted(cluster, np.arange(count))]
     # Requests that began before the piece have no first cluster in it, those that go on have no last one.
@@ -134,7 +112,7 @@ def _steps(chunks: WindowChunks, cluster: Integers, grouped: bool = False) -> St
         complete=complete,
         end=end[busy],
         seconds=np.diff(end, prepend=end[0])[busy],
-        running=(present + started if grouped else np.where(alone, started, occupied))[busy].astype(np.float64),
+        running=np.where(alone, started, occupied)[busy].astype(np.float64),
         prompts=started[busy].astype(np.float64),
         tokens=tokens[busy].astype(np.float64),
         occupied=occupied[busy].astype(np.float64),
@@ -142,8 +120,7 @@ def _steps(chunks: WindowChunks, cluster: Integers, grouped: bool = False) -> St
         alone=alone[busy],
         mixed=((present > 0) & (started > 0))[busy],
         **_admissions(chunks, begins, busy, end, occupied),
-        tokens_per_step=1.0 if grouped else _tokens_per_step(chunks, begins, ends, alone),
-        grouped=grouped,
+        tokens_per_step=_tokens_per_step(chunks, begins, ends, alone),
     )
 
 

@@ -31,9 +31,9 @@ from enginebench.analysis.stats.effective_size import (
     mean_error,
     user_codes,
 )
-from enginebench.analysis.stats.estimate import TAIL, least_samples, t_quantile
+from enginebench.analysis.stats.estimate import TAIL, least_samples
 from enginebench.records.rules import nearest_rank
-from enginebench.records.view import BEYOND_OBSERVED, DEPENDS_ON_CUT_OFF, IN_CYCLES, Estimate
+from enginebench.records.view import NO_SAMPLES, Estimate, Missing
 
 NEGLIGIBLE = 0.01  # share by which cut-off requests may move a percentile that is still given
 TAIL_SHARE = 0.25  # a percentile at most so far from the end of the distribution is one of its tails
@@ -41,7 +41,6 @@ ENOUGH = 90  # effective requests along time that do for any tail
 ENOUGH_BY_USER = 4  # times as many by user, where users differ: a tail comes from the few users of the slowest replica
 MISSED_BURSTS = 24.0  # over the effective requests beyond a percentile: by how much its upper end is less certain
 LEAST_EFFECTIVE = 15  # hits or misses, where they are correlated and no latencies show how much
-POWER = 0.9  # chance that the requests asked for decide, were the share that was observed the true one
 BISECTIONS = 30  # halve the range of a share: to a billionth
 BINS = 240  # of a window, for rates
 LEAST_BINS = 10  # with arrivals
@@ -89,7 +88,7 @@ def percentile_intervals(
 
     `users` names the user of each request (any integers or strings); without it only correlation along time counts.
     `censored` is true where the value is only a lower bound (a request that was cut off): a percentile that depends on
-    such values by more than `NEGLIGIBLE` is withheld (`DEPENDS_ON_CUT_OFF`). The value or the upper end of the interval
+    such values by more than `NEGLIGIBLE` is withheld (`CUT_OFF`). The value or the upper end of the interval
     may be +inf.
 
     The ends are order statistics (Hahn & Meeker 1991, section 5.2), as of so many independent requests as the effective
@@ -98,7 +97,7 @@ def percentile_intervals(
     """
     values = np.asarray(in_time_order, dtype=np.float64)
     if len(values) == 0:
-        return [Estimate(None, why="no samples") for _ in qs]
+        return [NO_SAMPLES for _ in qs]
     requests = _Requests(values, user_codes(users))
     lower = upper = requests.ascending
     if censored is not None and np.any(censored):
@@ -107,7 +106,7 @@ def percentile_intervals(
     for q in qs:
         rank = nearest_rank(len(values), q) - 1
         if upper[rank] > lower[rank] * (1 + NEGLIGIBLE):
-            estimates.append(Estimate(None, n=len(values), why=DEPENDS_ON_CUT_OFF))
+            estimates.append(Estimate(None, n=len(values), missing=Missing.CUT_OFF))
         else:
             estimates.append(_percentile_interval(requests, upper, q))
     return estimates
@@ -118,16 +117,15 @@ def _percentile_interval(requests: _Requests, upper: Floats, q: float) -> Estima
     lower, n = requests.ascending, len(upper)
     plain = Estimate(float(upper[nearest_rank(n, q) - 1]), n=n)
     if n < needed(q):
-        return replace(plain, why=f"{n} < {needed(q)}")
+        return replace(plain, missing=Missing.FEW_REQUESTS)
     if lower[0] == lower[-1]:
         return replace(plain, low=plain.value, high=plain.value)
     if requests.cycle is not None:
-        return replace(plain, why=IN_CYCLES)
+        return replace(plain, missing=Missing.CYCLIC)
     at, median = requests.size_at(q), requests.median_size
     plain = replace(plain, effective=at.size)
-    withheld = _withheld(q, at, median)
-    if withheld is not None:
-        return replace(plain, why=withheld)
+    if _withheld(q, at, median):
+        return replace(plain, missing=Missing.FEW_REQUESTS)
     # Binomial quantiles between the integers, since the effective size is no integer either.
     below = (float(special.bdtrik(TAIL, at.size, q)) + 0.5) / at.size
     certain = min(at.size, median.size) / _missed_bursts(q, median)
@@ -136,26 +134,23 @@ def _percentile_interval(requests: _Requests, upper: Floats, q: float) -> Estima
     beyond = high_rank > n and upper[-1] < math.inf
     high_rank = min(n, high_rank)
     if not beyond and upper[high_rank - 1] == math.inf != lower[high_rank - 1]:
-        return replace(plain, why=f"interval {DEPENDS_ON_CUT_OFF}")
+        return replace(plain, missing=Missing.CUT_OFF)
     high = math.inf if beyond else float(upper[high_rank - 1])
     if high == math.inf and (1 - q) ** at.size > TAIL:  # not even the smallest value bounds it: neither end is known
-        return replace(plain, why=f"≈{int(at.size)} < {least_samples(0.5)}")
+        return replace(plain, missing=Missing.FEW_REQUESTS)
     low = float(lower[max(1, math.floor(below * n + 0.5)) - 1])
-    return replace(plain, low=low, high=high, why=BEYOND_OBSERVED if beyond else None)
+    return replace(plain, low=low, high=high, missing=Missing.FEW_REQUESTS if beyond else None)
 
 
-def _withheld(q: float, at: EffectiveSampleSize, median: EffectiveSampleSize) -> str | None:
-    """Why no interval of a tail is believed. The median decides: a tail alone does not show how few the bursts are that
-    it comes from, and to ask it would select the windows that by chance had few of them."""
+def _withheld(q: float, at: EffectiveSampleSize, median: EffectiveSampleSize) -> bool:
+    """Whether there are too few effective requests for the interval of a tail. The median decides: a tail alone does
+    not show how few the bursts are that it comes from, and using it would select the windows that by chance had few."""
     if min(q, 1 - q) > TAIL_SHARE:
-        return None
+        return False
     least = min(least_samples(q), ENOUGH)
     if median.along_time < min(least, median.n / 3):  # independent requests have no bursts
-        return f"≈{int(median.along_time)} < {least}"
-    by_user = min(at.size, median.size)
-    if median.users_differ and by_user < ENOUGH_BY_USER * least:
-        return f"≈{int(by_user)} < {ENOUGH_BY_USER * least}"
-    return None
+        return True
+    return median.users_differ and min(at.size, median.size) < ENOUGH_BY_USER * least
 
 
 def _missed_bursts(q: float, median: EffectiveSampleSize) -> float:
@@ -193,7 +188,7 @@ def share_intervals(
 def _share_interval(hits: Flags, codes: Codes | None, requests: _Requests | None) -> Estimate:
     n, share = len(hits), float(hits.mean()) if len(hits) else 0.0
     if n == 0:
-        return Estimate(None, why="no samples")
+        return NO_SAMPLES
     rarer = min(share, 1 - share)
     if requests is not None:
         cycle = requests.cycle
@@ -203,9 +198,9 @@ def _share_interval(hits: Flags, codes: Codes | None, requests: _Requests | None
         low, size = _lowest_without_misses(n, requests, cycle)
         return Estimate(share, low if share else 0.0, 1.0 if share else 1 - low, n, effective=size)
     if n < LEAST_POINTS:
-        return Estimate(share, n=n, why=f"{n} < {LEAST_POINTS}")
+        return Estimate(share, n=n, missing=Missing.FEW_REQUESTS)
     if cycle is not None:
-        return Estimate(share, n=n, why=IN_CYCLES)
+        return Estimate(share, n=n, missing=Missing.CYCLIC)
     at = effective_size(hits, codes)
     if requests is None:
         median, slow, withheld = at, share < 0.5, _too_few_misses(share, at)
@@ -214,8 +209,8 @@ def _share_interval(hits: Flags, codes: Codes | None, requests: _Requests | None
         slow, withheld = bool(np.median(values[hits]) > np.median(values[~hits])), _withheld(share, at, median)
     smaller = min(at.size, median.size)
     plain = Estimate(share, n=n, effective=smaller)
-    if withheld is not None:
-        return replace(plain, why=withheld)
+    if withheld:
+        return replace(plain, missing=Missing.FEW_REQUESTS)
     below = 1 - share if slow else share
     low, high = _lowest_share(below, smaller, median), clopper_pearson(below, at.size)[1]
     return replace(plain, low=1 - high, high=1 - low) if slow else replace(plain, low=low, high=high)
@@ -231,6 +226,15 @@ def _lowest_without_misses(n: int, requests: _Requests | None, cycle: Cycle | No
     # Bursts that were missed would be a tail: they put no share below its beginning in doubt.
     beginning = min(1 - TAIL_SHARE, clopper_pearson(1.0, median.size)[0])
     return max(beginning, _lowest_share(1.0, median.size, median)), median.size
+
+
+def share_bounds(
+    share: Estimate, latencies_in_time_order: npt.ArrayLike, users: npt.ArrayLike | None = None
+) -> tuple[float | None, float | None]:
+    """The ends of a share's interval; if it is withheld, bounds that hold all the same."""
+    if share.low is not None or share.value is None:
+        return share.low, share.high
+    return widest_bounds(share.value, latencies_in_time_order, users)
 
 
 def widest_bounds(
@@ -257,12 +261,9 @@ def widest_bounds(
     return max(low, bounds[0]), min(high, bounds[1])
 
 
-def _too_few_misses(share: float, size: EffectiveSampleSize) -> str | None:
+def _too_few_misses(share: float, size: EffectiveSampleSize) -> bool:
     """Without latencies, nothing but the rarer of hits and misses shows how correlated they are."""
-    rarer = min(share, 1 - share) * size.size
-    if rarer == 0 or rarer >= LEAST_EFFECTIVE or size.size >= size.n / 2:
-        return None
-    return f"≈{int(rarer)} < {LEAST_EFFECTIVE} effective {'misses' if share > 0.5 else 'hits'}"
+    return 0 < min(share, 1 - share) * size.size < LEAST_EFFECTIVE and size.size < size.n / 2
 
 
 def _lowest_share(share: float, size: float, median: EffectiveSampleSize) -> float:
@@ -283,22 +284,6 @@ def clopper_pearson(share: float, n: float) -> tuple[float, float]:
     low = float(special.betaincinv(hits, misses + 1, TAIL)) if hits > 0 else 0.0
     high = float(special.betaincinv(hits + 1, misses, 1 - TAIL)) if misses > 0 else 1.0
     return low, high
-
-
-def requests_needed(share: Estimate, q: float) -> int | None:
-    """How many requests in all would probably decide whether a share q keeps the limit, were the observed share the
-    true one and the requests as correlated as those that were observed.
-
-    The sample size of a test of one proportion with 90 % power (Fleiss, Levin & Paik 2003, section 2.5), over the
-    effective sample size of one request. Bursts that a window may have missed lower that power to some 70 % where
-    requests are strongly correlated, and to less for p99. `None` where nothing is known of either, or the share is q.
-    """
-    if share.value is None or not share.effective or share.value == q:
-        return None
-    spread = t_quantile(math.inf) * math.sqrt(q * (1 - q))
-    spread += float(special.ndtri(POWER)) * math.sqrt(share.value * (1 - share.value))
-    effective = max((spread / (share.value - q)) ** 2, least_samples(q) if share.value > q else 0)
-    return math.ceil(effective * share.n / share.effective)
 
 
 def bin_events(times: npt.ArrayLike, start: float, end: float, bins: int = BINS) -> Floats:
@@ -332,14 +317,14 @@ def rate_interval(amounts: npt.ArrayLike, seconds: float, by_user: npt.ArrayLike
     parts = np.asarray(amounts, dtype=np.float64)
     n = len(parts)
     if n == 0:
-        return Estimate(None, why="no samples")
+        return NO_SAMPLES
     rate = float(parts.sum()) / seconds
     filled = int(np.count_nonzero(parts))
     if n < LEAST_POINTS or filled < LEAST_BINS:
-        return Estimate(rate, n=n, why=f"arrivals in {filled} of {n} parts of the window")
+        return Estimate(rate, n=n, missing=Missing.FEW_REQUESTS)
     cycle = find_cycle(parts)
     if cycle is not None and cycle.rho > RIGID:
-        return Estimate(rate, n=n, why=IN_CYCLES)
+        return Estimate(rate, n=n, missing=Missing.CYCLIC)
     cells = None if by_user is None else np.asarray(by_user, dtype=np.float64)
     error = mean_error(parts, None if cells is None or not len(cells) else (cells - cells.mean(axis=0)) / n)
     half = error.half_width * n / seconds

@@ -9,13 +9,10 @@ import numpy as np
 
 from enginebench.analysis.arrays import Floats
 from enginebench.analysis.stats.estimate import CONFIDENCE, t_p_value, t_quantile
-from enginebench.records.view import Estimate
+from enginebench.records.view import NO_SAMPLES, Estimate, Missing
 
 REPEATS = 3  # runs of each engine below which no winner is named
 ROUNDING = 1e-12  # share of their size by which floating point lets equal runs differ
-NO_SPREAD = "no spread from run to run"
-SOME_FAILED = "among the failed requests in some of the runs"
-ALL_FAILED = "among the failed requests in all runs of both"
 
 
 def repeats_interval(runs: Sequence[float], least_error: float = 0.0) -> Estimate:
@@ -26,13 +23,13 @@ def repeats_interval(runs: Sequence[float], least_error: float = 0.0) -> Estimat
     values = np.asarray(runs, dtype=np.float64)
     n = len(values)
     if n == 0:
-        return Estimate(None, why="no runs")
+        return NO_SAMPLES
     mean = float(values.mean())
     if n < REPEATS:
-        return Estimate(mean, n=n, why=f"{n} < {REPEATS} repeats")
+        return Estimate(mean, n=n, missing=Missing.FEW_REPEATS)
     error = _standard_error(values)
     if max(error, least_error) <= rounding_of(values):
-        return Estimate(mean, n=n, why=NO_SPREAD)
+        return Estimate(mean, n=n, missing=Missing.FEW_REPEATS)
     half = max(t_quantile(n - 1) * error, t_quantile(math.inf) * least_error)
     return Estimate(mean, max(mean - half, min(float(values.min()), 0.0)), mean + half, n)
 
@@ -52,7 +49,7 @@ def t_test(
     n = min(len(ours), len(theirs))
     difference = float(ours.mean() - theirs.mean())
     if n < REPEATS:
-        return Estimate(difference, n=n, why=f"{n} < {REPEATS} repeats"), None
+        return Estimate(difference, n=n, missing=Missing.FEW_REPEATS), None
     if paired:
         error, freedom = _standard_error(ours - theirs), n - 1.0
     else:
@@ -61,7 +58,7 @@ def t_test(
         error, freedom = math.sqrt(sum(parts)), sum(parts) ** 2 / weights if weights > 0 else n - 1.0
     rounding = max(rounding_of(ours), rounding_of(theirs))
     if max(error, least_error) <= rounding:
-        return Estimate(difference, n=n, why=NO_SPREAD), 1.0 if abs(difference) <= rounding else None
+        return Estimate(difference, n=n, missing=Missing.FEW_REPEATS), 1.0 if abs(difference) <= rounding else None
     half = max(t_quantile(freedom, confidence) * error, t_quantile(math.inf, confidence) * least_error)
     p = max(t_p_value(difference / e, f) for e, f in ((error, freedom), (least_error, math.inf)) if e > rounding)
     return Estimate(difference, difference - half, difference + half, n), p
@@ -95,17 +92,17 @@ def ratio_test(
     if paired and len(top) != len(bottom):
         raise ValueError("paired samples need as many runs of one engine as of the other")
     if n == 0:
-        return Estimate(None, why="no runs"), None
+        return NO_SAMPLES, None
     failed = failed_runs(top, bottom, when_ours=math.inf, when_theirs=0.0)
     if failed is not None:
         return failed, None
     if min(top.min(), bottom.min()) <= 0:
-        return Estimate(None, n=n, why="a run has no value above zero"), None
+        return Estimate(None, n=n, missing=Missing.NOT_OBSERVED), None
     relative_error = least_error / float(min(top.mean(), bottom.mean()))
     difference, p = t_test(np.log(top), np.log(bottom), paired, confidence, relative_error)
     bounds = (difference.value, difference.low, difference.high)
     value, low, high = (None if bound is None else math.exp(bound) for bound in bounds)
-    return Estimate(value, low, high, n, difference.why), p
+    return Estimate(value, low, high, n, difference.missing), p
 
 
 def ratio_interval(ours: Sequence[float], theirs: Sequence[float], paired: bool = False) -> Estimate:
@@ -120,11 +117,11 @@ def failed_runs(ours: Floats, theirs: Floats, when_ours: float, when_theirs: flo
     if our_share == their_share == 0:
         return None
     if our_share == their_share == 1:
-        return Estimate(None, n=n, why=ALL_FAILED)
+        return Estimate(None, n=n, missing=Missing.FAILED)
     if {our_share, their_share} != {0.0, 1.0}:
-        return Estimate(None, n=n, why=SOME_FAILED)
+        return Estimate(None, n=n, missing=Missing.FAILED)
     value = when_ours if our_share else when_theirs
-    return Estimate(value, value, value, n) if n >= REPEATS else Estimate(value, n=n, why=f"{n} < {REPEATS} repeats")
+    return Estimate(value, value, value, n) if n >= REPEATS else Estimate(value, n=n, missing=Missing.FEW_REPEATS)
 
 
 def within_run_error(runs: Sequence[Estimate]) -> float:

@@ -19,7 +19,7 @@ from enginebench.analysis.data.load import users_of
 from enginebench.analysis.stats.intervals import percentile_intervals
 from enginebench.records.metrics import PERCENTILES, REQUEST_METRICS, Metric
 from enginebench.records.rules import attempted, censored, percentile
-from enginebench.records.view import EMPTY, FAILED, Distribution, Estimate
+from enginebench.records.view import EMPTY, Distribution, Estimate, Missing
 
 CURVE = (*(k / 100 for k in range(1, 100)), 0.995, 0.999, 1.0)  # where distributions are drawn
 
@@ -67,7 +67,7 @@ def _distribution(in_time_order: pl.DataFrame) -> Distribution:
 
 def _named(estimates: Sequence[Estimate]) -> dict[str, Estimate]:
     return {
-        name: replace(estimate, why=FAILED) if estimate.value == math.inf else estimate
+        name: replace(estimate, missing=Missing.FAILED) if estimate.value == math.inf else estimate
         for name, estimate in zip(PERCENTILES, estimates, strict=True)
     }
 

@@ -27,7 +27,7 @@ from enginebench.records.load import Users
 from enginebench.records.metrics import QUANTITIES, REQUEST_METRICS
 from enginebench.records.rules import UNJUDGED
 from enginebench.records.slo import RunObjectives
-from enginebench.records.view import Distribution, Estimate
+from enginebench.records.view import Distribution, Estimate, Missing
 
 STAY = Between(Field("t_send"), Field("t_end"))  # seconds in flight
 CURVES = {metric.name for metric in REQUEST_METRICS if metric.shown.curve}
@@ -96,7 +96,7 @@ def _throughput(stage: StageData) -> Estimate:
     ended = requests.filter(pl.col("t_end").is_between(window.start, window.end, closed="left"))
     uncounted = ended.filter((pl.col("outcome") == "ok") & pl.col("output_tokens").is_null())
     if not tokens.any() and (len(uncounted) or stage.flows.uncounted(window.start, window.end)):
-        return Estimate(None, why="the tokens of the answers are unknown")
+        return Estimate(None, missing=Missing.NOT_OBSERVED)
     ended = ended.drop_nulls("output_tokens")
     users, by_user = users_of(ended), None
     if users is not None and len(ended):

@@ -1,74 +1,122 @@
-"""Check of a burst, or of a killed or replaced server: its effect on users, and when it was over.
+"""A burst, an outage or a replaced server: what its users felt, and when it was over.
 
-A request is within the band if its TTFT is no longer than that of 95 % of the requests before the disruption. Latency
-is back when of 20 requests in a row no more than 3 are outside it: by chance alone that fails in 1.6 % of cases.
+Latency is back at its usual level when of 20 requests in a row no more than 3 exceed the 95th percentile of the
+requests before the disruption: by chance alone that fails in 1.6 % of cases. The SLO is met again when of 20 in a row
+no more are outside its limits than it allows.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from enginebench.analysis.arrays import Floats
+from enginebench.analysis.arrays import Flags, Integers
 from enginebench.analysis.data.formulas import expression
-from enginebench.analysis.data.load import RunData
+from enginebench.analysis.data.load import RunData, with_metrics
 from enginebench.analysis.data.windows import Window, windows_of
-from enginebench.records.formatting import counted, format_seconds
 from enginebench.records.formula import Field
 from enginebench.records.load import Rate
+from enginebench.records.metrics import TTFT_SINCE_DUE
 from enginebench.records.rules import attempted, percentile
 from enginebench.records.run import READY, STARTED
-from enginebench.records.stage import SECOND, Nanoseconds
-from enginebench.records.view import Evidence, Severity, StageView
+from enginebench.records.slo import Objective
+from enginebench.records.stage import SECOND, Nanoseconds, Stage
 
-BAND = 0.95
+USUAL = 0.95
 IN_A_ROW, OUTSIDE = 20, 3
+MAX_POINTS = 1500  # of the time line
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Requests that were due before, during or after a disruption. `within` is the share that met the SLO."""
+
+    start: float
+    end: float
+    requests: int
+    failed: int
+    within: float | None
+    ttft_p50: float | None
+    ttft_p95: float | None
+    most_in_flight: int
 
 
 @dataclass(frozen=True, slots=True)
 class Disruption:
-    """Nanoseconds since the run's start; an event has no length."""
+    """Seconds since the run's start. `command` is what was done to the server; empty for a burst, whose `load` is in
+    the unit of the stage.
 
-    what: str
-    start: Nanoseconds
-    end: Nanoseconds
-    is_event: bool = False
+    `usual` is the 95th percentile of TTFT before it, `peak` the longest TTFT since. `recovered` counts seconds from its
+    end until TTFT was at its usual level again, `slo_recovered` until the SLO was met again; `None` if neither
+    happened, or there is no SLO. `first_answer` is the time from the command to the first token of a request that was
+    sent after it, `first_start` how long the server's first start had taken.
+    """
+
+    command: str
+    load: float | None
+    start: float
+    end: float
+    usual: float
+    peak: float | None
+    failed: int
+    recovered: float | None
+    judged: bool
+    absorbed: bool
+    slo_recovered: float | None
+    first_answer: float | None
+    first_start: float | None
+    periods: tuple[Period, Period, Period]
+    first_tokens: tuple[tuple[float, float], ...]  # when a request was due, and its TTFT; a share of them in long runs
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
-    """Seconds. `back` counts from the disruption's end; `None` where latency did not come back before the next one."""
-
-    band: float
-    peak: float | None  # longest TTFT (user) of those whose first token came after it began
-    failed: int  # since it began, also of those that were in flight then
-    back: float | None
+class _Cause:
+    start: Nanoseconds
+    end: Nanoseconds
+    command: str = ""
+    load: float | None = None
 
 
-def recovery(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
-    """One for each disruption that fell into a steady window."""
+def disruptions_of(run: RunData, objectives: Sequence[Objective]) -> tuple[Disruption, ...]:
+    """Those with enough requests before them to know what is usual."""
+    found: list[Disruption] = []
     for window in windows_of(run):
-        requests = window.scheduled(run.requests)
-        disruptions = sorted([*_events(run, window), *_bursts(window)], key=lambda disruption: disruption.start)
-        ends = [*(following.start for following in disruptions[1:]), window.end]
-        for disruption, end in zip(disruptions, ends, strict=False):
-            effect = recover(requests, disruptions[0].start, disruption, end)
-            if effect is not None:
-                severity: Severity = "note" if effect.back is not None else "warn"
-                yield Evidence(severity, _words(run, disruption, effect), window.key)
+        if causes := _causes_in(run, window):
+            requests = window.scheduled(run.requests)
+            found += _followed(run, requests, causes, window.start, window.end, objectives)
+    if peaks := list(_peaks(run.meta.stages)):
+        start = run.meta.stages[0].steady_start or 0
+        found += _followed(run, with_metrics(run.requests), peaks, start, run.last, objectives)
+    return tuple(found)
 
 
-def _events(run: RunData, window: Window) -> Iterator[Disruption]:
-    for event in run.meta.events:
-        if window.start < event.t < window.end:
-            yield Disruption(f"`{event.what}`", event.t, event.t, is_event=True)
+def _followed(
+    run: RunData,
+    requests: pl.DataFrame,
+    causes: Sequence[_Cause],
+    start: Nanoseconds,
+    end: Nanoseconds,
+    objectives: Sequence[Objective],
+) -> Iterator[Disruption]:
+    """Each disruption is followed until the next one begins."""
+    ends = [*(following.start for following in causes[1:]), end]
+    for cause, until in zip(causes, ends, strict=True):
+        effect = _effect(run, requests, cause, (start, causes[0].start), until, objectives)
+        if effect is not None:
+            yield effect
 
 
-def _bursts(window: Window) -> Iterator[Disruption]:
-    """The highest parts of a cycle of rates, as far as they lie in the window and something else came before."""
+def _causes_in(run: RunData, window: Window) -> list[_Cause]:
+    events = [_Cause(event.t, event.t, event.what) for event in run.meta.events if window.start < event.t < window.end]
+    return sorted([*events, *_bursts(window)], key=lambda cause: cause.start)
+
+
+def _bursts(window: Window) -> Iterator[_Cause]:
+    """The highest parts of a cycle of rates, if they lie in the window and something else came before."""
     load = window.load
     if not isinstance(load, Rate) or not load.cycle:
         return
@@ -78,72 +126,117 @@ def _bursts(window: Window) -> Iterator[Disruption]:
         for rate, seconds in load.cycle:
             start, at = at, at + seconds * SECOND
             if rate == peak and start > window.start and at < window.end:
-                yield Disruption(f"the burst to {rate:g} req/s", round(start), round(at))
+                yield _Cause(round(start), round(at), load=rate)
 
 
-def recover(requests: pl.DataFrame, before: Nanoseconds, disruption: Disruption, until: Nanoseconds) -> Recovery | None:
-    """`requests` of one window in the order of `t_sched`; the band is that of those that had ended `before`.
+def _peaks(stages: Sequence[Stage]) -> Iterator[_Cause]:
+    """Stages of a heavier load between two of the same lighter one: one burst in several stages."""
+    for before, stage, after in zip(stages, stages[1:], stages[2:], strict=False):
+        if before.load == after.load and stage.load.value > before.load.value and stage.end is not None:
+            yield _Cause(stage.start, stage.end, load=stage.load.value)
 
-    `None` where fewer than 20 tell what the band is, or more than 5 % of them failed.
-    """
-    ttft = expression(attempted(Field("ttft_user")))  # null where it was cut off or unsent
-    rows = requests.select("t_sched", "t_first", "t_end", ttft=ttft).drop_nulls("ttft")
-    usual = np.sort(rows.filter(pl.col("t_end") < before)["ttft"].to_numpy())
-    if len(usual) < IN_A_ROW:
+
+def _effect(
+    run: RunData,
+    requests: pl.DataFrame,
+    cause: _Cause,
+    before: tuple[Nanoseconds, Nanoseconds],
+    until: Nanoseconds,
+    objectives: Sequence[Objective],
+) -> Disruption | None:
+    """`None` if fewer than 20 requests ended before it, or more than 5 % of them failed."""
+    ttft = expression(attempted(Field(TTFT_SINCE_DUE)))  # null if it was cut off or unsent
+    met = pl.min_horizontal(*(expression(objective.within) for objective in objectives)) if objectives else pl.lit(None)
+    rows = requests.select("t_sched", "t_send", "t_first", "t_end", ttft=ttft, met=met).drop_nulls("ttft")
+    usual = np.sort(rows.filter(pl.col("t_end") < before[1])["ttft"].to_numpy())
+    level = percentile(usual, USUAL) if len(usual) >= IN_A_ROW else math.inf
+    if math.isinf(level):
         return None
-    band = percentile(usual, BAND)
-    if np.isinf(band):
-        return None
-    since = rows.filter(pl.col("t_sched").is_between(disruption.start, until, closed="left"))
-    # Those that waited for their first token when it began felt it too.
-    felt = rows.filter(
-        (pl.col("t_sched") < until) & (pl.col("t_first") >= disruption.start) & pl.col("ttft").is_finite()
-    )
-    after = since.filter(pl.col("t_sched") >= disruption.end)
-    first = _first_run_within(after["ttft"].to_numpy(), band)
-    return Recovery(
-        band=band,
+    spans = ((before[0], before[1]), (cause.start, max(cause.end, cause.start + 1)), (cause.end, until))
+    periods = [_period(rows, span) for span in spans]
+    after = rows.filter(pl.col("t_sched").is_between(cause.end, until, closed="left"))
+    recovered = _first_run(after["ttft"].to_numpy() > level, OUTSIDE)
+    allowed = [math.floor((1 - objective.q) * IN_A_ROW) for objective in objectives]
+    outside = after["met"].fill_null(0.0).to_numpy() < 1
+    slo_recovered = _first_run(outside, min(allowed)) if allowed else None
+    shares = [share for period in periods[1:] if (share := period.within) is not None]
+    felt = rows.filter((pl.col("t_sched") < until) & (pl.col("t_first") >= cause.start) & pl.col("ttft").is_finite())
+    due = after["t_sched"].to_numpy()
+    return Disruption(
+        command=cause.command,
+        load=cause.load,
+        start=cause.start / SECOND,
+        end=cause.end / SECOND,
+        usual=level,
         peak=felt["ttft"].max(),  # type: ignore[arg-type]
-        failed=len(rows.filter(pl.col("ttft").is_infinite() & pl.col("t_end").is_between(disruption.start, until))),
-        back=None if first is None else (after["t_sched"].to_list()[first] - disruption.end) / SECOND,
+        failed=len(rows.filter(pl.col("ttft").is_infinite() & pl.col("t_end").is_between(cause.start, until))),
+        recovered=_since(due, recovered, cause.end),
+        judged=bool(objectives),
+        absorbed=bool(shares) and all(share >= max(o.q for o in objectives) for share in shares),
+        slo_recovered=_since(due, slo_recovered, cause.end),
+        first_answer=_first_answer(run, cause.start) if cause.command else None,
+        first_start=_first_start(run) if cause.command else None,
+        periods=(periods[0], periods[1], periods[2]),
+        first_tokens=_points(rows),
     )
 
 
-def _first_run_within(values: Floats, band: float) -> int | None:
-    """Where the first 20 in a row begin of which no more than 3 are above `band`."""
-    outside = np.concatenate(([0], np.cumsum(values > band)))
-    if len(values) < IN_A_ROW:
+def _period(rows: pl.DataFrame, span: tuple[Nanoseconds, Nanoseconds]) -> Period:
+    due = rows.filter(pl.col("t_sched").is_between(*span, closed="left"))
+    ttft = np.sort(due["ttft"].to_numpy())
+    quantiles = [percentile(ttft, q) if len(ttft) else None for q in (0.5, 0.95)]
+    met = due["met"].drop_nulls()
+    return Period(
+        start=span[0] / SECOND,
+        end=span[1] / SECOND,
+        requests=len(due),
+        failed=int(due["ttft"].is_infinite().sum()),
+        within=float(met.mean()) if len(met) else None,  # type: ignore[arg-type]
+        ttft_p50=quantiles[0],
+        ttft_p95=quantiles[1],
+        most_in_flight=_most_in_flight(rows, span),
+    )
+
+
+def _most_in_flight(rows: pl.DataFrame, span: tuple[Nanoseconds, Nanoseconds]) -> int:
+    """Requests that were due and had not ended, at most at a time."""
+    there = rows.filter((pl.col("t_sched") < span[1]) & (pl.col("t_end") > span[0]))
+    if there.is_empty():
+        return 0
+    starts, ends = np.sort(there["t_sched"].to_numpy()), np.sort(there["t_end"].to_numpy())
+    instants = np.clip(starts, span[0], span[1])
+    counts = np.searchsorted(starts, instants, side="right") - np.searchsorted(ends, instants, side="right")
+    return int(counts.max())
+
+
+def _first_run(outside: Flags, allowed: int) -> int | None:
+    """The first place at which 20 in a row begin of which no more than `allowed` are outside."""
+    if len(outside) < IN_A_ROW:
         return None
-    runs = np.flatnonzero(outside[IN_A_ROW:] - outside[:-IN_A_ROW] <= OUTSIDE)
+    sums = np.concatenate(([0], np.cumsum(outside)))
+    runs = np.flatnonzero(sums[IN_A_ROW:] - sums[:-IN_A_ROW] <= allowed)
     return int(runs[0]) if len(runs) else None
 
 
-def _words(run: RunData, disruption: Disruption, effect: Recovery) -> str:
-    is_event = disruption.is_event
-    parts = [f"{counted(effect.failed, 'request')} failed"] if effect.failed or is_event else []
-    if is_event and (answer := _first_answer(run, disruption.start)) is not None:
-        parts.append(f"the first answer to a request sent after it began {format_seconds(answer)} later")
-        if (start := _first_start(run)) is not None:
-            parts[-1] += f" (the server's first start had taken {format_seconds(start)})"
-    if effect.peak is not None:
-        parts.append(f"TTFT (user) peaked at {format_seconds(effect.peak)}")
-    band = f"within {format_seconds(effect.band)} (its p95 before)"
-    if effect.back is None:
-        parts.append(f"it did not return {band}")
-    else:
-        since = "it" if is_event else "its end"
-        parts.append(f"{format_seconds(effect.back)} after {since} TTFT (user) was back {band}")
-    return f"after {disruption.what}: {', '.join(parts)}"
+def _since(due: Integers, place: int | None, end: Nanoseconds) -> float | None:
+    return None if place is None else float(due[place] - end) / SECOND
+
+
+def _points(rows: pl.DataFrame) -> tuple[tuple[float, float], ...]:
+    """Of a long run the slowest request of each of so many groups."""
+    finite = rows.filter(pl.col("ttft").is_finite())
+    due, ttft = finite["t_sched"].to_numpy() / SECOND, finite["ttft"].to_numpy()
+    step = max(math.ceil(len(due) / MAX_POINTS), 1)
+    slowest = [int(place + ttft[place : place + step].argmax()) for place in range(0, len(due), step)]
+    return tuple((float(due[place]), float(ttft[place])) for place in slowest)
 
 
 def _first_answer(run: RunData, event: Nanoseconds) -> float | None:
-    """Seconds from the event to the first token of a request that was sent after it and ended well."""
     sent = run.requests.filter((pl.col("outcome") == "ok") & (pl.col("t_send") >= event))
     first = sent["t_first"].min()
     return None if first is None else (float(first) - event) / SECOND  # type: ignore[arg-type]
 
 
 def _first_start(run: RunData) -> float | None:
-    """Seconds from starting the server to its being ready, where `enginebench run` started it."""
     at = {event.what: event.t for event in run.meta.events}
     return (at[READY] - at[STARTED]) / SECOND if {READY, STARTED} <= at.keys() else None

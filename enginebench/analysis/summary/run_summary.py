@@ -16,20 +16,22 @@ import numpy as np
 from enginebench.analysis.data.flow import Instants
 from enginebench.analysis.data.load import NotARun, RunData
 from enginebench.analysis.data.windows import Flows, Window, windows_of
-from enginebench.analysis.documents import as_document
+from enginebench.analysis.summary.as_document import as_document
 from enginebench.analysis.summary.distributions import distributions
 from enginebench.analysis.summary.findings import findings_of_run
 from enginebench.analysis.summary.quantities import StageData
+from enginebench.analysis.summary.recovery import Disruption, disruptions_of
 from enginebench.analysis.summary.stage import view_of
-from enginebench.records.files import write_atomically
+from enginebench.records.files import NOT_UNDERSTOOD, read_document, write_inside
 from enginebench.records.profile import Profile, read_profiles
 from enginebench.records.run import RunFacts
-from enginebench.records.slo import Objective, RunObjectives
+from enginebench.records.slo import Objective, RunObjectives, of_tier
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import GAUGES
-from enginebench.records.view import FAILED, Finding, StageView
+from enginebench.records.view import Finding, Missing, StageView
 
 SCHEMA_VERSION = 4
+SUMMARY = "summary.json"
 POINTS = 240  # of a whole run
 HELD = 2.0  # seconds for which a gauge is what its last sample said: there is one a second
 
@@ -59,6 +61,7 @@ class RunSummary(RunFacts):
     flow: FlowSeries
     findings: tuple[Finding, ...]
     profiles: tuple[Profile, ...] = ()  # what profilers saw, after the measurements
+    disruptions: tuple[Disruption, ...] = ()  # bursts, and what was done to the server
 
     @property
     def invalid(self) -> bool:
@@ -111,6 +114,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
         flow=_flow(run, flows.result(), edges, step),
         findings=findings,
         profiles=read_profiles(run.folder),
+        disruptions=disruptions_of(run, of_tier(objectives)),
     )
 
 
@@ -147,7 +151,7 @@ def _edges(run: RunData) -> tuple[Instants, float]:
 def summary_document(summary: RunSummary) -> dict[str, Any]:
     """What `summary.json` holds: durations in seconds, rates per second, null for what was not observed.
 
-    A percentile that falls among failed requests has no value and the `why` "failed".
+    A percentile that falls among failed requests has no value and is `missing` as "failed".
     """
     document: dict[str, Any] = {"schema": SCHEMA_VERSION} | as_document(summary)
     del document["folder"]
@@ -159,24 +163,29 @@ def read_summary(folder: Path) -> RunSummary:
 
     Raises `NotARun` where there is none, or one of another version.
     """
-    path = folder / "summary.json"
+    path = folder / SUMMARY
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_document(path, dict[str, Any])
         if document.get("schema") != SCHEMA_VERSION:
             schema = document.get("schema")
             raise NotARun(f"{path} has schema {schema}; this version reads {SCHEMA_VERSION}: save it again.")
         document = _with_infinities(document) | {"folder": str(folder)}
-        return msgspec.convert(document, RunSummary, dec_hook=lambda kind, value: kind(value))
     except OSError as error:
         raise NotARun(f"{path} cannot be read ({error.strerror}).") from None
-    except (ValueError, AttributeError, msgspec.ValidationError) as error:
-        raise NotARun(f"{path} cannot be understood ({error}): is it from another version?") from None
+    except NotARun:
+        raise
+    except ValueError as error:
+        raise NotARun(str(error)) from None
+    try:
+        return msgspec.convert(document, RunSummary, dec_hook=lambda kind, value: kind(value)).checked()
+    except ValueError as error:
+        raise NotARun(NOT_UNDERSTOOD.format(path, error)) from None
 
 
 def _with_infinities(value: Any) -> Any:
     """A percentile among failed requests is infinite again, and so is the end of an interval that reaches them."""
     if isinstance(value, dict):
-        infinite = {"value": math.inf} if "value" in value and value.get("why") == FAILED else {}
+        infinite = {"value": math.inf} if "value" in value and value.get("missing") == Missing.FAILED.value else {}
         if value.get("low") is not None and value.get("high", 0.0) is None:
             infinite["high"] = math.inf
         return {key: _with_infinities(part) for key, part in value.items()} | infinite
@@ -184,6 +193,5 @@ def _with_infinities(value: Any) -> Any:
 
 
 def write_summary(summary: RunSummary) -> Path:
-    path = summary.folder / "summary.json"
-    write_atomically(path, json.dumps(summary_document(summary), indent=1, allow_nan=False) + "\n")
-    return path
+    write_inside(summary.folder, SUMMARY, json.dumps(summary_document(summary), indent=1, allow_nan=False) + "\n")
+    return summary.folder / SUMMARY

@@ -15,15 +15,15 @@ import polars as pl
 from enginebench.analysis.data.load import RunData, mean_of
 from enginebench.analysis.data.windows import Window
 from enginebench.analysis.summary.distributions import curves, distribution_of, distributions
-from enginebench.analysis.summary.objectives import goodput, judge, judge_grid
+from enginebench.analysis.summary.objectives import attainment, goodput, judge
 from enginebench.analysis.summary.quantities import StageData, counts_of, failures_of, quantities_of
 from enginebench.records.load import Rate
 from enginebench.records.metrics import BY_NAME, ICL
 from enginebench.records.rules import is_failure
-from enginebench.records.slo import Objective, RunObjectives
+from enginebench.records.slo import Objective, RunObjectives, of_tier, tiers_of
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import GAUGES, LOAD_GENERATOR_GAUGES
-from enginebench.records.view import ClassView, Level, StageView, TurnView
+from enginebench.records.view import ClassView, Estimate, Level, StageView, TurnView
 
 FEWEST = 6  # requests of a turn: as many as the interval of a median needs
 
@@ -53,12 +53,18 @@ def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
         gauges=_gauges(run, window),
         cpu_holder=run.telemetry.cpu_holder(window.start, window.end),
         judgements=judge(scheduled, objectives),
-        grid=judge_grid(scheduled),
+        attained=_attained(scheduled, objectives),
         curves=curves(stage.ok),
         series=_series(stage),
         classes=classes_of(scheduled, RunObjectives.of(run.meta.workload).of_class, window),
         turns=turns_of(scheduled),
     )
+
+
+def _attained(scheduled: pl.DataFrame, objectives: tuple[Objective, ...]) -> dict[str, Estimate]:
+    """The share of requests within all objectives of each tier, by tier."""
+    shares = {tier: attainment(scheduled, RunObjectives(of_tier(objectives, tier))) for tier in tiers_of(objectives)}
+    return {tier: share for tier, share in shares.items() if share is not None}
 
 
 def _gauges(run: RunData, window: Window) -> dict[str, Level]:

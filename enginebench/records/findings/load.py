@@ -6,7 +6,7 @@ import math
 
 from enginebench.records.formatting import format_bytes, format_count, format_share, in_words, significant
 from enginebench.records.metrics import titles_of
-from enginebench.records.view import IN_CYCLES, Evidence, StageView
+from enginebench.records.view import Evidence, Missing, StageView
 
 LITTLE_TOLERANCE = 0.10
 LITTLE_WINDOWS = 5  # Little's law compares only windows that are so many times longer than the mean request
@@ -94,12 +94,12 @@ def lock_step(view: StageView) -> Evidence | None:
             "the users sent their requests in lock step (index of dispersion of arrivals "
             f"{significant(dispersion)}, 1 for independent arrivals): queues form that independent users would not see",
         )
-    withheld = view.without(IN_CYCLES) if not view.is_open and view.load > 1 else []
+    withheld = view.without(Missing.CYCLIC) if not view.is_open and view.load > 1 else []
     if withheld:  # of one user, or of evenly spaced arrivals, cycles are no lock step
         return Evidence(
             "warn",
-            f"{IN_CYCLES}, as those of users in lock step do: one pattern, repeated, does not show how much "
-            f"{in_words(titles_of(withheld))} would vary from run to run, and they have no interval",
+            "requests repeat in cycles, as those of users in lock step do: one pattern, repeated, does not show how "
+            f"much {in_words(titles_of(withheld))} would vary from run to run, and they have no interval",
         )
     return None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,17 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enginebench.records.formatting import counted
 from enginebench.records.slo import GRAMMAR
 from enginebench.records.stage import SECOND
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.command.chart import WIDTH
 from loadtests.harness.command.contenders import Contender, contenders
 from loadtests.harness.run.options import GROWS_SINCE
 from loadtests.harness.settings.run import RunSettings
 
 if TYPE_CHECKING:
-    from enginebench.analysis.summary.run_summary import RunSummary
+    from enginebench.analysis.frame import Frame
     from loadtests.harness.command.terminal import Terminal
 
 RUNS = RunSettings().runs
@@ -43,7 +40,9 @@ def quick(
         typer.Option(metavar="SLO", help=f"Objective: {GRAMMAR}; may be repeated. Default: ttft_p95=1,tpot_p95=0.1."),
     ] = None,
     seconds: Annotated[float, typer.Option(metavar="S", min=20, help="How long it takes, about.")] = 60.0,
-    peak: Annotated[int, typer.Option(metavar="N", min=1, help="Users for which replicas are counted.")] = 80,
+    peak: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Also say how many replicas so many users need.")
+    ] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="Model to request. Default: the first.")] = None,
     runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the run.")] = RUNS,
 ) -> None:
@@ -125,45 +124,37 @@ def _measured(folder: Path, contender: Contender, slo: Sequence[str], ends: floa
         raise UserMistake(str(failure)) from None
 
 
-def _tell(folder: Path, contender: Contender, peak: int) -> None:
-    """The verdict, the chart, the report and the next command, on standard output."""
-    from rich.console import Console
-
+def _tell(folder: Path, contender: Contender, peak: int | None) -> None:
+    """The report's first screen, on standard output, and its page."""
+    from enginebench.analysis.commands.output import PAGE, deliver
     from enginebench.analysis.data.load import NotARun
+    from enginebench.analysis.frame import frame_of
+    from enginebench.analysis.plan.candidates import replicas_of
     from enginebench.analysis.plan.settings import PlanSettings
-    from enginebench.analysis.report.command import made_of
-    from enginebench.analysis.settings import ClaimSettings
+    from enginebench.analysis.reports import next_step_of, quick_document
     from enginebench.analysis.summary.loading import summaries_of
-    from enginebench.records.slo import of_tier
-    from enginebench.studies.quick.verdict import verdict_of
-    from loadtests.harness.command.chart import chart_of
+    from enginebench.records.load import Users
 
-    console = Console(highlight=False, markup=False)
     try:
-        (summary,) = summaries_of([str(folder)], folder.parent)
+        summaries = summaries_of([str(folder)], folder.parent)
     except NotARun as error:
         raise UserMistake(str(error)) from None
-    console.print()
-    for sentence in verdict_of(summary, peak).sentences:
-        console.print(sentence, soft_wrap=not console.is_terminal)
-    for finding in (finding for finding in summary.findings if finding.severity == "invalid"):
-        where = f" at {finding.stage.label}" if finding.stage is not None else ""
-        console.print(f"Not to be relied on{where}: {finding.evidence} → {finding.remedy}", style="red")
-    console.print()
-    for line in chart_of(summary.stages, of_tier(summary.objectives), min(console.width, WIDTH)):
-        console.print(line, no_wrap=True, crop=True)
-    console.print()
-    caveats = len({finding.kind for finding in summary.findings if finding.severity != "invalid"})
-    _, (page, *_) = made_of([summary], (), ClaimSettings(allow_invalid=True), PlanSettings())
-    console.print(f"Report: {page}" + (f" ({counted(caveats, 'caveat')})" if caveats else ""), soft_wrap=True)
-    console.print(f"Next: {next_command(contender, summary)}", soft_wrap=True)
+    frame = frame_of(summaries)
+    asked = None if peak is None else Users(peak)
+    plan = PlanSettings(peak=asked, slo=frame.tier)
+    replicas = replicas_of(frame, plan) if asked is not None else ()
+    search = next_step_of(frame, next_command(contender, frame))
+    deliver(
+        quick_document(frame, contender.name or contender.url, search, replicas, asked), page=folder / PAGE, brief=True
+    )
 
 
-def next_command(contender: Contender, summary: RunSummary) -> str:
+def next_command(contender: Contender, frame: Frame) -> tuple[str, ...]:
     """The search that certifies what a minute can only bracket, with the same requests and objectives."""
+    workload = frame.runs[0].workload
     target = ["--url", contender.url] if contender.url else ["--engine", contender.engine]
     target += [word for option in contender.options for word in ("-o", option)]
     target += ["--model", contender.model] if contender.model else []
-    limits = [word for objective in summary.objectives for word in ("--slo", str(objective))]
-    asked = [f"--{name.replace('_', '-')}={summary.workload[name]}" for name in ASKED]
-    return shlex.join(["enginebench", "run", "capacity", "--by", "users", *target, *limits, *asked])
+    limits = [word for objective in frame.tier for word in ("--slo", str(objective))]
+    asked = [f"--{name.replace('_', '-')}={workload[name]}" for name in ASKED]
+    return ("enginebench", "run", "capacity", "--by", "users", *target, *limits, *asked)

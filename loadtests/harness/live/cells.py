@@ -7,7 +7,7 @@ from math import inf
 from enginebench.records.formatting import format_seconds, format_share, significant
 from enginebench.records.metrics import Column, Quantity, columns
 from enginebench.records.stage import Stage
-from enginebench.records.view import FAILED, StageView
+from enginebench.records.view import Missing, StageView
 
 
 def phase_of(stage: Stage) -> str:
@@ -22,7 +22,7 @@ def phase_of(stage: Stage) -> str:
 def cell(view: StageView | None, column: Column) -> str:
     """With its unit; empty where nothing was observed yet."""
     estimate = None if view is None else view.estimate(column.name, column.statistic)
-    value = None if estimate is None else inf if estimate.why == FAILED else estimate.value
+    value = None if estimate is None else inf if estimate.missing is Missing.FAILED else estimate.value
     if value is None:
         return ""
     if column.unit == "s":

@@ -9,7 +9,7 @@ import msgspec
 
 from enginebench.records.metrics import PERCENTILES
 from enginebench.records.rules import nearest_rank
-from enginebench.records.view import DEPENDS_ON_CUT_OFF, EMPTY, FAILED, Distribution, Estimate
+from enginebench.records.view import EMPTY, Distribution, Estimate, Missing
 
 Buckets = dict[int, int]
 
@@ -64,8 +64,8 @@ class Sketch(msgspec.Struct):
                 bucket: self.known.get(bucket, 0) + self.bounds.get(bucket, 0) for bucket in {*self.known, *self.bounds}
             }
             if value_at(edges, _in_order(both), rank) != most:
-                return Estimate(None, n=self.n, why=DEPENDS_ON_CUT_OFF)
-        return Estimate(most, n=self.n, why=FAILED if math.isinf(most) else None)
+                return Estimate(None, n=self.n, missing=Missing.CUT_OFF)
+        return Estimate(most, n=self.n, missing=Missing.FAILED if math.isinf(most) else None)
 
     def up_to(self, edges: Sequence[float], exported: Iterable[float]) -> list[int]:
         """How many known values are at most each of the `exported` edges, which ascend."""

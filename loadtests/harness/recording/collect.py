@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from enginebench.records.files import read_meta
+from enginebench.records.files import place_inside, read_meta
 from enginebench.settings.schema import UserMistake
 
 PARTS = ("requests-*.jsonl", "telemetry-*.jsonl")
@@ -36,8 +36,7 @@ def collect(run: Path, parts: Sequence[Path]) -> list[Path]:
             wanted[run / source.name] = source
     new = [there for there in wanted if not there.exists()]
     for there in new:
-        partial = there.with_suffix(".partial")
-        partial.unlink(missing_ok=True)  # it may be a link that leads elsewhere
+        partial = place_inside(run, f".{there.stem}.partial")
         shutil.copyfile(wanted[there], partial)
         partial.replace(there)
     return new

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enginebench.records.files import write_meta
 from enginebench.records.run import READY, STARTED, RunEvent, RunMeta
 from enginebench.records.stage import StagePlan
-from loadtests.harness.client.address import is_same_server, with_scheme
+from loadtests.harness.client.address import Address, is_same_server, with_scheme
 from loadtests.harness.run.calibration import of_this_host
 from loadtests.harness.run.fitting import fitted, within_context
 from loadtests.harness.run.folder import new_folder
@@ -43,6 +43,7 @@ def prepare(
     Raises `UserMistake` or `OSError`.
     """
     url = with_scheme(url)
+    Address.parse(url).check(scenario.endpoint)
     with_keys = is_same_server(url, url if named is None else with_scheme(named))
     access = settings.access(url, scenario.endpoint, with_keys=with_keys)
     if not with_keys:

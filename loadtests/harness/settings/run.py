@@ -7,12 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from enginebench.settings.schema import Address, read_address, write_address
-from loadtests.harness.client.access import Access, Headers, access_to, parse_headers, write_headers
+from enginebench.records.plain_text import is_file_name
+from enginebench.settings.schema import Address, UserMistake, read_address, write_address
+from loadtests.harness.client.access import Access, access_to
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.client.headers import Headers, parse_headers, write_headers
 from loadtests.harness.setting_groups import api_setting, prompt_setting, run_setting
 
 EXPORTER_PORTS = 4  # from the default one on, tried one after the other; docker/prometheus/targets/load.yml has them
+
+
+def read_run_id(text: str) -> str:
+    """Raises `UserMistake`."""
+    if not is_file_name(text):
+        raise UserMistake(f"--run-id is the name of a folder in --runs, not `{text}`: leave out what makes it a path.")
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,7 @@ class RunSettings:
         None,
         "Name of the run's folder, for a single run. Default: time, label and four random letters.",
         metavar="NAME",
+        read=read_run_id,
         on_page=False,
     )
     repeat_index: int = run_setting(

@@ -28,6 +28,7 @@ from locust.env import Environment
 from locust.exception import StopTest
 from locust.runners import STATE_INIT, MasterRunner, Runner, WorkerRunner
 
+from enginebench.records.files import read_requests
 from enginebench.records.load import Rate, Users
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from loadtests.harness.live.exporter import MetricsServer, serve
@@ -44,7 +45,9 @@ from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.standard_names import restore_standard_names
 from loadtests.harness.users import worker_records
 from loadtests.harness.users.conductor import PROGRESS_MESSAGE, STAGE_MESSAGE
-from loadtests.harness.users.failures import describe, end_run, forget, refusal
+from loadtests.harness.users.failure_watch import why_all_failed
+from loadtests.harness.users.failures import describe, end_run, forget, last_failure, refusal
+from loadtests.harness.users.lost_workers import PRESENCE, sentence
 from loadtests.harness.users.run_process import RunProcess
 from loadtests.harness.users.timed_command import complete
 
@@ -107,6 +110,7 @@ def _register_messages(environment: Environment, **_: Any) -> None:
     if isinstance(runner, MasterRunner):
         runner.register_message(PROGRESS_MESSAGE, _take_report)
         runner.register_message(COUNTS_MESSAGE, _take_counts)
+        runner.register_message(PRESENCE, _meet)
     elif isinstance(runner, WorkerRunner):
         runner.register_message(STAGE_MESSAGE, _enter_stage)
         worker_records.register_worker(runner, lambda: _finished_files(runner))
@@ -129,6 +133,14 @@ def _take_counts(msg: Any, **_: Any) -> None:
     if _live is not None:
         with _reading(msg):
             _live.take(msg.node_id, msg.data)
+    if _current is not None and _current.lost_workers is not None:
+        _current.lost_workers.hear(msg.node_id)
+
+
+def _meet(msg: Any, **_: Any) -> None:
+    if _current is not None and _current.lost_workers is not None:
+        with _reading(msg):
+            _current.lost_workers.meet(msg.node_id, msg.data["pid"])
 
 
 @contextmanager
@@ -158,7 +170,7 @@ def _begin(environment: Environment, **_: Any) -> None:
     try:
         given = vars(options) | {"command": _command}
         in_force, settings = _in_thread(lambda: read_options(given, scenario or Scenario()))
-        trace = _in_thread(in_force.played)  # from here on it is cached
+        _in_thread(in_force.recorded)  # from here on it is cached
         if in_force.command is not None and not isinstance(runner, WorkerRunner):
             complete(in_force.command)
         if isinstance(runner, WorkerRunner):
@@ -169,8 +181,6 @@ def _begin(environment: Environment, **_: Any) -> None:
             if environment.shape_class is not None:
                 logger.info(duration_of(in_force).sentence())
             plans.send(plan, options)
-            if trace is not None and trace.left_out:
-                logger.info("Rows of the trace without tokens in prompt or answer, left out: %d", trace.left_out)
             environment.stop_timeout = plan.grace or DEFAULT_STOP_TIMEOUT
         _current = RunProcess(environment, in_force, settings, plan)
         _export(_current)
@@ -274,6 +284,10 @@ def _end(environment: Environment | None = None, **_: Any) -> None:
         _files = run.files
         if environment is not None and isinstance(environment.runner, MasterRunner):
             worker_records.gather(environment.runner, run.folder)
+        _say_why_all_failed(run)
+        if run.lost and environment is not None:
+            environment.process_exit_code = 2
+            logger.error("%s.", sentence(run.lost))
         if _exporter is not None:  # a page that stays open must not keep the next load test from its port
             gevent.spawn_later(LAST_SCRAPE, _exporter.close)
             if environment is not None and environment.web_ui is None:
@@ -283,6 +297,15 @@ def _end(environment: Environment | None = None, **_: Any) -> None:
             print(search.sentence)
             if environment.process_exit_code is None:
                 environment.process_exit_code = 0 if search.state == "found" else 1
+
+
+def _say_why_all_failed(run: RunProcess) -> None:
+    """A run that was ended for its failures has said it."""
+    if run.live is None or last_failure() is not None:
+        return
+    reason = why_all_failed(run.live.document.outcomes, read_requests(run.folder))
+    if reason is not None:
+        logger.warning("All requests failed, most of them so: %s", reason)
 
 
 @events.init.add_listener

@@ -6,49 +6,36 @@ from pathlib import Path
 
 import pytest
 
-from enginebench.analysis.plan.fleet import Attainment
-from enginebench.analysis.plan.prices import bill, check_labels, cost_per_million, gpu_hours, read_prices
-from enginebench.analysis.plan.requests import Band
+from enginebench.analysis.plan.prices import check_labels, read_prices, replica_price, token_cost
 from enginebench.analysis.plan.settings import PlanSettings, parse_named_counts
+from enginebench.records.view import Estimate, Missing
 from enginebench.settings.schema import UserMistake
 
-ALL = Band(1.0, 1.0, 1.0)
 
-
-def busy(replicas: int) -> Attainment:
-    """20 requests a second of 100 prompt and 50 output tokens, 10 in flight on each replica."""
-    return Attainment(replicas, 60, 1.0, ALL, (ALL,), (), 10.0 * replicas, 1000.0, 2000.0, 20.0, ALL, ALL)
-
-
-def test_the_bill_by_hand(tmp_path: Path) -> None:
-    (tmp_path / "prices.toml").write_text(
-        "[gpus.X]\nper_hour = 3.0\n[apis.hosted]\nper_million_prompt_tokens = 1.0\nper_million_output_tokens = 2.0\n"
-    )
-    prices = read_prices(tmp_path / "prices.toml")
-    costs = bill(4, 2, prices.gpu("x"), busy(4), prices)
-    assert costs.per_hour == 24
-    assert costs.per_month == 24 * 730
-    assert costs.per_thousand_requests == pytest.approx(24 / 72)  # 72 000 requests an hour
-    assert costs.per_million_output_tokens == pytest.approx(24 / 3.6)  # 3.6 million output tokens an hour
-    assert costs.per_million_output_tokens == cost_per_million(24, 1000)
-    assert costs.requests_per_gpu_hour == 9000  # 72 000 an hour on 8 GPUs
-    (hosted,) = costs.hosted
-    assert hosted.per_thousand_requests == pytest.approx(0.2)  # 100 tokens at $1 and 50 at $2 a million
-    assert hosted.break_even == pytest.approx(24 * 730 / 0.0002)
-    assert not hosted.cheaper
+def test_costs_by_hand(tmp_path: Path) -> None:
+    """Two GPUs at $3 an hour: 4 replicas cost $24 an hour; at 1,000 tokens/s a replica makes 3.6 million an hour."""
+    (tmp_path / "prices.toml").write_text("[gpus.X]\nper_hour = 3.0\n")
+    price = replica_price(PlanSettings(gpu=(("", "x"),), gpus=(("", "2"),), prices=tmp_path / "prices.toml"), "vllm")
+    assert price is not None
+    assert (price.per_hour, price.gpus, price.month(4)) == (6.0, 2, 24 * 730)
+    cost = token_cost(price, Estimate(1000.0, 800.0, 1250.0, n=3))
+    assert (cost.value, cost.low, cost.high) == pytest.approx((6 / 3.6, 6 / 4.5, 6 / 2.88))
+    unbounded = token_cost(price, Estimate(1000.0, -10.0, 2010.0, n=3))
+    assert (unbounded.value, unbounded.low, unbounded.missing) == (pytest.approx(6 / 3.6), None, Missing.FEW_REPEATS)
+    assert token_cost(None, Estimate(1000.0)).value is None
+    assert token_cost(price, Estimate(None, missing=Missing.FAILED)).missing is Missing.FAILED
 
 
 def test_the_shipped_list_names_the_page_and_the_day_of_each_price() -> None:
     prices = read_prices(None)
-    assert prices.gpu("h100") == prices.gpus["H100"] > prices.gpus["L4"] > 0
-    sources = [*prices.gpu_sources.values(), *(api.source for api in prices.apis.values())]
-    assert all("." in source.page and source.as_of is not None and source.verified for source in sources)
-    assert str(prices.gpu_sources["A10G"]).endswith("2026-06-17")
+    assert prices["H100"].per_hour > prices["L4"].per_hour > 0
+    assert all("." in price.page and price.as_of is not None and price.verified for price in prices.values())
 
 
 def test_a_price_whose_page_was_not_read_is_marked(tmp_path: Path) -> None:
     (tmp_path / "prices.toml").write_text('[gpus.X]\nper_hour = 3\nunverified = true\nsource = "hearsay"\n')
-    assert str(read_prices(tmp_path / "prices.toml").gpu_sources["X"]) == "hearsay, UNVERIFIED"
+    price = read_prices(tmp_path / "prices.toml")["X"]
+    assert (price.page, price.as_of, price.verified) == ("hearsay", None, False)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +54,8 @@ def test_what_is_no_price_list_is_refused(tmp_path: Path, text: str | None, sent
 
 
 def test_an_unknown_gpu_is_answered_with_the_choices() -> None:
-    with pytest.raises(ValueError, match="no GPU called `B9000`; it has H100"):
-        read_prices(None).gpu("B9000")
+    with pytest.raises(UserMistake, match="no GPU called `B9000`; it has H100"):
+        check_labels(PlanSettings(gpu=(("", "B9000"),)), ["vllm"])
 
 
 def test_a_price_of_an_engine_without_a_run_is_refused() -> None:
@@ -87,4 +74,5 @@ def test_a_replica_has_a_whole_number_of_gpus(text: str) -> None:
     ):
         parse_named_counts(text)
     settings = PlanSettings(price=(("", "6"),), gpus=parse_named_counts("3\nvllm=2"))
-    assert [gpu_hours(settings, read_prices(None), label) for label in ("vllm", "other")] == [(2, 3.0), (3, 2.0)]
+    prices = [replica_price(settings, label) for label in ("vllm", "other")]
+    assert [price.gpus for price in prices if price is not None] == [2, 3]

@@ -12,9 +12,10 @@ import pytest
 from enginebench.analysis.data.load import load_run
 from enginebench.analysis.plan.measured import measured_stages
 from enginebench.analysis.plan.model import EngineModel, futures
+from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.requests import Lengths
-from enginebench.analysis.plan.settings import Balancer, CannotPlan
-from enginebench.analysis.plan.simulation import gamma_arrivals, serve_arrivals, serve_fleet, serve_users
+from enginebench.analysis.plan.simulation import ClosedLoop, gamma_arrivals
+from enginebench.analysis.plan.simulation import serve as simulate
 from enginebench.analysis.plan.step_cost import StepCost
 from enginebench.records.metrics import OBJECTIVES
 from enginebench.records.request import RequestRecord
@@ -26,7 +27,7 @@ COST = StepCost(base=0.010, per_running=0.001, per_token=0.0001, per_prompt=0.0)
 
 
 def lengths(prompts: list[float], outputs: list[float]) -> Lengths:
-    return Lengths(np.array(prompts), np.array(prompts), np.array(outputs))
+    return Lengths(np.array(prompts), np.array(outputs))
 
 
 def rng() -> np.random.Generator:
@@ -37,7 +38,7 @@ def test_two_requests_by_hand() -> None:
     """The first is prefilled at once: 10 + 1 + 10 ms. The second comes meanwhile and joins the step from 21 ms on, of
     10 + 2 + 20 ms. Both have a token more at 65 ms; the first is over then, the second needs one step alone."""
     model = EngineModel(COST, slots=8)
-    served = serve_arrivals(model, np.array([0.0, 0.005]), lengths([100, 200], [3, 3]), rng())
+    served = simulate(model, np.array([0.0, 0.005]), lengths([100, 200], [3, 3]), rng())
     assert served.first.tolist() == pytest.approx([0.021, 0.053])
     assert served.last.tolist() == pytest.approx([0.065, 0.076])
 
@@ -45,14 +46,14 @@ def test_two_requests_by_hand() -> None:
 def test_decoding_pauses_for_prefill() -> None:
     """The second prompt's step holds it alone: 10 + 1 + 20 ms, in which the first gets nothing."""
     model = EngineModel(COST, slots=8, pauses=True)
-    served = serve_arrivals(model, np.array([0.0, 0.005]), lengths([100, 200], [3, 3]), rng())
+    served = simulate(model, np.array([0.0, 0.005]), lengths([100, 200], [3, 3]), rng())
     assert served.first.tolist() == pytest.approx([0.021, 0.052])
     assert served.last.tolist() == pytest.approx([0.076, 0.076])
 
 
 def test_one_slot_serves_one_after_the_other() -> None:
     model = EngineModel(COST, slots=1, delivery=0.002)
-    served = serve_arrivals(model, np.array([0.0, 0.0]), lengths([0, 0], [2, 2]), rng())
+    served = simulate(model, np.array([0.0, 0.0]), lengths([0, 0], [2, 2]), rng())
     assert served.first.tolist() == pytest.approx([0.013, 0.035])
     assert served.last.tolist() == pytest.approx([0.024, 0.046])
 
@@ -60,7 +61,7 @@ def test_one_slot_serves_one_after_the_other() -> None:
 def test_requests_with_steps_of_their_own_slow_each_other_down() -> None:
     """Alone a token takes 11 ms, beside another 12 ms; the first answer ends when the second has two tokens to go."""
     model = EngineModel(COST, synchronised=False)
-    served = serve_arrivals(model, np.array([0.0, 0.011]), lengths([0, 0], [3, 3]), rng())
+    served = simulate(model, np.array([0.0, 0.011]), lengths([0, 0], [3, 3]), rng())
     assert served.first.tolist() == pytest.approx([0.011, 0.023])
     assert served.last.tolist() == pytest.approx([0.035, 0.046])
 
@@ -76,16 +77,15 @@ def test_an_open_loop_is_that_of_every_token_computed(rate: float, pauses: bool)
     cost = StepCost(server.base, server.per_running, server.per_token, 0.0)
     model = EngineModel(cost, slots=server.slots, pauses=pauses, delivery=server.delivery)
     asked = lengths([float(one.prompt) for one in truth], [float(one.output) for one in truth])
-    served = serve_arrivals(model, np.array(due), asked, rng())
+    served = simulate(model, np.array(due), asked, rng())
     assert served.first.tolist() == pytest.approx([one.stamps[0] for one in truth], abs=1e-9)
     assert served.last.tolist() == pytest.approx([one.stamps[-1] for one in truth], abs=1e-9)
 
 
 def test_a_closed_loop_keeps_its_users_busy() -> None:
     """Little's law: users = rate × (time to answer + think time)."""
-    served = serve_users(
-        EngineModel(COST, slots=16), rng().uniform(0, 1, 12), lengths([50], [20]), 200.0, np.array([0.5]), rng()
-    )
+    closed = ClosedLoop(200.0, np.array([0.5]))
+    served = simulate(EngineModel(COST, slots=16), rng().uniform(0, 1, 12), lengths([50], [20]), rng(), closed)
     inside = (served.sched > 20) & (served.sched < 180)
     rate = inside.sum() / 160
     assert rate * (float((served.last - served.sched)[inside].mean()) + 0.5) == pytest.approx(12, rel=0.01)
@@ -98,13 +98,13 @@ def test_one_server_with_exponential_service_waits_as_the_law_says() -> None:
     arrivals = np.cumsum(generator.exponential(1 / 0.7, count))
     steps = generator.geometric(1 / 100, count).astype(float)
     model = EngineModel(StepCost(0.01, 0.0, 0.0, 0.0), slots=1)
-    served = serve_arrivals(model, arrivals, Lengths(np.zeros(count), np.zeros(count), steps), generator)
+    served = simulate(model, arrivals, Lengths(np.zeros(count), steps), generator)
     assert float((served.first - served.sched).mean()) - 0.01 == pytest.approx(0.7 / 0.3, rel=0.06)
 
 
 def test_noise_keeps_the_mean_step() -> None:
     noisy = EngineModel(StepCost(0.01, 0.0, 0.0, 0.0, spread=0.3))
-    served = serve_arrivals(noisy, np.arange(0, 2000, 2.0), lengths([0] * 1000, [101] * 1000), rng())
+    served = simulate(noisy, np.arange(0, 2000, 2.0), lengths([0] * 1000, [101] * 1000), rng())
     took = served.last - served.first
     assert float(took.mean()) == pytest.approx(1.0, rel=0.01)
     assert float(took.std()) == pytest.approx(0.01 * 0.3 * 10, rel=0.15)
@@ -114,7 +114,7 @@ def test_slow_phases_of_the_measured_steps_stay_together() -> None:
     """Half of the steps take 0.6 of their cost, half 1.4: an answer of 100 steps lies in one phase or the other."""
     phases = np.repeat(np.tile([-0.4, 0.4], 8), 250)
     model = EngineModel(StepCost(0.01, 0.0, 0.0, 0.0), noise=phases)
-    served = serve_arrivals(model, np.arange(0, 2000, 2.0), lengths([0] * 1000, [101] * 1000), rng())
+    served = simulate(model, np.arange(0, 2000, 2.0), lengths([0] * 1000, [101] * 1000), rng())
     took = served.last - served.first
     assert float(took.mean()) == pytest.approx(1.0, rel=0.02)
     assert float(took.std()) > 0.25, "0.04 if the noise of each step were independent"
@@ -130,44 +130,17 @@ def test_the_machines_of_futures_are_spread_about_the_usual_one() -> None:
 
 def test_users_of_an_engine_that_takes_no_time_are_refused_and_not_simulated_for_ever() -> None:
     free = EngineModel(StepCost(0.0, 0.0, 0.0, 0.0), slots=4)
-    with pytest.raises(CannotPlan, match="2 users would send more than"):
-        serve_users(free, np.zeros(2), lengths([0], [1]), 10.0, np.zeros(0), rng())
+    with pytest.raises(CannotPlan) as error:
+        simulate(free, np.zeros(2), lengths([0], [1]), rng(), ClosedLoop(10.0))
+    assert error.value.reason is NotPlanned.TOO_FAST
 
 
 def test_a_closed_loop_ends_after_so_many_requests_all_of_which_are_answered() -> None:
-    served = serve_users(
-        EngineModel(COST, slots=16), np.zeros(4), lengths([50], [20]), 1e9, np.zeros(0), rng(), bound=(10.0, 100)
-    )
+    closed = ClosedLoop(1e9, counted=10.0, requests=100)
+    served = simulate(EngineModel(COST, slots=16), np.zeros(4), lengths([50], [20]), rng(), closed)
     counted = served.sched >= 10.0
     assert 100 <= counted.sum() < 108
     assert np.isfinite(served.last[counted][:100]).all()
-
-
-FLEET = EngineModel(StepCost(0.02, 0.001, 0.0002, 0.0, 0.02), slots=8)
-TOKENS = np.random.default_rng(5).integers(5, 150, (2, 5000)).astype(float)
-LENGTHS = Lengths(TOKENS[0], TOKENS[0], TOKENS[1])
-
-
-def mean_ttft(balancer: Balancer, replicas: int, rate: float, simulated: int | None = None) -> float:
-    served = serve_fleet(FLEET, rate, 400.0, LENGTHS, replicas, balancer, np.random.default_rng(1), simulated)
-    return float((served.first - served.sched).mean())
-
-
-@pytest.mark.parametrize("balancer", ["round_robin", "least_requests", "random"])
-def test_one_replica_needs_no_balancer(balancer: Balancer) -> None:
-    generator = np.random.default_rng(2)
-    arrivals = gamma_arrivals(0.5, 1.0, 400.0, generator)
-    alone = serve_arrivals(FLEET, arrivals, LENGTHS.drawn(len(arrivals), generator), generator)
-    assert mean_ttft(balancer, 1, 0.5) == pytest.approx(float((alone.first - alone.sched).mean()), rel=0.05)
-
-
-def test_least_requests_waits_less_than_round_robin_and_that_less_than_chance() -> None:
-    least, turns, chance = (mean_ttft(name, 6, 20.0) for name in ("least_requests", "round_robin", "random"))
-    assert least < 0.8 * turns < 0.8 * chance
-
-
-def test_some_replicas_stand_for_all_of_them() -> None:
-    assert mean_ttft("round_robin", 12, 30.0, 6) == pytest.approx(mean_ttft("round_robin", 12, 30.0), rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +168,7 @@ def test_time_per_token_is_the_declared_metric_measured_and_simulated(tmp_path: 
     assert declared[0] == pytest.approx((0.04 / 8, 0.24 / 12))
     measured = stage.requests.latencies
     assert list(zip(measured["tpot"], measured["ntpot"], strict=True)) == pytest.approx(declared)
-    served = serve_arrivals(
+    served = simulate(
         EngineModel(StepCost(0.02, 0.0, 0.0, 0.0), slots=8, tokens_per_step=4.0),
         np.array([0.0, 1.0]),
         lengths([40, 40], [12, 4]),

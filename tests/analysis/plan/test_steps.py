@@ -12,8 +12,8 @@ from enginebench.analysis.data.chunks import WindowChunks
 from enginebench.analysis.data.load import load_run
 from enginebench.analysis.plan.accuracy import fit_stages
 from enginebench.analysis.plan.measured import MeasuredStage, measured_stages
-from enginebench.analysis.plan.model import FittedModel, fit_model, saturated_slots
-from enginebench.analysis.plan.settings import CannotPlan
+from enginebench.analysis.plan.model import FittedModel, SlotsFrom, fit_model, saturated_slots
+from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.steps import find_steps
 from enginebench.records.load import Load
 from tests.support.analysis.synthetic import Engine, simulate
@@ -31,7 +31,7 @@ def fitted(folder: Path, server: BatchingServer, loads: tuple[Load, ...], **how:
 @pytest.mark.parametrize(
     ("server", "loads"),
     [
-        pytest.param(BatchingServer(), users(2, 6, 12, 20), id="closed loop, prefill beside decoding"),
+        pytest.param(BatchingServer(), users(2, 6, 12, 20), id="closed loop, prefill together with decoding"),
         pytest.param(BatchingServer(pauses=True), users(2, 6, 12, 20), id="closed loop, decoding pauses for prefill"),
         pytest.param(BatchingServer(), rates(2, 6, 11), id="open loop"),
         pytest.param(BatchingServer(base=0.003, per_running=0.0002, per_token=2e-5), users(2, 6, 12, 20), id="fast"),
@@ -40,7 +40,7 @@ def fitted(folder: Path, server: BatchingServer, loads: tuple[Load, ...], **how:
         pytest.param(
             BatchingServer(per_running_beyond=0.004, knee=8, slots=32),
             users(2, 6, 8, 12, 20),
-            id="dearer beyond a knee",
+            id="more expensive beyond a knee",
         ),
     ],
 )
@@ -58,7 +58,7 @@ def test_the_cost_of_a_step_is_recovered_within_one_per_cent(
     assert cost.per_running_beyond == 0 or cost.knee == server.knee
     assert found.model.pauses == server.pauses
     assert found.model.tokens_per_step == 1
-    assert found.warnings == ()
+    assert found.fit.explained > 0.99
 
 
 def test_noise_of_ten_per_cent_moves_the_cost_by_less_than_two(tmp_path: Path) -> None:
@@ -83,16 +83,16 @@ def test_long_prefills_do_not_decide_what_a_decoding_step_costs(tmp_path: Path) 
 def test_slots_are_read_over_a_network_that_is_slower_than_a_step(
     tmp_path: Path, loads: tuple[Load, ...], slots: int | None
 ) -> None:
-    """Requests on their way seem to wait, beside any number of running ones."""
+    """Requests on their way seem to wait at any number of running ones."""
     found = fitted(tmp_path / "run", BatchingServer(delivery=0.08, jitter=0.02), loads, window=60.0).model
     assert found.slots == slots
 
 
 def test_slots_are_read_where_requests_wait_for_them_and_nowhere_else(tmp_path: Path) -> None:
     full = fitted(tmp_path / "full", BatchingServer(slots=8), users(2, 6, 12)).model
-    assert (full.slots, full.slots_from, full.most_running) == (8, "saturation", 8)
+    assert (full.slots, full.slots_from, full.most_running) == (8, SlotsFrom.SATURATION, 8)
     free = fitted(tmp_path / "free", BatchingServer(slots=8), users(2, 4, 6)).model
-    assert (free.slots, free.slots_from, free.most_running) == (None, "not seen", 6)
+    assert (free.slots, free.slots_from, free.most_running) == (None, SlotsFrom.UNKNOWN, 6)
 
 
 def test_requests_to_an_idle_engine_show_what_lies_outside_its_steps(tmp_path: Path) -> None:
@@ -118,42 +118,33 @@ def test_requests_with_steps_of_their_own_are_told_from_a_batch(tmp_path: Path) 
 def test_declared_slots_below_what_was_seen_running_are_dropped(tmp_path: Path) -> None:
     """Streams of their own: eight slots, of which twelve users take all, and a batch of up to twelve."""
     separate = measured_stages([load_run(simulate(tmp_path / "separate", Engine(slots=8), (4, 12)))])
-    truthful = fit_stages(separate, declared_slots=8)
-    assert (truthful.model.slots, truthful.model.slots_from, truthful.warnings) == (8, "engine", ())
+    truthful = fit_stages(separate, declared_slots=8).model
+    assert (truthful.slots, truthful.slots_from) == (8, SlotsFrom.ENGINE)
     batch = measured(tmp_path / "batch", BatchingServer(), users(4, 12))
-    for stages, ran in ((separate, 8), (batch, 12)):
-        found = fit_stages(stages, declared_slots=4)
-        assert (found.model.slots, found.model.slots_from, found.declared_slots) == (None, "not seen", None)
-        assert found.warnings[-1:] == (
-            f"the engine reports 4 slots, but {ran} requests ran at a time: its number is not used",
-        )
+    for stages in (separate, batch):
+        model = fit_stages(stages, declared_slots=4).model
+        assert (model.slots, model.slots_from) == (None, SlotsFrom.UNKNOWN)
 
 
-def test_a_machine_that_drifts_is_noticed(tmp_path: Path) -> None:
+def test_a_machine_that_drifts_is_a_value_and_no_refusal(tmp_path: Path) -> None:
     slow = BatchingServer(slowdown=lambda now: 2.0 if 60 < now < 75 else 1.0)
-    found = fitted(tmp_path / "run", slow, users(2, 6, 12), window=30.0)
-    assert found.fit.drifted
-    assert found.fit.worst is not None
-    assert found.fit.worst.stage == "6 users"
-    assert any("drifted" in warning for warning in found.warnings)
-    assert not fitted(tmp_path / "steady", BatchingServer(), users(2, 6, 12)).fit.drifted
-
-
-def test_long_steps_now_and_then_pull_the_two_fits_apart(tmp_path: Path) -> None:
-    stalls = BatchingServer(slowdown=lambda now: 5.0 if now % 1 < 0.06 else 1.0)
-    found = fitted(tmp_path / "run", stalls, users(2, 6, 12))
-    assert found.fit.undisturbed.seconds(4) == pytest.approx(0.028, rel=0.02)
-    assert found.fit.cost.seconds(4) > 1.1 * found.fit.undisturbed.seconds(4)
-    assert any("the mean step takes" in warning for warning in found.warnings)
+    drifting, steady = (
+        fitted(tmp_path / name, server, users(2, 6, 12), window=30.0).fit
+        for name, server in (("drifting", slow), ("steady", BatchingServer()))
+    )
+    assert drifting.drift > 0.2
+    assert drifting.explained < 0.7
+    assert steady.drift < 0.01
+    assert steady.explained > 0.99
 
 
 def test_records_without_enough_steps_are_refused() -> None:
     steps = find_steps(chunks(*((0, 0.01 * k) for k in range(1, 31)), due=[0.0], prefilled=[5]))
     assert steps is not None
-    with pytest.raises(CannotPlan, match="too few to fit"):
-        fit_model([("1 user", steps)])
-    with pytest.raises(CannotPlan, match="only 0 steps of the engine can be seen"):
-        fit_model([])  # as of answers so slow that hardly a token falls into the window
+    for stages in ([steps], []):  # none: answers so slow that hardly a token falls into the window
+        with pytest.raises(CannotPlan) as error:
+            fit_model(stages)
+        assert error.value.reason is NotPlanned.FEW_STEPS
 
 
 def chunks(*stamped: tuple[int, float], due: list[float], prefilled: list[float]) -> WindowChunks:
@@ -196,20 +187,3 @@ def test_requests_that_wait_while_nothing_runs_are_on_their_way_and_no_limit_of_
     assert saturated_slots([nothing_runs]) is None
     two_run = replace(nothing_runs, occupied=np.full_like(steps.occupied, 2))
     assert saturated_slots([nothing_runs, two_run]) == 2
-
-
-def test_chunks_of_equally_long_requests_together_are_groups() -> None:
-    """Requests of 10 and 12 tokens take turns in pairs, 30 ms each; a longer one is a group of its own."""
-    stamped = [(k, 0.1 + 0.001 * k) for k in range(5)]
-    for turn in range(25):
-        pair = (0, 1) if turn % 2 else (2, 3)
-        stamped += [(k, 0.2 + 0.03 * turn + 0.0001 * k) for k in pair]
-        stamped += [(4, 0.215 + 0.03 * turn)] if turn % 5 == 4 else []
-    steps = find_steps(chunks(*stamped, due=[0.0] * 5, prefilled=[10, 10, 12, 12, 30]))
-    assert steps is not None
-    assert steps.synchronised
-    assert steps.grouped
-    assert sorted(set(steps.running[-20:].tolist())) == [1, 2]
-    apart = find_steps(chunks(*stamped, due=[0.0] * 5, prefilled=[10, 11, 12, 13, 30]))
-    assert apart is not None
-    assert not apart.grouped

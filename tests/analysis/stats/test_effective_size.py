@@ -22,7 +22,7 @@ from enginebench.analysis.stats.effective_size import (
     user_codes,
 )
 from enginebench.analysis.stats.intervals import share_interval
-from enginebench.records.view import IN_CYCLES
+from enginebench.records.view import Missing
 from tests.support.analysis.draws import percentile_interval, queueing
 
 
@@ -116,8 +116,8 @@ def test_requests_that_repeat_in_cycles_have_no_interval() -> None:
     cycle = find_cycle(pattern)
     assert cycle is not None
     assert cycle.length == 40
-    assert percentile_interval(pattern, 0.5).why == IN_CYCLES
-    assert share_interval(pattern < 1.9, latencies=pattern).why == IN_CYCLES
+    assert percentile_interval(pattern, 0.5).missing is Missing.CYCLIC
+    assert share_interval(pattern < 1.9, latencies=pattern).missing is Missing.CYCLIC
     within = share_interval(pattern < 3, latencies=pattern)  # all of them: each of the 25 cycles counts as one
     assert within.low == pytest.approx(0.025 ** (1 / 25))
     assert find_cycle(rng.standard_normal(1000)) is None

@@ -19,11 +19,10 @@ from enginebench.analysis.stats.intervals import (
     needed,
     percentile_intervals,
     rate_interval,
-    requests_needed,
     share_interval,
 )
 from enginebench.records.rules import answer_of, percentile
-from enginebench.records.view import DEPENDS_ON_CUT_OFF, IN_CYCLES, Estimate
+from enginebench.records.view import Estimate, Missing
 from tests.support.analysis.draws import percentile_interval, queueing, width
 
 
@@ -46,7 +45,7 @@ def test_percentiles_are_nearest_rank(values: list[float], q: float, expected: f
 def test_tails_need_many_samples() -> None:
     assert [least_samples(q) for q in (0.5, 0.9, 0.95, 0.99)] == [6, 36, 72, 368]
     assert [needed(q) for q in (0.5, 0.9, 0.95, 0.99)] == [16, 36, 72, 368]
-    assert percentile_interval(np.arange(200.0), 0.99) == Estimate(197.0, n=200, why="200 < 368")
+    assert percentile_interval(np.arange(200.0), 0.99) == Estimate(197.0, n=200, missing=Missing.FEW_REQUESTS)
     spread = percentile_interval(np.random.default_rng(0).permutation(1000), 0.99)
     assert spread.low is not None
 
@@ -93,7 +92,7 @@ def test_a_percentile_that_depends_on_cut_off_requests_is_withheld() -> None:
     p50, p95 = percentile_intervals(values, (0.4, 0.95), censored=censored)
     assert p50.value == pytest.approx(1.4, abs=0.01)
     assert p50.high is not None
-    assert p95 == Estimate(None, n=300, why=DEPENDS_ON_CUT_OFF)
+    assert p95 == Estimate(None, n=300, missing=Missing.CUT_OFF)
     near = percentile_interval(values, 0.49, censored=censored)
     assert near.value == pytest.approx(1.49, abs=0.01)
     assert near.low == pytest.approx(1.42, abs=0.02)
@@ -106,7 +105,7 @@ def test_an_interval_that_depends_on_cut_off_requests_is_withheld() -> None:
     values = rng.permutation(np.linspace(1, 2, 400))
     p95 = percentile_interval(values, 0.95, censored=values > 1.97)
     assert p95.value == pytest.approx(1.95, abs=0.01)
-    assert (p95.high, p95.why) == (None, f"interval {DEPENDS_ON_CUT_OFF}")
+    assert (p95.high, p95.missing) == (None, Missing.CUT_OFF)
 
 
 def test_a_few_cut_off_requests_leave_the_median_known() -> None:
@@ -159,32 +158,6 @@ def test_an_objective_has_three_answers(good: int, n: int, q: float, answer: str
     assert answer_of(share.low, share.high, q) == answer
 
 
-@pytest.mark.parametrize(
-    ("share", "q", "requests"),
-    [
-        # (1.96 √(q(1 − q)) + 1.28 √(s(1 − s)))² / (s − q)², times two requests for each effective one
-        pytest.param(Estimate(0.97, n=1000, effective=500.0), 0.95, 2 * 1043, id="a little above"),
-        pytest.param(Estimate(0.90, n=1000, effective=500.0), 0.95, 2 * 263, id="far below"),
-        pytest.param(Estimate(1.0, n=20, effective=20.0), 0.99, 381, id="without a miss: not below 368"),
-        pytest.param(Estimate(0.95, n=1000, effective=500.0), 0.95, None, id="exactly there: no number decides"),
-        pytest.param(Estimate(0.97, n=1000), 0.95, None, id="nothing is known of the correlation"),
-        pytest.param(Estimate(None, why="no samples"), 0.95, None, id="nothing was measured"),
-    ],
-)
-def test_requests_that_would_probably_decide(share: Estimate, q: float, requests: int | None) -> None:
-    assert requests_needed(share, q) == (None if requests is None else pytest.approx(requests, abs=2))
-
-
-def test_as_many_requests_as_needed_mostly_decide() -> None:
-    rng, (q, share) = np.random.default_rng(12), (0.95, 0.97)
-    requests = requests_needed(Estimate(share, n=1000, effective=1000.0), q)
-    assert requests is not None
-    shares = [share_interval(rng.random(requests) < share) for _ in range(200)]
-    answers = [answer_of(interval.low, interval.high, q) for interval in shares]
-    assert 0.75 < answers.count("met") / 200 < 0.97
-    assert "missed" not in answers
-
-
 def test_rates_are_amounts_over_seconds() -> None:
     rng = np.random.default_rng(10)
     times, users = rng.uniform(-5, 65, 7000), rng.integers(40, size=7000)
@@ -213,8 +186,8 @@ def test_a_users_own_pace_widens_a_rate() -> None:
 def test_the_edges_of_a_window_decide_a_rate_in_rigid_cycles() -> None:
     wave = 100 * (1 + np.sin(np.arange(240) * 2 * math.pi * 12.5 / 240))
     found = rate_interval(wave, 240)
-    assert (found.low, found.why) == (None, IN_CYCLES)
-    assert rate_interval(np.r_[np.ones(3), np.zeros(237)], 60).why == "arrivals in 3 of 240 parts of the window"
+    assert (found.low, found.missing) == (None, Missing.CYCLIC)
+    assert rate_interval(np.r_[np.ones(3), np.zeros(237)], 60).missing is Missing.FEW_REQUESTS
 
 
 def test_loose_cycles_leave_a_rate_what_is_slower_than_they_are() -> None:

@@ -9,7 +9,7 @@ import pytest
 import scipy
 
 from enginebench.analysis.stats.repeats import ratio_interval, ratio_test, repeats_interval
-from enginebench.records.view import Estimate
+from enginebench.records.view import Estimate, Missing
 
 
 def test_ratio_interval_is_welchs_on_logarithms() -> None:
@@ -47,13 +47,13 @@ def test_a_ratio_to_nothing_is_none() -> None:
 
 
 def test_two_runs_have_no_interval() -> None:
-    assert repeats_interval([1.0, 2.0]) == Estimate(1.5, n=2, why="2 < 3 repeats")
+    assert repeats_interval([1.0, 2.0]) == Estimate(1.5, n=2, missing=Missing.FEW_REPEATS)
     expected = scipy.stats.t.interval(0.95, 2, 2.0, scipy.stats.sem([1.0, 2.0, 3.0]))
     found = repeats_interval([1.0, 2.0, 3.0])
     assert found.low == 0.0, "no duration is below 0"
     assert found.high == pytest.approx(expected[1])
     assert expected[0] == pytest.approx(-0.484, abs=0.001)
-    assert repeats_interval([2.0] * 3) == Estimate(2.0, n=3, why="no spread from run to run")
+    assert repeats_interval([2.0] * 3) == Estimate(2.0, n=3, missing=Missing.FEW_REPEATS)
     floored = repeats_interval([2.0] * 3, least_error=0.1)
     assert floored.low == pytest.approx(2 - 0.196, abs=1e-4)
     assert floored.high == pytest.approx(2 + 0.196, abs=1e-4)

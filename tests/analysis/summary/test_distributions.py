@@ -9,7 +9,7 @@ import pytest
 
 from enginebench.analysis.summary.run_summary import summary_document
 from enginebench.records.stage import SECOND
-from enginebench.records.view import DEPENDS_ON_CUT_OFF, EMPTY
+from enginebench.records.view import EMPTY, Missing
 from tests.support.analysis.one_stage import MS, stage_of, summary_of
 from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, record
 
@@ -32,14 +32,14 @@ def test_failed_requests_are_infinitely_long(tmp_path: Path) -> None:
     records = [record(k, 3 * SECOND + k, **(FAILED if k % 10 < 6 else {})) for k in range(1000)]
     stage = stage_of(tmp_path, records)
     ttft = stage.metrics["ttft"]
-    assert (ttft.percentiles["p50"].value, ttft.percentiles["p50"].why) == (math.inf, "failed")
+    assert (ttft.percentiles["p50"].value, ttft.percentiles["p50"].missing) == (math.inf, Missing.FAILED)
     assert ttft.answered == {"p50": 0.1, "p90": 0.1, "p95": 0.1, "p99": 0.1}
     assert (ttft.n, ttft.failed) == (1000, 600)
     assert ttft.mean == pytest.approx(0.1)
     assert stage.value("failure_rate") == pytest.approx(600 / 7)
     document = summary_document(summary_of(tmp_path, records))
     median = document["stages"][0]["metrics"]["ttft"]["percentiles"]["p50"]
-    assert (median["value"], median["why"]) == (None, "failed")
+    assert (median["value"], median["missing"]) == (None, "failed")
 
 
 def test_what_is_known_of_a_censored_request_counts(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_what_is_known_of_a_censored_request_counts(tmp_path: Path) -> None:
         records.append(record(90 + k, t, outcome="cut_off", **cut))
     stage = stage_of(tmp_path, records)
     assert stage.value("ttft", "p50") == pytest.approx(0.1)
-    assert (stage.value("ttft", "p95"), stage.estimate("ttft", "p95").why) == (None, DEPENDS_ON_CUT_OFF)
+    assert (stage.value("ttft", "p95"), stage.estimate("ttft", "p95").missing) == (None, Missing.CUT_OFF)
     assert stage.value("ttfo", "p90") == pytest.approx(0.1)
     assert stage.metrics["ttfo"].least == pytest.approx(0.02)
     assert stage.value("e2e", "p95") is None
@@ -76,4 +76,4 @@ def test_a_metric_that_nothing_has_is_empty(tmp_path: Path) -> None:
     whole = record(0, 3 * SECOND, streamed=False, t_first=None, t_first_out=None, icl=(), chunks=0)
     stage = stage_of(tmp_path, [whole])
     assert (stage.metrics["ttft"], stage.metrics["stall"], stage.metrics["icl"].n) == (EMPTY, EMPTY, 0)
-    assert stage.estimate("ttft", "p99").why == "no samples"
+    assert stage.estimate("ttft", "p99").missing is Missing.NOT_OBSERVED

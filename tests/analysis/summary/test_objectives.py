@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from enginebench.records.stage import SECOND
-from enginebench.settings.schema import UserMistake
+from enginebench.records.view import Missing
 from tests.support.analysis.one_stage import MS, stage_of
 from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, record
 
@@ -129,11 +129,38 @@ def test_without_objectives_there_is_no_attainment(tmp_path: Path) -> None:
     assert not {"attainment", "goodput"} & set(stage.quantities)
 
 
+UNCOUNTED = {"output_tokens": None, "token_source": None}
+
+
 def test_unknown_token_counts_are_no_reason_to_miss_an_objective_of_tpot(tmp_path: Path) -> None:
-    """It cannot be judged, and is not missed by everyone."""
-    records = [record(k, 3 * SECOND + k, output_tokens=None, token_source=None) for k in range(30)]
-    with pytest.raises(UserMistake, match=r"no request has a tpot, .* their token counts"):
-        stage_of(tmp_path, records, slo=["tpot_p90=0.1"], model="unheard-of")
+    """It cannot be judged, and is neither missed nor met by everyone."""
+    records = [record(k, 3 * SECOND + k, **UNCOUNTED) for k in range(30)]
+    stage = stage_of(tmp_path, records, slo=["tpot_p90=0.1", "ntpot_p90=0.1", "ttft_p50=1"], model="unheard-of")
+    assert [(judgement.answer, judgement.unknown, judgement.share.why) for judgement in stage.judgements] == [
+        ("not enough evidence", 30, "cannot be judged: the tokens of the answers are unknown"),
+        ("not enough evidence", 30, "cannot be judged: the tokens of the answers are unknown"),
+        ("met", 0, None),
+    ]
+    assert not {"attainment", "goodput"} & set(stage.quantities)
+
+
+@pytest.mark.parametrize(
+    ("uncounted", "answer", "why"),
+    [
+        pytest.param(2, "met", None, id="too few to change it"),
+        pytest.param(60, "not enough evidence", "cannot be judged: the tokens of the answers are unknown", id="enough"),
+    ],
+)
+def test_some_unknown_token_counts_matter_if_they_could_change_the_answer(
+    tmp_path: Path, uncounted: int, answer: str, why: str | None
+) -> None:
+    places = random.Random(1).sample(range(100), 100)
+    records = [
+        record(k, 3 * SECOND + t * 10 * MS, **(UNCOUNTED if k < uncounted else {})) for k, t in enumerate(places)
+    ]
+    (judgement,) = stage_of(tmp_path, records, slo=["tpot_p50=0.1"], model="unheard-of").judgements
+    assert (judgement.answer, judgement.unknown, judgement.share.n) == (answer, uncounted, 100 - uncounted)
+    assert judgement.share.why == why
 
 
 def test_an_objective_that_was_not_measured_is_refused(tmp_path: Path) -> None:
@@ -147,9 +174,8 @@ def test_a_window_without_requests_is_not_enough_evidence(tmp_path: Path) -> Non
     stage = stage_of(
         tmp_path, [record(0, SECOND // 2), record(1, 19 * SECOND // 2)], slo=["ttft_p95=1", "failures=0.1"]
     )
-    answers = [(judgement.answer, judgement.share.value, judgement.share.why) for judgement in stage.judgements]
-    assert answers == [("not enough evidence", None, "no request in the window")] * 2
-    assert {judgement.answer for judgement in stage.grid} == {"not enough evidence"}
+    answers = [(judgement.answer, judgement.share.value, judgement.share.missing) for judgement in stage.judgements]
+    assert answers == [("not enough evidence", None, Missing.NOT_OBSERVED)] * 2
 
 
 def test_of_requests_that_were_cut_off_it_is_kept_how_many_are_unknown(tmp_path: Path) -> None:
@@ -160,4 +186,4 @@ def test_of_requests_that_were_cut_off_it_is_kept_how_many_are_unknown(tmp_path:
     ]
     (judgement,) = stage_of(tmp_path, records, slo=["ttft_p50=0.2"]).judgements
     assert (judgement.unknown, judgement.share.n, judgement.share.value) == (40, 40, 1.0)
-    assert (judgement.answer, judgement.share.why) == ("not enough evidence", "depends on cut-off requests")
+    assert (judgement.answer, judgement.share.missing) == ("not enough evidence", Missing.CUT_OFF)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.recovery import Disruption
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.load import Load, Rate, Users
 from enginebench.records.request import RequestRecord
 from enginebench.records.run import RunEvent
+from enginebench.records.slo import parse_objectives
 from enginebench.records.stage import SECOND
-from enginebench.records.view import Finding
 from tests.support.analysis.synthetic import NOTHING_CAME, meta_of, record, stages_of, write_run
 
 MS = SECOND // 1000
@@ -27,11 +29,13 @@ def answered(number: int, at: float, ttft: float) -> RequestRecord:
     return record(number, due, **seen, **ended)
 
 
-def told(tmp_path: Path, records: list[RequestRecord], load: Load = BURST, **changes: Any) -> list[Finding]:
-    """Of one stage of a minute, warm-up two seconds, nothing held."""
+def disrupted(
+    tmp_path: Path, records: list[RequestRecord], load: Load = BURST, slo: str = "", **changes: Any
+) -> tuple[Disruption, ...]:
+    """The disruptions of one stage of a minute, with a warm-up of two seconds and nothing held."""
     stages = stages_of((load,), 60.0, warm_up=2 / 60, hold=0.0)
-    summary = summarise(load_run(write_run(tmp_path / "run", meta_of(stages, **changes), records)))
-    return [finding for finding in summary.findings if finding.kind == "recovery"]
+    run = load_run(write_run(tmp_path / "run", meta_of(stages, **changes), records))
+    return summarise(run, parse_objectives([slo]) if slo else ()).disruptions
 
 
 def usual(k: int) -> float:
@@ -39,24 +43,50 @@ def usual(k: int) -> float:
     return 0.12 if k % 10 == 0 else 0.1
 
 
-def test_a_burst_is_over_when_latency_is_back_in_its_band(tmp_path: Path) -> None:
+def test_a_burst_is_over_when_latency_is_back_at_its_usual_level(tmp_path: Path) -> None:
     """Ten a second. From 20 s to 25 s a burst; what it leaves behind makes TTFT a second long until 31 s."""
     records = [answered(k, k / 10, 1.0 if 20 <= k / 10 < 31 else usual(k)) for k in range(600)]
-    (finding,) = told(tmp_path, records)
-    assert finding.severity == "note"
-    assert finding.stage is not None
-    expected = (
-        "after the burst to 50 req/s: TTFT (user) peaked at 1.00 s, 5.70 s after its end TTFT (user) was back within "
-        "120 ms (its p95 before)"
-    )
-    assert finding.evidence == expected, "three slow ones of the twenty are borne: back at 30.7 s"
+    (burst,) = disrupted(tmp_path, records)
+    assert (burst.load, burst.command, burst.start, burst.end) == (50, "", 20, 25)
+    assert (burst.usual, burst.peak, burst.failed) == pytest.approx((0.12, 1.0, 0))
+    assert burst.recovered == pytest.approx(5.7), "three slow ones of the twenty are allowed: back at 30.7 s"
+    assert (burst.judged, burst.slo_recovered) == (False, None)
 
 
-def test_a_burst_that_is_not_got_over_is_a_warning(tmp_path: Path) -> None:
+def test_an_slo_decides_whether_a_burst_is_absorbed(tmp_path: Path) -> None:
+    """p95 allows one request of twenty to be late: met again at 30.9 s."""
+    records = [answered(k, k / 10, 1.0 if 20 <= k / 10 < 31 else usual(k)) for k in range(600)]
+    (burst,) = disrupted(tmp_path, records, slo="ttft_p95=0.5")
+    assert (burst.judged, burst.absorbed) == (True, False)
+    assert burst.slo_recovered == pytest.approx(5.9)
+    before, during, after = burst.periods
+    assert [period.requests for period in burst.periods] == [180, 50, 350]
+    assert (before.within, during.within) == (1.0, 0.0)
+    assert after.within == pytest.approx(290 / 350)
+    assert (before.ttft_p50, during.ttft_p95) == pytest.approx((0.1, 1.0))
+    assert during.most_in_flight == 11, "ten requests a second for 1.04 s each"
+
+
+def test_a_burst_within_the_slo_is_absorbed(tmp_path: Path) -> None:
+    records = [answered(k, k / 10, 0.4 if 20 <= k / 10 < 25 else usual(k)) for k in range(600)]
+    (burst,) = disrupted(tmp_path, records, slo="ttft_p95=0.5")
+    assert burst.absorbed
+    assert burst.peak == pytest.approx(0.4)
+
+
+def test_a_burst_that_does_not_end_has_no_recovery(tmp_path: Path) -> None:
     records = [answered(k, k / 10, 1.0 if k >= 200 else usual(k)) for k in range(600)]
-    (finding,) = told(tmp_path, records)
-    assert finding.severity == "warn"
-    assert "it did not return within 120 ms" in finding.evidence
+    (burst,) = disrupted(tmp_path, records, slo="ttft_p95=0.5")
+    assert (burst.recovered, burst.slo_recovered) == (None, None)
+
+
+def test_stages_of_users_that_rise_and_fall_are_one_burst(tmp_path: Path) -> None:
+    stages = stages_of((Users(4), Users(12), Users(4)), 20.0, warm_up=0.1, hold=0.0)
+    records = [answered(k, k / 10, 1.0 if 20 <= k / 10 < 45 else usual(k)) for k in range(600)]
+    records = [msgspec.structs.replace(one, stage=min(k // 200, 2)) for k, one in enumerate(records)]
+    (burst,) = summarise(load_run(write_run(tmp_path / "run", meta_of(stages), records))).disruptions
+    assert (burst.load, burst.start, burst.end) == (12, 20, 40)
+    assert burst.recovered == pytest.approx(4.7)
 
 
 @pytest.mark.parametrize("load", [Users(4), Rate(10.0)])
@@ -74,21 +104,19 @@ def test_a_command_is_followed_by_failures_a_first_answer_and_a_recovery(tmp_pat
         RunEvent(-2 * SECOND, "server ready"),
         RunEvent(20 * SECOND - 1, "kill -9 1"),
     )
-    (finding,) = told(tmp_path, records, load, events=events)
-    assert finding.evidence == (
-        "after `kill -9 1`: 40 requests failed, the first answer to a request sent after it began 4.50 s later "
-        "(the server's first start had taken 7.00 s), TTFT (user) peaked at 500 ms, 9.70 s after it TTFT (user) was "
-        "back within 120 ms (its p95 before)"
-    )
+    (outage,) = disrupted(tmp_path, records, load, events=events)
+    assert (outage.command, outage.load, outage.failed) == ("kill -9 1", None, 40)
+    assert (outage.first_answer, outage.first_start) == pytest.approx((4.5, 7.0))
+    assert (outage.peak, outage.recovered, outage.usual) == pytest.approx((0.5, 9.7, 0.12))
 
 
-def test_without_a_disruption_nothing_is_told(tmp_path: Path) -> None:
-    assert told(tmp_path, [answered(k, k / 10, usual(k)) for k in range(600)], Rate(10.0)) == []
+def test_without_a_disruption_there_is_none(tmp_path: Path) -> None:
+    assert disrupted(tmp_path, [answered(k, k / 10, usual(k)) for k in range(600)], Rate(10.0)) == ()
 
 
 def test_too_few_requests_before_make_no_band(tmp_path: Path) -> None:
     records = [answered(k, 2.0 * k, usual(k)) for k in range(30)]
-    assert told(tmp_path, records, events=(RunEvent(20 * SECOND, "x"),)) == []
+    assert disrupted(tmp_path, records, events=(RunEvent(20 * SECOND, "x"),)) == ()
 
 
 def test_what_was_in_flight_when_the_engine_died_is_felt_and_not_what_was_usual(tmp_path: Path) -> None:
@@ -98,9 +126,8 @@ def test_what_was_in_flight_when_the_engine_died_is_felt_and_not_what_was_usual(
         record(k, round(k / 10 * SECOND), **lost) if 17.5 <= k / 10 < 20 else answered(k, k / 10, usual(k))
         for k in range(600)
     ]
-    (finding,) = told(tmp_path, records, Rate(10.0), events=(RunEvent(20 * SECOND - 1, "kill -9 1"),))
-    assert finding.evidence.startswith("after `kill -9 1`: 25 requests failed, ")
-    assert "TTFT (user) was back within 120 ms" in finding.evidence
+    (outage,) = disrupted(tmp_path, records, Rate(10.0), events=(RunEvent(20 * SECOND - 1, "kill -9 1"),))
+    assert (outage.failed, outage.usual) == (25, pytest.approx(0.12))
 
 
 def test_the_peak_is_that_of_all_who_felt_it(tmp_path: Path) -> None:
@@ -110,5 +137,5 @@ def test_the_peak_is_that_of_all_who_felt_it(tmp_path: Path) -> None:
         due = k / 10
         paused = due < 23 and due + usual(k) > 19.95
         records.append(answered(k, due, 23.05 - due if paused else usual(k)))
-    (finding,) = told(tmp_path, records, Users(4), events=(RunEvent(20 * SECOND - 1, "kill -STOP 1"),))
-    assert "TTFT (user) peaked at 3.15 s" in finding.evidence
+    (outage,) = disrupted(tmp_path, records, Users(4), events=(RunEvent(20 * SECOND - 1, "kill -STOP 1"),))
+    assert outage.peak == pytest.approx(3.15)

@@ -17,7 +17,7 @@ from enginebench.records.load import Rate
 from enginebench.records.request import RequestRecord
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import TelemetrySample
-from enginebench.records.view import IN_CYCLES
+from enginebench.records.view import Missing
 from tests.support.analysis.found import MS, STAGES, every_100_ms, findings, samples
 from tests.support.analysis.synthetic import Engine, in_order, meta_of, record, simulate, stages_of, write_run
 
@@ -104,7 +104,7 @@ def test_requests_that_repeat_in_cycles_are_told_wherever_an_interval_is_withhel
     run = write_run(tmp_path / "run", meta_of(stages_of((10,), 40.0)), march, samples(users=10))
     summary = summarise(load_run(run))
     (view,) = summary.stages
-    assert view.metrics["ttft"].percentile("p50").why == IN_CYCLES
+    assert view.metrics["ttft"].percentile("p50").missing is Missing.CYCLIC
     (found,) = [finding for finding in summary.findings if finding.kind == "lock_step"]
     assert "how much TTFT, TTFO, NTPOT, E2E and output tokens/s would vary" in found.evidence, (
         "as people name them, and each once"

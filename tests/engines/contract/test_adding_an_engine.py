@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from enginebench.analysis.compare.engine_runs import by_settings
+from enginebench.analysis.engine_runs import by_settings
 from enginebench.settings.schema import UserMistake, table
 from engines.bench.settings import variants_of
 from engines.contract import registry

@@ -11,7 +11,7 @@ from rich.console import Console
 from enginebench.records.metrics import REQUEST_METRICS
 from enginebench.records.search import SearchRecord, SearchState
 from enginebench.records.stage import SECOND, Extent, Stage
-from enginebench.records.view import FAILED, Distribution, Estimate, Finding, StageView
+from enginebench.records.view import Distribution, Estimate, Finding, Missing, StageView
 from loadtests.harness.command.chart import Point, chart
 from loadtests.harness.command.progress import progress, where_it_stands
 from loadtests.harness.live.document import LiveDocument, read_live, write_live
@@ -27,7 +27,7 @@ VIEW = StageView(
     outcomes={"ok": 3},
     metrics={
         metric.name: Distribution(
-            4, 1, 0.02, None, None, None, {"p50": Estimate(0.02), "p99": Estimate(None, why=FAILED)}
+            4, 1, 0.02, None, None, None, {"p50": Estimate(0.02), "p99": Estimate(None, missing=Missing.FAILED)}
         )
         for metric in REQUEST_METRICS
     },

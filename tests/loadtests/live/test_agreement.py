@@ -14,7 +14,7 @@ import pytest
 from enginebench.analysis.data.load import load_run
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.metrics import PERCENTILES
-from enginebench.records.view import FAILED, StageView
+from enginebench.records.view import Missing, StageView
 from loadtests.harness.live.document import LiveDocument, read_live
 from loadtests.harness.live.scales import GAP_GROWTH, GROWTH, METRICS
 from loadtests.harness.live.view import LIVE_QUANTITIES
@@ -74,7 +74,7 @@ def test_every_metric_is_within_a_bucket(run: Run, name: str) -> None:
         for percentile in PERCENTILES if mine.n else ():
             shown, exact = mine.percentile(percentile), theirs.percentile(percentile)
             if exact.value is not None and math.isinf(exact.value):
-                assert shown.why == FAILED
+                assert shown.missing is Missing.FAILED
             else:
                 width = (GAP_GROWTH if name == "icl" else GROWTH) - 1
                 assert shown.value == pytest.approx(exact.value, rel=width, abs=1e-6), percentile

@@ -21,7 +21,7 @@ from enginebench.records.metrics import ICL, MOMENTARY, QUANTITIES, TOTALS
 from enginebench.records.request import RequestRecord
 from enginebench.records.slo import RunObjectives, parse_objectives
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
-from enginebench.records.view import DEPENDS_ON_CUT_OFF, EMPTY
+from enginebench.records.view import EMPTY, Missing
 from enginebench.settings.schema import read_address, write_address
 from loadtests.harness.live.counts import Key, LiveCounts
 from loadtests.harness.live.document import read_live
@@ -117,7 +117,7 @@ def test_a_percentile_that_a_cut_off_request_may_change_is_withheld() -> None:
     counts = counted(*[ANSWERED] * 9, cut_off).stages[0, "window"]
     e2e = counts.sketches["e2e_user"].distribution(SCALES.edges["e2e_user"], ok=9)
     assert e2e.percentile("p90").value == pytest.approx(0.141, rel=0.01)
-    assert (e2e.percentile("p95").value, e2e.percentile("p95").why) == (None, DEPENDS_ON_CUT_OFF)
+    assert (e2e.percentile("p95").value, e2e.percentile("p95").missing) == (None, Missing.CUT_OFF)
 
 
 def test_answers_without_a_metric_have_no_percentile_though_others_failed() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from enginebench.analysis.compare.engine_runs import EngineRuns
+from enginebench.analysis.engine_runs import EngineRuns
 from enginebench.analysis.summary.run_summary import FlowSeries, RunSummary
 from enginebench.records.metrics import BY_NAME, PERCENTILES, REQUEST_METRICS
 from enginebench.records.rules import SloAnswer

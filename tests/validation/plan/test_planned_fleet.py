@@ -17,15 +17,15 @@ from enginebench.analysis.plan.requests import Lengths
 from enginebench.analysis.plan.step_cost import Fit, StepCost
 from enginebench.records.load import Rate
 from enginebench.records.slo import parse_objectives
-from validation.plan.load_balancer import Algorithm, load_balancer
+from validation.plan.load_balancer import load_balancer
 from validation.plan.planned_fleet import attained, fleet
 from validation.processes import started_server
 
 BATCH = ("step=0.05", "step_per_running=0.01", "concurrency=4")  # 4 slots, 10 steps of 90 ms: 4.4 answers a second
 ASKED = ("--prompt-tokens", "20", "--output-tokens", "10")
 MODEL = EngineModel(StepCost(0.05, 0.01, 0.0, 0.0), slots=4)
-FITTED = FittedModel(MODEL, Fit(MODEL.cost, MODEL.cost, (), 100, 1.0, (), np.zeros(0), ()), (), (MODEL,))
-LENGTHS = Lengths(np.full(1, 20.0), np.full(1, 20.0), np.full(1, 10.0))
+FITTED = FittedModel(MODEL, Fit(MODEL.cost, (), 100, 1.0, 0.0, np.zeros(0)), (MODEL.cost,))
+LENGTHS = Lengths(np.full(1, 20.0), np.full(1, 10.0))
 SLO = ("ttft_p50=0.3",)
 RATE, SECONDS = 10.0, 15.0
 
@@ -37,7 +37,7 @@ def haproxy(program: Callable[[str], str]) -> str:
 
 def predicted(replicas: int) -> float:
     peak = Peak(Rate(RATE), LENGTHS, SECONDS)
-    fleet = Fleet(FITTED, peak, parse_objectives(list(SLO)), "round_robin")
+    fleet = Fleet(FITTED, peak, parse_objectives(list(SLO)))
     return fleet.attainment(replicas, FEW_FUTURES).share.median
 
 
@@ -48,20 +48,19 @@ def test_a_fleet_attains_what_was_predicted(haproxy: str, tmp_path: Path) -> Non
     promised, with_one_less = predicted(3), predicted(2)
     assert promised > 0.9
     assert with_one_less < 0.4
-    with fleet(haproxy, "roundrobin", 3, tmp_path, BATCH) as url:
+    with fleet(haproxy, 3, tmp_path, BATCH) as url:
         got, requests, failed = attained(url, tmp_path / "runs", ASKED, RATE, SECONDS, 3.0, SLO)
     assert failed == 0
     assert requests == pytest.approx(RATE * SECONDS, rel=0.3)
     assert got > (promised + with_one_less) / 2
 
 
-@pytest.mark.parametrize("algorithm", ["roundrobin", "leastconn"])
-def test_answers_are_balanced_and_looking_takes_no_turn(haproxy: str, algorithm: Algorithm, tmp_path: Path) -> None:
+def test_answers_are_balanced_and_looking_takes_no_turn(haproxy: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.support.servers.who_am_i"]
     with (
         started_server(command) as (_, first),
         started_server(command) as (_, second),
-        load_balancer(haproxy, algorithm, (first, second), tmp_path) as url,
+        load_balancer(haproxy, (first, second), tmp_path) as url,
         httpx.Client(base_url=url) as client,
     ):
         looked = Counter(client.get("/metrics").text for _ in range(5))

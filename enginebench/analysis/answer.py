@@ -1,0 +1,188 @@
+"""The answer of a document, as values: `write/words.py` makes one sentence of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from enginebench.analysis.plan.not_planned import NotPlanned
+from enginebench.analysis.verdict.capacity import Capacity
+from enginebench.analysis.verdict.slo import SloVerdict
+from enginebench.records.load import Load
+from enginebench.records.metrics import Column
+from enginebench.records.view import Estimate
+
+
+class Growth(Enum):
+    """The part of a request's time that grew most from the highest load that meets the SLO to the lowest that misses
+    it."""
+
+    CLIENT = "client"
+    QUEUE = "queue"
+    PREFILL = "prefill"
+    DELIVERY = "delivery"
+    DECODING = "decoding"
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityAnswer:
+    """How much load one engine sustains within the SLO. `at_load` and `beyond` are the measured percentiles that the
+    objectives limit, in the order of the objectives; `None` for one that was not measured."""
+
+    capacity: Capacity
+    at_load: tuple[float | None, ...]
+    beyond: tuple[float | None, ...]
+    limit: Growth | None
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """`tokens` are output tokens/s at the common stage, and `slo` is the verdict there."""
+
+    name: str
+    capacity: Capacity | None
+    tokens: Estimate
+    slo: SloVerdict | None
+
+
+@dataclass(frozen=True, slots=True)
+class BestAnswer:
+    """The best of several engines against the next best one. `ratio` is of output tokens/s at `stage`; `significant`
+    is `None` without a test, for want of repeats."""
+
+    best: Contender
+    next: Contender
+    stage: str
+    load: float
+    unit: str
+    ratio: Estimate
+    significant: bool | None
+    repeats: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedAnswer:
+    """One engine without an SLO: latency at the lowest load, and the highest throughput."""
+
+    engine: str
+    stage: str
+    ttft: Estimate  # p50, seconds
+    user_tokens: Estimate  # tokens/s of one user
+    busiest: str
+    tokens: Estimate  # output tokens/s at the busiest load
+
+
+UNPRICED = Estimate(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """`count` is ⌈peak ÷ measured capacity⌉, `simulated` the count by simulation, if its error allows it; both with
+    spares. `missing` and `not_simulated` say why one of them is not known. `month` is what the replicas cost in US
+    dollars, and `per_million` a million output tokens at the measured capacity."""
+
+    name: str
+    capacity: Capacity | None
+    count: int | None
+    simulated: int | None
+    month: float | None
+    missing: NotPlanned | None = None
+    not_simulated: NotPlanned | None = None
+    per_million: Estimate = UNPRICED
+
+    @property
+    def number(self) -> int | None:
+        """As measured; if that is not known, as simulated."""
+        return self.simulated if self.count is None else self.count
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicasAnswer:
+    """Replicas for a peak: the candidate that costs the least first, then the others in order."""
+
+    peak: Load
+    candidates: tuple[Replicas, ...]
+    complete: bool  # every candidate has a number
+
+
+@dataclass(frozen=True, slots=True)
+class BurstAnswer:
+    """A burst, or an outage after `command`. `peak` is the longest TTFT in seconds; `recovered` the seconds from its
+    end until the SLO was met again, or without an SLO (not `judged`) until TTFT was as before; `None` if it was not.
+    `absorbed`: the SLO was met throughout. `failed` requests since it began."""
+
+    engine: str
+    command: str
+    absorbed: bool
+    peak: float | None
+    recovered: float | None
+    judged: bool
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """One check that failed. `change` is the ratio of the new value over the baseline's; of a share the difference."""
+
+    column: Column
+    engine: str
+    stage: str
+    change: Estimate
+    relative: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GateAnswer:
+    """`checks` are all, of which `missing` could not be made. `runs` are the fewest of an engine, now and before."""
+
+    passed: bool
+    limit: float
+    regressions: tuple[Regression, ...]
+    checks: int
+    unclear: int
+    warnings: int = 0
+    missing: int = 0
+    runs: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchAnswer:
+    """Engines without HTTP: `measure` is what they are ranked by."""
+
+    best: str
+    next: str | None
+    measure: str
+    unit: str
+    value: Estimate
+    ratio: Estimate | None
+    significant: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationAnswer:
+    """The load generator's own error at p99, in seconds, at the heaviest load that it kept up with (chunks/s)."""
+
+    error: float
+    chunk_rate: float
+
+
+class NoAnswer(Enum):
+    """Why there is no answer."""
+
+    NOTHING_MEASURED = "nothing_measured"
+    DIFFERENT_WORKLOADS = "different_workloads"
+    NO_COMMON_LOAD = "no_common_load"
+    ALL_FAILED = "all_failed"
+
+
+Answer = (
+    CapacityAnswer
+    | BestAnswer
+    | SpeedAnswer
+    | ReplicasAnswer
+    | BurstAnswer
+    | GateAnswer
+    | BenchAnswer
+    | CalibrationAnswer
+    | NoAnswer
+)

@@ -1,0 +1,109 @@
+"""`enginebench gate`: fail a build if a server has become slower than its baseline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enginebench.analysis.commands.output import deliver
+from enginebench.analysis.settings import GateSettings, ReadSettings
+from enginebench.records.formatting import counted, in_words
+from enginebench.settings.flags import AsJson, read_settings, with_flags
+from enginebench.settings.schema import UserMistake
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from enginebench.analysis.document import Document
+    from enginebench.analysis.summary.run_summary import RunSummary
+
+
+@with_flags(ReadSettings, GateSettings)
+def gate(
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Runs, or folders of runs, of the version to judge: 5 of them.", metavar="RUNS"),
+    ],
+    baseline: Annotated[Path, typer.Option(help="Folder of the runs, or saved summaries, to compare with.")],
+    save_baseline: Annotated[
+        bool, typer.Option("--save-baseline", help="Save the runs as the baseline; nothing is judged.")
+    ] = False,
+    as_json: AsJson = False,
+    **given: Any,
+) -> None:
+    """Compare runs with a baseline, and fail if something has become worse.
+
+    Worse by more than 20 %, beyond chance, is a regression and fails; more than 10 % is a warning, which --fail-at 10
+    makes fail too. Between identical versions at most about one gate in a hundred fails, whatever the number of
+    metrics.
+
+    Exit code: 0 passed, 1 a regression, 2 a usage error, invalid or different runs, 3 not enough evidence: the runs
+    lack something that the baseline has, or there are too few to tell a change from chance.
+
+    Examples:
+
+      enginebench gate --baseline baseline --save-baseline runs
+
+      enginebench gate --baseline baseline --junit gate.xml --markdown gate.md runs
+    """
+    from enginebench.analysis.summary.baseline import save_baseline as save
+    from enginebench.analysis.summary.loading import summaries_of
+    from enginebench.analysis.write.console import stderr
+    from enginebench.analysis.write.junit import junit
+    from enginebench.analysis.write.markdown import markdown
+    from enginebench.records.files import write_atomically
+
+    reading: ReadSettings = read_settings(ReadSettings, given)
+    settings: GateSettings = read_settings(GateSettings, given)
+    with stderr().status("Reading the runs …"):
+        current = summaries_of(names, reading.runs, reading.slo, reading.tokenizer, tell_apart=False)
+        saved = list(map(str, save(baseline, current))) if save_baseline else []
+    if save_baseline:
+        typer.echo(json.dumps({"saved": saved}) if as_json else f"{counted(len(saved), 'run')} saved in {baseline}.")
+        return
+    if not baseline.is_dir() or not any(baseline.iterdir()):
+        raise UserMistake(f"there is no baseline at {baseline}: make one with --save-baseline.")
+    with stderr().status("Reading the baseline …"):
+        before = summaries_of([str(baseline)], baseline, reading.slo, reading.tokenizer)
+        document = judged(before, current, settings)
+    for path, text in ((settings.junit, junit), (settings.markdown, markdown)):
+        if path is not None:
+            write_atomically(path, text(document))
+    deliver(document, as_json=as_json)
+
+
+def judged(before: Sequence[RunSummary], current: Sequence[RunSummary], settings: GateSettings) -> Document:
+    """Raises `UserMistake` if the two cannot be compared."""
+    from enginebench.analysis.engine_runs import engine_runs_of, since_due
+    from enginebench.analysis.frame import frame_of
+    from enginebench.analysis.sections.gate import gate_document
+    from enginebench.analysis.sections.warnings import warnings
+    from enginebench.analysis.verdict.differences import of_versions
+    from enginebench.analysis.verdict.gate import judge
+    from enginebench.records.metrics import columns
+
+    baseline, now = engine_runs_of(before), engine_runs_of(current)
+    labels = [engine.label for engine in baseline]
+    new = [engine.label for engine in now if engine.label not in labels]
+    if new:
+        raise UserMistake(f"the baseline has no runs of {in_words(new)}; it has {', '.join(labels)}: save a new one.")
+    invalid = dict.fromkeys(run.label for run in (*before, *current) if run.invalid)
+    if invalid and not settings.allow_invalid:
+        raise UserMistake(
+            f"a run of {in_words(list(invalid))} is invalid: see `enginebench report`; --allow-invalid accepts it."
+        )
+    if {run.objectives for run in before} != {run.objectives for run in current}:
+        raise UserMistake("the baseline was saved with other objectives: give the same --slo, or save a new baseline.")
+    differ = list(dict.fromkeys(difference.kind.value for difference in of_versions(baseline, now)))
+    if differ and not settings.allow_different:
+        raise UserMistake(
+            f"the runs and the baseline differ in {in_words(differ)}: save a new baseline, or judge them anyway with "
+            "--allow-different."
+        )
+    compared = columns("compared", since_due([*before, *current]))
+    gate = judge(baseline, now, compared, settings.fail_at / 100, settings.allow_missing)
+    frame = frame_of(current)
+    return gate_document(gate, "Gate", frame.tested, warnings(frame))

@@ -1,0 +1,138 @@
+"""`enginebench report` and `enginebench compare`: from runs to a document."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enginebench.analysis.commands.output import PAGE, Output, check_formats, deliver
+from enginebench.analysis.plan.settings import PlanSettings
+from enginebench.analysis.settings import ReadSettings, RunsSettings
+from enginebench.settings.flags import AsJson, read_settings, with_flags
+from enginebench.settings.schema import UserMistake, settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from enginebench.analysis.summary.run_summary import RunSummary
+    from enginebench.records.slo import Objective
+
+OF_A_PLAN = ("slo", "peak", "headroom", "spares", "price", "gpu", "gpus", "prices")
+NOT_ASKED = {declared.name for declared in settings_of(PlanSettings)} - {*OF_A_PLAN}
+"""Settings of `enginebench plan` alone."""
+RUNS = typer.Argument(
+    help="Runs (folders or ids), or folders of runs. Default: the newest run.", metavar="RUNS", show_default=False
+)
+
+
+@with_flags(RunsSettings, PlanSettings, leave_out=NOT_ASKED)
+def report(
+    names: Annotated[list[str] | None, RUNS] = None,
+    output: Output = None,
+    as_json: AsJson = False,
+    allow_invalid: Annotated[
+        bool, typer.Option("--allow-invalid", help="Exit with 0 or 1 despite invalid runs.")
+    ] = False,
+    **given: Any,
+) -> None:
+    """Report on one run, or on several engines.
+
+    Every number is computed from the run's records, so a killed run can be reported on too. Runs with the same label
+    are repeats of one engine; a difference is tested from three repeats on.
+
+    --slo judges every load; a tier, such as fast:ttft_p95=0.3, goes before its objectives. --peak with --slo adds the
+    replicas that each engine needs, and --price or --gpu what they cost.
+
+    Exit code: 0 good, 1 an objective was missed, 2 a usage error or an invalid run, 3 not enough evidence.
+
+    Examples:
+
+      enginebench report
+
+      enginebench report runs --slo ttft_p99=0.5,tpot_p99=0.05
+
+      enginebench report runs --slo ttft_p99=1 --peak 80users --price 2.20
+
+      enginebench report -o report.md -o numbers.csv
+    """
+    folder: RunsSettings = read_settings(RunsSettings, given)
+    plan: PlanSettings = read_settings(PlanSettings, given)
+    check_formats(output or ())
+    if plan.peak is not None and not plan.slo:
+        raise UserMistake("--peak needs an objective, such as --slo ttft_p99=1.")
+    summaries = read_runs(names or (), folder, plan.slo, need_requests=True)
+    from enginebench.analysis.frame import frame_of
+    from enginebench.analysis.plan.candidates import replicas_of
+    from enginebench.analysis.plan.prices import check_labels
+    from enginebench.analysis.reports import report_document, title_of
+
+    check_labels(plan, [summary.label for summary in summaries])
+    frame = frame_of(summaries)
+    replicas = replicas_of(frame, plan)
+    document = report_document(frame, title_of(summaries), replicas, plan.peak, allow_invalid)
+    beside = summaries[0].folder if len(summaries) == 1 else summaries[-1].folder.parent
+    deliver(document, output or (), as_json, beside / PAGE)
+
+
+@with_flags(ReadSettings)
+def compare(
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Runs, or folders of runs; those with the same label are repeats.", metavar="RUNS"),
+    ],
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="The label to compare with. Default: transformers, if it is there.", show_default=False),
+    ] = None,
+    stage: Annotated[
+        str | None,
+        typer.Option(help="The load to compare at. Default: the highest of all engines.", show_default=False),
+    ] = None,
+    output: Output = None,
+    as_json: AsJson = False,
+    **given: Any,
+) -> None:
+    """Compare engines at one load: which is better, by how much, and is the difference significant?
+
+    The runs are the samples: three of each engine or more, best interleaved by `enginebench run … --repeat 5`.
+
+    Exit code: 0 good, 2 a usage error, runs that cannot be compared, or an invalid run.
+
+    Examples:
+
+      enginebench compare runs --slo ttft_p95=0.5
+
+      enginebench compare runs/before runs/after --stage "40 users"
+    """
+    reading: ReadSettings = read_settings(ReadSettings, given)
+    check_formats(output or ())
+    summaries = read_runs(names, reading, reading.slo)
+    from enginebench.analysis.frame import frame_of
+    from enginebench.analysis.reports import comparison_document, title_of
+
+    labels = list(dict.fromkeys(summary.label for summary in summaries))
+    if len(labels) < 2:
+        raise UserMistake(f"all runs are of {labels[0]}: a comparison needs another engine, or another --label.")
+    if baseline is not None and baseline not in labels:
+        raise UserMistake(f"there are no runs of `{baseline}`; the baseline is one of {', '.join(labels)}.")
+    stages = list(dict.fromkeys(view.label for summary in summaries for view in summary.stages))
+    if stage is not None and stage not in stages:
+        raise UserMistake(f"no run has a stage `{stage}`; choose from {', '.join(stages)}.")
+    deliver(comparison_document(frame_of(summaries, baseline, stage=stage), title_of(summaries)), output or (), as_json)
+
+
+def read_runs(
+    names: Sequence[str], folder: RunsSettings, slo: tuple[Objective, ...], need_requests: bool = False
+) -> list[RunSummary]:
+    """Summaries of the named runs, with progress on standard error."""
+    from enginebench.analysis.summary.loading import summaries_of
+    from enginebench.analysis.write.console import stderr
+
+    with stderr().status("Reading the runs …") as status:
+
+        def reading(run: Path) -> None:
+            status.update(f"Reading {run.name} …")
+
+        return summaries_of(names, folder.runs, slo, folder.tokenizer, reading, need_requests=need_requests)

@@ -1,0 +1,243 @@
+"""A document as data: what every command shows, before anything is put into words.
+
+Sections build it from a frame; the writers in `analysis/write/` turn it into text for a terminal, a page, Markdown,
+JUnit XML or a table. A cell is a typed value: no section formats a number, and no writer computes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal
+
+import polars as pl
+
+from enginebench.analysis.answer import Answer
+from enginebench.analysis.tested import Tested
+from enginebench.analysis.verdict.capacity import Capacity
+from enginebench.analysis.verdict.slo import SloVerdict, Status
+from enginebench.records.slo import Objective
+from enginebench.records.view import Estimate, Missing, Severity
+
+Style = Literal["plain", "ratio", "change", "part", "money", "count", "p"]
+"""How a number is written: `plain` in its unit; `ratio` as 1.4×; `change`, a ratio of new over old (in shares, their
+difference), as "28 % lower"; `part`, a share of the estimate's `n`, as "403 of 403"; `money` in US dollars; `count`
+without decimals; `p` as a p value."""
+
+
+class Tone(Enum):
+    """What a writer may colour."""
+
+    PLAIN = ""
+    GOOD = "good"
+    BAD = "bad"
+    CAUTION = "caution"
+    DIM = "dim"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number in `unit` (`s`, `tokens/s`, `share`, `J`, …) with its 95 % interval, or the code of why it is missing.
+
+    `approximate` marks what was measured and is not confirmed (≈), `significant` the result of a test of a ratio or
+    change: `None` if there was none. `answered` is the percentile of the answered requests alone, if this one falls
+    among failed requests.
+    """
+
+    estimate: Estimate
+    unit: str = ""
+    style: Style = "plain"
+    tone: Tone = Tone.PLAIN
+    approximate: bool = False
+    significant: bool | None = None
+    answered: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A name, or a word of a fixed list."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+Cell = Number | Word | Capacity | SloVerdict | Missing | None
+"""A capacity is written as `8`, `≈ 8`, `8+`, `24 (28 miss)` or `< 1`; a verdict as `met`, `missed` or `not measured`.
+`None` is an empty cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`title` is the heading and `unit` stands below it. Narrow terminals drop the columns with the largest `rank`
+    first, and never those of rank 0."""
+
+    title: str
+    unit: str = ""
+    rank: int = 0
+    text: bool = False  # words, set flush left; else numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`key` is unique within a document. `engines` names the column that the filter for engines of a page looks at.
+    `rows_shown` is how many rows a terminal shows at most."""
+
+    key: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    engines: int | None = None
+    rows_shown: int = 40
+
+    def without_empty_columns(self) -> Table:
+        """Without the columns that hold nothing in any row."""
+        kept = [k for k in range(len(self.columns)) if any(row[k] is not None for row in self.rows)]
+        columns, rows = tuple(self.columns[k] for k in kept), tuple(tuple(row[k] for k in kept) for row in self.rows)
+        engines = kept.index(self.engines) if self.engines in kept else None
+        return Table(self.key, self.title, columns, rows, engines, self.rows_shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """`label` names the point (a load); `status` is that of its SLO verdict, if there is one, and `confirmed` too."""
+
+    x: float
+    y: float | None
+    low: float | None = None
+    high: float | None = None
+    label: str = ""
+    status: Status | None = None
+    confirmed: bool = True
+    failed: bool = False  # it falls among failed requests: drawn at the top
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What is drawn in one colour: usually an engine."""
+
+    name: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """`names` are the labels of an axis whose places are no numbers, in order."""
+
+    title: str
+    unit: str = ""
+    logarithmic: bool = False
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a time line: a steady window, a burst, an outage."""
+
+    start: float
+    end: float
+    title: str
+    tone: Tone = Tone.DIM
+
+
+ChartKind = Literal["load", "pareto", "distribution", "time"]
+"""`load`: a metric by load, points joined by steps. `pareto`: throughput against speed. `distribution`: values by
+percentile. `time`: one dot or step for each instant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A chart with its numbers. `limit` is the SLO's own limit on the vertical axis, called `limit_title`."""
+
+    key: str
+    title: str
+    kind: ChartKind
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    limit: float | None = None
+    limit_title: str = ""
+    spans: tuple[Span, ...] = ()
+    marks: tuple[Point, ...] = ()  # single points with a label, such as a recovery
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A fixed sentence about a section."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Commands or other text to copy."""
+
+    lines: tuple[str, ...]
+
+
+Block = Table | Figure | Text | Code
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """`folded`: a page shows it closed, and a terminal leaves it out."""
+
+    key: str
+    title: str
+    blocks: tuple[Block, ...]
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Warning:
+    """Something to know before the numbers are used, and what to do. It concerns `engines` (all, if there is none) at
+    `stages`; `count` is of the findings that were merged, and the evidence that of the heaviest load. A kind without
+    evidence or remedy of its own has its words in `write/words.py`."""
+
+    kind: str
+    severity: Severity
+    evidence: str
+    remedy: str
+    engines: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """What to do now: a command, what it gives, and about how many seconds it takes. `purpose` is a key of
+    `write/words.py`."""
+
+    purpose: str
+    command: tuple[str, ...] = ()
+    seconds: float | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The first screen, then sections. `frame` holds every number that any surface shows, in tidy form; `exit_code`
+    is 0 good, 1 an objective missed or a regression, 2 invalid, 3 not enough evidence."""
+
+    title: str
+    tested: Tested
+    objectives: tuple[Objective, ...]
+    answer: Answer
+    candidates: Table | None
+    figure: Figure | None
+    next: NextStep | None
+    warnings: tuple[Warning, ...]
+    sections: tuple[Section, ...]
+    frame: pl.DataFrame
+    exit_code: int = 0
+
+    def html(self) -> str:
+        """One self-contained page."""
+        from enginebench.analysis.write.html import page
+
+        return page(self)
+
+    def markdown(self) -> str:
+        from enginebench.analysis.write.markdown import markdown
+
+        return markdown(self)

@@ -1,0 +1,278 @@
+"""The frame: all runs of one question, ranked and judged, and the tidy table of every number that a surface shows.
+
+Engines are ranked and judged once, here; sections and answers only select. The table has one row for each number:
+`load` is in `load_unit`, `value`, `low` and `high` in `unit`; durations are in seconds. Rows without a `repeat` are
+over all repeats of an engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from enginebench.analysis.engine_runs import EngineRuns, engine_runs_of, since_due, stages_of
+from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.analysis.tested import Tested, tested
+from enginebench.analysis.verdict import comparison
+from enginebench.analysis.verdict.capacity import Capacity, capacities_of
+from enginebench.analysis.verdict.comparison import Comparison
+from enginebench.analysis.verdict.differences import Difference, differences
+from enginebench.analysis.verdict.gate import Check
+from enginebench.analysis.verdict.slo import SloVerdict, Status, judge
+from enginebench.records.metrics import BY_NAME, ICL, QUANTITY_BY_NAME, THROUGHPUT, columns
+from enginebench.records.slo import Objective, of_tier, tiers_of
+from enginebench.records.telemetry import GAUGES
+from enginebench.records.view import Distribution, Estimate, Finding, StageView
+
+SCHEMA = pl.Schema(
+    {
+        **dict.fromkeys(("study", "part", "model", "engine"), pl.String()),
+        "repeat": pl.Int64(),
+        "stage": pl.String(),
+        "load": pl.Float64(),
+        **dict.fromkeys(("load_unit", "metric", "statistic", "unit"), pl.String()),
+        **dict.fromkeys(("value", "low", "high"), pl.Float64()),
+        "n": pl.Int64(),
+        "missing": pl.String(),
+    }
+)
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """`engines` are the candidates, the best first. `stage` is the highest load that all of them were measured at.
+    `capacities` are within the first tier of objectives, by engine."""
+
+    engines: tuple[EngineRuns, ...]
+    objectives: tuple[Objective, ...]
+    capacities: Mapping[str, Capacity]
+    stage: str | None
+    baseline: str | None
+    comparisons: tuple[Comparison, ...]
+    differences: tuple[Difference, ...]
+    study: str = ""
+    part: str = ""
+    tiers: Mapping[str, Mapping[str, Capacity]] = field(default_factory=dict)  # capacities by tier, then by engine
+
+    @property
+    def runs(self) -> tuple[RunSummary, ...]:
+        return tuple(run for engine in self.engines for run in engine.runs)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(engine.label for engine in self.engines)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(finding for run in self.runs for finding in run.findings)
+
+    @cached_property
+    def tested(self) -> Tested:
+        return tested(self.engines)
+
+    @cached_property
+    def since_due(self) -> bool:
+        """Whether latencies count from the instant a request was due: in an open loop, or if it makes a difference."""
+        return since_due(self.runs)
+
+    @cached_property
+    def stages(self) -> tuple[StageView, ...]:
+        """One stage of each label, lightest load first."""
+        return tuple(stages_of(self.runs))
+
+    @property
+    def tier(self) -> tuple[Objective, ...]:
+        """The objectives of the first tier."""
+        return of_tier(self.objectives)
+
+    def engine(self, name: str) -> EngineRuns:
+        return next(engine for engine in self.engines if engine.label == name)
+
+    def next_best(self, name: str) -> str | None:
+        """The candidate ranked just below this one."""
+        below = self.names[self.names.index(name) + 1 :]
+        return below[0] if below else None
+
+    def verdict(self, name: str, stage: str | None) -> SloVerdict | None:
+        """`None` if there is no SLO, or the engine was not measured there."""
+        if stage is None or not self.tier:
+            return None
+        capacity = self.capacities.get(name)
+        if capacity is not None:
+            return next((verdict.slo for verdict in capacity.verdicts if verdict.stage == stage), None)
+        stages = self.engine(name).at(stage)
+        return judge(stages, self.tier) if stages and all(s.judgement(o) for s in stages for o in self.tier) else None
+
+    @property
+    def verdicts(self) -> Iterator[SloVerdict]:
+        """Of every engine at every load, within every tier."""
+        for tier in self.tiers.values():
+            yield from (verdict.slo for capacity in tier.values() for verdict in capacity.verdicts)
+        apart = [name for name in self.names if name not in self.capacities]
+        pairs = ((name, stage.label) for name in apart for stage in self.stages)
+        yield from filter(None, (self.verdict(*pair) for pair in pairs))
+
+    def compared(self, name: str, over: str | None, key: str = THROUGHPUT) -> Comparison | None:
+        """At the common stage, in the column of that key."""
+        return next((c for c in self.comparisons if (c.engine, c.over, c.column.key) == (name, over, key)), None)
+
+    @cached_property
+    def table(self) -> pl.DataFrame:
+        return pl.DataFrame(list(self._rows()), schema=SCHEMA)
+
+    def _rows(self) -> Iterator[Row]:
+        for run in self.runs:
+            place = self._place(run.label, run.model) | {"repeat": run.repeat}
+            for stage in run.stages:
+                at = place | {"stage": stage.label, "load": stage.load, "load_unit": stage.load_unit}
+                yield from (at | row for row in _stage_rows(stage))
+            yield from (place | _finding_row(finding) for finding in run.findings)
+        for engine in self.engines:
+            yield from self._engine_rows(engine)
+        for compared in self.comparisons:
+            place = self._place(compared.engine, None) | {"stage": compared.stage}
+            kind = "ratio" if compared.column.relative else "difference"
+            statistic = f"{compared.column.statistic} {kind} to {compared.over}"
+            yield place | _cells(compared.column.name, statistic, "", compared.ratio)
+            if compared.p is not None:
+                yield place | _cells(compared.column.name, f"{statistic}: p", "", Estimate(compared.p))
+            if compared.significant is not None:
+                significant = Estimate(float(compared.significant))
+                yield place | _cells(compared.column.name, f"{statistic}: significant", "", significant)
+
+    def _engine_rows(self, engine: EngineRuns) -> Iterator[Row]:
+        """Over the repeats of an engine."""
+        place = self._place(engine.label, engine.runs[0].model)
+        shown = dict.fromkeys(
+            column for surface in ("table", "compared") for column in columns(surface, self.since_due)
+        )
+        for stage in self.stages:
+            if engine.at(stage.label):
+                at = place | {"stage": stage.label, "load": stage.load, "load_unit": stage.load_unit}
+                for column in shown:
+                    estimate = engine.column(stage.label, column)
+                    yield at | _cells(column.name, column.statistic, column.unit, estimate)
+        for tier, capacities in self.tiers.items():
+            capacity = capacities.get(engine.label)
+            if capacity is not None:
+                yield from (place | row for row in _capacity_rows(capacity, f"{tier}: " if tier else ""))
+
+    def _place(self, engine: str, model: str | None) -> Row:
+        return {"study": self.study or None, "part": self.part or None, "model": model, "engine": engine}
+
+
+def frame_of(
+    summaries: Sequence[RunSummary],
+    baseline: str | None = None,
+    study: str = "",
+    part: str = "",
+    stage: str | None = None,
+) -> Frame:
+    """Rank, judge and compare runs of one question. `stage` names the load of the comparison, if not the highest.
+
+    Raises `UserMistake` if runs of one label were judged by different objectives.
+    """
+    engines = engine_runs_of(summaries)
+    objectives = engines[0].runs[0].objectives
+    tiers = {tier: {c.engine: c for c in capacities_of(engines, tier)} for tier in tiers_of(objectives)}
+    capacities = next(iter(tiers.values()), {})
+    common = stage or comparison.common_stage(engines)
+    ranked = comparison.ranking(engines, common, capacities)
+    base = comparison.baseline_of(ranked, baseline)
+    several = len(ranked) > 1 and common is not None
+    return Frame(
+        engines=ranked,
+        objectives=objectives,
+        capacities=capacities,
+        stage=common,
+        baseline=base,
+        comparisons=comparison.compare(ranked, common, base, since_due(summaries)) if several and common else (),
+        differences=differences(ranked),
+        study=study,
+        part=part,
+        tiers=tiers,
+    )
+
+
+def _capacity_rows(capacity: Capacity, tier: str) -> Iterator[Row]:
+    unit = {"load_unit": capacity.unit}
+    for name, load in (("capacity", capacity.load), ("capacity beyond", capacity.beyond)):
+        yield unit | _cells(f"{tier}{name}", "value", capacity.unit, Estimate(load))
+    yield unit | _cells(f"{tier}capacity", "confirmed", "", Estimate(float(capacity.confirmed)))
+    for verdict in capacity.verdicts:
+        at = unit | {"stage": verdict.stage, "load": verdict.load}
+        slo = verdict.slo
+        met = None if slo.status is Status.NOT_MEASURED else float(slo.status is Status.MET)
+        yield at | _cells(f"{tier}slo", "met", "", Estimate(met, n=slo.n, missing=slo.missing))
+        yield at | _cells(f"{tier}slo", "share", "share", Estimate(slo.share, n=slo.n))
+        yield at | _cells(f"{tier}slo", "confirmed", "", Estimate(float(slo.confirmed)))
+        yield at | _cells(f"{tier}slo", "agreeing runs", "", Estimate(float(slo.agreeing), n=slo.runs))
+        for objective in slo.objectives:
+            share = objective.judgement.share
+            yield at | _cells(f"{tier}slo {objective.objective}", "share", "share", share)
+
+
+def _cells(metric: str, statistic: str, unit: str, estimate: Estimate) -> Row:
+    known = estimate.finite
+    ends = {"value": known.value, "low": known.low, "high": known.high, "n": known.n}
+    missing = None if estimate.missing is None else estimate.missing.value
+    return {"metric": metric, "statistic": statistic, "unit": unit, "missing": missing} | ends
+
+
+def check_rows(check: Check) -> Iterator[Row]:
+    """The numbers of one check of a gate."""
+    name = "runs" if check.column is None else check.column.name
+    statistic = "count" if check.column is None else check.column.statistic
+    unit = "" if check.column is None else check.column.unit
+    at: Row = {"engine": check.engine, "stage": check.stage or None}
+    yield at | _cells(name, f"{statistic} of the baseline", unit, check.baseline)
+    yield at | _cells(name, statistic, unit, check.now)
+    yield at | _cells(name, f"{statistic} change: {check.result.value}", "", check.change)
+    if check.p is not None:
+        yield at | _cells(name, f"{statistic} change: p", "", Estimate(check.p))
+
+
+def _finding_row(finding: Finding) -> Row:
+    """The kind of a finding is its statistic and its severity the unit."""
+    where = {} if finding.stage is None else {"stage": finding.stage.label}
+    return where | {"metric": "finding", "statistic": finding.kind, "unit": finding.severity, "value": 1.0}
+
+
+def _stage_rows(stage: StageView) -> Iterator[Row]:
+    """Every number of one stage of one run."""
+    for outcome, count in stage.outcomes.items():
+        yield _cells(outcome, "count", "requests", Estimate(float(count), n=stage.requests))
+    for name, count in stage.counts.items():
+        yield _cells(name, "count", "", Estimate(float(count), n=stage.requests))
+    for name, estimate in stage.quantities.items():
+        yield _cells(name, "value", QUANTITY_BY_NAME[name].unit, estimate)
+    for judgement in stage.judgements:
+        yield _cells(f"slo {judgement.objective}", "share", "share", judgement.share)
+    for name, distribution in stage.metrics.items():
+        unit = ICL.unit if name == ICL.name else BY_NAME[name].unit
+        yield from (_cells(name, statistic, unit, estimate) for statistic, estimate in _statistics(distribution))
+    for name, level in stage.gauges.items():
+        gauge_unit = GAUGES[name].unit if name in GAUGES else ""
+        yield _cells(name, "mean", gauge_unit, Estimate(level.mean))
+        yield _cells(name, "peak", gauge_unit, Estimate(level.peak))
+    for view in stage.classes:
+        for name, distribution in view.metrics.items():
+            rows = _statistics(distribution)
+            yield from (_cells(f"{name} of {view.name}", s, BY_NAME[name].unit, estimate) for s, estimate in rows)
+
+
+def _statistics(distribution: Distribution) -> Iterator[tuple[str, Estimate]]:
+    if not distribution.n:
+        return
+    answered = distribution.n - distribution.failed
+    for name in ("mean", "deviation", "least", "largest"):
+        if (value := getattr(distribution, name)) is not None:
+            yield name, Estimate(value, n=answered)
+    yield from distribution.percentiles.items()
+    for p, value in (distribution.answered or {}).items():
+        yield f"{p} of the answered", Estimate(value, n=answered)

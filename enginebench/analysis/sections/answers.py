@@ -1,0 +1,149 @@
+"""Do engines give the same answers, and how well do they predict a fixed text?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from enginebench.analysis.data.answers import ASKED, AnswerDifference, difference_of, kept_answers
+from enginebench.analysis.data.table import has_columns, scan
+from enginebench.analysis.document import Block, Cell, Column, Number, Section, Table, Word
+from enginebench.analysis.frame import Frame
+from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.analysis.tested import number_format
+from enginebench.records.quality import Quality, QualityAgainst, against
+from enginebench.records.request import RequestRecord
+from enginebench.records.view import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class SameAnswers:
+    """`identical` of the `prompts` that both engines answered at the stage had one and the same answer throughout.
+    `steady` of its `repeated` prompts got a single answer from the engine itself: a greedy engine has no other reason
+    for a second answer than what else it was computing."""
+
+    prompts: int
+    identical: int
+    repeated: int
+    steady: int
+    difference: AnswerDifference | None = None  # if texts were kept
+
+
+def answers(frame: Frame) -> Section:
+    tables = (_answers(frame), quality(frame.runs, frame.names))
+    blocks: tuple[Block, ...] = tuple(table for table in tables if table is not None)
+    return Section("answers", "Answers", blocks)
+
+
+def _answers(frame: Frame) -> Table | None:
+    """Against the baseline, or the best engine without one."""
+    base = frame.baseline or (frame.names[0] if len(frame.names) > 1 else None)
+    if base is None or frame.stage is None:
+        return None
+    compared = {
+        name: same_answers(frame.engine(name).runs, frame.engine(base).runs, frame.stage)
+        for name in frame.names
+        if name != base
+    }
+    rows = [_row(frame, name, same) for name, same in compared.items() if same is not None and same.prompts]
+    if not rows:
+        return None
+    headings = (
+        Column("engine", text=True),
+        Column("format", text=True, rank=1),
+        Column(f"same answers as {base}"),
+        Column("same answers when asked again", rank=2),
+        Column("first difference", "token", rank=3),
+        Column("largest log-probability difference before it", rank=4),
+    )
+    title = f"Greedy answers to the same prompts at {frame.stage}"
+    return Table("same-answers", title, headings, tuple(rows), 0).without_empty_columns()
+
+
+def _row(frame: Frame, name: str, same: SameAnswers) -> tuple[Cell, ...]:
+    own, difference = number_format(frame.engine(name)), same.difference
+    again = Estimate(same.steady / same.repeated, n=same.repeated) if same.repeated else None
+    first = None if difference is None or difference.earliest is None else Estimate(float(difference.earliest))
+    gap = None if difference is None or difference.logprob is None else Estimate(difference.logprob)
+    return (
+        Word(name),
+        None if own is None else Word(own),
+        Number(Estimate(same.identical / same.prompts, n=same.prompts), "share", "part"),
+        None if again is None else Number(again, "share", "part"),
+        None if first is None else Number(first, style="count"),
+        None if gap is None else Number(gap),
+    )
+
+
+def same_answers(engine: Sequence[RunSummary], baseline: Sequence[RunSummary], stage: str) -> SameAnswers | None:
+    """Over all runs of both, regardless of repeat; `None` if answers were sampled, or not recorded."""
+    if any(run.workload.get("temperature", 0) for run in (*engine, *baseline)):
+        return None
+    ours, theirs = (_digests(runs, stage) for runs in (engine, baseline))
+    if ours is None or theirs is None:
+        return None
+    both = ours.join(theirs, on=ASKED, suffix="_other", nulls_equal=True)
+    one_answer = pl.col("answers").list.len() == 1
+    identical = both.filter(one_answer & (pl.col("answers") == pl.col("answers_other")))
+    again = ours.filter(pl.col("times") > 1)
+    difference = difference_of(_texts(engine, stage), _texts(baseline, stage))
+    return SameAnswers(len(both), len(identical), len(again), len(again.filter(one_answer)), difference)
+
+
+def _texts(runs: Sequence[RunSummary], label: str) -> list[RequestRecord]:
+    """The answers of a stage that were kept with their texts."""
+    places = [(run, stage.index) for run in runs if (stage := run.at(label)) is not None]
+    kept = ((answer, index) for run, index in places for answer in kept_answers(Path(run.folder), run.workload))
+    return [answer for answer, index in kept if answer.stage == index]
+
+
+def _digests(runs: Sequence[RunSummary], label: str) -> pl.DataFrame | None:
+    """For each question its different answers in order, and how many times it was answered in the stage, warm-up
+    included; `None` if no run has a table of its requests."""
+    parts = [part for run in runs if (part := _answered(run, label)) is not None]
+    columns = [pl.col(*ASKED, "answer_digest")]
+    known = [part.filter(pl.col("answer_digest").is_not_null()).select(columns).collect() for part in parts]
+    if not known:
+        return None
+    distinct = pl.col("answer_digest").unique().sort()
+    return pl.concat(known).group_by(ASKED).agg(answers=distinct, times=pl.len())
+
+
+def _answered(run: RunSummary, label: str) -> pl.LazyFrame | None:
+    stage, table = run.at(label), Path(run.folder) / "requests.parquet"
+    if stage is None or not has_columns(table):
+        return None
+    return scan(table).filter(pl.col("prompt_id").is_not_null(), stage=stage.index, outcome="ok")
+
+
+def quality(runs: Sequence[RunSummary], names: Sequence[str]) -> Table | None:
+    """What each engine predicts of a fixed text. `None` if no engine gave log-probabilities."""
+    asked = {run.label: run.quality for run in runs if run.quality is not None}
+    return quality_table({name: asked[name] for name in names if name in asked})
+
+
+def quality_table(qualities: Mapping[str, Quality]) -> Table | None:
+    """The first engine with log-probabilities is the baseline of the others."""
+    base = next((quality for quality in qualities.values() if quality.logprobs), None)
+    if base is None:
+        return None
+    rows = tuple(tuple(_quality_cells(against(name, own, base))) for name, own in qualities.items())
+    headings = (
+        Column("engine", text=True),
+        Column("format", text=True, rank=1),
+        Column("perplexity"),
+        Column("change"),
+        Column("largest log-probability difference"),
+    )
+    return Table("quality", "Quality on a fixed text", headings, rows, 0).without_empty_columns()
+
+
+def _quality_cells(own: QualityAgainst) -> Iterator[Cell]:
+    yield Word(own.engine)
+    yield None if own.dtype is None else Word(own.dtype)
+    yield None if own.perplexity is None else Number(Estimate(own.perplexity))
+    yield None if own.perplexity_over is None else Number(Estimate(1 + own.perplexity_over), "×", "change")
+    yield None if own.difference is None else Number(Estimate(own.difference))

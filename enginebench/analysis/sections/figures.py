@@ -1,0 +1,160 @@
+"""Figures of a frame: a metric by load, throughput against speed, distributions, and a run from start to end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from enginebench.analysis.document import Axis, Figure, Point, Series, Span
+from enginebench.analysis.frame import Frame
+from enginebench.analysis.sections.candidates import column_of, latency_columns
+from enginebench.analysis.summary.distributions import CURVE
+from enginebench.records.metrics import REQUEST_METRICS, THROUGHPUT, USER_THROUGHPUT, Column, columns
+from enginebench.records.view import Estimate, StageView
+
+LOGARITHMIC = 20  # an axis whose values span more than this factor is logarithmic
+TIMELINE = ("in_flight", "throughput")
+
+
+def first_figure(frame: Frame) -> Figure | None:
+    """The SLO's own latency by load for every candidate; without an SLO throughput against speed. If only one load was
+    measured, the distribution of TTFT."""
+    if len(frame.stages) < 2:
+        return next(distributions(frame), None)
+    column = latency_columns(frame)[0]
+    return by_load(frame, column) if frame.tier or len(frame.engines) == 1 else pareto(frame) or by_load(frame, column)
+
+
+def figures(frame: Frame) -> Iterator[Figure]:
+    """All figures for which there are numbers, but for the first one."""
+    first = first_figure(frame)
+    drawn = [*_over_loads(frame), *distributions(frame), *(timeline(frame, name) for name in frame.names)]
+    yield from (figure for figure in drawn if figure is not None and (first is None or figure.key != first.key))
+
+
+def _over_loads(frame: Frame) -> Iterator[Figure]:
+    if len(frame.stages) < 2:
+        return
+    shown = dict.fromkeys((*latency_columns(frame), *columns("chart", frame.since_due)))
+    for column in shown:
+        if (figure := by_load(frame, column)) is not None:
+            yield figure
+    if (trade := pareto(frame)) is not None:
+        yield trade
+
+
+def by_load(frame: Frame, column: Column) -> Figure | None:
+    """Each engine's statistic at each load, with the limit of the SLO."""
+    series = []
+    for engine in frame.engines:
+        stages = [stage for stage in frame.stages if engine.at(stage.label)]
+        points = [_point(frame, engine.label, stage, engine.column(stage.label, column)) for stage in stages]
+        series.append(Series(engine.label, tuple(point for point in points if point.y is not None or point.failed)))
+    values = [point.y for one in series for point in one.points if point.y is not None]
+    if not values:
+        return None
+    objective = next((objective for objective in frame.tier if column_of(objective) == column), None)
+    return Figure(
+        key=column.key.replace(" ", "-"),
+        title=column.full_title,
+        kind="load",
+        x=_load_axis(frame),
+        y=Axis(column.title, column.unit, _logarithmic(values)),
+        series=tuple(one for one in series if one.points),
+        limit=objective.limit if objective is not None else None,
+        limit_title="SLO" if objective is not None else "",
+    )
+
+
+def _point(frame: Frame, engine: str, stage: StageView, estimate: Estimate) -> Point:
+    verdict = frame.verdict(engine, stage.label)
+    failed = estimate.value is not None and math.isinf(estimate.value)
+    high = None if estimate.high is None or math.isinf(estimate.high) else estimate.high
+    return Point(
+        x=_place(frame, stage),
+        y=None if failed else estimate.value,
+        low=None if failed else estimate.low,
+        high=None if failed else high,
+        label=stage.label,
+        status=None if verdict is None else verdict.status,
+        confirmed=verdict is None or verdict.confirmed,
+        failed=failed,
+    )
+
+
+def _place(frame: Frame, stage: StageView) -> float:
+    labels = [view.label for view in frame.stages]
+    return stage.load if _numeric(frame) else float(labels.index(stage.label))
+
+
+def _numeric(frame: Frame) -> bool:
+    """Whether the stages differ in their load alone, so that loads make an axis."""
+    loads = [stage.load for stage in frame.stages]
+    return len(set(loads)) == len(loads) and not any(stage.named for stage in frame.stages)
+
+
+def _load_axis(frame: Frame) -> Axis:
+    if not _numeric(frame):
+        return Axis("stage", names=tuple(stage.label for stage in frame.stages))
+    return Axis(frame.stages[0].load_unit, logarithmic=_logarithmic([stage.load for stage in frame.stages]))
+
+
+def _logarithmic(values: list[float]) -> bool:
+    positive = [value for value in values if value > 0]
+    return len(positive) > 1 and max(positive) / min(positive) > LOGARITHMIC
+
+
+def pareto(frame: Frame) -> Figure | None:
+    """Output tokens/s of a replica against the speed that one user sees."""
+    series = []
+    for engine in frame.engines:
+        points = []
+        for stage in frame.stages:
+            speed, output = (engine.value(stage.label, name) for name in (USER_THROUGHPUT, THROUGHPUT))
+            if speed and output:
+                verdict = frame.verdict(engine.label, stage.label)
+                status, sure = (None, True) if verdict is None else (verdict.status, verdict.confirmed)
+                points.append(Point(speed, output, label=stage.label, status=status, confirmed=sure))
+        series += [Series(engine.label, tuple(points))] if points else []
+    if len(frame.stages) < 2 or not series:
+        return None
+    title = "Output tokens/s of a replica against tokens/s of one user"
+    return Figure("pareto", title, "pareto", Axis("tokens/s of one user"), Axis("output tokens/s"), tuple(series))
+
+
+def distributions(frame: Frame) -> Iterator[Figure]:
+    """The distribution of each latency at the common load, over answered requests; the first run of each engine."""
+    stage = frame.stage or (frame.stages[-1].label if frame.stages else "")
+    for metric in REQUEST_METRICS:
+        if metric.shown.curve:
+            series = []
+            for engine in frame.engines:
+                curves = [view.curves[metric.name] for view in engine.at(stage) if metric.name in view.curves]
+                if curves:
+                    points = zip(CURVE, curves[0], strict=True)
+                    series.append(Series(engine.label, tuple(Point(value, q) for q, value in points)))
+            if series:
+                values = [point.x for one in series for point in one.points]
+                yield Figure(
+                    key=f"{metric.name}-distribution",
+                    title=f"{metric.title} at {stage}: share of answered requests",
+                    kind="distribution",
+                    x=Axis(metric.title, metric.unit, _logarithmic(values)),
+                    y=Axis("requests", "share"),
+                    series=tuple(series),
+                )
+
+
+def timeline(frame: Frame, name: str) -> Figure | None:
+    """Requests in flight and output tokens/s of an engine's first run."""
+    run = frame.engine(name).runs[0]
+    flow = run.flow
+    if not flow.in_flight:
+        return None
+    spans = tuple(Span(stage.start, stage.end, stage.label) for stage in run.stages)
+    series = tuple(
+        Series(title, tuple(Point(k * flow.step, value) for k, value in enumerate(values)))
+        for title, values in (("requests in flight", flow.in_flight), ("output tokens/s", flow.throughput))
+    )
+    title = f"{name}: the first run from start to end"
+    return Figure(f"flow-{name}", title, "time", Axis("time", "s"), Axis(""), series, spans=spans)

@@ -1,0 +1,89 @@
+"""The checks of a gate as a table, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from enginebench.analysis.answer import GateAnswer, Regression
+from enginebench.analysis.document import Cell, Column, Document, Number, Section, Table, Tone, Warning, Word
+from enginebench.analysis.frame import SCHEMA, check_rows
+from enginebench.analysis.tested import Tested
+from enginebench.analysis.verdict.gate import Check, Gate, Result
+from enginebench.records.view import Estimate
+
+KEY = "checks"
+TONES = {
+    Result.REGRESSION: Tone.BAD,
+    Result.MISSING: Tone.BAD,
+    Result.WARNING: Tone.CAUTION,
+    Result.UNCLEAR: Tone.CAUTION,
+    Result.OK: Tone.PLAIN,
+}
+COLUMNS = (
+    Column("result", text=True),
+    Column("engine", text=True),
+    Column("stage", text=True),
+    Column("metric", text=True),
+    Column("baseline", rank=1),
+    Column("now", rank=1),
+    Column("change"),
+    Column("p", rank=2),
+)
+
+
+def gate_document(gate: Gate, title: str, tested: Tested, warnings: Sequence[Warning] = ()) -> Document:
+    """What is not good comes first, all checks after it."""
+    worse = table("worse", [check for check in gate.checks if check.result is not Result.OK])
+    return Document(
+        title=title,
+        tested=tested,
+        objectives=(),
+        answer=answer(gate),
+        candidates=worse if worse.rows else None,
+        figure=None,
+        next=None,
+        warnings=tuple(warnings),
+        sections=(Section(KEY, "All checks", (table(KEY, gate.checks),), folded=True),),
+        frame=pl.DataFrame([row for check in gate.checks for row in check_rows(check)], schema=SCHEMA),
+        exit_code=gate.exit_code,
+    )
+
+
+def answer(gate: Gate) -> GateAnswer:
+    return GateAnswer(
+        passed=gate.exit_code == 0,
+        limit=gate.limit,
+        regressions=tuple(_regression(check) for check in gate.regressions),
+        checks=len(gate.checks),
+        unclear=gate.count(Result.UNCLEAR),
+        warnings=gate.count(Result.WARNING),
+        missing=gate.count(Result.MISSING),
+        runs=gate.runs,
+    )
+
+
+def _regression(check: Check) -> Regression:
+    assert check.column is not None, "a regression is of a metric"
+    return Regression(check.column, check.engine, check.stage, check.change, check.column.relative)
+
+
+def table(key: str, checks: Sequence[Check]) -> Table:
+    return Table(key, "Checks", COLUMNS, tuple(map(_row, checks)))
+
+
+def _row(check: Check) -> tuple[Cell, ...]:
+    column = check.column
+    names = (Word(check.result.value, TONES[check.result]), Word(check.engine), Word(check.stage))
+    if column is None:  # the numbers of runs that have it
+        counts = (Number(estimate, style="count") for estimate in (_runs(check.baseline.n), _runs(check.now.n)))
+        return (*names, Word("runs"), *counts, None, None)
+    change = Number(check.change, "" if column.relative else column.unit, "change", TONES[check.result])
+    numbers = (Number(check.baseline, column.unit), Number(check.now, column.unit))
+    p = None if check.p is None else Number(Estimate(check.p), style="p")
+    return (*names, Word(column.full_title), *numbers, change, p)
+
+
+def _runs(count: int) -> Estimate:
+    return Estimate(float(count))

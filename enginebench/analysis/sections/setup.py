@@ -1,0 +1,110 @@
+"""How it was measured: everything needed to repeat the runs, and every number of each run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from enginebench.analysis.document import Block, Cell, Code, Column, Number, Section, Table, Word
+from enginebench.analysis.frame import Frame
+from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.records.metrics import CLIENT_ERROR
+from enginebench.records.profile import FOLDER
+from enginebench.records.view import Estimate, Missing
+
+Facts = Mapping[str, Any]
+SOURCES: tuple[tuple[str, Callable[[RunSummary], Facts]], ...] = (
+    ("Engine", lambda run: run.engine or {}),
+    ("Workload", lambda run: {"scenario": run.scenario, **run.workload}),
+    ("Load generator", lambda run: run.host),
+    ("Versions", lambda run: {**run.versions, "commit": run.commit, "url": run.url, "workers": run.workers}),
+)
+NUMBERS_KEPT = ("value", "p50", "p95", "p99", "count", "mean", "peak", "share")
+
+
+def setup(frame: Frame) -> Section:
+    blocks: list[Block] = [_facts(frame, title, read) for title, read in SOURCES]
+    blocks += [*_profiles(frame), Code(tuple(dict.fromkeys(shlex.join(run.command) for run in frame.runs)))]
+    return Section("setup", "How it was measured", tuple(blocks), folded=True)
+
+
+def _facts(frame: Frame, title: str, read: Callable[[RunSummary], Facts]) -> Table:
+    """A column for each engine; a fact that differs between the runs of an engine has all its values."""
+    facts = {engine.label: [read(run) for run in engine.runs] for engine in frame.engines}
+    names = dict.fromkeys(name for runs in facts.values() for run in runs for name in run)
+    rows: list[tuple[Cell, ...]] = []
+    for name in names:
+        values = [
+            tuple(dict.fromkeys(text for run in runs for text in _texts(run.get(name)))) for runs in facts.values()
+        ]
+        if any(values):
+            rows.append(
+                (Word(name.replace("_", " ")), *(Word(", ".join(value)) if value else None for value in values))
+            )
+    headings = (Column(title, text=True), *(Column(name, text=True) for name in facts))
+    return Table(f"setup-{title}", title, headings, tuple(rows))
+
+
+def _profiles(frame: Frame) -> Iterator[Table]:
+    """What profilers saw most in each run, and their files, which lie in the run's folder."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            Word(run.label),
+            Word(profile.of),
+            Word(profile.load),
+            Word(profile.failure or profile.shows),
+            *(
+                (Word(profile.hot[0].name), Number(Estimate(profile.hot[0].share), "share"))
+                if profile.hot
+                else (None,) * 2
+            ),
+            Word(", ".join(f"runs/{run.run_id}/{FOLDER}/{file}" for file in profile.files)) if profile.files else None,
+        )
+        for run in frame.runs
+        for profile in run.profiles
+    ]
+    titles = ("engine", "of", "load", "profile", "most time or memory in")
+    headings = (*(Column(title, text=True) for title in titles), Column("share"), Column("files", text=True))
+    if rows:
+        yield Table("profiles", "Profiles", headings, tuple(rows)).without_empty_columns()
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Leaves of a value, with the names of those of a mapping; nothing for what is empty."""
+    if isinstance(value, Mapping):
+        yield from (f"{name} {text}" for name, part in value.items() for text in _texts(part))
+    elif isinstance(value, list | tuple):
+        yield from (text for part in value for text in _texts(part))
+    elif value is not None and value != "":
+        yield f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def numbers(frame: Frame) -> Section:
+    """Every number of the first run of each engine, a column for each load. The frame has those of all runs."""
+    return Section("numbers", "All numbers", tuple(_numbers(frame, name) for name in frame.names), folded=True)
+
+
+def _numbers(frame: Frame, name: str) -> Table:
+    run = frame.engine(name).runs[0]
+    table = frame.table.filter(engine=name, repeat=run.repeat).drop_nulls("load")
+    stages = list(dict.fromkeys(table["stage"]))
+    cells: dict[tuple[str, str, str], dict[str, Cell]] = {}
+    for row in table.iter_rows(named=True):
+        if row["statistic"] in NUMBERS_KEPT and (row["value"] is not None or row["missing"]):
+            missing = Missing(row["missing"]) if row["missing"] else None
+            estimate = Estimate(row["value"], row["low"], row["high"], row["n"] or 0, missing=missing)
+            key = (row["metric"], row["statistic"], row["unit"] or "")
+            cells.setdefault(key, {})[row["stage"]] = Number(estimate, key[2])
+    rows = tuple(
+        (Word(f"{metric} {statistic}".replace("_", " ")), *(by_stage.get(stage) for stage in stages))
+        for (metric, statistic, _), by_stage in cells.items()
+    )
+    headings = (Column(name, text=True), *(Column(stage) for stage in stages))
+    return Table(f"numbers-{name}", name, headings, rows)
+
+
+def client_error(frame: Frame) -> Estimate:
+    """The load generator's own error of TTFT at p99, in seconds: the largest of all loads, by calibration."""
+    errors = [error for run in frame.runs for stage in run.stages if (error := stage.value(CLIENT_ERROR)) is not None]
+    return Estimate(max(errors)) if errors else Estimate(None, missing=Missing.NOT_OBSERVED)

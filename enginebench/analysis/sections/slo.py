@@ -1,0 +1,107 @@
+"""The SLO in detail: each objective by itself, further tiers, the probes of a capacity search, classes of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from enginebench.analysis.document import Block, Cell, Column, Number, Section, Table, Tone, Word
+from enginebench.analysis.engine_runs import over_runs
+from enginebench.analysis.frame import Frame
+from enginebench.analysis.verdict.slo import Status
+from enginebench.records.metrics import Column as MetricColumn
+from enginebench.records.metrics import Metric, columns
+from enginebench.records.view import ClassView, Estimate
+
+TONES = {Status.MET: Tone.GOOD, Status.MISSED: Tone.BAD, Status.NOT_MEASURED: Tone.CAUTION}
+
+
+def slo(frame: Frame) -> Section:
+    tables = (_objectives(frame), _tiers(frame), _probes(frame), _classes(frame))
+    return Section("slo", "Service-level objectives", tuple(table for table in tables if table is not None))
+
+
+def _objectives(frame: Frame) -> Table | None:
+    """Each objective by itself, if there are several: the share of requests within its limit."""
+    if len(frame.tier) < 2:
+        return None
+    rows: list[tuple[Cell, ...]] = []
+    for stage in frame.stages:
+        for name in frame.names:
+            verdict = frame.verdict(name, stage.label)
+            if verdict is not None:
+                shares = [Number(each.judgement.share, "share", tone=TONES[each.status]) for each in verdict.objectives]
+                rows.append((Word(stage.label), Word(name), *shares))
+    headings = (Column("load", text=True), Column("engine", text=True), *(Column(o.text) for o in frame.tier))
+    title = "Share of requests within each limit"
+    return Table("objectives", title, headings, tuple(rows), 1 if len(frame.names) > 1 else None)
+
+
+def _tiers(frame: Frame) -> Table | None:
+    """Capacity within each tier of objectives."""
+    if len(frame.tiers) < 2:
+        return None
+    rows = tuple((Word(name), *(tier.get(name) for tier in frame.tiers.values())) for name in frame.names)
+    unit = frame.stages[0].load_unit
+    headings = (Column("engine", text=True), *(Column(f"{unit} within {tier or 'the SLO'}") for tier in frame.tiers))
+    return Table("tiers", "Capacity within each tier", headings, rows, 0)
+
+
+def _probes(frame: Frame) -> Block | None:
+    searches = [(run.label, run.search) for run in frame.runs if run.search is not None]
+    if not searches:
+        return None
+    objectives = searches[0][1].objectives
+    rows: list[tuple[Cell, ...]] = [
+        (
+            Number(Estimate(float(probe.stage + 1)), style="count"),
+            Word(label),
+            Number(Estimate(probe.load), search.unit),
+            Word(probe.role),
+            Number(Estimate(float(probe.requests)), style="count"),
+            *(Number(Estimate(share.good), "share") for share in probe.shares),
+            *(None for _ in objectives[len(probe.shares) :]),
+            Word("not decided" if probe.verdict == "undecided" else probe.verdict),
+        )
+        for label, search in searches
+        for probe in search.probes
+    ]
+    headings = (
+        *(Column("probe"), Column("engine", text=True), Column(searches[0][1].unit), Column("purpose", text=True)),
+        *(Column("requests"), *map(Column, objectives), Column("result", text=True)),
+    )
+    return Table("probes", "Probes of the capacity search", headings, tuple(rows))
+
+
+def _classes(frame: Frame) -> Table | None:
+    """Each class of requests at each load."""
+    shown = [column for column in columns("compared", frame.since_due) if isinstance(column.of, Metric)]
+    shown = [column for column in shown if column.statistic == "p95"]
+    rows = []
+    for stage in frame.stages:
+        for engine in frame.engines:
+            views = [view for run in engine.at(stage.label) for view in run.classes]
+            names = dict.fromkeys(view.name for view in views)
+            place = (Word(stage.label), Word(engine.label))
+            rows += [(*place, *_class_cells(name, views, shown)) for name in names]
+    if not rows:
+        return None
+    texts = [Column(title, text=True) for title in ("load", "engine", "class")]
+    latencies = [Column(column.title) for column in shown]
+    headings = (*texts, Column("requests"), Column("failed"), Column("SLO", text=True), *latencies)
+    return Table("classes", "Classes of requests", headings, tuple(rows), 1).without_empty_columns()
+
+
+def _class_cells(name: str, views: list[ClassView], shown: list[MetricColumn]) -> Iterator[Cell]:
+    own = [view for view in views if view.name == name]
+    yield Word(name)
+    yield Number(Estimate(float(sum(view.requests for view in own))), style="count")
+    yield Number(Estimate(float(sum(view.failed for view in own))), style="count")
+    judged = {judgement.objective: judgement for view in own for judgement in view.judgements}
+    shares = [(j.share.value, objective.q) for objective, j in judged.items() if j.share.value is not None]
+    met = all(share >= q for share, q in shares)
+    yield Word("met" if met else "missed", Tone.GOOD if met else Tone.BAD) if shares else None
+    for column in shown:
+        estimates = [
+            view.metrics[column.name].percentile(column.statistic) for view in own if column.name in view.metrics
+        ]
+        yield Number(over_runs(estimates), column.unit) if estimates else None

@@ -1,0 +1,63 @@
+"""Findings of all runs as warnings: one for each kind, with the engines and loads it is about and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from enginebench.analysis.document import Cell, Column, Section, Table, Tone, Warning, Word
+from enginebench.analysis.frame import Frame
+from enginebench.records.view import SEVERITIES, Finding, Severity
+
+TONES: dict[Severity, Tone] = {"invalid": Tone.BAD, "warn": Tone.CAUTION, "note": Tone.DIM}
+
+
+def warnings(*frames: Frame) -> tuple[Warning, ...]:
+    """The most severe first, and of one severity those that concern most runs."""
+    groups: dict[tuple[Severity, str], list[Finding]] = {}
+    for finding in (finding for frame in frames for finding in frame.findings):
+        groups.setdefault((finding.severity, finding.kind), []).append(finding)
+    names = {name for frame in frames for name in frame.names}
+    merged = [_merge(names, findings) for findings in groups.values()]
+    merged += dict.fromkeys(warning for frame in frames for warning in _of_comparison(frame))
+    return tuple(sorted(merged, key=lambda warning: (SEVERITIES.index(warning.severity), -warning.count)))
+
+
+def _merge(names: set[str], findings: list[Finding]) -> Warning:
+    """The evidence is that of the heaviest load."""
+    worst = max(findings, key=lambda finding: -1 if finding.stage is None else finding.stage.index)
+    engines = tuple(dict.fromkeys(finding.label for finding in findings if finding.label))
+    stages = tuple(dict.fromkeys(finding.stage.label for finding in findings if finding.stage is not None))
+    concerned = () if set(engines) == names else engines
+    return Warning(worst.kind, worst.severity, worst.evidence, worst.remedy, concerned, stages, len(findings))
+
+
+def _of_comparison(frame: Frame) -> Iterator[Warning]:
+    """Runs of a workload that differs are not compared; repeats that were not interleaved are compared unpaired."""
+    runs = len(frame.runs)
+    for difference in frame.differences:
+        if difference.incomparable:
+            evidence = ", ".join(difference.settings) or difference.kind.value
+            yield Warning(f"different_{difference.kind.name.lower()}", "invalid", evidence, "", count=runs)
+        elif difference.hidden:
+            yield Warning("different", "note", difference.kind.value, "", count=runs)
+    if len(frame.engines) > 1 and frame.tested.repeats[1] > 1 and not frame.tested.interleaved:
+        yield Warning("not_interleaved", "warn", "", "", count=runs)
+
+
+def warnings_section(warnings: tuple[Warning, ...]) -> Section:
+    headings = (
+        Column("", text=True),
+        Column("where", text=True),
+        Column("warning", text=True),
+        Column("what to do", text=True),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            Word(warning.severity, TONES[warning.severity]),
+            Word(", ".join((*warning.engines, *warning.stages))),
+            Word(warning.evidence or warning.kind.replace("_", " ")),
+            Word(warning.remedy),
+        )
+        for warning in warnings
+    ]
+    return Section("warnings", "Warnings", (Table("warnings", "Warnings", headings, tuple(rows)),), folded=True)

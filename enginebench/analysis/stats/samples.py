@@ -1,0 +1,108 @@
+"""Two samples of runs of one metric: by how much they differ, and the p value.
+
+Runs are the samples, because the spread from run to run is larger than the one inside a run. It says little if runs
+are equal to the resolution of a number. So the standard error of a difference is at least what the runs' own intervals
+say, and what one step of a coarse number makes of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from enginebench.analysis.stats.repeats import (
+    REPEATS,
+    chance_error,
+    ratio_test,
+    repeats_interval,
+    t_test,
+    within_run_error,
+)
+from enginebench.records.metrics import Column
+from enginebench.records.view import Estimate, Missing
+
+MAX_STEP = 0.4  # of the smallest value: the largest step that a clock is assumed to have
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One metric of one engine: an estimate for each run. `step` is the least by which two runs can differ, such as one
+    request more in the window; 0 if it is unknown."""
+
+    estimates: tuple[Estimate, ...]
+    step: float = 0.0
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        return tuple(estimate.value for estimate in self.estimates if estimate.value is not None)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run has the value."""
+        return bool(self.estimates) and len(self.values) == len(self.estimates)
+
+    @property
+    def mean(self) -> Estimate:
+        if any(map(math.isinf, self.values)):
+            return Estimate(math.inf, n=len(self.estimates), missing=Missing.FAILED)
+        return repeats_interval(self.values, within_run_error(self.estimates))
+
+
+def compare(column: Column, ours: Sample, theirs: Sample, paired: bool) -> tuple[Estimate, float | None]:
+    """Return the ratio of `ours` to `theirs` (of a share the difference) with its 95 % interval, and the two-sided p.
+
+    Both samples are complete. The ratio is +∞ or 0 if every run of one side is infinite, or 0, and no run of the other.
+    """
+    error = _least_error(column, ours, theirs, paired)
+    if not column.relative:
+        top, bottom = (np.array(side.values, dtype=np.float64) for side in (ours, theirs))
+        difference, p = t_test(top, bottom, paired, least_error=error)
+        return difference.within(-1.0, 1.0), p
+    certain = _against_zero(ours.values, theirs.values)
+    return (certain, None) if certain is not None else ratio_test(ours.values, theirs.values, paired, least_error=error)
+
+
+def _against_zero(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | None:
+    """The ratio if all runs of one side are 0 and no run of the other is."""
+    n, zeros = min(len(ours), len(theirs)), [sum(run == 0 for run in runs) for runs in (ours, theirs)]
+    if n < REPEATS or zeros not in ([len(ours), 0], [0, len(theirs)]):
+        return None
+    ratio = 0.0 if zeros[0] else math.inf
+    return Estimate(ratio, ratio, ratio, n)
+
+
+def _least_error(column: Column, ours: Sample, theirs: Sample, paired: bool) -> float:
+    """The least standard error of the difference of the means, however equal the runs are.
+
+    Of shares it is what chance makes of that number of requests. Otherwise it is the error inside the runs by their own
+    intervals, which pairs of the same prompts share and so do not have, or that of one step, whichever is larger.
+    """
+    if not column.relative:
+        counts = ([estimate.n for estimate in side.estimates] for side in (ours, theirs))
+        return chance_error(ours.values, theirs.values, *counts)
+    inside = 0.0 if paired else math.hypot(*(within_run_error(side.estimates) for side in (ours, theirs)))
+    step = max(ours.step, theirs.step)
+    if column.unit == "s":
+        step = max(step, _clock_step([*ours.values, *theirs.values]))
+    return max(inside, step / math.sqrt(3))  # the standard deviation of anything up to a step to either side
+
+
+def _clock_step(values: Sequence[float]) -> float:
+    """Durations that are equal in several runs were rounded by a coarse clock: its step, by the smallest difference."""
+    distinct = sorted({value for value in values if math.isfinite(value)})
+    if len(distinct) < 2 or len(distinct) == len(values):
+        return 0.0
+    least = min(after - before for before, after in pairwise(distinct))
+    return min(least, MAX_STEP * distinct[0])
+
+
+def geometric_mean(values: Sequence[float | None]) -> float:
+    """0 if a run has no value above zero."""
+    known = [value for value in values if value is not None and value > 0]
+    if not known or len(known) < len(values):
+        return 0.0
+    return math.exp(sum(map(math.log, known)) / len(known))

@@ -1,0 +1,123 @@
+"""What was tested, as values: the first line of every document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from enginebench.analysis.engine_runs import EngineRuns
+from enginebench.analysis.verdict.comparison import interleaved
+from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """One machine, as the runs describe it."""
+
+    cpu: str
+    cores: int | None
+    memory: float | None  # bytes
+    gpus: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """`prompt_tokens` and `output_tokens` are the means that were measured. `seconds` are the shortest and longest
+    steady window. `repeats` are the fewest and most runs of an engine, `interleaved` by their time stamps. `formats`
+    are the number formats of each engine, by label, as far as the servers say. `target` is the server's address, if
+    all runs have the same one."""
+
+    models: tuple[str, ...]
+    engines: tuple[str, ...]
+    scenario: str
+    target: str | None
+    prompt_tokens: float | None
+    output_tokens: float | None
+    open_loop: bool
+    unit: str
+    loads: tuple[float, ...]
+    seconds: tuple[float, float] | None
+    requests: int
+    repeats: tuple[int, int]
+    interleaved: bool
+    formats: dict[str, str]
+    hardware: tuple[Hardware, ...]
+    dates: tuple[datetime, datetime] | None
+
+    @staticmethod
+    def of_benches(
+        models: tuple[str, ...], engines: tuple[str, ...], hosts: Sequence[Mapping[str, Any]], dates: Sequence[str]
+    ) -> Tested:
+        """Engines measured without HTTP, and so without a load."""
+        return Tested(
+            models=models,
+            engines=engines,
+            scenario="bench",
+            target=None,
+            prompt_tokens=None,
+            output_tokens=None,
+            open_loop=False,
+            unit="",
+            loads=(),
+            seconds=None,
+            requests=0,
+            repeats=(1, 1),
+            interleaved=False,
+            formats={},
+            hardware=tuple(dict.fromkeys(map(hardware, hosts))),
+            dates=_dates(dates),
+        )
+
+
+def tested(engines: Sequence[EngineRuns]) -> Tested:
+    runs = [run for engine in engines for run in engine.runs]
+    stages = [stage for run in runs for stage in run.stages]
+    lengths = {name: [v for s in stages if (v := s.value(name)) is not None] for name in (PROMPT_TOKENS, OUTPUT_TOKENS)}
+    means = {name: sum(values) / len(values) if values else None for name, values in lengths.items()}
+    windows, counts = [stage.seconds for stage in stages], [len(engine.runs) for engine in engines]
+    urls = {run.url for run in runs}
+    return Tested(
+        models=tuple(dict.fromkeys(run.model for run in runs if run.model)),
+        engines=tuple(engine.label for engine in engines),
+        scenario=runs[0].scenario,
+        target=urls.pop() if len(urls) == 1 else None,
+        prompt_tokens=means[PROMPT_TOKENS],
+        output_tokens=means[OUTPUT_TOKENS],
+        open_loop=any(stage.is_open for stage in stages),
+        unit=stages[0].load_unit if stages else "",
+        loads=tuple(sorted({stage.load for stage in stages})),
+        seconds=(min(windows), max(windows)) if windows else None,
+        requests=sum(stage.requests for stage in stages),
+        repeats=(min(counts), max(counts)),
+        interleaved=interleaved(engines),
+        formats={engine.label: name for engine in engines if (name := number_format(engine)) is not None},
+        hardware=tuple(dict.fromkeys(hardware(run.host) for run in runs)),
+        dates=_dates([run.started_at for run in runs]),
+    )
+
+
+def number_format(engine: EngineRuns) -> str | None:
+    """As the engine reports it, such as `bfloat16`."""
+    formats = {str(name) for run in engine.runs if (name := (run.engine or {}).get("dtype"))} - {"none"}
+    return formats.pop() if len(formats) == 1 else None
+
+
+def hardware(host: Mapping[str, Any]) -> Hardware:
+    cores = host.get("usable_cores") or host.get("cores")
+    memory = host.get("memory")
+    return Hardware(
+        cpu=str(host.get("cpu") or ""),
+        cores=cores if isinstance(cores, int) else None,
+        memory=memory if isinstance(memory, int | float) else None,
+        gpus=str(host["gpus"]) if host.get("gpus") else None,
+    )
+
+
+def _dates(started: Sequence[str]) -> tuple[datetime, datetime] | None:
+    try:
+        instants = sorted(map(datetime.fromisoformat, started))
+    except ValueError:
+        return None
+    return (instants[0], instants[-1]) if instants else None

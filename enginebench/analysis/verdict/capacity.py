@@ -1,0 +1,151 @@
+"""Capacity: the highest measured load at which an engine meets its objectives, and the lowest at which it does not.
+
+Nothing between two measured loads is interpolated. A capacity search has a certificate of its own, an anytime-valid
+test over all its probes, which replaces the bracket of the measured loads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+
+from enginebench.analysis.engine_runs import EngineRuns, by_load
+from enginebench.analysis.verdict.slo import SloVerdict, Status, judge
+from enginebench.records.search import SearchRecord
+from enginebench.records.slo import Objective, of_tier
+from enginebench.records.view import StageView
+
+
+@dataclass(frozen=True, slots=True)
+class LoadVerdict:
+    """One engine at one load. `stage` is the label of the load's stages."""
+
+    stage: str
+    load: float
+    slo: SloVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What one replica sustains within all objectives of a tier, in `unit`.
+
+    `load` is the highest load that meets them with no lower one missed, `None` if the lowest measured load misses them;
+    `beyond` the lowest load that misses them, `None` if no higher load was measured. Both are `None` without a
+    verdict. `certified`: a search's own test, with `estimate` as its best guess between the two.
+    """
+
+    engine: str
+    unit: str
+    objectives: tuple[Objective, ...]
+    verdicts: tuple[LoadVerdict, ...]  # lightest load first
+    load: float | None
+    beyond: float | None
+    confirmed: bool
+    certified: bool = False
+    estimate: float | None = None
+
+    @property
+    def at_load(self) -> LoadVerdict | None:
+        """The verdict at `load`; `None` if a search certified a load between its probes."""
+        return self.at(self.load)
+
+    def at(self, load: float | None) -> LoadVerdict | None:
+        return next((verdict for verdict in self.verdicts if verdict.load == load), None)
+
+    @property
+    def next_to_measure(self) -> LoadVerdict | None:
+        """The load next to the crossing that is not confirmed: the highest that is met, then the lowest that is missed.
+        `None` if both are confirmed."""
+        bounds = (self.at(self.load), self.at(self.beyond))
+        return next((bound for bound in bounds if bound is not None and not bound.slo.confirmed), None)
+
+
+def capacity_of(engine: EngineRuns, objectives: Sequence[Objective]) -> Capacity | None:
+    """`None` if no objective was judged, or the stages differ in more than their load."""
+    searches = [run.search for run in engine.runs if run.search is not None and _searched_for(run.search, objectives)]
+    if not objectives or len(searches) < len(engine.runs):
+        searches = []
+    verdicts = _verdicts(engine, objectives, bool(searches))
+    if not (searches or (verdicts and by_load(engine.runs))):
+        return None
+    load, beyond = _bracket(verdicts)
+    measured = Capacity(
+        engine=engine.label,
+        unit=searches[0].unit if searches else engine.stages[0].load_unit,
+        objectives=tuple(objectives),
+        verdicts=verdicts,
+        load=load,
+        beyond=beyond,
+        confirmed=_confirmed(load, beyond, {verdict.load for verdict in verdicts if verdict.slo.confirmed}),
+    )
+    return _certified(measured, searches) if searches else measured
+
+
+def capacities_of(engines: Sequence[EngineRuns], tier: str | None = None) -> tuple[Capacity, ...]:
+    """The capacity of each engine that was judged by the objectives of a tier (the first one by default)."""
+    capacities = [capacity_of(engine, of_tier(engine.runs[0].objectives, tier)) for engine in engines]
+    return tuple(capacity for capacity in capacities if capacity is not None)
+
+
+def _verdicts(engine: EngineRuns, objectives: Sequence[Objective], by_probe: bool) -> tuple[LoadVerdict, ...]:
+    """A verdict for every load at which all objectives were judged, lightest first. The stages of a search have names
+    of their own, and several may probe one load."""
+    groups: dict[str | float, list[StageView]] = {}
+    for stage in engine.stages:
+        if objectives and all(stage.judgement(objective) is not None for objective in objectives):
+            groups.setdefault(stage.load if by_probe else stage.label, [])
+    for stage in engine.stages:
+        if (key := stage.load if by_probe else stage.label) in groups:
+            groups[key].append(stage)
+    verdicts = [LoadVerdict(group[0].label, group[0].load, judge(group, objectives)) for group in groups.values()]
+    return tuple(sorted(verdicts, key=lambda verdict: verdict.load))
+
+
+def _bracket(verdicts: Sequence[LoadVerdict]) -> tuple[float | None, float | None]:
+    """A load counts as met only if no lower one is missed: the share of good requests falls as load grows."""
+    beyond = min((verdict.load for verdict in verdicts if verdict.slo.status is Status.MISSED), default=None)
+    met = [verdict.load for verdict in verdicts if verdict.slo.status is Status.MET]
+    return max((load for load in met if beyond is None or load < beyond), default=None), beyond
+
+
+def _confirmed(load: float | None, beyond: float | None, confirmed: Set[float]) -> bool:
+    bounds = {bound for bound in (load, beyond) if bound is not None}
+    return bool(bounds) and bounds <= confirmed
+
+
+def _searched_for(search: SearchRecord, objectives: Sequence[Objective]) -> bool:
+    return search.objectives == tuple(map(str, objectives))
+
+
+def _certified(measured: Capacity, searches: Sequence[SearchRecord]) -> Capacity:
+    """The bracket that holds those of all searches. An end that some search did not certify is as measured, if the
+    certified end allows that.
+
+    Probes were placed by what earlier ones had shown, so they are confirmed by the certificates alone.
+    """
+    met, missed = [search.met for search in searches], [search.missed for search in searches]
+    certified_load = min((end for end in met if end is not None), default=None) if None not in met else None
+    certified_beyond = max((end for end in missed if end is not None), default=None) if None not in missed else None
+    load, beyond = certified_load, certified_beyond
+    if load is None and (beyond is None or (measured.load or 0.0) < beyond):
+        load = measured.load
+    if beyond is None and (load is None or (measured.beyond or math.inf) > load):
+        beyond = measured.beyond
+    estimates = [search.estimate for search in searches if search.estimate is not None]
+    ends = {end for end in (certified_load, certified_beyond) if end is not None}
+    return replace(
+        measured,
+        verdicts=tuple(_by_certificate(verdict, certified_load, certified_beyond) for verdict in measured.verdicts),
+        load=load,
+        beyond=beyond,
+        confirmed=_confirmed(load, beyond, ends),
+        certified=certified_load is not None and certified_beyond is not None,
+        estimate=sum(estimates) / len(estimates) if estimates else None,
+    )
+
+
+def _by_certificate(verdict: LoadVerdict, load: float | None, beyond: float | None) -> LoadVerdict:
+    met, missed = load is not None and verdict.load <= load, beyond is not None and verdict.load >= beyond
+    certified = Status.MET if met else Status.MISSED if missed else None
+    return replace(verdict, slo=replace(verdict.slo, confirmed=verdict.slo.status is certified))

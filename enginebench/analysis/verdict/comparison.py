@@ -1,0 +1,153 @@
+"""Engine against engine at one load: ratios of a metric with intervals, and whether the difference is significant.
+
+The runs are the samples, because what differs from run to run is larger than what differs inside one. The order of the
+candidates is that of what was measured: capacity first, then output tokens/s at the highest load of all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import pairwise
+
+from enginebench.analysis.engine_runs import EngineRuns, stages_of
+from enginebench.analysis.stats import samples
+from enginebench.analysis.stats.repeats import REPEATS, holm
+from enginebench.analysis.stats.samples import Sample, geometric_mean
+from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.analysis.verdict.capacity import Capacity
+from enginebench.records.metrics import THROUGHPUT, Column, Quantity, columns
+from enginebench.records.rules import MARGIN, SIGNIFICANCE
+from enginebench.records.view import Estimate
+
+BASELINES = ("transformers", "pytorch-baseline")  # the first of them that was run, if no baseline is named
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`ratio` is the engine's value divided by that of `over` (of a share the difference), with its 95 % interval from
+    three repeats on.
+
+    `p` is two-sided, after Holm's correction over a family of comparisons of the metric. `significant`: p is at most
+    5 % and the ratio is beyond the practical margin; `None` if there was no test. `better` says which side the
+    ratio is on; `None` if it is 1 or unknown.
+    """
+
+    engine: str
+    over: str
+    stage: str
+    column: Column
+    ratio: Estimate
+    p: float | None
+    significant: bool | None
+    better: bool | None
+    paired: bool
+
+
+def interleaved(engines: Sequence[EngineRuns]) -> bool:
+    """Whether every engine began its i-th run before any began its next one, by the time stamps of the runs."""
+    counts = {len(engine.runs) for engine in engines}
+    if len(engines) < 2 or len(counts) > 1 or counts == {1}:
+        return False
+    rounds = zip(*(sorted(_started(run) for run in engine.runs) for engine in engines), strict=True)
+    return all(max(before) < min(after) for before, after in pairwise(rounds))
+
+
+def paired(ours: EngineRuns, theirs: EngineRuns) -> bool:
+    """Whether the i-th runs of both are a pair: interleaved, and asked the same prompts, which differ between
+    repeats."""
+    prompts = [[run.workload.get("prompt_set") for run in _in_time(engine).runs] for engine in (ours, theirs)]
+    return interleaved((ours, theirs)) and prompts[0] == prompts[1]
+
+
+def _in_time(engine: EngineRuns) -> EngineRuns:
+    return replace(engine, runs=tuple(sorted(engine.runs, key=_started)))
+
+
+def _started(run: RunSummary) -> datetime:
+    """In UTC without saying so; runs without a time stamp began at the same instant."""
+    try:
+        started = datetime.fromisoformat(run.started_at)
+    except ValueError:
+        return datetime.min
+    return started if started.tzinfo is None else started.astimezone(UTC).replace(tzinfo=None)
+
+
+def common_stage(engines: Sequence[EngineRuns]) -> str | None:
+    """The label of the highest load at which every engine has runs."""
+    labels = [stage.label for stage in stages_of([run for engine in engines for run in engine.runs])]
+    return next((label for label in reversed(labels) if all(engine.at(label) for engine in engines)), None)
+
+
+def ranking(
+    engines: Sequence[EngineRuns], stage: str | None, capacities: Mapping[str, Capacity]
+) -> tuple[EngineRuns, ...]:
+    """Best first: by measured capacity, then by output tokens/s at the common stage."""
+
+    def key(engine: EngineRuns) -> tuple[float, float]:
+        capacity = capacities.get(engine.label)
+        rates = [] if stage is None else [view.value(THROUGHPUT) for view in engine.at(stage)]
+        return (0.0 if capacity is None else capacity.load or 0.0), geometric_mean(rates)
+
+    return tuple(sorted(engines, key=key, reverse=True))
+
+
+def baseline_of(engines: Sequence[EngineRuns], wanted: str | None = None) -> str | None:
+    """The label that was asked for, or the first of `BASELINES` among the engines; `None` if there is none."""
+    labels = [engine.label for engine in engines]
+    return next((name for name in (wanted, *BASELINES) if name in labels), None)
+
+
+def compare(
+    ranked: Sequence[EngineRuns], stage: str, baseline: str | None = None, since_due: bool = False
+) -> tuple[Comparison, ...]:
+    """Each engine with the next best one, and with the baseline, in every compared metric. The comparisons of the best
+    engine, which the answer rests on, are corrected among themselves, and so are all others."""
+    labels = [engine.label for engine in ranked]
+    engines = {engine.label: engine for engine in ranked if engine.at(stage)}
+    pairs = list(pairwise(labels))
+    pairs += [(label, baseline) for label in labels if baseline is not None and label != baseline]
+    pairs = [pair for pair in dict.fromkeys(pairs) if set(pair) <= engines.keys()]
+    comparisons: list[Comparison] = []
+    for column in columns("compared", since_due):
+        for best in (True, False):
+            family = [pair for pair in pairs if (pair[0] == labels[0]) is best]
+            tested = [_compare(engines[ours], engines[theirs], stage, column) for ours, theirs in family]
+            known = [comparison for comparison in tested if comparison is not None]
+            corrected = holm([comparison.p for comparison in known])
+            comparisons += [_judged(comparison, p) for comparison, p in zip(known, corrected, strict=True)]
+    return tuple(comparisons)
+
+
+def _compare(ours: EngineRuns, theirs: EngineRuns, stage: str, column: Column) -> Comparison | None:
+    top, bottom = (sample_of(_in_time(engine), stage, column) for engine in (ours, theirs))
+    if not (top.complete and bottom.complete):
+        return None
+    pairs = paired(ours, theirs)
+    ratio, p = samples.compare(column, top, bottom, pairs)
+    gain = None if ratio.value is None else ratio.value - (1 if column.relative else 0)
+    better = (gain > 0) is (column.better == "higher") if gain and column.better is not None else None
+    return Comparison(ours.label, theirs.label, stage, column, ratio, p, None, better, pairs)
+
+
+def sample_of(engine: EngineRuns, stage: str, column: Column) -> Sample:
+    """The metric in each run; a rate has a step of one request of the window."""
+    views = engine.at(stage)
+    estimates = tuple(view.estimate(column.name, column.statistic) for view in views)
+    values = [abs(estimate.value) for estimate in estimates if estimate.value is not None]
+    requests = sum(view.requests for view in views) / len(views) if views else 0.0
+    counted = isinstance(column.of, Quantity) and column.relative and values and requests
+    return Sample(estimates, sum(values) / len(values) / requests if counted else 0.0)
+
+
+def _judged(comparison: Comparison, p: float | None) -> Comparison:
+    """Decide significance. A value of +∞ or 0 in all runs of one side and in none of the other needs no test."""
+    value = comparison.ratio.value
+    if value is not None and comparison.ratio.n >= REPEATS and (math.isinf(value) or value == 0):
+        return replace(comparison, significant=True)
+    if p is None or value is None:
+        return replace(comparison, p=p)
+    beyond = abs(value) >= MARGIN - 1 if not comparison.column.relative else value >= MARGIN or value <= 1 / MARGIN
+    return replace(comparison, p=p, significant=p <= SIGNIFICANCE and beyond)

@@ -1,0 +1,182 @@
+"""Has anything become worse than a baseline? Every compared metric of every stage and engine is checked.
+
+A gate fails closed: what the baseline has and the runs lack (an engine, a stage, a repeat, a value, a test) is no pass.
+Many metrics are checked at once, so p values are corrected over the whole gate (Holm 1979). Between identical versions
+at most 1 % of gates fail by chance; `make simulations` checks that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from statistics import median
+
+from enginebench.analysis.engine_runs import EngineRuns, stages_of
+from enginebench.analysis.stats import samples
+from enginebench.analysis.stats.repeats import holm
+from enginebench.analysis.stats.samples import Sample
+from enginebench.analysis.verdict.comparison import sample_of
+from enginebench.records.metrics import Column
+from enginebench.records.view import Estimate, Missing
+
+FALSE_ALARMS = 0.01  # chance that a gate between identical versions fails, over all its checks
+MIN_RUNS = 5  # of each version; a test of fewer is wrong more often, or finds nothing
+WARNING = 0.1  # worse by more than this share of the baseline is a warning, if the limit is not lower
+POINTS = 0.1  # of shares (failures, attainment) a tenth of the limits counts, in points: 2 and 1 percentage points
+
+
+class Result(Enum):
+    """In the order in which a table shows them."""
+
+    REGRESSION = "regression"  # worse by more than the limit, beyond chance
+    MISSING = "missing"  # it could not be compared, or is worse and could not be tested
+    WARNING = "warning"  # worse by more than 10 %, beyond chance
+    UNCLEAR = "unclear"  # worse by more than 10 %, which may be chance
+    OK = "ok"
+
+
+class Evidence(Enum):
+    """Of a change."""
+
+    TEST = "test"  # p says whether it may be chance
+    EVERY_RUN = "every run"  # all runs of either version have one value: no test is possible, and none is necessary
+    NONE = "none"  # it cannot be tested, because some runs fell among failed requests
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One metric of one engine at one stage, over the baseline. Without a `stage` a whole engine or some of its runs
+    are missing, without a `column` a whole stage: then the `n` of both estimates are the numbers of runs.
+
+    `change` is the ratio of the new mean to the old one, of a share the difference. `p` is two-sided and corrected over
+    all checks of a gate.
+    """
+
+    engine: str
+    stage: str
+    column: Column | None
+    baseline: Estimate
+    now: Estimate
+    change: Estimate
+    p: float | None = None
+    evidence: Evidence = Evidence.NONE
+    result: Result = Result.MISSING
+
+    @property
+    def worse(self) -> float:
+        """By how much it is worse, as a share of the baseline; points of a share count ten times. Negative is better;
+        +∞ if it fell among failed requests and did not before."""
+        value, column = self.change.value, self.column
+        if value is None or column is None:
+            return 0.0
+        if not column.relative:
+            return (value if column.better == "lower" else -value) / POINTS
+        return value - 1 if column.better == "lower" else 1 - value
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """`limit` is the share from which a regression fails the gate. `runs` are the fewest of an engine, now and in the
+    baseline."""
+
+    checks: tuple[Check, ...]  # the most severe first
+    limit: float
+    runs: tuple[int, int]
+    allow_missing: bool = False
+
+    def count(self, result: Result) -> int:
+        return sum(check.result is result for check in self.checks)
+
+    @property
+    def regressions(self) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if check.result is Result.REGRESSION)
+
+    @property
+    def exit_code(self) -> int:
+        """0 passed, 1 a regression, 3 not enough evidence."""
+        if self.regressions:
+            return 1
+        lacking = self.count(Result.MISSING) and not self.allow_missing
+        return 3 if lacking or min(self.runs) < MIN_RUNS else 0
+
+
+def judge(
+    baseline: Sequence[EngineRuns],
+    current: Sequence[EngineRuns],
+    columns: Sequence[Column],
+    limit: float,
+    allow_missing: bool = False,
+) -> Gate:
+    """Check the engines of the baseline, and the stages of both."""
+    now = {engine.label: engine for engine in current}
+    checks: list[Check] = []
+    for before in baseline:
+        if before.label in now:
+            checks += _checks(before, now[before.label], columns)
+        else:
+            checks.append(lacking(before.label, runs=(0, len(before.runs))))
+    counts = [[len(engine.runs) for engine in side if engine.label in now] for side in (current, baseline)]
+    fewest = tuple(min(side, default=0) for side in counts)
+    return Gate(decided(checks, limit), limit, (fewest[0], fewest[1]), allow_missing)
+
+
+def _checks(before: EngineRuns, now: EngineRuns, columns: Sequence[Column]) -> Iterator[Check]:
+    if len(now.runs) < len(before.runs):
+        yield lacking(now.label, runs=(len(now.runs), len(before.runs)))
+    for stage in stages_of([*before.runs, *now.runs]):
+        counts = [len(engine.at(stage.label)) for engine in (now, before)]
+        if counts != [len(now.runs), len(before.runs)]:
+            yield lacking(now.label, stage.label, runs=(counts[0], counts[1]))
+            continue
+        for column in columns:
+            ours, theirs = (sample_of(engine, stage.label, column) for engine in (now, before))
+            if ours.values or theirs.values:
+                yield check(now.label, stage.label, column, theirs, ours)
+
+
+def lacking(engine: str, stage: str = "", column: Column | None = None, runs: tuple[int, int] = (0, 0)) -> Check:
+    """A part that not every run has; `runs` that have it now, and in the baseline."""
+    now, before = (Estimate(None, n=n, missing=Missing.NOT_OBSERVED) for n in runs)
+    return Check(engine, stage, column, before, now, now)
+
+
+def check(engine: str, stage: str, column: Column, before: Sample, now: Sample) -> Check:
+    """Compare the runs of one metric. The result and the correction of p are those of a whole gate: see `decided`."""
+    if not (before.complete and now.complete):
+        return lacking(engine, stage, column, (len(now.values), len(before.values)))
+    change, p = samples.compare(column, now, before, paired=False)
+    evidence = Evidence.EVERY_RUN if p is None else Evidence.TEST
+    if change.value is None:  # some runs are among failures
+        change, evidence = replace(change, value=_change_of_medians(now.values, before.values)), Evidence.NONE
+    return Check(engine, stage, column, before.mean, now.mean, change, p, evidence)
+
+
+def _change_of_medians(now: Sequence[float], before: Sequence[float]) -> float:
+    ours, theirs = median(now), median(before)
+    if ours == theirs:
+        return 1.0
+    return math.inf if theirs == 0 or math.isinf(ours) else ours / theirs
+
+
+def decided(checks: Sequence[Check], limit: float) -> tuple[Check, ...]:
+    """The checks of a gate with their results, the most severe first."""
+    corrected = holm([check.p for check in checks])
+    results = [_decided(replace(check, p=p), limit) for check, p in zip(checks, corrected, strict=True)]
+    return tuple(sorted(results, key=lambda check: (list(Result).index(check.result), -check.worse)))
+
+
+def _decided(check: Check, limit: float) -> Check:
+    if check.change.value is None:
+        return check
+    certain = check.evidence is Evidence.EVERY_RUN or (check.p is not None and check.p <= FALSE_ALARMS)
+    if check.worse <= min(WARNING, limit):
+        result = Result.OK
+    elif check.evidence is Evidence.NONE:
+        result = Result.MISSING if check.worse > limit else Result.UNCLEAR
+    elif not certain:
+        result = Result.UNCLEAR
+    else:
+        result = Result.REGRESSION if check.worse > limit else Result.WARNING
+    return replace(check, result=result)

@@ -1,0 +1,130 @@
+"""Does an engine meet its service-level objectives at a load? Judged over all repeats of that load together.
+
+Three values always go together: the status as measured, the share of requests within every limit, and whether the
+status is confirmed. docs/metrics.md defines them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from enginebench.analysis.verdict.pooling import pooled
+from enginebench.records.rules import nearest_rank, overall
+from enginebench.records.slo import Objective
+from enginebench.records.view import Judgement, Missing, StageView
+
+MIN_AGREEING_RUNS = 5  # from here on a status that every run has by itself is confirmed (sign test)
+
+
+class Status(Enum):
+    MET = "met"
+    MISSED = "missed"
+    NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveVerdict:
+    """One objective over all repeats: `judgement` is the pooled share with its interval."""
+
+    objective: Objective
+    status: Status
+    judgement: Judgement
+
+
+@dataclass(frozen=True, slots=True)
+class SloVerdict:
+    """One load against all objectives of a tier, over all its repeats, of which there are `runs`.
+
+    `share` of the `n` attempted requests were within every limit. `agreeing` runs have the status by themselves.
+    `missing` says why the status is not measured.
+    """
+
+    status: Status
+    confirmed: bool
+    share: float | None
+    n: int
+    runs: int
+    agreeing: int
+    objectives: tuple[ObjectiveVerdict, ...]
+    missing: Missing | None = None
+
+    @property
+    def within(self) -> int:
+        """Requests within every limit."""
+        return 0 if self.share is None else round(self.share * self.n)
+
+    @property
+    def by_runs(self) -> bool:
+        """Whether the agreement of the runs alone confirms the status (sign test)."""
+        return self.runs >= MIN_AGREEING_RUNS and self.agreeing == self.runs
+
+    @property
+    def worst(self) -> ObjectiveVerdict | None:
+        """The objective that is missed by most."""
+        missed = [verdict for verdict in self.objectives if verdict.status is Status.MISSED]
+        return min(missed, key=lambda verdict: (verdict.judgement.share.value or 0) - verdict.objective.q, default=None)
+
+
+def judge(stages: Sequence[StageView], objectives: Sequence[Objective]) -> SloVerdict:
+    """Judge the repeats of one load by the objectives of one tier."""
+    verdicts = tuple(_pool(objective, stages) for objective in objectives)
+    status = _combine([verdict.status for verdict in verdicts])
+    share, n = _share_within(stages, objectives)
+    runs = [_combine([_status([stage], objective) for objective in objectives]) for stage in stages]
+    verdict = SloVerdict(
+        status=status,
+        confirmed=overall([verdict.judgement.answer for verdict in verdicts]) == status.value,
+        share=share,
+        n=n,
+        runs=len(stages),
+        agreeing=runs.count(status),
+        objectives=verdicts,
+        missing=_missing(stages, verdicts) if status is Status.NOT_MEASURED else None,
+    )
+    return replace(verdict, confirmed=True) if verdict.by_runs and status is not Status.NOT_MEASURED else verdict
+
+
+def _pool(objective: Objective, stages: Sequence[StageView]) -> ObjectiveVerdict:
+    judgements = [_judgement(stage, objective) for stage in stages]
+    return ObjectiveVerdict(objective, _status(stages, objective), pooled(judgements))
+
+
+def _judgement(stage: StageView, objective: Objective) -> Judgement:
+    return stage.judgement(objective) or Judgement.without(objective)
+
+
+def _status(stages: Sequence[StageView], objective: Objective) -> Status:
+    """Return whether the nearest-rank percentile of the pooled requests is within the limit, whatever became of those
+    that were cut off. A run with requests that could not be judged, because their tokens are unknown, leaves it open.
+    """
+    judgements = [_judgement(stage, objective) for stage in stages if stage.requests]
+    if not judgements or any(judgement.share.value is None and not judgement.unknown for judgement in judgements):
+        return Status.NOT_MEASURED
+    good = sum(round((judgement.share.value or 0.0) * judgement.share.n) for judgement in judgements)
+    unknown = sum(judgement.unknown for judgement in judgements)
+    rank = nearest_rank(sum(judgement.share.n for judgement in judgements) + unknown, objective.q)
+    if good >= rank:
+        return Status.MET
+    return Status.MISSED if good + unknown < rank else Status.NOT_MEASURED
+
+
+def _combine(statuses: Sequence[Status]) -> Status:
+    if Status.MISSED in statuses:
+        return Status.MISSED
+    return Status.NOT_MEASURED if Status.NOT_MEASURED in statuses or not statuses else Status.MET
+
+
+def _share_within(stages: Sequence[StageView], objectives: Sequence[Objective]) -> tuple[float | None, int]:
+    """The share of the attempted requests of all runs that were within every limit, and their number."""
+    tier = objectives[0].tier if objectives else ""
+    shares = [attained for stage in stages if (attained := stage.attained.get(tier)) is not None]
+    n = sum(share.n for share in shares)
+    return (sum((share.value or 0.0) * share.n for share in shares) / n if n else None), n
+
+
+def _missing(stages: Sequence[StageView], verdicts: Sequence[ObjectiveVerdict]) -> Missing:
+    """Either nothing was observed, or the end of the run cut off the requests that decide."""
+    cut_off = any(stage.requests for stage in stages) and any(verdict.judgement.unknown for verdict in verdicts)
+    return Missing.CUT_OFF if cut_off else Missing.NOT_OBSERVED

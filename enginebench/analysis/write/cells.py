@@ -1,0 +1,231 @@
+"""Cells as text: the one place where a number of a document becomes characters.
+
+Square brackets are 95 % intervals and nothing else. Whatever sign a cell uses, `words.LEGEND` explains.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from enginebench.analysis.document import Block, Cell, Document, Number, Table, Tone, Word
+from enginebench.analysis.verdict.capacity import Capacity
+from enginebench.analysis.verdict.slo import SloVerdict, Status
+from enginebench.records.formatting import (
+    INFINITE,
+    PLAIN,
+    ShownUnit,
+    duration_unit,
+    format_bytes,
+    format_p,
+    format_ratio,
+    format_value,
+    interval_ends,
+    significant,
+)
+from enginebench.records.view import Estimate, Missing
+
+UNCONFIRMED, OPEN_ENDED, BELOW, INTERVAL, UNBOUNDED, ANSWERED = "≈", "+", "<", "[ ]", "∞", "answered"
+DASHES = {
+    Missing.NOT_OBSERVED: "–",
+    Missing.FEW_REQUESTS: "–ᵃ",
+    Missing.FEW_REPEATS: "–ᵇ",
+    Missing.CUT_OFF: "–ᶜ",
+    Missing.CYCLIC: "–ᵈ",
+    Missing.FAILED: INFINITE,
+}
+UNTESTED = "ᵇ"  # behind a ratio of too few repeats
+NO_DIFFERENCE = "no significant difference"
+SAME = 0.0005  # a relative change below it is none
+
+NO_BREAK = "\u00a0"
+UNITS = r"(?:ms|s|µs|min|h|%|users?|requests|tokens/s|req/s|points|of)"
+
+_glue = re.compile(rf"(?<=[≤≈<→]) | (?=\[)|(?<=[\d,]) (?={UNITS}(?![\w/]))|(?<=of) (?=\d)|(?<=,) (?=[^\[\]]*\])")
+_control = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A cell as text: `note` is an interval or a remark, which may stand below `text`. `signs` are those that the
+    legend explains, and `value` is what a column is sorted by."""
+
+    text: str
+    note: str = ""
+    tone: Tone = Tone.PLAIN
+    signs: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        return " ".join(filter(None, (self.text, self.note)))
+
+
+def show(cell: Cell) -> Shown:
+    match cell:
+        case None:
+            return Shown("")
+        case Missing():
+            return Shown(DASHES[cell], tone=Tone.DIM, signs=(DASHES[cell],))
+        case Word():
+            return Shown(clean(cell.text), tone=cell.tone)
+        case Capacity():
+            return _capacity(cell)
+        case SloVerdict():
+            return _verdict(cell)
+        case Number():
+            return _number(cell)
+
+
+def clean(text: str) -> str:
+    """Without control characters, which a label may hold and a terminal would obey."""
+    return _control.sub("", " ".join(text.split()))
+
+
+def glued(text: str) -> str:
+    """Keep a number with its unit, and an interval with its number, on one line."""
+    return _glue.sub(NO_BREAK, text)
+
+
+def load_number(load: float) -> str:
+    return f"{load:,.0f}" if load == round(load) else f"{load:g}"
+
+
+def share_text(share: float, n: int) -> str:
+    """`403 of 403`, `0 of 97`, `96.7 % of 245`"""
+    within = round(share * n)
+    return f"{within:,} of {n:,}" if within in {0, n} or n < 100 else f"{format_value(share, 'share')} of {n:,}"
+
+
+def change_text(estimate: Estimate, share: bool = False) -> tuple[str, str]:
+    """A ratio of new over old as ("28 % lower", "[25, 31]"); of shares their difference, in points."""
+    value = estimate.value or 0.0
+    if math.isinf(value):
+        return INFINITE, ""
+    offset, unit = (0.0, " points") if share else (1.0, " %")
+    if abs(value - offset) < SAME:
+        return "unchanged", _signed(estimate, offset)
+    lower = value < offset
+    text = f"{_percent(abs(value - offset))}{unit} {'lower' if lower else 'higher'}"
+    low, high = estimate.ends
+    if low is None or high is None or low < offset < high:
+        return text, _signed(estimate, offset)
+    ends = sorted(abs(end - offset) for end in (low, high))
+    return text, f"[{_percent(ends[0])}, {_percent(ends[1])}]"
+
+
+def signs_of(document: Document) -> frozenset[str]:
+    """The signs that the tables of a document use."""
+    return frozenset(
+        sign for table in _tables(document) for row in table.rows for cell in row for sign in show(cell).signs
+    )
+
+
+def _tables(document: Document) -> Iterator[Table]:
+    blocks: list[Block | None] = [document.candidates]
+    blocks += [block for section in document.sections for block in section.blocks]
+    return (block for block in blocks if isinstance(block, Table))
+
+
+def _capacity(capacity: Capacity) -> Shown:
+    load, beyond = capacity.load, capacity.beyond
+    if load is None and beyond is None:
+        return show(Missing.NOT_OBSERVED)
+    signs = []
+    if load is None:
+        text, note = f"< {load_number(beyond or 0.0)}", ""
+        signs.append(BELOW)
+    elif beyond is None:
+        text, note = f"{load_number(load)}+", ""
+        signs.append(OPEN_ENDED)
+    else:
+        text, note = load_number(load), f"({load_number(beyond)} miss)"
+    if not capacity.confirmed:
+        text = f"{UNCONFIRMED} {text}"
+        signs.append(UNCONFIRMED)
+    return Shown(text, note, Tone.BAD if load is None else Tone.PLAIN, tuple(signs))
+
+
+def _verdict(verdict: SloVerdict) -> Shown:
+    if verdict.status is Status.NOT_MEASURED:
+        return Shown(verdict.status.value, tone=Tone.DIM)
+    tone = Tone.GOOD if verdict.status is Status.MET else Tone.BAD
+    if verdict.confirmed:
+        return Shown(verdict.status.value, tone=tone)
+    return Shown(f"{UNCONFIRMED} {verdict.status.value}", tone=tone, signs=(UNCONFIRMED,))
+
+
+def _number(number: Number) -> Shown:
+    estimate = number.estimate
+    if estimate.value is None:
+        return show(estimate.missing or Missing.NOT_OBSERVED)
+    text, note = _texts(number, estimate)
+    signs = [INTERVAL] if note.startswith("[") else []
+    signs += [UNBOUNDED] if UNBOUNDED in note else []
+    if number.style in {"ratio", "change"} and number.significant is None and estimate.missing is Missing.FEW_REPEATS:
+        text += UNTESTED
+        signs.append(DASHES[Missing.FEW_REPEATS])
+    if text == INFINITE:
+        signs.append(INFINITE)
+        if number.answered is not None:
+            note = f"{ANSWERED} {format_value(number.answered, number.unit)}"
+            signs.append(ANSWERED)
+    if number.approximate:
+        text = f"{UNCONFIRMED} {text}"
+        signs.append(UNCONFIRMED)
+    return Shown(text, note, number.tone, tuple(signs))
+
+
+def _texts(number: Number, estimate: Estimate) -> tuple[str, str]:
+    """Return the value, and its interval or the words that replace it."""
+    value, (low, high) = estimate.value or 0.0, estimate.ends
+    if number.style == "part":
+        return share_text(value, estimate.n), ""
+    if number.style == "p":
+        return format_p(value), ""
+    if number.style == "count":
+        return (INFINITE if math.isinf(value) else f"{value:,.0f}"), ""
+    if number.style in {"ratio", "change"}:
+        if number.style == "ratio":
+            text, _, interval = format_ratio(value, low, high).partition(" ")
+        else:
+            text, interval = change_text(estimate, number.unit == "share")
+        return text, NO_DIFFERENCE if number.significant is False else interval
+    if number.style == "money":
+        return f"${significant(value)}", _interval(estimate, PLAIN)
+    if number.unit == "B":
+        return format_bytes(value), ""
+    return format_value(value, number.unit), _interval(estimate, _unit(value, number.unit))
+
+
+def _unit(value: float, unit: str) -> ShownUnit:
+    """The unit in which this value is written, for its interval."""
+    if unit == "share":
+        return ShownUnit("%", 100)
+    return duration_unit(value) if unit == "s" and value and math.isfinite(value) else PLAIN
+
+
+def _interval(estimate: Estimate, unit: ShownUnit) -> str:
+    """Write the interval in the unit of the value, without repeating the unit."""
+    low, high = estimate.ends
+    if low is None or high is None or math.isinf(low):
+        return ""
+    low, high = low * unit.scale, high * unit.scale
+    if math.isinf(high):
+        return f"[{significant(low)}, {UNBOUNDED}]"
+    ends = interval_ends(low, high)
+    return "" if ends is None else f"[{ends[0]}, {ends[1]}]"
+
+
+def _signed(estimate: Estimate, offset: float) -> str:
+    low, high = estimate.ends
+    if low is None or high is None:
+        return ""
+    texts = [f"{'−' if end < offset else '+'}{_percent(abs(end - offset))}" for end in (low, high)]
+    return f"[{texts[0]}, {texts[1]}]"
+
+
+def _percent(share: float) -> str:
+    """Two digits: a change is not known better. 0.281 → "28", 0.021 → "2.1"."""
+    return UNBOUNDED if math.isinf(share) else significant(100 * share, 2)

@@ -1,0 +1,174 @@
+"""A document in a file, by its suffix, and as one JSON document: values, not sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from enum import Enum
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from enginebench.analysis.document import Cell, Document, Number, Table, Word
+from enginebench.analysis.verdict.capacity import Capacity
+from enginebench.analysis.verdict.slo import SloVerdict
+from enginebench.analysis.write.figures import figures
+from enginebench.analysis.write.html import page
+from enginebench.analysis.write.junit import junit
+from enginebench.analysis.write.markdown import markdown
+from enginebench.analysis.write.svg import svg
+from enginebench.records.files import place_inside, write_atomically, write_inside
+from enginebench.records.metrics import Column as MetricColumn
+from enginebench.records.slo import Objective
+from enginebench.settings.schema import UserMistake
+
+CAPACITY = ("engine", "unit", "load", "beyond", "confirmed", "certified", "estimate")  # the fields that JSON has
+VERDICT = ("status", "confirmed", "share", "n", "runs", "agreeing", "missing")
+FORMULA = r"^[=+\-@\t\r]"  # a spreadsheet would run what begins like that
+
+
+def write(document: Document, path: Path, inside: bool = False) -> None:
+    """Write to a file that was named, or `inside` a folder that may come from elsewhere, in which links are replaced.
+
+    Raises `UserMistake` for a suffix that names no format, `OSError` if the file cannot be written.
+    """
+    if path.suffix not in WRITERS:
+        raise UserMistake(f"{path} names no format: use {', '.join(WRITERS)}.")
+    if path.suffix == ".md":
+        _write_markdown(document, path, inside)
+    else:
+        _put(path, WRITERS[path.suffix](document), inside)
+
+
+def _put(path: Path, content: str | bytes, inside: bool) -> None:
+    if inside:
+        write_inside(path.parent, path.name, content)
+    else:
+        write_atomically(path, content)
+
+
+def as_json(document: Document) -> str:
+    """Title, tested, objectives, answer, candidates, warnings, next step, exit code, and the rows of the frame."""
+    whole = {
+        "title": document.title,
+        "tested": plain(document.tested),
+        "objectives": [str(objective) for objective in document.objectives],
+        "answer": {"kind": type(document.answer).__name__} | _answer(document),
+        "candidates": [] if document.candidates is None else table_rows(document.candidates),
+        "warnings": plain(document.warnings),
+        "next": plain(document.next),
+        "exit_code": document.exit_code,
+        "rows": document.frame.to_dicts(),
+    }
+    return msgspec.json.encode(whole).decode() + "\n"
+
+
+def table_rows(table: Table) -> list[dict[str, Any]]:
+    """Return each row as an object whose names are the headings."""
+    return [
+        {
+            " ".join(filter(None, (column.title, column.unit))): cell_value(cell)
+            for column, cell in zip(table.columns, row, strict=True)
+        }
+        for row in table.rows
+    ]
+
+
+def cell_value(cell: Cell) -> Any:
+    if isinstance(cell, Word):
+        return cell.text
+    if isinstance(cell, Number):
+        value = plain(cell.estimate.finite) | {"unit": cell.unit, "style": cell.style}
+        confirmed = {} if not cell.approximate else {"confirmed": False}
+        significant = {} if cell.significant is None else {"significant": cell.significant}
+        answered = {} if cell.answered is None else {"answered": cell.answered}
+        return {name: part for name, part in value.items() if part is not None} | confirmed | significant | answered
+    return plain(cell)
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses and structs as objects, enums by their values; what is infinite or not a number is null."""
+    match value:
+        case Capacity():
+            verdicts = [{"stage": v.stage, "load": v.load} | plain(v.slo) for v in value.verdicts]
+            return {name: getattr(value, name) for name in CAPACITY} | {"verdicts": verdicts}
+        case SloVerdict():
+            return {name: plain(getattr(value, name)) for name in VERDICT}
+        case Objective():
+            return str(value)
+        case MetricColumn():
+            return value.key
+        case Enum():
+            return value.value
+        case datetime():
+            return value.isoformat()
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {str(name): plain(part) for name, part in value.items()}
+        case list() | tuple():
+            return [plain(part) for part in value]
+        case msgspec.Struct():
+            return plain(msgspec.to_builtins(value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return {part.name: plain(getattr(value, part.name)) for part in fields(value) if part.name != "why"}
+    return value
+
+
+def csv(frame: pl.DataFrame) -> str:
+    """Put a quote before what a spreadsheet would take for a formula."""
+    text = pl.col(pl.String)
+    return frame.with_columns(
+        pl.when(text.str.contains(FORMULA)).then(pl.lit("'") + text).otherwise(text).name.keep()
+    ).write_csv()
+
+
+def _answer(document: Document) -> dict[str, Any]:
+    value = plain(document.answer)
+    return value if isinstance(value, dict) else {"why": value}
+
+
+def _parquet(document: Document) -> bytes:
+    buffer = BytesIO()
+    document.frame.write_parquet(buffer)
+    return buffer.getvalue()
+
+
+def _svg(document: Document) -> str:
+    if document.figure is None:
+        raise UserMistake("there is no chart: too few loads were measured.")
+    return svg(document.figure, standalone=True)
+
+
+def _write_markdown(document: Document, path: Path, inside: bool) -> None:
+    """The charts are files in a folder next to it. A pipe gets none."""
+    if path.exists() and not path.is_file():
+        write_atomically(path, markdown(document))
+        return
+    pictures = {}
+    for figure in figures(document):
+        name = f"{path.stem}-charts/{figure.key}.svg"
+        place = (
+            place_inside(path.parent, name) if inside else path.with_name(f"{path.stem}-charts") / f"{figure.key}.svg"
+        )
+        place.parent.mkdir(exist_ok=True)
+        _put(place, svg(figure, standalone=True), inside)
+        pictures[figure.key] = name
+    _put(path, markdown(document, pictures), inside)
+
+
+WRITERS: dict[str, Callable[[Document], str | bytes]] = {
+    ".html": page,
+    ".md": markdown,
+    ".json": as_json,
+    ".csv": lambda document: csv(document.frame),
+    ".parquet": _parquet,
+    ".svg": _svg,
+    ".xml": junit,
+}
+"""By suffix; `.xml` is JUnit's."""

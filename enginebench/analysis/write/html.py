@@ -1,0 +1,82 @@
+"""A document as one page: no network and no script, for light and dark screens, paper and telephones."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from enginebench.analysis.document import Block, Cell, Document, Figure, Table, Word
+from enginebench.analysis.write import words
+from enginebench.analysis.write.cells import clean, glued, show
+from enginebench.analysis.write.figures import numbers
+from enginebench.analysis.write.palette import slots_of, variables
+from enginebench.analysis.write.sentence import sentence
+from enginebench.analysis.write.svg import svg
+
+TABLED = ("load", "pareto")  # charts whose numbers stand in a table of their own below them
+
+
+def page(document: Document) -> str:
+    engines, others = _names(document)
+    slots = slots_of([*engines, *others])
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            document=document,
+            answer=sentence(document.answer),
+            slots=slots,
+            engines={name: slots[name] for name in engines},
+            light=variables("light"),
+            dark=variables("dark"),
+            rows=lambda table: [(_slot(table, row, slots), row) for row in table.rows],
+            drawing=lambda figure: Markup(svg(figure, slots)),
+        )
+    )
+
+
+def kind(block: Block) -> str:
+    """The macro that renders a block."""
+    return type(block).__name__.lower()
+
+
+def _names(document: Document) -> tuple[list[str], list[str]]:
+    """Engines in the order of the candidates, and other series of charts, which have colours too."""
+    blocks: list[Block | None] = [document.candidates, document.figure]
+    blocks += [block for section in document.sections for block in section.blocks]
+    engines: list[str] = []
+    others: list[str] = []
+    for block in blocks:
+        if isinstance(block, Table) and block.engines is not None:
+            engines += [cell.text for row in block.rows if isinstance(cell := row[block.engines], Word)]
+        elif isinstance(block, Figure):
+            names = others if block.kind == "time" else engines
+            names += [series.name for series in block.series]
+    return engines, others
+
+
+def _slot(table: Table, row: tuple[Cell, ...], slots: dict[str, int]) -> int | None:
+    cell = None if table.engines is None else row[table.engines]
+    return slots.get(cell.text) if isinstance(cell, Word) else None
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("enginebench.analysis.write"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"glued": glued, "clean": clean, "code": _code}
+    environment.globals |= {"words": words, "show": show, "kind": kind, "numbers": numbers, "tabled": TABLED}
+    return environment
+
+
+def _code(text: str) -> Markup:
+    """Set `what is typed` as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))

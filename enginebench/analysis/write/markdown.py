@@ -1,0 +1,104 @@
+"""A document as Markdown: for a pull request, a ticket or a wiki."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from enginebench.analysis.document import Block, Code, Document, Figure, Table, Text, Warning, Word
+from enginebench.analysis.write import words
+from enginebench.analysis.write.cells import clean, show
+from enginebench.analysis.write.figures import numbers
+from enginebench.analysis.write.sentence import sentence
+
+MAX_POINTS = 40  # numbers of a chart that stand in for its picture
+_special = re.compile(r"[\\`*_\[\]|<>#~]|(?<=\w):(?=//)|(?<=www)\.|&(?=#?\w+;)")
+
+
+def markdown(document: Document, pictures: Mapping[str, str] | None = None) -> str:
+    """`pictures` are the files of the charts, by their keys; without them a chart is a table."""
+    pictures = pictures or {}
+    tested, slo = words.tested_line(document.tested), words.slo_line(document.objectives)
+    parts = [f"# {escaped(document.title)}", f"**{escaped(sentence(document.answer))}**"]
+    parts.append("  \n".join([f"Tested: {escaped(tested)}", *([f"SLO: {escaped(slo)}"] if slo else [])]))
+    parts += [] if document.candidates is None else [table(document.candidates)]
+    legend = [f"{sign} {meaning}" for sign, meaning in words.legend(document)]
+    legend += filter(None, [words.abbreviations(document)])
+    parts += [escaped(" · ".join(legend))] if legend else []
+    parts += [] if document.figure is None else _block(document.figure, pictures)
+    if document.next is not None:
+        parts.append(f"**{words.next_title(document.next)}:** {escaped(words.next_line(document.next))}")
+        parts += [_code([words.next_command(document.next)])] if document.next.command else []
+    if document.warnings:
+        parts.append(f"**{words.warnings_title(document.warnings, len(document.warnings))}**")
+        parts.append("\n".join(map(_warning, document.warnings)))
+    for section in document.sections:
+        blocks = [part for block in section.blocks for part in _block(block, pictures)]
+        if section.folded:
+            parts += [f"<details><summary>{_html(section.title)}</summary>", *blocks, "</details>"]
+        else:
+            parts += [f"## {escaped(section.title)}", *blocks]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def table(block: Table) -> str:
+    """Intervals stand behind their numbers."""
+    block = block.without_empty_columns()
+    headings = [escaped(" ".join(filter(None, (column.title, column.unit)))) for column in block.columns]
+    sides = [":---" if column.text else "---:" for column in block.columns]
+    rows = [
+        [escaped(show(cell).line) if isinstance(cell, Word) else show(cell).line for cell in row] for row in block.rows
+    ]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, sides, *rows))
+
+
+def escaped(text: str) -> str:
+    """Escape Markdown, links, tags and mentions: labels may hold anything."""
+    return _escape(clean(text))
+
+
+def _escape(text: str) -> str:
+    return _special.sub(r"\\\g<0>", text).replace("@", "@\u2060")
+
+
+def _html(text: str) -> str:
+    return clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _warning(warning: Warning) -> str:
+    evidence, remedy = words.warning_texts(warning)
+    return f"- **{warning.severity}** {_typed(evidence)}{f' → {_typed(remedy)}' if remedy else ''}"
+
+
+def _typed(text: str) -> str:
+    """Escaped, but for `what is typed`."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return escaped(text)
+    return "".join(f"`{part}`" if k % 2 else _escape(part) for k, part in enumerate(parts))
+
+
+def _block(block: Block, pictures: Mapping[str, str]) -> list[str]:
+    match block:
+        case Table():
+            return [f"### {escaped(block.title)}" if block.title else "", table(block)]
+        case Figure():
+            return _figure(block, pictures)
+        case Text():
+            return [escaped(block.text)]
+        case Code():
+            return [_code(block.lines)]
+
+
+def _figure(figure: Figure, pictures: Mapping[str, str]) -> list[str]:
+    if figure.key in pictures:
+        return [f"![{escaped(figure.title)}]({pictures[figure.key]})"]
+    tabled = numbers(figure)
+    return [f"**{escaped(figure.title)}**", table(tabled)] if 0 < len(tabled.rows) <= MAX_POINTS else []
+
+
+def _code(lines: tuple[str, ...] | list[str]) -> str:
+    """Fence the lines by more backticks than any of them has."""
+    text = "\n".join(map(clean, lines))
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall(r"`{3,}", text))])
+    return f"{fence}sh\n{text}\n{fence}"

@@ -1,0 +1,340 @@
+"""The answer of a document as one sentence of at most 30 words, with the numbers in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from enginebench.analysis.answer import (
+    Answer,
+    BenchAnswer,
+    BestAnswer,
+    BurstAnswer,
+    CalibrationAnswer,
+    CapacityAnswer,
+    Contender,
+    GateAnswer,
+    Growth,
+    NoAnswer,
+    Replicas,
+    ReplicasAnswer,
+    SpeedAnswer,
+)
+from enginebench.analysis.plan.not_planned import NotPlanned
+from enginebench.analysis.verdict.capacity import Capacity
+from enginebench.analysis.verdict.gate import MIN_RUNS
+from enginebench.analysis.verdict.slo import Status
+from enginebench.analysis.write.cells import change_text, clean, load_number, share_text
+from enginebench.records.formatting import (
+    INFINITE,
+    counted,
+    format_error,
+    format_ratio,
+    format_seconds,
+    format_share,
+    in_words,
+    significant,
+)
+from enginebench.records.metrics import Quantity
+from enginebench.records.slo import Objective
+from enginebench.records.view import Estimate
+
+GROWTH = {
+    Growth.CLIENT: "the load generator's own delay",
+    Growth.QUEUE: "waiting for a free slot",
+    Growth.PREFILL: "reading the prompt (prefill)",
+    Growth.DELIVERY: "delivery from the server to the client",
+    Growth.DECODING: "the time per token (decoding)",
+}
+NO_ANSWER = {
+    NoAnswer.NOTHING_MEASURED: "Nothing was measured.",
+    NoAnswer.DIFFERENT_WORKLOADS: "The runs had different workloads, so their numbers are not compared.",
+    NoAnswer.NO_COMMON_LOAD: "The engines have no load in common, so they are not compared.",
+    NoAnswer.ALL_FAILED: "Every request failed.",
+}
+
+NOT_PLANNED = {
+    NotPlanned.NOT_MEASURED: "the capacity was not measured",
+    NotPlanned.MISSED: "every measured load misses the SLO",
+    NotPlanned.OTHER_UNIT: "the capacity was measured in another unit",
+}
+
+
+def sentence(answer: Answer) -> str:
+    match answer:
+        case CapacityAnswer():
+            return _capacity(answer)
+        case BestAnswer():
+            return _best(answer)
+        case SpeedAnswer():
+            return _speed(answer)
+        case ReplicasAnswer():
+            return _replicas(answer)
+        case BurstAnswer():
+            return _burst(answer)
+        case GateAnswer():
+            return _gate(answer)
+        case BenchAnswer():
+            return _bench(answer)
+        case CalibrationAnswer():
+            rate, error = significant(answer.chunk_rate), format_error(answer.error).removeprefix("± ")
+            return f"Up to {rate} chunks/s the load generator's own error is at most {error} at p99."
+        case NoAnswer():
+            return NO_ANSWER[answer]
+
+
+def load_text(load: float, unit: str) -> str:
+    """`8 users`, `1 user`, `2.5 req/s`"""
+    return f"{load_number(load)} {'user' if unit == 'users' and load == 1 else unit}"
+
+
+def _capacity(answer: CapacityAnswer) -> str:
+    capacity = answer.capacity
+    load, beyond, unit = capacity.load, capacity.beyond, capacity.unit
+    slo = capacity.objectives[0].text if len(capacity.objectives) == 1 else "the SLO"
+    if load is None and beyond is None:
+        return f"It is unknown whether any load meets {slo}: too few outcomes were measured."
+    missed = _evidence(capacity, beyond, answer.beyond)
+    if load is None:
+        return f"{_verb(beyond or 0.0, unit, 'misses', 'miss')} {slo}{missed}; lower loads were not tested."
+    met = f"{_verb(load, unit, 'meets', 'meet')} {slo}{_evidence(capacity, load, answer.at_load)}"
+    if beyond is None:
+        return f"{met}; higher loads were not tested."
+    values = _missed_values(answer, capacity.objectives)
+    text = f"{met}; {load_number(beyond)} do{'es' if beyond == 1 else ''} not{f' ({values})' if values else ''}."
+    return text if answer.limit is None else f"{text} The limit is {GROWTH[answer.limit]}."
+
+
+def _verb(load: float, unit: str, one_load: str, several: str) -> str:
+    return f"{load_text(load, unit)} {one_load if load == 1 else several}"
+
+
+def _evidence(capacity: Capacity, load: float | None, values: Sequence[float | None]) -> str:
+    """` (p95: 80.3 ms and 27.1 ms, 46 of 46 requests, not confirmed)`"""
+    verdict = capacity.at(load)
+    parts = [_percentiles(capacity.objectives, values)]
+    if verdict is not None and verdict.slo.share is not None:
+        parts.append(f"{share_text(verdict.slo.share, verdict.slo.n)} requests")
+    if not (capacity.certified if verdict is None else verdict.slo.confirmed or capacity.certified):
+        parts.append("not confirmed")
+    text = ", ".join(filter(None, parts))
+    return f" ({text})" if text else ""
+
+
+def _percentiles(objectives: Sequence[Objective], values: Sequence[float | None]) -> str:
+    """Write the limited latencies: `p95: 80.3 ms and 27.1 ms`, or `TTFT p90 200 ms and TPOT p99 27.1 ms`."""
+    known = [(objective, value) for objective, value in zip(objectives, values, strict=False) if value is not None]
+    texts = [format_seconds(value) for _, value in known]
+    statistics = {objective.statistic for objective, _ in known}
+    if len(objectives) == 1:
+        return in_words(texts)
+    if len(statistics) == 1 and len(known) == len(objectives):
+        return f"{statistics.pop()}: {in_words(texts)}"
+    return in_words([f"{_title(objective)} {text}" for (objective, _), text in zip(known, texts, strict=True)])
+
+
+def _title(objective: Objective) -> str:
+    return objective.text.partition(" ≤")[0]
+
+
+def _missed_values(answer: CapacityAnswer, objectives: Sequence[Objective]) -> str:
+    """The percentiles that are beyond their limits."""
+    pairs = [
+        (objective, value)
+        for objective, value in zip(objectives, answer.beyond, strict=False)
+        if value is not None and value > objective.limit
+    ]
+    if len(objectives) == 1:
+        return "".join(format_seconds(value) for _, value in pairs)
+    return in_words([f"{_title(objective)} {format_seconds(value)}" for objective, value in pairs])
+
+
+def _best(answer: BestAnswer) -> str:
+    best, following = answer.best, answer.next
+    capacities = (best.capacity, following.capacity)
+    if None not in capacities and capacities[0].load != capacities[1].load:  # type: ignore[union-attr]
+        return _by_capacity(answer)
+    names = clean(best.name), clean(following.name)
+    place, slo = f"At {clean(answer.stage)}", _both(best, following)
+    sustained = None if best.capacity is None else best.capacity.load
+    if sustained is not None and answer.load > sustained:  # beyond what both sustain
+        sure = "" if all(capacity is not None and capacity.confirmed for capacity in capacities) else " (not confirmed)"
+        place = f"Both meet the SLO up to {load_text(sustained, answer.unit)}{sure}; at {clean(answer.stage)}"
+        slo = ""
+    tokens = [_tokens(contender.tokens) for contender in (best, following)]
+    if answer.significant is False:
+        return f"{place} {names[0]} and {names[1]} serve {tokens[0]} and {tokens[1]}: no significant difference{slo}."
+    if best.tokens.value is None:
+        return f"{place} no output tokens were measured for {names[0]}{slo}."
+    ratio = answer.ratio.value
+    if ratio is None or math.isinf(ratio):
+        return f"{place} {names[0]} serves {tokens[0]}, {names[1]}, the next best, {tokens[1]}{slo}."
+    return (
+        f"{place} {names[0]} serves {tokens[0]}, {_ratio(answer.ratio)} {names[1]}, the next best{_runs(answer)}{slo}."
+    )
+
+
+def _by_capacity(answer: BestAnswer) -> str:
+    best, following = answer.best, answer.next
+    names = clean(best.name), clean(following.name)
+    text = f"{names[0]} meets the SLO up to {_highest(best.capacity)}"
+    capacity = following.capacity
+    if capacity is not None and capacity.load is not None:
+        text += f", {names[1]}, the next best, up to {_limit(capacity)}"
+    elif capacity is not None and capacity.beyond is not None:
+        text += f"; {names[1]}, the next best, misses it at {load_text(capacity.beyond, capacity.unit)}"
+    if answer.ratio.value is None or math.isinf(answer.ratio.value):
+        return f"{text}."
+    if answer.significant is False:
+        return f"{text}; at {clean(answer.stage)} their tokens/s have no significant difference."
+    return f"{text}; at {clean(answer.stage)} {names[0]} serves {_ratio(answer.ratio)} its tokens{_runs(answer)}."
+
+
+def _highest(capacity: Capacity | None) -> str:
+    if capacity is None or capacity.load is None:
+        return "no load"
+    remarks = ["the highest tested"] * (capacity.beyond is None) + ["not confirmed"] * (not capacity.confirmed)
+    return load_text(capacity.load, capacity.unit) + (f" ({', '.join(remarks)})" if remarks else "")
+
+
+def _limit(capacity: Capacity) -> str:
+    return f"{load_number(capacity.load or 0.0)}{'' if capacity.confirmed else ' (not confirmed)'}"
+
+
+def _both(best: Contender, following: Contender) -> str:
+    """Say whether the two meet the SLO at this load."""
+    verdicts = [contender.slo for contender in (best, following)]
+    statuses = [verdict.status for verdict in verdicts if verdict is not None]
+    if len(statuses) < 2 or Status.NOT_MEASURED in statuses:
+        return ""
+    if statuses[0] is statuses[1]:
+        return "; both meet the SLO" if statuses[0] is Status.MET else "; neither meets the SLO"
+    names = [clean(contender.name) for contender in (best, following)]
+    met = statuses.index(Status.MET)
+    return f"; {names[met]} meets the SLO, {names[1 - met]} does not"
+
+
+def _tokens(estimate: Estimate) -> str:
+    return "an unknown number of tokens/s" if estimate.value is None else f"{significant(estimate.value)} tokens/s"
+
+
+def _ratio(estimate: Estimate) -> str:
+    return format_ratio(estimate.value or 0.0, *estimate.ends)
+
+
+def _runs(answer: BestAnswer) -> str:
+    """Behind a ratio that was not tested."""
+    if answer.significant is not None:
+        return ""
+    return " (one run each)" if answer.repeats <= 1 else f" ({answer.repeats} runs each, not tested)"
+
+
+def _speed(answer: SpeedAnswer) -> str:
+    engine, ttft, tokens = clean(answer.engine), answer.ttft.value, answer.user_tokens.value
+    if ttft is None:
+        parts = ["the first token was not measured"]
+    else:
+        parts = ["at least half of the requests fail" if math.isinf(ttft) else f"TTFT p50 is {format_seconds(ttft)}"]
+    parts += [] if tokens is None else [f"each user gets {significant(tokens)} tokens/s"]
+    text = f"At {clean(answer.stage)} {in_words(parts)}"
+    if answer.tokens.value is not None:
+        place = "" if answer.busiest == answer.stage else f" at {clean(answer.busiest)}"
+        text += f"; {engine} serves {significant(answer.tokens.value)} tokens/s in all{place}"
+    return f"{text}."
+
+
+def _replicas(answer: ReplicasAnswer) -> str:
+    peak = load_text(answer.peak.value, answer.peak.unit)
+    planned = [candidate for candidate in answer.candidates if candidate.number is not None]
+    without = [candidate for candidate in answer.candidates if candidate.number is None]
+    if not planned:
+        return f"No number of replicas for {peak} is known: {_reason(answer.candidates)}."
+    first, *others = planned
+    count = counted(first.number or 0, "replica")
+    if len(answer.candidates) == 1:
+        return f"Plan {count} for {peak}{_month(first, ' a month')}{_unsure(first)}."
+    text = f"{clean(first.name)} needs {count} for {peak}{_month(first, ' a month')}{_unsure(first)}"
+    if others:
+        text += f"; {clean(others[0].name)} needs {others[0].number:,}{_month(others[0])}{_unsure(others[0])}"
+    if len(others) > 1:
+        text += f"; {len(others) - 1} more need{'s' if len(others) == 2 else ''} more"
+    if without:
+        names = in_words([clean(candidate.name) for candidate in without[:2]])
+        names = names if len(without) <= 2 else f"{len(without)} others"
+        text += f"; {names} cannot be planned: {_reason(without)}"
+    return f"{text}."
+
+
+def _reason(candidates: Sequence[Replicas]) -> str:
+    """That of all of them, or of the first."""
+    missing = candidates[0].missing
+    return NOT_PLANNED[missing] if missing is not None else NOT_PLANNED[NotPlanned.NOT_MEASURED]
+
+
+def _month(candidate: Replicas, per: str = "") -> str:
+    return "" if candidate.month is None else f", ${significant(candidate.month)}{per}"
+
+
+def _unsure(candidate: Replicas) -> str:
+    if candidate.count is None:
+        return " (simulated)"
+    return " (not confirmed)" if candidate.capacity is not None and not candidate.capacity.confirmed else ""
+
+
+def _burst(answer: BurstAnswer) -> str:
+    """An outage has no end of its own: what follows it is counted from the command."""
+    cause = "outage" if answer.command else "burst"
+    goal = "the SLO is met" if answer.judged else "latency is back to what it was"
+    felt = [] if answer.peak is None else [f"the first token takes up to {format_seconds(answer.peak)}"]
+    felt += [counted(answer.failed, "request") + (" fails" if answer.failed == 1 else " fail")] * bool(answer.failed)
+    peak = " and ".join(felt) or "the first token was not measured"
+    if answer.absorbed:
+        return f"The {cause} is absorbed: {peak}{', and the SLO is met throughout' if answer.judged else ''}."
+    if answer.recovered is None:
+        never = "the SLO is not met again" if answer.judged else "latency does not return to what it was"
+        return f"The {cause} is not absorbed: {peak}, and {never} before the run ends."
+    again = f"{goal} again" if answer.judged else goal
+    seconds = significant(answer.recovered, 2) if answer.recovered < 100 else f"{answer.recovered:.0f}"
+    since = "it began" if answer.command else f"the {cause} ended"
+    return f"The {cause} is not absorbed: {peak}, and {again} {seconds} s after {since}."
+
+
+def _gate(answer: GateAnswer) -> str:
+    limit = format_share(answer.limit)
+    made = answer.checks - answer.missing
+    if answer.passed:
+        marks = [counted(answer.warnings, "warning")] if answer.warnings else []
+        marks += [f"{answer.unclear:,} unclear"] if answer.unclear else []
+        marked = f"; {in_words(marks)}" if marks else ""
+        return f"PASSED: nothing is worse by more than {limit} in {counted(made, 'comparison')}{marked}."
+    if not answer.regressions and min(answer.runs) < MIN_RUNS:
+        now, before = answer.runs
+        return f"FAILED: a gate needs {MIN_RUNS} runs of each version; there are {now}, and {before} of the baseline."
+    if not answer.regressions:
+        return f"FAILED: {counted(answer.missing, 'comparison')} could not be made; {made:,} passed."
+    worst = answer.regressions[0]
+    title = worst.column.full_title if isinstance(worst.column.of, Quantity) else worst.column.title
+    title += "" if worst.relative else " share"
+    name = f"{title}{f' of {clean(worst.engine)}' if worst.engine else ''} at {clean(worst.stage)}"
+    change, interval = change_text(worst.change, not worst.relative)
+    if change == INFINITE:
+        text = f"FAILED: {name} falls among failed requests"
+    else:
+        size, _, direction = change.rpartition(" ")
+        text = f"FAILED: {name} is {' '.join(filter(None, (size, interval, direction)))} than the baseline"
+    failed, others = len(answer.regressions), made - len(answer.regressions)
+    more = f"; {failed - 1} more comparison{'s' if failed > 2 else ''} failed" if failed > 1 else ""
+    return f"{text} (limit {limit}){more}. {counted(others, 'other comparison')} passed."
+
+
+def _bench(answer: BenchAnswer) -> str:
+    best, measure = clean(answer.best), clean(answer.measure)
+    value = "an unknown number of" if answer.value.value is None else significant(answer.value.value)
+    text = f"{best} reaches {value} {answer.unit} ({measure})"
+    if answer.next is None or answer.ratio is None or answer.ratio.value is None:
+        return f"{text}."
+    following = clean(answer.next)
+    if answer.significant is False:
+        return f"{text}; {following}, the next best, has no significant difference."
+    untested = "" if answer.significant else " (not tested)"
+    return f"{text}, {_ratio(answer.ratio)} {following}, the next best{untested}."

@@ -1,0 +1,74 @@
+"""The Python API behind `import enginebench`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import polars as pl
+
+from enginebench.analysis.answer import Replicas
+from enginebench.analysis.data.load import load_run, with_metrics
+from enginebench.analysis.document import Document
+from enginebench.analysis.frame import Frame, frame_of
+from enginebench.analysis.plan.candidates import replicas_of
+from enginebench.analysis.plan.settings import PlanSettings, parse_peak
+from enginebench.analysis.reports import report_document, title_of
+from enginebench.analysis.summary.loading import summaries_of
+from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.records.slo import parse_objectives
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs that were loaded together. Durations are in seconds, time stamps in nanoseconds since the run's start."""
+
+    summaries: tuple[RunSummary, ...]
+
+    @cached_property
+    def frame(self) -> Frame:
+        """The runs ranked, judged and compared."""
+        return self.framed()
+
+    def framed(self, baseline: str | None = None, stage: str | None = None) -> Frame:
+        return frame_of(self.summaries, baseline, stage=stage)
+
+    @property
+    def stages(self) -> pl.DataFrame:
+        """Every number of every stage, in tidy form: one row for each metric and statistic."""
+        return self.frame.table
+
+    @cached_property
+    def requests(self) -> pl.DataFrame:
+        """Every request with its metrics, a row each; `run` and `label` say which run it is of."""
+        frames = []
+        for summary in self.summaries:
+            requests = with_metrics(load_run(summary.folder).requests).with_columns(pl.col(pl.Categorical).cast(str))
+            names = (pl.lit(summary.run_id).alias("run"), pl.lit(summary.label).alias("label"))
+            frames.append(requests.select(*names, *requests.columns))
+        return pl.concat(frames, how="diagonal_relaxed")
+
+
+def read(paths: Sequence[str | Path], slo: str) -> Runs:
+    objectives = parse_objectives([slo]) if slo else ()
+    return Runs(tuple(summaries_of([str(path) for path in paths], Path("runs"), objectives)))
+
+
+def replicas(runs: Runs, peak: str, price: float | None) -> tuple[Replicas, ...]:
+    return replicas_of(runs.frame, _settings(runs, peak, price))
+
+
+def document(runs: Runs, peak: str | None, price: float | None) -> Document:
+    settings = _settings(runs, peak, price)
+    planned = replicas_of(runs.frame, settings) if peak is not None else ()
+    return report_document(runs.frame, title_of(runs.summaries), planned, settings.peak)
+
+
+def _settings(runs: Runs, peak: str | None, price: float | None) -> PlanSettings:
+    return PlanSettings(
+        peak=None if peak is None else parse_peak(peak),
+        slo=runs.frame.tier,
+        price=() if price is None else (("", f"{price:g}"),),
+    )

@@ -1,0 +1,177 @@
+"""A study's document: the part with most loads answers, every other part has a section with its own table."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from enginebench.analysis.document import Block, Cell, Code, Column, Document, NextStep, Number, Section, Table, Word
+from enginebench.analysis.engine_runs import by_load
+from enginebench.analysis.frame import SCHEMA, Frame, frame_of
+from enginebench.analysis.plan.candidates import replicas_of
+from enginebench.analysis.reports import GOOD, report_document
+from enginebench.analysis.sections.candidates import candidates
+from enginebench.analysis.sections.comparison import comparison
+from enginebench.analysis.sections.figures import first_figure
+from enginebench.analysis.sections.warnings import warnings, warnings_section
+from enginebench.analysis.write.export import write
+from enginebench.records.view import Estimate
+from enginebench.studies.source import PartRuns, StudySource, read_source
+from enginebench.studies.study.folder import load_study
+from engines.bench import tables as bench
+from engines.bench.document import BenchResult
+
+EMPTY = BenchResult("", (), {}, {}, {}, (), ())
+FILES = ("report.html", "report.md", "frame.parquet", "figure.svg")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPart:
+    """One part with one model. `own` compares engines behind the common server with the same behind their own."""
+
+    part: str
+    title: str
+    frame: Frame
+    own: tuple[Frame, ...]
+
+
+def study_document(source: StudySource) -> Document:
+    parts = [_measured(source, part) for part in source.parts]
+    missing = _missing(source)
+    if not parts:
+        return _without_load(source, missing)
+    head = max(parts, key=lambda part: len(part.frame.stages) * by_load(part.frame.runs))
+    peak = source.plan.peak if source.plan.slo else None
+    replicas = replicas_of(head.frame, source.plan) if peak is not None else ()
+    document = report_document(head.frame, source.title, replicas, peak)
+    sections = [*(_section(part) for part in parts if part is not head), *_own_servers(parts)]
+    benches = [section for each in source.benches for section in _bench_sections(source, each.title, each.result)]
+    warned = warnings(*(part.frame for part in parts))
+    rest = [section for section in document.sections if section.key != "warnings"]
+    tables = [part.frame.table for part in parts] + [_bench_frame(source)]
+    return replace(
+        document,
+        next=_next(source),
+        warnings=warned,
+        sections=(
+            *(section for section in rest if not section.folded),
+            *(section for section in [*sections, *benches, *missing] if section.blocks),
+            *(section for section in rest if section.folded),
+            _how(source),
+            warnings_section(warned),
+        ),
+        frame=pl.concat(tables),
+        exit_code=GOOD,
+    )
+
+
+def _measured(source: StudySource, part: PartRuns) -> MeasuredPart:
+    labels = {run.label for run in part.runs}
+    baseline = source.baseline if source.baseline in labels else None
+    own = []
+    for label, runs in part.own.items():
+        ours = [run for run in part.runs if run.label == label]
+        own += [frame_of([*ours, *runs], runs[0].label, source.name, part.part)] if ours else []
+    return MeasuredPart(part.part, part.title, frame_of(part.runs, baseline, source.name, part.part), tuple(own))
+
+
+def _section(part: MeasuredPart) -> Section:
+    """The candidates and the chart of a part."""
+    table, figure = candidates(part.frame), first_figure(part.frame)
+    key = f"{part.part}-{'-'.join(part.frame.tested.models)}"
+    table = replace(table, key=f"candidates-{key}", title=part.title)
+    figures = () if figure is None else (replace(figure, key=f"{figure.key}-{key}"),)
+    return Section(f"part-{key}", part.title, (table, *figures))
+
+
+def _own_servers(parts: Sequence[MeasuredPart]) -> Iterator[Section]:
+    """What the common server costs each engine that brings a server of its own."""
+    blocks: list[Block] = []
+    for part in parts:
+        for frame in part.own:
+            for block in comparison(frame).blocks:
+                if isinstance(block, Table):
+                    title = f"{part.title}: {block.title} at {frame.stage}"
+                    blocks.append(replace(block, key=f"{part.part}-{block.key}", title=title))
+    yield Section("own-servers", "The common server next to engines' own", tuple(blocks))
+
+
+def _bench_sections(source: StudySource, title: str, result: BenchResult) -> Iterator[Section]:
+    several = len(source.benches) > 1 or bool(source.parts)
+    for section in bench.sections_of(result):
+        yield replace(section, title=f"{title}: {section.title}" if several else section.title)
+
+
+def _bench_frame(source: StudySource) -> pl.DataFrame:
+    rows = [row for each in source.benches for row in bench.rows_of(each.result, source.name, each.part, each.model)]
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def _without_load(source: StudySource, missing: list[Section]) -> Document:
+    """A study of benches alone, or one of which nothing was measured."""
+    documents = [bench.document_of(each.result) for each in source.benches]
+    sections = [section for each in source.benches for section in _bench_sections(source, each.title, each.result)]
+    first = documents[0] if documents else bench.document_of(EMPTY)
+    return replace(
+        first,
+        title=source.title,
+        next=_next(source),
+        sections=(*(section for section in [*sections, *missing] if section.blocks), _how(source)),
+        frame=_bench_frame(source),
+        exit_code=GOOD,
+    )
+
+
+def _missing(source: StudySource) -> list[Section]:
+    rows: list[tuple[Cell, ...]] = [(Word(each.what), Word(each.why)) for each in source.missing]
+    headings = (Column("cell", text=True), Column("reason", text=True))
+    return (
+        [Section("missing", "Not measured", (Table("missing", "Not measured", headings, tuple(rows)),))] if rows else []
+    )
+
+
+def _how(source: StudySource) -> Section:
+    """When and with what the study was measured, and the commands that repeat it."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            Number(Estimate(float(number)), style="count"),
+            Word(sitting.started_at[:16].replace("T", " ")),
+            Word(str(sitting.host.get("cpu") or "")),
+            Word(", ".join(str(gpu.get("name")) for gpu in sitting.gpus)) if sitting.gpus else None,
+            Word(", ".join(f"{name} {version}" for name, version in sitting.versions.items())),
+        )
+        for number, sitting in enumerate(source.sittings, 1)
+    ]
+    titles = ("began", "machine", "GPUs", "versions")
+    headings = (Column("sitting"), *(Column(title, text=True) for title in titles))
+    commands = [] if source.facts is None else [source.facts.command]
+    commands += [sitting.command for sitting in source.sittings]
+    blocks: list[Block] = []
+    if rows:
+        blocks.append(Table("sittings", "Sittings", headings, tuple(rows)).without_empty_columns())
+    blocks.append(Code(tuple(dict.fromkeys(map(shlex.join, commands)))))
+    return Section("repeat", "How to repeat it", tuple(blocks), folded=True)
+
+
+def _next(source: StudySource) -> NextStep | None:
+    """Going on with what was not reached."""
+    if source.facts is None or not source.unfinished:
+        return None
+    return NextStep("continue_study", ("enginebench", "study", str(source.folder)))
+
+
+def write_report(folder: Path, says: Callable[[str], None] = lambda _: None) -> tuple[Document, list[Path]]:
+    """Everything that is derived from a study's folder, written into it.
+
+    Raises `NotAStudy`, and `UserMistake` if the folder cannot be written to.
+    """
+    document = study_document(read_source(load_study(folder), says))
+    says("Writing the report …")
+    names = FILES if document.figure is not None else FILES[:-1]
+    for name in names:
+        write(document, folder / name, inside=True)
+    return document, [folder / name for name in names]

@@ -1,0 +1,106 @@
+"""A study's folder as a committed result: report, tidy frame, what was asked, and the records.
+
+    python -m enginebench.studies.publish runs/brief docs/results          # docs/results/brief-amd-epyc-2-cores/
+    python -m enginebench.studies.publish runs/brief-1b docs/results --name brief-1b-amd-epyc-2-cores
+
+The report is made again from the records. `records.tar.xz` holds all that `enginebench study` goes on with; where it
+would be larger than 20 MB, `records.sha256` has the hash of each file in its place. The same folder gives the same
+tables, frame and archive, byte for byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import lzma
+import re
+import shutil
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from enginebench.analysis.document import Document
+from enginebench.records.files import write_atomically
+from enginebench.settings.schema import UserMistake
+from enginebench.studies.document import write_report
+from enginebench.studies.study.folder import BENCH, CELLS, RUNS, SITTINGS, STUDY, load_study
+
+MOST_BYTES = 20_000_000
+RECORDS, HASHES = "records.tar.xz", "records.sha256"
+KEPT = (STUDY, SITTINGS, CELLS)
+LEFT_OUT = {"requests.parquet", "requests.parquet.json", "summary.json", "report.html", "locust.log"}  # derived or logs
+
+
+def publish(folder: Path, results: Path, name: str = "") -> Path:
+    """Make the report of a study again and copy it with its records to a folder called `name`, or by study and machine.
+
+    Raises `NotAStudy`, and `UserMistake` if the study's folder cannot be written to.
+    """
+    document, written = write_report(folder)
+    place = results / (name or f"{load_study(folder).facts.name}-{slug(document)}")
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    for path in [*written, *(folder / name for name in KEPT if (folder / name).exists())]:
+        shutil.copyfile(path, place / path.name)
+    files = list(_records(folder))
+    packed = _packed(folder, files)
+    if len(packed) <= MOST_BYTES:
+        write_atomically(place / RECORDS, packed)
+    else:
+        lines = [f"{_sha256(path)}  {path.relative_to(folder)}\n" for path in files]
+        write_atomically(place / HASHES, "".join(lines))
+    return place
+
+
+def slug(document: Document) -> str:
+    """`amd-epyc-2-cores`"""
+    hardware = document.tested.hardware[0]
+    named = f"{hardware.gpus or ''}" or f"{hardware.cpu} {hardware.cores or ''} cores"
+    plain = re.sub(r"\((r|tm)\)|\b(cpu|processor)\b", "", named.lower())
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
+
+
+def _records(folder: Path) -> Iterator[Path]:
+    for name in KEPT:
+        if (folder / name).exists():
+            yield folder / name
+    for room in (RUNS, BENCH):
+        paths = (path for path in (folder / room).rglob("*") if path.is_file() and not path.is_symlink())
+        yield from sorted(path for path in paths if path.name not in LEFT_OUT)
+
+
+def _packed(folder: Path, files: list[Path]) -> bytes:
+    """A tar archive without times and owners, compressed."""
+    archived = io.BytesIO()
+    with tarfile.open(fileobj=archived, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for path in files:
+            entry = tarfile.TarInfo(f"{folder.resolve().name}/{path.relative_to(folder)}")
+            entry.size = path.stat().st_size
+            with path.open("rb") as file:
+                archive.addfile(entry, file)
+    return lzma.compress(archived.getvalue(), preset=6)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="of the study")
+    parser.add_argument("results", type=Path, nargs="?", default=Path("docs/results"), help="default: %(default)s")
+    parser.add_argument("--name", default="", help="of the new folder; default: the study with its processor or GPUs")
+    arguments = parser.parse_args()
+    try:
+        place = publish(arguments.folder, arguments.results, arguments.name)
+    except UserMistake as mistake:
+        sys.exit(str(mistake))
+    size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    print(f"{place}: {', '.join(sorted(path.name for path in place.iterdir()))} ({size / 1e6:.1f} MB)")
+
+
+if __name__ == "__main__":
+    main()

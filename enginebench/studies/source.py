@@ -1,0 +1,210 @@
+"""What a report of a study is made of: the runs and the benches of each part with each model, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+from enginebench.analysis.data.load import NotARun
+from enginebench.analysis.plan.settings import PlanSettings, parse_peak
+from enginebench.analysis.summary.loading import summaries_of
+from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.records.formatting import counted
+from enginebench.records.slo import parse_objectives
+from enginebench.studies.study.cells import Cell
+from enginebench.studies.study.folder import CellState, NotAStudy, Sitting, StudyFacts, StudyFolder
+from enginebench.studies.study.grid import Grid, NotMeasured
+from engines.bench.document import BenchResult, NotABench, Result, read_result
+
+GPUS = "gpus"  # of a run's host: the names of the GPUs of the sitting
+
+
+@dataclass(frozen=True, slots=True)
+class PartRuns:
+    """All runs of one part with one model. `own` are those of engines' own servers, by the label of the same engine
+    behind the common server."""
+
+    part: str
+    title: str
+    model: str
+    runs: tuple[RunSummary, ...]
+    own: Mapping[str, tuple[RunSummary, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PartBench:
+    """One part with one model, measured without HTTP: all engines and rounds in one document."""
+
+    part: str
+    title: str
+    model: str
+    result: BenchResult
+
+
+@dataclass(frozen=True, slots=True)
+class StudySource:
+    name: str
+    title: str
+    question: str
+    baseline: str
+    plan: PlanSettings  # objectives, peak and price that the grid declares
+    price_source: str
+    parts: tuple[PartRuns, ...]
+    benches: tuple[PartBench, ...]
+    missing: tuple[NotMeasured, ...]
+    folder: Path = Path()
+    unfinished: bool = False  # cells are left to measure
+    facts: StudyFacts | None = None
+    sittings: tuple[Sitting, ...] = ()
+
+
+def read_source(study: StudyFolder, says: Callable[[str], None] = lambda _: None) -> StudySource:
+    """Every cell that has ended; a run that was not finished has no line in `cells.jsonl` and is not read. Raises
+    `NotAStudy` where the folder has none of their records: its report would be empty, in place of the one it has."""
+    grid = study.grid
+    results = [path for state in study.with_outcome("done") if (path := study.result(state)) is not None]
+    if results and not any(path.exists() for path in results):
+        raise NotAStudy(
+            f"{study.path} lacks the records of its cells. Where it holds a records.tar.xz: enginebench study report "
+            f"{study.path / 'records.tar.xz'}"
+        )
+    parts: list[PartRuns] = []
+    benches: list[PartBench] = []
+    missing = list(grid.not_measured)
+    for part in grid.parts:
+        for model in grid.models:
+            done = [state for state in study.of(part.name, model.label) if state.outcome == "done"]
+            places = [(state.cell, path) for state in done if (path := study.result(state)) is not None]
+            title = part.title or part.name
+            if not places:
+                continue
+            says(f"Reading {part.name} with {model.label} …")
+            if part.kind == "bench":
+                bench, unreadable = _bench(part.name, title, model.label, places)
+                benches += [bench] if bench is not None else []
+                missing += unreadable
+                continue
+            runs, unreadable = _runs(study, part.name, title, model.label, places)
+            parts += [runs] if runs.runs else []
+            missing += unreadable
+    return StudySource(
+        name=study.facts.name,
+        title=grid.title,
+        question=grid.question,
+        baseline=grid.baseline,
+        plan=_plan(grid),
+        price_source="" if grid.price is None else grid.price.source,
+        parts=tuple(parts),
+        benches=tuple(benches),
+        missing=(*missing, *_missing(study.cells)),
+        folder=study.path,
+        unfinished=bool(study.with_outcome("left")),
+        facts=study.facts,
+        sittings=study.sittings,
+    )
+
+
+def _plan(grid: Grid) -> PlanSettings:
+    return PlanSettings(
+        peak=parse_peak(grid.peak) if grid.peak else None,
+        slo=parse_objectives(grid.slo),
+        price=() if grid.price is None else (("", f"{grid.price.per_hour:g}"),),
+    )
+
+
+def _runs(
+    study: StudyFolder, part: str, title: str, model: str, places: Sequence[tuple[Cell, Path]]
+) -> tuple[PartRuns, list[NotMeasured]]:
+    """A server names its model as it likes: what was asked for is the grid's."""
+    grid = study.grid
+    runs: dict[str, list[RunSummary]] = {}
+    unreadable = []
+    for cell, path in places:
+        try:
+            (summary,) = summaries_of([str(path)], Path(), parse_objectives(grid.slo))
+        except NotARun as error:
+            unreadable.append(NotMeasured(cell.id, str(error)))
+            continue
+        host = {**summary.host, GPUS: gpus} if (gpus := _gpus_at(study, summary.started_at)) else summary.host
+        named = replace(summary, label=cell.engine, model=model, repeat=cell.repeat, host=host)
+        runs.setdefault(cell.engine, []).append(named)
+    own = {}
+    for engine in grid.engines:
+        if engine.own_server and engine.label in runs:
+            ours = grid.behind_our_server(engine)
+            if ours is not None and ours.label in runs:
+                own[ours.label] = tuple(runs[engine.label])
+            else:
+                why = "it has nothing to be compared with: the same engine and options behind our server."
+                unreadable.append(NotMeasured(f"{engine.label} with {model}: {part}", why))
+    behind_ours = [engine.label for engine in grid.engines if not engine.own_server]
+    ordered = tuple(run for label in behind_ours for run in runs.get(label, []))
+    return PartRuns(part, title, model, ordered, own), unreadable
+
+
+def _gpus_at(study: StudyFolder, started_at: str) -> str:
+    """Names of the GPUs of the sitting in which a run was made; empty where there were none."""
+    run = datetime.fromisoformat(started_at)
+    begun = [sitting for sitting in study.sittings if datetime.fromisoformat(sitting.started_at) <= run]
+    return ", ".join(str(gpu.get("name")) for gpu in begun[-1].gpus) if begun else ""
+
+
+def _bench(
+    part: str, title: str, model: str, places: Sequence[tuple[Cell, Path]]
+) -> tuple[PartBench | None, list[NotMeasured]]:
+    """The documents of all cells as one: each repeat is a round of its engine."""
+    documents, unreadable = [], []
+    for cell, path in places:
+        try:
+            documents.append((cell, read_result(path)))
+        except (NotABench, OSError) as error:
+            unreadable.append(NotMeasured(cell.id, str(error)))
+    return (PartBench(part, title, model, _as_one(documents)) if documents else None), unreadable
+
+
+def _as_one(documents: Sequence[tuple[Cell, BenchResult]]) -> BenchResult:
+    results: dict[str, Result] = {}
+    for cell, document in documents:
+        for result in document.results:
+            result = replace(result, label=cell.engine)
+            results[cell.engine] = _joined(results[cell.engine], result) if cell.engine in results else result
+    first = documents[0][1]
+    rounds = tuple(each for _, document in documents for each in document.rounds)
+    return replace(first, rounds=rounds, results=tuple(results.values()))
+
+
+def _joined(before: Result, after: Result) -> Result:
+    """Of a case that was left out, the last round's reason."""
+    series = {one.measure.name: one for one in before.series}
+    for one in after.series:
+        known = series.get(one.measure.name)
+        series[one.measure.name] = one if known is None else replace(known, rounds=(*known.rounds, *one.rounds))
+    left_out = {one.case: one for one in (*before.left_out, *after.left_out)}
+    return replace(
+        before,
+        info=before.info or after.info,
+        quality=before.quality or after.quality,
+        series=tuple(series.values()),
+        left_out=tuple(left_out.values()),
+        failure=after.failure if not series else None,
+    )
+
+
+def _missing(cells: Sequence[CellState]) -> list[NotMeasured]:
+    """Cells of one engine that lack for the same reason are one row; so is a reason for which a cell that is done lacks
+    some of its stages."""
+    groups: dict[tuple[str, str, str, str], list[Cell]] = {}
+    for state in cells:
+        if state.outcome != "done":
+            why = state.reason or {"left": "the study was ended before"}.get(state.outcome, "no reason was given")
+            groups.setdefault((state.cell.engine, state.cell.model, state.outcome, why), []).append(state.cell)
+        elif state.reason:
+            groups.setdefault((state.cell.engine, state.cell.model, "in part", state.reason), []).append(state.cell)
+    rows = []
+    for (engine, model, outcome, why), of_group in groups.items():
+        parts = ", ".join(dict.fromkeys(cell.part for cell in of_group))
+        words = {"left": "not reached", "in part": "measured in part"}.get(outcome, outcome)
+        rows.append(NotMeasured(f"{engine} with {model}: {parts} ({counted(len(of_group), 'cell')}, {words})", why))
+    return rows

@@ -1,0 +1,142 @@
+"""One set of runs through every surface: what appears twice is equal, and every verdict has the same words."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from enginebench.analysis.document import Document, Table
+from enginebench.analysis.frame import frame_of
+from enginebench.analysis.reports import report_document
+from enginebench.analysis.summary.loading import summaries_of
+from enginebench.analysis.write.cells import show
+from enginebench.analysis.write.sentence import sentence
+from enginebench.cli import app
+from enginebench.records.slo import parse_objectives
+from tests.support.analysis.synthetic import Engine, simulate
+
+SLO = "ttft_p90=0.15,tpot_p90=0.02"
+SPACES = re.compile(r"\s+")
+
+
+class Page(HTMLParser):
+    """The text of a page, and the cells of its first table."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.text, self.rows = "", [[""]]
+        self.tables, self.in_cell = 0, False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tables += tag == "table"
+        if self.tables == 1 and tag == "tr":
+            self.rows.append([])
+        self.in_cell = self.in_cell or (self.tables == 1 and tag in {"td", "th"})
+        if self.tables == 1 and tag in {"td", "th"}:
+            self.rows[-1].append("")
+        if tag == "small":
+            self.handle_data(" ")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.in_cell = self.in_cell and tag not in {"td", "th"}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self.in_cell:
+            self.rows[-1][-1] += data
+
+
+def plain(text: str) -> str:
+    return SPACES.sub(" ", text).strip()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for repeat in range(3):
+        for order, engine in enumerate((Engine("slow", slots=4), Engine("fast", slots=8))):
+            facts = {
+                "run_id": f"{engine.label}-{repeat}",
+                "repeat": repeat,
+                "started_at": f"2026-11-21T10:{repeat:02d}:{order:02d}.000+00:00",
+            }
+            simulate(folder / f"{engine.label}-{repeat}", engine, (2, 4, 8), 20.0, seed=repeat, **facts)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def document(folder: Path) -> Document:
+    return report_document(frame_of(summaries_of([str(folder)], folder, parse_objectives([SLO]))), "slow and fast")
+
+
+@pytest.fixture(scope="module")
+def printed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What each command prints or writes, by surface."""
+    files = {suffix: tmp_path_factory.mktemp("files") / f"report.{suffix}" for suffix in ("html", "md")}
+    outputs = [word for path in files.values() for word in ("-o", str(path))]
+    commands = {
+        "terminal": ["report", str(folder), "--slo", SLO, *outputs],
+        "json": ["report", str(folder), "--slo", SLO, "--json"],
+        "compare": ["compare", str(folder), "--slo", SLO],
+        "plan": ["plan", str(folder), "--slo", SLO, "--peak", "40users", "--price", "1.80"],
+        "priced": ["report", str(folder), "--slo", SLO, "--peak", "40users", "--price", "1.80"],
+    }
+    results = {name: CliRunner().invoke(app, words, env={"COLUMNS": "250"}) for name, words in commands.items()}
+    assert {name: result.exit_code for name, result in results.items() if result.exit_code not in {0, 1}} == {}
+    return {name: result.stdout for name, result in results.items()} | {n: p.read_text() for n, p in files.items()}
+
+
+def candidate_rows(document: Document) -> list[list[str]]:
+    assert isinstance(document.candidates, Table)
+    return [[plain(show(cell).line) for cell in row] for row in document.candidates.rows]
+
+
+@pytest.mark.parametrize("surface", ["terminal", "compare"])
+def test_a_terminal_has_the_sentence_and_every_cell(document: Document, printed: dict[str, str], surface: str) -> None:
+    lines = [plain(line) for line in printed[surface].splitlines()]
+    assert sentence(document.answer) in plain(printed[surface])
+    for row in candidate_rows(document):
+        assert plain(" ".join(row)) in lines, row
+
+
+def test_a_page_has_the_sentence_and_every_cell(document: Document, printed: dict[str, str]) -> None:
+    page = Page(printed["html"])
+    assert sentence(document.answer) in plain(page.text)
+    rows = [[plain(cell) for cell in row] for row in page.rows]
+    for row in candidate_rows(document):
+        assert row in rows
+
+
+def test_markdown_has_the_sentence_and_every_cell(document: Document, printed: dict[str, str]) -> None:
+    unescaped = printed["md"].replace("\\", "")
+    assert sentence(document.answer) in unescaped
+    for row in candidate_rows(document):
+        assert f"| {' | '.join(row)} |" in unescaped
+
+
+def test_json_has_the_values_behind_every_cell(document: Document, printed: dict[str, str]) -> None:
+    whole = json.loads(printed["json"])
+    fast, slow = whole["candidates"]
+    assert (fast["engine"], slow["engine"]) == ("fast", "slow")
+    frame = document.frame
+    for candidate in (fast, slow):
+        capacity = frame.filter(engine=candidate["engine"], metric="capacity", statistic="value")["value"].item()
+        assert candidate["users within the SLO"]["load"] == capacity
+        tokens = frame.filter(engine=candidate["engine"], stage="8 users", metric="throughput", statistic="value")
+        pooled = tokens.filter(tokens["repeat"].is_null()).row(0, named=True)
+        shown = candidate["tokens/s at 8 users"]
+        assert [shown[name] for name in ("value", "low", "high")] == [pooled[name] for name in ("value", "low", "high")]
+    assert len(whole["rows"]) == len(frame)
+
+
+def test_a_plan_and_a_report_agree_on_replicas_and_costs(printed: dict[str, str]) -> None:
+    """Eight users a replica: five replicas for forty, at 730 hours a month; four users: ten."""
+    for surface in ("plan", "priced"):
+        text = plain(printed[surface])
+        assert "fast needs 5 replicas for 40 users, $6,570 a month; slow needs 10, $13,140." in text, surface

@@ -1,0 +1,157 @@
+"""Engines ranked, judged and compared once, and the table in which every number can be found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from enginebench.analysis.answer import BestAnswer, CapacityAnswer, Growth, NoAnswer, SpeedAnswer
+from enginebench.analysis.frame import Frame, frame_of
+from enginebench.analysis.reports import GOOD, INVALID, MISSED, answer_of, exit_code, next_step, report_document
+from enginebench.analysis.sections.warnings import warnings
+from enginebench.analysis.summary.loading import summaries_of
+from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.analysis.verdict.differences import Kind
+from enginebench.analysis.verdict.slo import Status
+from enginebench.records.metrics import THROUGHPUT, TTFT
+from enginebench.records.slo import parse_objectives
+from tests.support.analysis.synthetic import Engine, simulate
+
+SLO = parse_objectives(["ttft_p90=0.15,tpot_p90=0.02"])
+FAST, SLOW = Engine("fast", slots=8), Engine("slow", slots=4)
+LOADS = (2, 4, 8)
+
+
+def started(repeat: int, order: int) -> str:
+    return f"2026-11-21T10:{repeat:02d}:{order:02d}.000+00:00"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunSummary]:
+    """Two engines, three interleaved repeats with the same prompts: the slow one queues from its four slots on."""
+    folder = tmp_path_factory.mktemp("runs")
+    for repeat in range(3):
+        for order, engine in enumerate((SLOW, FAST)):
+            name = f"{engine.label}-{repeat}"
+            facts = {"run_id": name, "repeat": repeat, "started_at": started(repeat, order)}
+            simulate(folder / name, engine, LOADS, 20.0, seed=repeat, **facts)
+    return summaries_of([str(folder)], folder, SLO)
+
+
+@pytest.fixture(scope="module")
+def frame(runs: list[RunSummary]) -> Frame:
+    return frame_of(runs)
+
+
+def of_label(runs: list[RunSummary], label: str) -> list[RunSummary]:
+    return [run for run in runs if run.label == label]
+
+
+def test_engines_are_ranked_by_measured_capacity_then_by_throughput(frame: Frame) -> None:
+    assert frame.names == ("fast", "slow")
+    capacities = {name: (capacity.load, capacity.beyond) for name, capacity in frame.capacities.items()}
+    assert capacities == {"fast": (8, None), "slow": (4, 8)}
+    assert frame.stage == "8 users"
+
+
+def test_a_verdict_has_status_share_and_requests(frame: Frame) -> None:
+    met, missed = (frame.verdict(name, "8 users") for name in frame.names)
+    assert met is not None
+    assert missed is not None
+    assert (met.status, met.confirmed, met.share, met.agreeing, met.runs) == (Status.MET, True, 1.0, 3, 3)
+    assert (missed.status, missed.confirmed) == (Status.MISSED, True)
+    assert met.n == sum(run.at("8 users").requests for run in frame.engine("fast").runs)  # type: ignore[union-attr]
+
+
+def test_the_best_is_compared_with_the_next_best(frame: Frame) -> None:
+    compared = frame.compared("fast", "slow")
+    assert compared is not None
+    tokens = [[run.at("8 users").value(THROUGHPUT) for run in frame.engine(name).runs] for name in frame.names]  # type: ignore[union-attr]
+    assert compared.ratio.value == pytest.approx(
+        (tokens[0][0] * tokens[0][1] * tokens[0][2] / (tokens[1][0] * tokens[1][1] * tokens[1][2])) ** (1 / 3)  # type: ignore[operator]
+    )
+    assert (compared.significant, compared.better, compared.paired) == (True, True, True)
+    answer = answer_of(frame)
+    assert isinstance(answer, BestAnswer)
+    assert (answer.best.name, answer.next.name, answer.repeats) == ("fast", "slow", 3)
+
+
+def test_a_single_engine_is_answered_by_its_capacity(runs: list[RunSummary]) -> None:
+    frame = frame_of(of_label(runs, "slow"))
+    answer = answer_of(frame)
+    assert isinstance(answer, CapacityAnswer)
+    assert (answer.capacity.load, answer.capacity.beyond, answer.limit) == (4, 8, Growth.QUEUE)
+    engine = frame.engine("slow")
+    assert answer.at_load[0] == engine.value("4 users", "ttft_user", "p90")
+    assert answer.beyond[0] == engine.value("8 users", "ttft_user", "p90")
+
+
+def test_without_an_slo_a_single_engine_is_answered_by_its_speed(tmp_path: Path) -> None:
+    simulate(tmp_path / "run", FAST, LOADS, 20.0)
+    frame = frame_of(summaries_of([str(tmp_path / "run")], tmp_path))
+    answer = answer_of(frame)
+    assert isinstance(answer, SpeedAnswer)
+    assert (answer.stage, answer.busiest) == ("2 users", "8 users")
+    assert answer.ttft.value == frame.engine("fast").value("2 users", TTFT, "p50")
+    step = next_step(frame)
+    assert step is not None
+    assert step.purpose == "slo"
+    assert exit_code(frame, warnings(frame)) == GOOD
+
+
+def test_other_workloads_are_not_compared(runs: list[RunSummary]) -> None:
+    changed = [replace(run, workload={**run.workload, "output_tokens": "64"}) for run in of_label(runs, "slow")]
+    frame = frame_of([*of_label(runs, "fast"), *changed])
+    assert [difference.kind for difference in frame.differences] == [Kind.WORKLOAD]
+    assert frame.differences[0].settings == ("output_tokens",)
+    document = report_document(frame, "both")
+    assert document.answer is NoAnswer.DIFFERENT_WORKLOADS
+    assert document.exit_code == INVALID
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        (Kind.FORMAT, {"engine": {"name": "slow", "dtype": "float32"}}),
+        (Kind.MODEL, {"model": "another"}),
+        (Kind.VERSION, {"versions": {"enginebench": "0.0.9"}}),
+        (Kind.MACHINE, {"host": {"cpu": "Another CPU"}}),
+        (Kind.CLIENT, {"workers": 4}),
+    ],
+)
+def test_other_differences_are_named_and_compared(
+    runs: list[RunSummary], kind: Kind, changes: dict[str, object]
+) -> None:
+    changed = [replace(run, **changes) for run in of_label(runs, "slow")]  # type: ignore[arg-type]
+    frame = frame_of([*of_label(runs, "fast"), *changed])
+    assert kind in [difference.kind for difference in frame.differences]
+    assert isinstance(report_document(frame, "both").answer, BestAnswer)
+
+
+def test_a_missed_objective_is_exit_code_1(frame: Frame, runs: list[RunSummary]) -> None:
+    assert exit_code(frame, ()) == MISSED
+    assert exit_code(frame_of(of_label(runs, "fast")), ()) == GOOD
+
+
+def test_repeats_that_follow_one_another_are_not_interleaved(runs: list[RunSummary]) -> None:
+    """An engine that was measured later is no pair of the others, whatever the plan said."""
+    later = [replace(run, started_at=f"2026-11-22T{run.started_at[11:]}") for run in of_label(runs, "slow")]
+    frame = frame_of([*of_label(runs, "fast"), *later])
+    assert not frame.tested.interleaved
+    assert "not_interleaved" in [warning.kind for warning in warnings(frame)]
+
+
+def test_every_number_of_the_first_screen_is_in_the_table(frame: Frame) -> None:
+    pooled = frame.table.filter(engine="fast", stage="8 users", metric=THROUGHPUT, statistic="value")
+    of_runs, whole = pooled.drop_nulls("repeat"), pooled.filter(pooled["repeat"].is_null())
+    estimate = frame.engine("fast").estimate("8 users", THROUGHPUT)
+    assert len(of_runs) == 3
+    assert whole.row(0, named=True) | {"value": estimate.value, "low": estimate.low} == whole.row(0, named=True)
+    capacity = frame.table.filter(engine="slow", metric="capacity", statistic="value")
+    assert capacity["value"].to_list() == [4.0]
+    ratio = frame.table.filter(engine="fast", metric=THROUGHPUT, statistic="value ratio to slow")
+    compared = frame.compared("fast", "slow")
+    assert compared is not None
+    assert ratio["value"].to_list() == [compared.ratio.value]

@@ -1,0 +1,118 @@
+"""Documents in files and as JSON, and a gate's as JUnit XML."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import polars as pl
+import pytest
+
+from enginebench.analysis.answer import GateAnswer
+from enginebench.analysis.frame import SCHEMA
+from enginebench.analysis.write.export import WRITERS, as_json, write
+from enginebench.analysis.write.junit import junit
+from enginebench.settings.schema import UserMistake
+from tests.support.analysis import documents
+
+ROW = {"engine": "=cmd()", "stage": "8 users", "load": 8.0, "metric": "ttft", "statistic": "p95", "value": 0.5}
+FRAME = pl.DataFrame([ROW, ROW | {"engine": "a", "value": -1.0}], schema=SCHEMA)
+
+
+def test_a_file_has_the_format_of_its_suffix(tmp_path: Path) -> None:
+    document = replace(documents.quick(), frame=FRAME)
+    for suffix in WRITERS:
+        write(document, tmp_path / f"report{suffix}")
+    starts = {
+        ".html": b"<!doctype html>", ".md": b"# Load test", ".json": b'{"title":"Load test"', ".parquet": b"PAR1",
+        ".csv": b"study,part,model,engine", ".svg": b"<svg", ".xml": b"<?xml",
+    }  # fmt: skip
+    assert set(starts) == set(WRITERS)
+    for suffix, start in starts.items():
+        assert (tmp_path / f"report{suffix}").read_bytes().startswith(start), suffix
+    assert pl.read_parquet(tmp_path / "report.parquet").equals(FRAME)
+    assert "](report-charts/ttft.svg)" in (tmp_path / "report.md").read_text()
+    ElementTree.fromstring((tmp_path / "report-charts/ttft.svg").read_text())
+
+
+def test_a_spreadsheet_runs_no_label(tmp_path: Path) -> None:
+    write(replace(documents.quick(), frame=FRAME), tmp_path / "frame.csv")
+    lines = (tmp_path / "frame.csv").read_text().splitlines()
+    assert lines[1:] == [
+        ",,,'=cmd(),,8 users,8.0,,ttft,p95,,0.5,,,,",
+        ",,,a,,8 users,8.0,,ttft,p95,,-1.0,,,,",
+    ]
+
+
+def test_other_suffixes_and_missing_charts_are_mistakes(tmp_path: Path) -> None:
+    formats = r"report.pdf names no format: use .html, .md, .json, .csv, .parquet, .svg, .xml\."
+    with pytest.raises(UserMistake, match=formats):
+        write(documents.quick(), tmp_path / "report.pdf")
+    with pytest.raises(UserMistake, match="there is no chart: too few loads were measured"):
+        write(replace(documents.quick(), figure=None), tmp_path / "report.svg")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_has_values_and_no_sentences() -> None:
+    told = json.loads(as_json(replace(documents.contenders(), frame=FRAME)))
+    assert list(told) == [
+        "title", "tested", "objectives", "answer", "candidates", "warnings", "next", "exit_code", "rows",
+    ]  # fmt: skip
+    assert told["tested"]["dates"] == ["2026-11-28T10:00:00+00:00"] * 2
+    assert told["objectives"] == ["ttft_p95=0.6", "tpot_p95=0.06"]
+    assert told["answer"]["kind"] == "BestAnswer"
+    assert told["answer"]["ratio"] == {
+        "value": 1.46, "low": 1.45, "high": 1.47, "n": 3, "effective": None, "missing": None,
+    }  # fmt: skip
+    first, second = told["candidates"]
+    assert first["engine"] == "b"
+    assert (first["users within the SLO"]["load"], first["users within the SLO"]["beyond"]) == (24.0, 28.0)
+    assert first["users within the SLO"]["verdicts"][1] == {
+        "stage": "24 users", "load": 24.0, "status": "met", "confirmed": True, "share": 1.0, "n": 403, "runs": 1,
+        "agreeing": 1, "missing": None,
+    }  # fmt: skip
+    assert first["over the next best"] == {
+        "value": 1.46, "low": 1.45, "high": 1.47, "n": 3, "unit": "", "style": "ratio", "significant": True,
+    }  # fmt: skip
+    assert second["over the next best"] is None
+    assert second["a month"]["confirmed"] is False
+    assert told["rows"][0]["engine"] == "=cmd()"
+
+
+def test_json_has_no_infinite_numbers() -> None:
+    document = documents.quick()
+    told = json.loads(as_json(replace(document, answer=replace(document.answer, beyond=(math.inf, 0.03)))))  # type: ignore[type-var]
+    assert told["answer"]["beyond"] == [None, 0.03]
+
+
+GATE = """\
+<?xml version='1.0' encoding='utf-8'?>
+<testsuites name="FAILED: TTFT p95 at 8 users is 21 % [15, 28] higher than the baseline (limit 10 %). \
+11 other comparisons passed.">
+  <testsuite name="fake, 8 users" errors="0" tests="3" failures="1" skipped="1">
+    <testcase classname="enginebench.fake.8 users" name="TTFT p95">
+      <failure message="TTFT p95: baseline 100 ms, now 121 ms, change 21 % higher [15, 28]" type="regression" />
+    </testcase>
+    <testcase classname="enginebench.fake.8 users" name="TTFT p99">
+      <skipped message="TTFT p99: baseline 100 ms, now 121 ms, change 30 % higher [−10, +70]" />
+    </testcase>
+    <testcase classname="enginebench.fake.8 users" name="TPOT p50">
+      <system-out>TPOT p50: baseline 100 ms, now 121 ms, change 2.0 % lower [1.0, 3.0]</system-out>
+    </testcase>
+  </testsuite>
+</testsuites>
+"""
+
+
+def test_a_gate_as_junit_xml() -> None:
+    assert junit(documents.gate()) == GATE
+
+
+def test_a_gate_without_checks_is_an_error() -> None:
+    document = replace(documents.gate(), sections=(), answer=GateAnswer(False, 0.1, (), 0, 0), exit_code=2)
+    root = ElementTree.fromstring(junit(document))
+    assert [element.tag for element in root.iter()] == ["testsuites", "testsuite", "testcase", "error"]
+    assert len(ElementTree.fromstring(junit(replace(document, exit_code=0)))) == 0

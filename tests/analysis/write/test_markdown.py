@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from enginebench.analysis.answer import NoAnswer
+from enginebench.analysis.document import Code, Column, Section, Table, Text, Warning, Word
+from enginebench.analysis.write.markdown import escaped, markdown
+from tests.support.analysis import documents
+
+QUICK = """\
+# Load test
+
+**8 users meet the SLO (p95: 80.3 ms and 27.1 ms, 46 of 46 requests, not confirmed); 16 do not (TTFT p95 1.50 s). \
+The limit is waiting for a free slot.**
+
+Tested: mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · closed loop, 1 to 16 users, 6 to 20 s each · \
+one run · AMD EPYC, 2 cores, no GPU · 28 Nov 2026\x20\x20
+SLO: first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95 ≤ 60 ms
+
+| users | status | within the SLO | TTFT p95 | TPOT p95 | output tokens/s |
+| ---: | ---: | ---: | ---: | ---: | ---: |
+| 1 | met | 9 of 9 | 48.0 ms | 16.5 ms | 60.1 |
+| 4 | met | 31 of 31 | 63.0 ms | 21.2 ms | 183 |
+| 8 | ≈ met | ≈ 46 of 46 | 80.3 ms | 27.1 ms | 277 |
+| 16 | missed | 3 of 52 | 1.50 s | 30.2 ms | 279 |
+
+≈ as measured, not confirmed
+
+![TTFT p95 by load](charts/ttft.svg)
+
+**Next:** Find the limit between 8 and 16 users (about 4 min)
+
+```sh
+enginebench run capacity http://127.0.0.1:8300 --slo ttft_p95=600ms,tpot_p95=60ms
+```
+
+**Warning**
+
+- **warn** only 46 requests at 8 users (mock, 8 users) → measure longer
+
+## To repeat it
+
+```sh
+enginebench quick http://127.0.0.1:8300
+```
+
+<details><summary>How it was measured</summary>
+
+Latencies count from the instant a request was due.
+
+</details>
+"""
+
+
+def test_a_document() -> None:
+    assert markdown(documents.quick(), {"ttft": "charts/ttft.svg"}) == QUICK
+
+
+def test_without_pictures_a_chart_is_a_table_if_it_is_short() -> None:
+    assert "|  | load users | TTFT p95 s |\n| :--- | ---: | ---: |\n| mock | 1 | 48.0 ms |" in markdown(
+        documents.quick()
+    )
+    assert "18.1 s" not in markdown(documents.burst()), "200 points are no table"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a_b*c`d|e", r"a\_b\*c\`d\|e"),
+        ("[x](http://y)", r"\[x\](http\://y)"),
+        ("www.example.org", r"www\.example.org"),
+        ("<b>&amp;", r"\<b\>\&amp;"),
+        ("@someone #12", "@\u2060someone \\#12"),
+        ("a\nb\x1b", "a b"),
+    ],
+)
+def test_labels_are_shown_literally(text: str, shown: str) -> None:
+    assert escaped(text) == shown
+
+
+def test_fences_are_longer_than_those_inside_and_typed_words_stay_code() -> None:
+    warnings = (Warning("k", "note", "run `a_b` now", ""), Warning("k", "note", "a `_", ""))
+    table = Table("t", "", (Column("engine", text=True),), ((Word("a|b"),),))
+    section = Section("s", "S", (Code(("```", "x")), Text("1 < 2"), table))
+    text = markdown(documents.document(NoAnswer.ALL_FAILED, warnings=warnings, sections=(section,)))
+    assert "````sh\n```\nx\n````" in text
+    assert "- **note** run `a_b` now\n- **note** a \\`\\_\n" in text
+    assert "1 \\< 2" in text
+    assert "| a\\|b |" in text
+    assert markdown(replace(documents.quick(), candidates=None)).startswith("# Load test\n\n**8 users")

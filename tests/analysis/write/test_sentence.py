@@ -1,0 +1,315 @@
+"""Each kind of answer as a sentence, with everything that may be unknown or infinite in it."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+from enginebench.analysis.answer import (
+    Answer,
+    BenchAnswer,
+    BestAnswer,
+    BurstAnswer,
+    CalibrationAnswer,
+    CapacityAnswer,
+    Contender,
+    GateAnswer,
+    Growth,
+    NoAnswer,
+    Regression,
+    Replicas,
+    ReplicasAnswer,
+    SpeedAnswer,
+)
+from enginebench.analysis.plan.not_planned import NotPlanned
+from enginebench.analysis.verdict.slo import SloVerdict
+from enginebench.analysis.write.sentence import GROWTH, NO_ANSWER, sentence
+from enginebench.records.load import Rate, Users
+from enginebench.records.metrics import BY_NAME, FAILURE_SHARE, QUANTITY_BY_NAME, TTFT, Column
+from enginebench.records.slo import parse_objectives
+from enginebench.records.view import Estimate
+from tests.support.analysis.documents import LADDER, ONE_OBJECTIVE, SLO, UNKNOWN, capacity, verdict
+
+MAX_WORDS = 30
+MIXED = parse_objectives(["ttft_p90=2,tpot_p99=0.1"])
+
+both = capacity(LADDER, 8.0, 16.0)
+certain = capacity(LADDER | {8.0: verdict(46, 46)}, 8.0, 16.0)
+highest = capacity({100.0: verdict(3582, 3596)}, 100.0, None, ONE_OBJECTIVE)
+lowest = capacity({1.0: verdict(3, 52, False)}, None, 1.0)
+certified = replace(capacity({}, 24.0, 25.0), certified=True, confirmed=True)
+CAPACITIES: list[tuple[Answer, str]] = [
+    (
+        CapacityAnswer(certain, (0.0803, 0.0271), (1.5, 0.0302), Growth.QUEUE),
+        "8 users meet the SLO (p95: 80.3 ms and 27.1 ms, 46 of 46 requests); 16 do not (TTFT p95 1.50 s). "
+        "The limit is waiting for a free slot.",
+    ),
+    (
+        CapacityAnswer(both, (0.0803, 0.0271), (math.inf, 0.0302), None),
+        "8 users meet the SLO (p95: 80.3 ms and 27.1 ms, 46 of 46 requests, not confirmed); "
+        "16 do not (TTFT p95 failed).",
+    ),
+    (
+        CapacityAnswer(both, (None, None), (None, None), None),
+        "8 users meet the SLO (46 of 46 requests, not confirmed); 16 do not.",
+    ),
+    (
+        CapacityAnswer(highest, (None,), (), None),
+        "100 users meet TTFT p95 ≤ 500 ms (99.6 % of 3,596 requests); higher loads were not tested.",
+    ),
+    (
+        CapacityAnswer(highest, (0.311,), (), None),
+        "100 users meet TTFT p95 ≤ 500 ms (311 ms, 99.6 % of 3,596 requests); higher loads were not tested.",
+    ),
+    (
+        CapacityAnswer(lowest, (), (1.5, None), Growth.PREFILL),
+        "1 user misses the SLO (TTFT p95 1.50 s, 3 of 52 requests); lower loads were not tested.",
+    ),
+    (CapacityAnswer(certified, (None, None), (None, None), None), "24 users meet the SLO; 25 do not."),
+    (
+        CapacityAnswer(capacity({1.0: UNKNOWN}, None, None), (), (), None),
+        "It is unknown whether any load meets the SLO: too few outcomes were measured.",
+    ),
+    (
+        CapacityAnswer(capacity({1.0: verdict(9, 9)}, 1.0, None, MIXED, "req/s"), (1.2, 0.09), (), None),
+        "1 req/s meets the SLO (TTFT p90 1.20 s and TPOT p99 90.0 ms, 9 of 9 requests); higher loads were not tested.",
+    ),
+]
+
+
+def best(
+    ours: SloVerdict | None = None,
+    theirs: SloVerdict | None = None,
+    ratio: Estimate = Estimate(2.06, 1.73, 2.45, 7),  # noqa: B008
+    tokens: tuple[float | None, float | None] = (139.2, 67.0),
+    significant: bool | None = True,
+    repeats: int = 7,
+) -> BestAnswer:
+    names = ("vLLM", "llama.cpp")
+    contenders = [
+        Contender(name, None if slo is None else capacity({8.0: slo}, 8.0, None), Estimate(value), slo)
+        for name, slo, value in zip(names, (ours, theirs), tokens, strict=True)
+    ]
+    return BestAnswer(contenders[0], contenders[1], "8 users", 8.0, "users", ratio, significant, repeats)
+
+
+met, missed = verdict(9, 9), verdict(0, 9, False)
+b = capacity({24.0: met, 28.0: missed}, 24.0, 28.0, engine="b")
+a = capacity({10.0: verdict(9, 9, confirmed=False), 12.0: missed}, 10.0, 12.0, engine="a")
+none = capacity({8.0: missed}, None, 8.0, engine="a")
+BY_CAPACITY = BestAnswer(
+    Contender("b", b, Estimate(408), met),
+    Contender("a", a, Estimate(279), missed),
+    "24 users",
+    24.0,
+    "users",
+    Estimate(1.46, 1.45, 1.47, 3),
+    True,
+    3,
+)
+BESTS: list[tuple[Answer, str]] = [
+    (
+        best(met, met),
+        "At 8 users vLLM serves 139 tokens/s, 2.1× [1.7, 2.5] llama.cpp, the next best; both meet the SLO.",
+    ),
+    (best(), "At 8 users vLLM serves 139 tokens/s, 2.1× [1.7, 2.5] llama.cpp, the next best."),
+    (
+        best(ratio=Estimate(2.1), significant=None, repeats=1),
+        "At 8 users vLLM serves 139 tokens/s, 2.1× llama.cpp, the next best (one run each).",
+    ),
+    (
+        best(ratio=Estimate(2.1, 1.2, 3.4), significant=None, repeats=2),
+        "At 8 users vLLM serves 139 tokens/s, 2.1× [1.2, 3.4] llama.cpp, the next best (2 runs each, not tested).",
+    ),
+    (
+        best(missed, missed, significant=False),
+        "At 8 users vLLM and llama.cpp serve 139 tokens/s and 67.0 tokens/s: no significant difference; "
+        "neither meets the SLO.",
+    ),
+    (
+        best(missed, met),
+        "At 8 users vLLM serves 139 tokens/s, 2.1× [1.7, 2.5] llama.cpp, the next best; "
+        "llama.cpp meets the SLO, vLLM does not.",
+    ),
+    (best(met, UNKNOWN), "At 8 users vLLM serves 139 tokens/s, 2.1× [1.7, 2.5] llama.cpp, the next best."),
+    (
+        best(ratio=Estimate(math.inf), tokens=(139.2, 0.0)),
+        "At 8 users vLLM serves 139 tokens/s, llama.cpp, the next best, 0 tokens/s.",
+    ),
+    (
+        best(ratio=Estimate(None), tokens=(139.2, None)),
+        "At 8 users vLLM serves 139 tokens/s, llama.cpp, the next best, an unknown number of tokens/s.",
+    ),
+    (
+        best(ratio=Estimate(None), tokens=(None, None), significant=None, repeats=1),
+        "At 8 users no output tokens were measured for vLLM.",
+    ),
+    (
+        BY_CAPACITY,
+        "b meets the SLO up to 24 users, a, the next best, up to 10 (not confirmed); "
+        "at 24 users b serves 1.46× [1.45, 1.47] its tokens.",
+    ),
+    (
+        replace(BY_CAPACITY, next=Contender("a", none, Estimate(279), missed), significant=False),
+        "b meets the SLO up to 24 users; a, the next best, misses it at 8 users; "
+        "at 24 users their tokens/s have no significant difference.",
+    ),
+    (
+        replace(
+            BY_CAPACITY,
+            best=Contender("b", capacity({24.0: verdict(9, 9, confirmed=False)}, 24.0, None), Estimate(1), met),
+            ratio=Estimate(None),
+        ),
+        "b meets the SLO up to 24 users (the highest tested, not confirmed), "
+        "a, the next best, up to 10 (not confirmed).",
+    ),
+    (
+        replace(BY_CAPACITY, ratio=Estimate(1.5), significant=None, repeats=1),
+        "b meets the SLO up to 24 users, a, the next best, up to 10 (not confirmed); "
+        "at 24 users b serves 1.5× its tokens (one run each).",
+    ),
+]
+
+SPEEDS: list[tuple[Answer, str]] = [
+    (
+        SpeedAnswer("fake", "1 user", Estimate(0.048), Estimate(60.4), "16 users", Estimate(279)),
+        "At 1 user TTFT p50 is 48.0 ms and each user gets 60.4 tokens/s; fake serves 279 tokens/s in all at 16 users.",
+    ),
+    (
+        SpeedAnswer("fake", "1 user", Estimate(0.048), Estimate(None), "1 user", Estimate(60)),
+        "At 1 user TTFT p50 is 48.0 ms; fake serves 60.0 tokens/s in all.",
+    ),
+    (
+        SpeedAnswer("fake", "1 user", Estimate(math.inf), Estimate(None), "1 user", Estimate(None)),
+        "At 1 user at least half of the requests fail.",
+    ),
+    (
+        SpeedAnswer("fake", "1 user", Estimate(None), Estimate(None), "1 user", Estimate(None)),
+        "At 1 user the first token was not measured.",
+    ),
+]
+
+few, many = Replicas("b", b, 5, None, 6570.0), Replicas("a", a, 12, 12, 15768.0)
+REPLICAS: list[tuple[Answer, str]] = [
+    (
+        ReplicasAnswer(Users(120), (few, replace(many, capacity=b)), True),
+        "b needs 5 replicas for 120 users, $6,570 a month; a needs 12, $15,768.",
+    ),
+    (
+        ReplicasAnswer(Users(120), (few, many), True),
+        "b needs 5 replicas for 120 users, $6,570 a month; a needs 12, $15,768 (not confirmed).",
+    ),
+    (
+        ReplicasAnswer(Users(80), (Replicas("b", b, 4, None, 5800.0),), True),
+        "Plan 4 replicas for 80 users, $5,800 a month.",
+    ),
+    (ReplicasAnswer(Rate(2.5), (Replicas("b", b, 1, None, None),), True), "Plan 1 replica for 2.5 req/s."),
+    (
+        ReplicasAnswer(Users(120), (few, many, many, replace(many, name="d")), True),
+        "b needs 5 replicas for 120 users, $6,570 a month; a needs 12, $15,768 (not confirmed); 2 more need more.",
+    ),
+    (
+        ReplicasAnswer(Users(120), (few, Replicas("c", none, None, None, None, NotPlanned.MISSED)), False),
+        "b needs 5 replicas for 120 users, $6,570 a month; c cannot be planned: every measured load misses the SLO.",
+    ),
+    (
+        ReplicasAnswer(Users(120), (Replicas("c", None, None, None, None),), False),
+        "No number of replicas for 120 users is known: the capacity was not measured.",
+    ),
+]
+
+BURSTS: list[tuple[Answer, str]] = [
+    (
+        BurstAnswer("mock", "", False, 30.1, 91.2, True, 0),
+        "The burst is not absorbed: the first token takes up to 30.1 s, "
+        "and the SLO is met again 91 s after the burst ended.",
+    ),
+    (
+        BurstAnswer("mock", "", True, 0.54, 0.0, True, 0),
+        "The burst is absorbed: the first token takes up to 540 ms, and the SLO is met throughout.",
+    ),
+    (
+        BurstAnswer("mock", "kill -9 1", False, 3.0, None, True, 40),
+        "The outage is not absorbed: the first token takes up to 3.00 s and 40 requests fail, and the SLO is not met "
+        "again before the run ends.",
+    ),
+    (
+        BurstAnswer("mock", "", False, 2.0, 312.4, False, 0),
+        "The burst is not absorbed: the first token takes up to 2.00 s, and latency is back to what it was 312 s after "
+        "the burst ended.",
+    ),
+    (
+        BurstAnswer("mock", "", False, None, None, False, 0),
+        "The burst is not absorbed: the first token was not measured, "
+        "and latency does not return to what it was before the run ends.",
+    ),
+]
+
+ttft = Regression(Column(BY_NAME[TTFT], "p95"), "", "8 users", Estimate(1.21, 1.15, 1.28, 5), True)
+failures = Regression(
+    Column(QUANTITY_BY_NAME[FAILURE_SHARE], "value"), "fake", "8 users", Estimate(0.021, 0.012, 0.03), False
+)
+GATES: list[tuple[Answer, str]] = [
+    (
+        GateAnswer(False, 0.1, (ttft,), 12, 0),
+        "FAILED: TTFT p95 at 8 users is 21 % [15, 28] higher than the baseline (limit 10 %). "
+        "11 other comparisons passed.",
+    ),
+    (
+        GateAnswer(False, 0.1, (failures, ttft, ttft), 12, 0),
+        "FAILED: failed share of fake at 8 users is 2.1 points [1.2, 3.0] higher than the baseline (limit 10 %); "
+        "2 more comparisons failed. 9 other comparisons passed.",
+    ),
+    (
+        GateAnswer(False, 0.1, (replace(ttft, change=Estimate(math.inf)),), 2, 0),
+        "FAILED: TTFT p95 at 8 users falls among failed requests (limit 10 %). 1 other comparison passed.",
+    ),
+    (GateAnswer(True, 0.1, (), 12, 0), "PASSED: nothing is worse by more than 10 % in 12 comparisons."),
+    (
+        GateAnswer(True, 0.1, (), 12, 2),
+        "PASSED: nothing is worse by more than 10 % in 12 comparisons; 2 unclear.",
+    ),
+    (
+        GateAnswer(False, 0.1, (), 1, 0, runs=(3, 5)),
+        "FAILED: a gate needs 5 runs of each version; there are 3, and 5 of the baseline.",
+    ),
+]
+
+bench = BenchAnswer("b", "a", "decoding at batch 8", "tokens/s", Estimate(1234.0), Estimate(1.31, 1.2, 1.4), True)
+OTHERS: list[tuple[Answer, str]] = [
+    (bench, "b reaches 1,234 tokens/s (decoding at batch 8), 1.3× [1.2, 1.4] a, the next best."),
+    (
+        replace(bench, significant=False),
+        "b reaches 1,234 tokens/s (decoding at batch 8); a, the next best, has no significant difference.",
+    ),
+    (
+        replace(bench, ratio=Estimate(1.31), significant=None),
+        "b reaches 1,234 tokens/s (decoding at batch 8), 1.3× a, the next best (not tested).",
+    ),
+    (replace(bench, next=None, ratio=None), "b reaches 1,234 tokens/s (decoding at batch 8)."),
+    (
+        replace(bench, next=None, value=Estimate(None)),
+        "b reaches an unknown number of tokens/s (decoding at batch 8).",
+    ),
+    (
+        CalibrationAnswer(0.00038, 1200.0),
+        "Up to 1,200 chunks/s the load generator's own error is at most 0.38 ms at p99.",
+    ),
+    (NoAnswer.ALL_FAILED, "Every request failed."),
+]
+
+
+@pytest.mark.parametrize(("answer", "text"), [*CAPACITIES, *BESTS, *SPEEDS, *REPLICAS, *BURSTS, *GATES, *OTHERS])
+def test_sentences(answer: Answer, text: str) -> None:
+    assert sentence(answer) == text
+    words = re.sub(r"(?<=\d) (?:ms|s|%)|\[[^]]*\]", "", text).split()
+    assert len(words) <= MAX_WORDS
+
+
+def test_every_enum_has_its_words() -> None:
+    assert set(GROWTH) == set(Growth)
+    assert set(NO_ANSWER) == set(NoAnswer)
+    assert len(SLO) == 2

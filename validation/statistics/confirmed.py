@@ -1,0 +1,142 @@
+"""How often is a load confirmed as met, or as missed, that is not?
+
+Loads around capacity are the same requests judged by limits around the true percentile: at each, a known share of the
+requests of the long run misses the limit. A verdict that an interval confirms is wrong if that share is on the other
+side of the objective; one that only the agreement of the runs confirms, if most runs of its length are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from enginebench.analysis.stats.intervals import share_bounds, share_intervals
+from enginebench.analysis.verdict.slo import Status, judge
+from enginebench.records.rules import answer_of, nearest_rank
+from enginebench.records.slo import Objective
+from enginebench.records.view import Judgement, StageView
+from validation.statistics.coverage import SYSTEMS
+from validation.statistics.decisions import template
+from validation.statistics.systems import Generator, Trace
+
+NAMES = (
+    "independent, 300 requests, 20 users",
+    "independent, 3000 requests, 5 users",
+    "AR(1) 0.5, 1000 requests",
+    "AR(1) 0.9, 600 requests",
+    "AR(1) 0.9, 3000 requests",
+    "4 pinned replicas, 200 users, 4000 requests",
+    "closed loop, 10 users, 2 servers, 1000 requests",
+    "closed loop, 40 users, 4 servers, think time, 3000 requests",
+    "open loop, 4 servers at 70 %, 3000 requests",
+    "M/M/1 at 80 %, 3000 requests",
+    "batches of 8 arrivals, 4 servers at 60 %, 4000 requests",
+    "20 slow bursts, 3000 requests",
+)
+REPEATS = (1, 3, 5)
+QS = (0.9, 0.95)
+MISSES = (0.25, 0.5, 0.7, 0.85, 1.15, 1.3, 1.6, 3.0)  # true share of misses, as a multiple of what may miss
+SPREADS = (0.0, 0.05, 0.1)  # standard deviation of the speed from run to run
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmedCell:
+    """Verdicts of one system over all loads. `met` and `missed` were confirmed as such, and some of them are wrong."""
+
+    system: str
+    spread: float
+    repeats: int
+    verdicts: int
+    met: int
+    met_wrong: int
+    missed: int
+    missed_wrong: int
+
+
+def measure(name: str, runs: int, seed: int) -> list[ConfirmedCell]:
+    rng = np.random.default_rng([seed, 5, NAMES.index(name)])
+    cells = []
+    for spread in SPREADS:
+        truth, traces = (_runs(name, runs, spread, rng) for _ in range(2))
+        counts = {repeats: Counter[str]() for repeats in REPEATS}
+        for q in QS:
+            limits = _limits(truth, q)
+            views = [list(_views(trace, q, limits)) for trace in traces]
+            for at, limit in enumerate(limits):
+                long_run = _share(truth, limit) >= q
+                meets = float(np.mean([_met(trace, q, limit) for trace in truth]))
+                for repeats in REPEATS:
+                    order = rng.permutation(runs)
+                    for first in range(0, runs - repeats + 1, repeats):
+                        stages = [views[run][at] for run in order[first : first + repeats]]
+                        counts[repeats].update(_verdict(stages, Objective("ttft", q, limit), long_run, meets))
+        for repeats, count in counts.items():
+            parts = [count[key] for key in ("all", "met", "met wrong", "missed", "missed wrong")]
+            cells.append(ConfirmedCell(name, spread, repeats, *parts))
+    return cells
+
+
+def _runs(name: str, runs: int, spread: float, rng: Generator) -> list[Trace]:
+    traces = SYSTEMS[name](rng, runs)
+    return [replace(trace, latency=trace.latency * math.exp(spread * rng.standard_normal())) for trace in traces]
+
+
+def _limits(truth: Sequence[Trace], q: float) -> list[float]:
+    pool = np.sort(np.concatenate([trace.latency for trace in truth]))
+    return [float(pool[nearest_rank(len(pool), 1 - multiple * (1 - q)) - 1]) for multiple in MISSES]
+
+
+def _share(traces: Sequence[Trace], limit: float) -> float:
+    """Mean over runs, as runs are the samples."""
+    return float(np.mean([(trace.latency <= limit).mean() for trace in traces]))
+
+
+def _met(trace: Trace, q: float, limit: float) -> bool:
+    return int((trace.latency <= limit).sum()) >= nearest_rank(len(trace.latency), q)
+
+
+def _views(trace: Trace, q: float, limits: Sequence[float]) -> Iterator[StageView]:
+    """What the tool knows of one run at each of the limits."""
+    _, stage = template()
+    shares = share_intervals([trace.latency <= limit for limit in limits], trace.user, trace.latency)
+    for share, limit in zip(shares, limits, strict=True):
+        objective = Objective("ttft", q, limit)
+        answer = answer_of(*share_bounds(share, trace.latency, trace.user), q)
+        yield replace(stage, outcomes={"ok": share.n}, judgements=(Judgement(objective, share, answer),))
+
+
+def _verdict(stages: Sequence[StageView], objective: Objective, long_run: bool, meets: float) -> Iterator[str]:
+    verdict = judge(stages, [objective])
+    yield "all"
+    if not verdict.confirmed:
+        return
+    status, by_interval = verdict.status, verdict.objectives[0].judgement.answer == verdict.status.value
+    truly_met = long_run if by_interval else meets > 0.5
+    yield status.value
+    if truly_met is not (status is Status.MET):
+        yield f"{status.value} wrong"
+
+
+def table(cells: Sequence[ConfirmedCell]) -> str:
+    """Markdown, as docs/statistics.md shows it: over all systems, and the worst of them."""
+    rows = [
+        "| speed from run to run | repeats | confirmed | wrong, of met | wrong, of missed |",
+        "|---|---|---|---|---|",
+    ]
+    for spread in SPREADS:
+        for repeats in REPEATS:
+            group = [cell for cell in cells if (cell.spread, cell.repeats) == (spread, repeats)]
+            met, missed = (sum(getattr(cell, name) for cell in group) for name in ("met", "missed"))
+            wrong = [sum(getattr(cell, f"{name}_wrong") for cell in group) for name in ("met", "missed")]
+            shares = [
+                (met + missed) / max(1, sum(cell.verdicts for cell in group)),
+                wrong[0] / max(1, met),
+                wrong[1] / max(1, missed),
+            ]
+            cells_of = [f"{100 * share:.1f} %" for share in shares]
+            rows.append(f"| ± {100 * spread:g} % | {repeats} | {' | '.join(cells_of)} |")
+    return "\n".join(rows) + "\n"
