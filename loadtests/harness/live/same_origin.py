@@ -1,7 +1,7 @@
 """Keeps other web sites, open in the same browser, from Locust's page and from the exporter.
 
-A browser says which site asks, in `Origin`, `Referer` and `Sec-Fetch-Site` (https://www.w3.org/TR/fetch-metadata). A
-site that has its own name lead to this machine (DNS rebinding) is known by `Host`.
+A browser says which site asks, in `Origin`, `Referer` and `Sec-Fetch-Site` (https://www.w3.org/TR/fetch-metadata).
+A site that has its own name lead to this machine (DNS rebinding) is known by `Host`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ StartResponse = Callable[..., Any]
 Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
 
 
-class Guarded:
+class SameOrigin:
     """A WSGI application that other web sites can neither order about nor read.
 
     `bound` is the address that it listens on. `option` is how people give it a `name`, under which it is reached too.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loadtests.harness.live.guard import Guarded
+from loadtests.harness.live.same_origin import SameOrigin
 
 OWN = "127.0.0.1:8089"
 NAMES = "This page is reached as localhost, by an IP address, or by a name that --name gives it."
@@ -28,7 +28,7 @@ def ask(bound: str = "127.0.0.1", name: str = "", scheme: str = "http", **header
         assert not any(header.startswith("Access-Control") for header, _ in sent)
 
     environ = {f"HTTP_{header.upper()}": value for header, value in headers.items()}
-    parts = Guarded(shared, bound, "--name", name)(
+    parts = SameOrigin(shared, bound, "--name", name)(
         {"wsgi.url_scheme": scheme, "REQUEST_METHOD": "GET"} | environ, start_response
     )
     return statuses[0][:3], b"".join(parts).decode().strip()
