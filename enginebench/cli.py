@@ -83,8 +83,10 @@ class LazyCommands(TyperGroup):
 def _say(sentence: str) -> None:
     from rich.console import Console
 
+    from enginebench.records.plain_text import plain_lines
+
     console = Console(stderr=True, highlight=False, markup=False)
-    console.print(sentence, style="red", soft_wrap=not console.is_terminal)
+    console.print(plain_lines(sentence), style="red", soft_wrap=not console.is_terminal)
 
 
 app = typer.Typer(cls=LazyCommands, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)

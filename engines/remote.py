@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import json
 import os
+import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, replace
@@ -107,6 +108,7 @@ class RemoteEngine(Engine):
             headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
             timeout=httpx.Timeout(self.options.idle_timeout, connect=CONNECT_TIMEOUT),
             limits=connections(self.options.concurrency),
+            verify=ssl.create_default_context(),  # the system's trust store, or that of SSL_CERT_FILE
             trust_env=False,
         )
         card = await self._card()

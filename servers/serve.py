@@ -15,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from servers.http.address import url_of
+from servers.http.connection import Connection
 from servers.lifecycle import Lifecycle
 from servers.openai.completions import CompletionPaths
 
@@ -76,7 +77,7 @@ def run(app: FastAPI, listener: socket.socket) -> str | None:
     config = uvicorn.Config(
         CompletionPaths(app, app.state.context),
         loop="uvloop" if sys.platform != "win32" else "asyncio",
-        http="httptools",
+        http=Connection,
         ws="none",
         lifespan="on",
         log_config=None,

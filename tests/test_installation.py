@@ -78,9 +78,7 @@ def _installed(folder: Path, extra: str, *options: str) -> Installation:
     call("build", "--quiet", "--wheel", "--python", sys.executable, "--out-dir", str(folder / "dist"))
     call("venv", "--quiet", "--python", sys.executable, str(folder / "environment"))
     (wheel,) = (folder / "dist").glob("*.whl")
-    assert {"enginebench/studies/grids/brief.toml"} <= set(
-        zipfile.ZipFile(wheel).namelist()
-    )
+    assert {"enginebench/studies/grids/brief.toml"} <= set(zipfile.ZipFile(wheel).namelist())
     python = str(folder / "environment" / "bin" / "python")
     call("pip", "install", "--quiet", "--python", python, *options, f"{wheel}{extra}")
     (folder / "elsewhere").mkdir()

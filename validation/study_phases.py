@@ -121,7 +121,7 @@ def install(folder: Path) -> Installation:
 def cells(study: Path) -> dict[str, str]:
     """The hash of every byte that each cell that is done has left."""
     path, found = study / "cells.jsonl", {}
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for line in path.read_bytes().splitlines() if path.exists() else []:
         cell = json.loads(line)
         if cell["outcome"] == "done":
             place = study / cell["path"]

@@ -140,9 +140,9 @@ class GateAnswer:
     regressions: tuple[Regression, ...]
     checks: int
     unclear: int
-    warnings: int
-    missing: int
-    runs: tuple[int, int]
+    warnings: int = 0
+    missing: int = 0
+    runs: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from enginebench.records.metrics import PERCENTILES, REQUEST_METRICS, Column
 from enginebench.records.view import NO_SAMPLES, Estimate, Missing, StageView
 from enginebench.settings.schema import UserMistake
 
-DECIDING = "throughput"  # engines are ranked by it where no objective decides
 GPUS = "gpus"  # the gauge that is a number of devices
 ENGINE_FACTS = ("model", "dtype", "device", "max_concurrency")  # that tell engines apart, beside their options
 SIZED = {"kv_tokens"}  # options that an engine may choose itself, by the memory that happens to be free
@@ -125,12 +124,6 @@ def _alike(name: str, ours: Any, theirs: Any) -> bool:
 def engine_settings(run: RunSummary) -> dict[str, Any]:
     engine = run.engine or {}
     return {name: engine.get(name) for name in ENGINE_FACTS} | dict(engine.get("options") or {})
-
-
-def paired(engines: Sequence[EngineRuns]) -> bool:
-    """Whether the i-th runs of all engines are pairs: each repeat asked every engine the same prompts once."""
-    repeats = {tuple((run.repeat, run.workload.get("prompt_set")) for run in engine.runs) for engine in engines}
-    return len(repeats) == 1 and all(len(set(of_engine)) == len(of_engine) for of_engine in repeats)
 
 
 def since_due(summaries: Sequence[RunSummary]) -> bool:

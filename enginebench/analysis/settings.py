@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from enginebench.records.metrics import OBJECTIVES
-from enginebench.records.rules import MARGIN
 from enginebench.records.slo import Objective, parse_objectives, write_objectives
 from enginebench.settings.schema import setting
 
@@ -48,15 +47,6 @@ class ReadSettings(RunsSettings):
     """Where runs are, and what they are judged by."""
 
     slo: tuple[Objective, ...] = slo_setting()
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimSettings:
-    """What may be claimed of a difference between runs."""
-
-    margin: float = setting(MARGIN, "Smallest ratio that is of practical significance.", metavar="RATIO", least=1)
-    allow_different: bool = setting(False, "Compare and judge even where scenario, host, model or workload differ.")
-    allow_invalid: bool = setting(False, "Compare and judge despite invalid findings.")
 
 
 @dataclass(frozen=True, slots=True)

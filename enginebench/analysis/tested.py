@@ -100,7 +100,7 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
 
 def number_format(engine: EngineRuns) -> str | None:
     """As the engine reports it, such as `bfloat16`."""
-    formats = {str(name) for run in engine.runs if (name := (run.engine or {}).get("dtype"))}
+    formats = {str(name) for run in engine.runs if (name := (run.engine or {}).get("dtype"))} - {"none"}
     return formats.pop() if len(formats) == 1 else None
 
 

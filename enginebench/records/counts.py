@@ -22,10 +22,11 @@ STREAM = Both(Is("streamed", True), Above(SEEN_TOKENS, STREAM_TOKENS - 1))
 OF_REQUESTS: Mapping[str, Formula] = {
     "retried": Above(Field("attempt"), 0),
     "reconnected": Known(Field("t_connect")),
+    "resent": Is("resent", True),
 }
 OF_ANSWERS: Mapping[str, Formula] = {
     "merged_first": Is("merged_first", True),
-    "fewer_tokens_than_chunks": Below(SEEN_TOKENS / Positive(Field("chunks")), 1.0),  # which cannot be
+    "usage_refused": Known(Field("reported_tokens")),  # fewer tokens than were received, which cannot be
     "counted_by_tokenizer": Is("token_source", "tokenizer"),  # because the server did not count
     "uncounted": Not(Known(OUTPUT)),
     "empty": Either(Is("output_tokens", 0), Both(Is("streamed", True), Is("chunks", 0))),

@@ -7,6 +7,9 @@
 
 Readers ignore fields that they do not know, and fill those that are missing and optional. A line that a crash cut
 short, or that is not what it should be, is skipped.
+
+A folder may come from elsewhere: texts are read without control characters, numbers within bounds, files of a bounded
+size, and nothing is written through its links.
 """
 
 from __future__ import annotations
@@ -15,49 +18,115 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import TypeVar
 
 import msgspec
 
+from enginebench.records.plain_text import plain, plain_json
 from enginebench.records.request import Line, RequestRecord
 from enginebench.records.run import SCHEMA_VERSION, JournalLine, RunMeta
 from enginebench.records.telemetry import TelemetrySample
 
 BLOCK_BYTES = 8 * 1024 * 1024
+NOT_UNDERSTOOD = "{} cannot be understood ({}): is it from another version?"
+MAX_BYTES = 32 * 1024 * 1024  # of a document, and of a line
 MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # no JSON, no text, nested without end
 T = TypeVar("T")
 _requests = msgspec.json.Decoder(Line)
 _samples = msgspec.json.Decoder(TelemetrySample)
-_journal = msgspec.json.Decoder(JournalLine)
-JOURNAL = "journal.jsonl"
+META, JOURNAL = "meta.json", "journal.jsonl"
 
 
 def write_atomically(path: Path, content: str | bytes, synced: bool = False) -> None:
-    """Replace `path` in one step, so that a reader never sees half of it; `synced`: not even after a power cut.
+    """Replace `path`, which a user named, in one step: a reader never sees half of it; `synced`: nor after a power cut.
 
     A pipe or a terminal, such as /dev/stdout, is written to; of a link, what it leads to is replaced. Raises `OSError`.
     """
-    written = content.encode() if isinstance(content, str) else content
     if path.exists() and not path.is_file():
-        path.write_bytes(written)
-        return
-    place = path.resolve()
-    partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
+        path.write_bytes(_bytes(content))
+    else:
+        _replace(path.resolve(), path, _bytes(content), synced)
+
+
+def write_inside(folder: Path, name: str, content: str | bytes, synced: bool = False) -> None:
+    """Replace a file of a run's or a study's folder in one step. The folder may come from elsewhere: where a link
+    stands in the place of the file or of a folder on the way, the link is replaced and not followed. Raises `OSError`.
+    """
+    path = place_inside(folder, name)
+    _replace(path, path, _bytes(content), synced)
+
+
+def place_inside(folder: Path, name: str) -> Path:
+    """Return the path of a file to be written inside `folder`, below which no link is left on the way to it, nor in its
+    place. Folders on the way are made."""
+    path = folder
+    for part in Path(name).parent.parts:
+        path /= part
+        if path.is_symlink():
+            path.unlink()
+        path.mkdir(exist_ok=True)
+    path /= Path(name).name
+    if path.is_symlink():
+        path.unlink()
+    return path
+
+
+def _bytes(content: str | bytes) -> bytes:
+    """Of a folder whose name is not UTF-8, what can be written."""
+    return content.encode(errors="replace") if isinstance(content, str) else content
+
+
+def _replace(place: Path, named: Path, content: bytes, synced: bool) -> None:
+    partial = place.with_name(f".{token_hex(8)}.partial")
     try:
-        partial.write_bytes(written)
-        if synced:
-            with partial.open("rb") as file:
+        with partial.open("xb") as file:  # never through a link
+            file.write(content)
+            if synced:
+                file.flush()
                 os.fsync(file.fileno())
         partial.replace(place)
     except OSError as error:
         with suppress(OSError):  # a read-only file system
             partial.unlink(missing_ok=True)
-        error.filename = str(path)  # for the message
+        error.filename = str(named)  # for the message
         raise
 
 
+def read_document(path: Path, kind: type[T]) -> T:
+    """Return a JSON document that may come from anywhere, with plain texts.
+
+    Raises `OSError` where it cannot be read, and `ValueError` with a sentence where it is not what it should be.
+    """
+    return decode_document(bytes_of(path), kind, path)
+
+
+def decode_document(content: bytes, kind: type[T], name: Path) -> T:
+    """Raises `ValueError` with a sentence."""
+    try:
+        return msgspec.convert(plain_json(msgspec.json.decode(content)), kind, str_keys=True)
+    except (ValueError, RecursionError) as error:  # msgspec's errors are values, too
+        said = "it is nested too deep" if isinstance(error, RecursionError) else error
+        raise ValueError(NOT_UNDERSTOOD.format(name, said)) from None
+
+
+def bytes_of(path: Path, most: int = MAX_BYTES) -> bytes:
+    """Return a whole document. Raises `OSError`, and `ValueError` with a sentence for what is no document."""
+    size = path.stat().st_size
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file.")
+    if size > most:
+        raise ValueError(f"{path} has {size >> 20} MiB, which is more than the {most >> 20} MiB that are read.")
+    return path.read_bytes()
+
+
+def parts_of(folder: Path, pattern: str) -> list[Path]:
+    """Return the files of a run that match, without pipes, devices and folders of such a name."""
+    return sorted(path for path in folder.glob(pattern) if path.is_file())
+
+
 def write_meta(folder: Path, meta: RunMeta) -> None:
-    write_atomically(folder / "meta.json", msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n")
+    write_inside(folder, META, msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n")
 
 
 def close_journal(folder: Path, meta: RunMeta) -> None:
@@ -71,22 +140,22 @@ def read_meta(folder: Path) -> RunMeta:
 
     Raises `FileNotFoundError` where `folder` is no run, `ValueError` where its `meta.json` cannot be understood.
     """
-    path, journal = folder / "meta.json", folder / JOURNAL
-    content = path.read_bytes()
+    path, journal = folder / META, folder / JOURNAL
+    content = bytes_of(path)
     try:
-        lines = [line for block in blocks_of(journal) for line in _decoded(block, _journal)]
+        lines = list(read_lines(journal, JournalLine))
     except FileNotFoundError:  # `meta.json` is complete, maybe only since it was read
-        lines, content = [], path.read_bytes()
-    try:
-        schema = msgspec.json.decode(content, type=_Version).schema
-        if schema != SCHEMA_VERSION:
-            raise ValueError(f"{folder} has records of schema {schema}; this version reads {SCHEMA_VERSION}.")
-        meta = msgspec.json.decode(content, type=RunMeta)
-    except msgspec.DecodeError as error:
-        raise ValueError(f"{path} cannot be understood ({error}): is it from another version?") from None
+        lines, content = [], bytes_of(path)
+    schema = decode_document(content, _Version, path).schema
+    if schema != SCHEMA_VERSION:
+        raise ValueError(f"{folder} has records of schema {schema}; this version reads {SCHEMA_VERSION}.")
+    meta = decode_document(content, RunMeta, path)
     for line in lines:
         meta = meta.after(line)
-    return meta
+    try:
+        return meta.checked()
+    except ValueError as error:
+        raise ValueError(NOT_UNDERSTOOD.format(path, error)) from None
 
 
 class _Version(msgspec.Struct):
@@ -95,7 +164,7 @@ class _Version(msgspec.Struct):
 
 def read_requests(folder: Path) -> Iterator[RequestRecord]:
     """Every finished request of every worker."""
-    for path in sorted(folder.glob("requests*.jsonl")):
+    for path in parts_of(folder, "requests*.jsonl"):
         for block in blocks_of(path):
             yield from (line for line in decode_requests(block) if isinstance(line, RequestRecord))
 
@@ -103,17 +172,32 @@ def read_requests(folder: Path) -> Iterator[RequestRecord]:
 def read_telemetry(path: Path) -> Iterator[TelemetrySample]:
     """The samples of one process."""
     for block in blocks_of(path):
-        yield from _decoded(block, _samples)
+        for sample in _decoded(block, _samples):
+            sample.cpu_holder = sample.cpu_holder and plain(sample.cpu_holder)
+            yield sample
+
+
+def read_lines(path: Path, kind: type[T]) -> Iterator[T]:
+    """The lines of a short file, with plain texts. One that a crash cut short, or that is something else, is skipped.
+
+    Raises `FileNotFoundError`.
+    """
+    for block in blocks_of(path):
+        for line in block.split(b"\n"):
+            with suppress(ValueError):
+                yield decode_document(line, kind, path)
 
 
 def blocks_of(path: Path) -> Iterator[bytes]:
-    """Whole lines, some megabytes at a time, so that memory is bounded.
+    """Whole lines, some megabytes at a time, so that memory is bounded; none of what is no file.
 
     What follows the last newline is still being written, or never will be: its writer was killed.
     """
+    if path.exists() and not path.is_file():
+        return
     with path.open("rb") as file:
         while block := file.read(BLOCK_BYTES):
-            block += file.readline()
+            block += file.readline(MAX_BYTES)
             whole = block[: block.rfind(b"\n") + 1]
             if whole:
                 yield whole
@@ -132,7 +216,7 @@ def _decoded(block: bytes, decoder: msgspec.json.Decoder[T]) -> list[T]:
         return decoder.decode_lines(block)
     except MALFORMED:
         decoded = []
-        for line in block.splitlines():
+        for line in block.split(b"\n"):
             with suppress(*MALFORMED):
                 decoded.append(decoder.decode(line))
         return decoded

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+MAX_LOAD = 10**9  # users, or requests per second
 
 
 class Users(msgspec.Struct, frozen=True, tag_field="loop", tag="closed"):
     """A closed loop: `count` users, each of whom sends the next request after the answer to the last one."""
 
-    count: int
+    count: Annotated[int, msgspec.Meta(ge=0, le=MAX_LOAD)]
     unit: ClassVar[str] = "users"
 
     @property
@@ -32,7 +35,7 @@ class Rate(msgspec.Struct, frozen=True, tag_field="loop", tag="open"):
     in `2..20` or `20x5+2x25`; it is empty where the rate is constant.
     """
 
-    per_second: float
+    per_second: Annotated[float, msgspec.Meta(ge=0, le=MAX_LOAD)]
     arrivals: str = "poisson"
     profile: str = ""
     unit: ClassVar[str] = "req/s"

@@ -47,7 +47,7 @@ class Metric:
 
     `since_due` names the same metric measured from the instant at which the request was due, without coordinated
     omission: it is shown in this one's place in an open loop, and wherever the two differ. An answered request without
-    a value keeps any limit if its field `absent_is_good` was observed.
+    a value keeps any limit if `absent_is_good`, and else none; without the field `needs` it cannot be judged.
     """
 
     name: str
@@ -60,7 +60,8 @@ class Metric:
     objective: str | None = None
     shown: Shown = NOWHERE
     since_due: str | None = None
-    absent_is_good: str | None = None
+    needs: str | None = None
+    absent_is_good: bool = False
     of: Reader = field(init=False, repr=False, compare=False)
     """The value for one record; `None` where a part of it was not observed."""
 
@@ -127,7 +128,8 @@ REQUEST_METRICS: tuple[Metric, ...] = (
         "time per output token after the first chunk",
         objective="tpot",
         shown=Shown(table=("p50",), compared=("p50", "p95"), chart=("p50", "p99"), live=TWO, curve=True, exported=True),
-        absent_is_good="output_tokens",  # an answer of one chunk has no time per token, and so none that is long
+        needs="output_tokens",
+        absent_is_good=True,  # an answer of one chunk has no time per token, and so none that is long
     ),
     Metric(
         "ntpot",
@@ -144,6 +146,7 @@ REQUEST_METRICS: tuple[Metric, ...] = (
         "attempted",
         "the same since the request was due",
         objective="ntpot",
+        needs="output_tokens",
     ),
     Metric(
         "e2e",

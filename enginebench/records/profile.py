@@ -14,7 +14,8 @@ from typing import Literal
 
 import msgspec
 
-from enginebench.records.files import write_atomically
+from enginebench.records.files import read_document, write_inside
+from enginebench.records.plain_text import is_file_name
 
 FOLDER, DOCUMENT = "profile", "profiles.json"
 
@@ -49,15 +50,20 @@ class Profile(msgspec.Struct, frozen=True):
 
 
 def read_profiles(folder: Path) -> tuple[Profile, ...]:
-    """Of the run in `folder`; none where there is no such file, or one that cannot be understood."""
+    """Of the run in `folder`; none where there is no such file, or one that cannot be understood.
+
+    Reports show the files that are named: they are in the same folder, and no links to others.
+    """
     try:
-        return msgspec.json.decode((folder / FOLDER / DOCUMENT).read_bytes(), type=tuple[Profile, ...])
-    except (OSError, msgspec.DecodeError):
+        profiles = read_document(folder / FOLDER / DOCUMENT, tuple[Profile, ...])
+    except (OSError, ValueError):
         return ()
+    names = {name for profile in profiles for name in (*profile.files, profile.picture) if name is not None}
+    own = all(is_file_name(name) and not (folder / FOLDER / name).is_symlink() for name in names)
+    return profiles if own and not (folder / FOLDER).is_symlink() else ()
 
 
 def write_profiles(folder: Path, profiles: Sequence[Profile]) -> None:
     """Beside those that are there."""
-    (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     every = (*read_profiles(folder), *profiles)
-    write_atomically(folder / FOLDER / DOCUMENT, msgspec.json.format(msgspec.json.encode(every), indent=1))
+    write_inside(folder, f"{FOLDER}/{DOCUMENT}", msgspec.json.format(msgspec.json.encode(every), indent=1))

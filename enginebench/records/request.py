@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from enginebench.records.load import Count
 from enginebench.records.stage import Nanoseconds
 
 Outcome = Literal[
@@ -50,8 +51,9 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
     t_sched: Nanoseconds  # the schedule planned this request (closed loop: the user became free)
     t_end: Nanoseconds  # stream closed
     detail: str | None = None  # for people: the server's message, cut short
-    status: int | None = None
+    status: Count | None = None
     t_connect: Nanoseconds | None = None  # opening a connection began; None where one was open
+    resent: bool = False  # the server closed a kept connection without an answer: t_connect is when it was sent there
     t_send: Nanoseconds | None = None  # just before the first byte is written; None where no connection could be had
     t_headers: Nanoseconds | None = None  # response headers complete
     t_first: Nanoseconds | None = None  # first chunk with generated content: text, reasoning, tool call, refusal
@@ -61,14 +63,16 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
     stamps: Stamps = "user"  # which clock the receive stamps come from
     merged_first: bool = False  # the first chunk's read held later chunks too: its kernel stamp is an upper bound
     icl: tuple[Nanoseconds, ...] = ()  # gaps between successive content chunks
-    chunks: int = 0  # content chunks
-    first_chunk_tokens: int | None = None
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
+    chunks: Count = 0  # content chunks
+    first_chunk_tokens: Count | None = None
+    prompt_tokens: Count | None = None
+    output_tokens: Count | None = None
     token_source: TokenSource | None = None
-    cached_tokens: int | None = None  # of the prompt, by the server's own account
-    reasoning_tokens: int | None = None  # of the output, shown or hidden
-    unseen_tokens: int = 0  # of the output, that no chunk showed: hidden reasoning
+    reported_tokens: Count | None = None  # output tokens by the server's usage, if it is less than was received
+    cached_tokens: Count | None = None  # of the prompt, by the server's own account
+    reasoning_tokens: Count | None = None  # of the output, shown or hidden
+    unseen_tokens: Count = 0  # of the output, that no chunk showed: hidden reasoning
+    unknown_text: str | None = None  # fields of the answer that held text and that no API known here has
     finish_reason: str | None = None
     text: str | None = None  # the answer, where it was to be kept, or its tokens are to be counted for want of usage
     token_ends: tuple[int, ...] = ()  # characters of the text up to the end of each token, where the server tells …
@@ -82,15 +86,15 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
     request_id: str
     worker: str
     scenario: str
-    stage: int
-    user: int | None = None
+    stage: Count
+    user: Count | None = None
     session: str | None = None
-    turn: int | None = None
+    turn: Count | None = None
     request_class: str | None = None
-    planned_prompt_tokens: int | None = None
-    planned_output_tokens: int | None = None
+    planned_prompt_tokens: Count | None = None
+    planned_output_tokens: Count | None = None
     prompt_id: str | None = None  # equal prompts have equal ids, in all runs
-    attempt: int = 0  # how often the same was asked before and failed
+    attempt: Count = 0  # how often the same was asked before and failed
 
     @classmethod
     def planned(cls, **asked: Any) -> RequestRecord:
@@ -106,7 +110,7 @@ class SentRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="sent"
 
     request_id: str
     worker: str
-    stage: int
+    stage: Count
     t_sched: Nanoseconds
     t_send: Nanoseconds
 

@@ -5,7 +5,6 @@ formula, for whole columns by the analysis.
 * A request that the run's end cut off is censored: what is known of it counts, what is unknown is a lower bound.
 * A percentile is the nearest rank, always a value that was observed.
 * A request meets an objective, misses it, or was cut off before that was known.
-* A ratio is better, worse, alike, or not shown to be any of them.
 """
 
 from __future__ import annotations
@@ -36,8 +35,6 @@ NO_FAILURE = ("ok", *UNJUDGED)
 FAILURES_BORNE = 0.05  # share of failed requests above which a stage is no evidence that a load can be served
 
 SloAnswer = Literal["met", "missed", "not enough evidence"]
-Claim = Literal["better", "worse", "alike", "not shown"]
-"""`alike`: the whole interval lies within the practical margin. `not shown`: chance, or too few runs."""
 
 
 def is_failure(outcome: str) -> bool:
@@ -101,15 +98,17 @@ def censored(formula: Formula) -> Formula:
     return ByOutcome(ok=Constant(0.0), cut_off=is_bound, failed=Constant(0.0))
 
 
-def within(formula: Formula | None, limit: float, absent_is_good: str | None = None) -> Formula:
+def within(formula: Formula | None, limit: float, needs: str | None = None, absent_is_good: bool = False) -> Formula:
     """1 where a request keeps the limit, 0 where it does not, nothing where it was cut off before that was known.
 
-    Without a formula every request that ended well keeps it. One that ended well without a value does not keep it,
-    unless its field `absent_is_good` was observed.
+    Without a formula every request that ended well keeps it. One that ended well without a value keeps it if
+    `absent_is_good`; whether it does is unknown if its field `needs` was not observed.
     """
     if formula is None:
         return ByOutcome(ok=Constant(1.0), cut_off=NOTHING, failed=Constant(0.0))
-    absent = Constant(0.0) if absent_is_good is None else Known(Field(absent_is_good))
+    absent: Formula = Constant(float(absent_is_good))
+    if needs is not None:
+        absent = When(Known(Field(needs)), absent)
     bound, is_bound = lower_bound(formula)
     return ByOutcome(
         ok=FirstOf(When(Known(formula), Not(Above(formula, limit))), absent),
@@ -130,46 +129,3 @@ def overall(answers: Sequence[SloAnswer]) -> SloAnswer:
     if "missed" in answers:
         return "missed"
     return "met" if answers and set(answers) == {"met"} else "not enough evidence"
-
-
-def opposite(claim: Claim) -> Claim:
-    """That of the other side."""
-    if claim == "better":
-        return "worse"
-    return "better" if claim == "worse" else claim
-
-
-def claim_of(
-    gain: float | None, low: float | None, high: float | None, p: float | None, margin: float = MARGIN
-) -> tuple[Claim, str | None]:
-    """Whether one value is better than another, and why it is neither better nor worse.
-
-    `gain` is a ratio turned so that above 1 is better, with its interval; for shares, 1 plus the points gained. `p` is
-    two-sided and corrected. A gain of +∞ (every run of the other side fell among failures, none of these) and of 0
-    (the reverse) need no test.
-    """
-    if gain is not None and low is not None and (math.isinf(gain) or gain == 0):
-        return ("better" if gain else "worse"), None
-    if gain is None or p is None or low is None or high is None:
-        return "not shown", None
-    if p <= SIGNIFICANCE and (gain >= margin or gain <= 1 / margin):
-        return ("better" if gain > 1 else "worse"), None
-    if 1 / margin <= low and high <= margin:
-        return "alike", f"within the practical margin of {margin:g}"
-    return "not shown", "the difference may be chance" if p > SIGNIFICANCE else _below(margin)
-
-
-def claim_of_brackets(ratio: float | None, low: float, high: float, margin: float = MARGIN) -> tuple[Claim, str | None]:
-    """Likewise of two capacities, each of which lies between two measured loads: the ratio lies between `low` and
-    `high` for certain. Over an engine that meets its objectives at no measured load (`ratio` is `None`) no margin is
-    asked."""
-    if low >= 1 and (ratio is None or ratio >= margin):
-        return "better", None
-    if high <= 1 and (ratio is None or ratio <= 1 / margin):
-        return "worse", None
-    overlap = low < 1 < high
-    return "not shown", "the brackets of measured loads overlap" if overlap else _below(margin)
-
-
-def _below(margin: float) -> str:
-    return f"below the practical margin of {margin:g}"

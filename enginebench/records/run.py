@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from datetime import datetime
+from typing import Any, Self
 
+import msgspec
+
+from enginebench.records.load import Count, Rate
+from enginebench.records.plain_text import is_file_name
 from enginebench.records.quality import Quality
 from enginebench.records.request import JsonLine
 from enginebench.records.search import SearchRecord
@@ -13,6 +18,27 @@ from enginebench.records.stage import Nanoseconds, Stage, StagePlan
 
 SCHEMA_VERSION = 3
 STARTED, READY = "server started", "server ready"  # events of a server that `enginebench run` started
+WORKLOAD: Mapping[str, Any] = {
+    **dict.fromkeys(("slo", "prompt_set", "dataset"), str | None),
+    **dict.fromkeys(("temperature", "search_seconds", "grow_seconds", "stage_requests"), float | None),
+    "class_objectives": dict[str, str] | None,
+}
+"""The type of each setting by which a report judges or decides something."""
+ENGINE: Mapping[str, Any] = {
+    **dict.fromkeys(("name", "version", "language", "model", "dtype", "device", "batching"), str | None),
+    **dict.fromkeys(("max_concurrency", "context_length", "replicas"), Count | None),
+    "features": tuple[str, ...] | None,
+    "options": dict[str, Any] | None,
+    "libraries": dict[str, str] | None,
+}
+"""The type of each fact about an engine, as our servers tell them in `/v1/engine`; others may tell what they like."""
+HOST: Mapping[str, Any] = {
+    **dict.fromkeys(("cpu", "os"), str | None),
+    **dict.fromkeys(("cores", "usable_cores"), Count | None),
+    "memory": int | None,
+    "gpus": str | tuple[dict[str, Any], ...] | None,
+}
+"""The type of each fact about a machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +47,16 @@ class RunEvent:
 
     t: Nanoseconds
     what: str
+
+
+@dataclass(frozen=True, slots=True)
+class LostProcess:
+    """A process of the load generator that ended before its run: at `t`, nanoseconds since the run's start, its last
+    request was due. Of its share of an open loop, `arrivals` were due after that, which nobody sent."""
+
+    worker: str
+    t: Nanoseconds
+    arrivals: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +83,9 @@ class RunFacts:
     versions: Mapping[str, str]
     label: str  # what reports call this run: the engine's name, or the URL
     command: tuple[str, ...]
-    repeat: int = 0  # which of an engine's repeats this is
+    repeat: Count = 0  # which of an engine's repeats this is
     commit: str | None = None
-    workers: int = 1
+    workers: Count = 1
     search: SearchRecord | None = None  # of a run that searches for capacity
     quality: Quality | None = None  # of a run that asked for it
 
@@ -57,6 +93,20 @@ class RunFacts:
     def facts(self) -> dict[str, Any]:
         """These fields alone, by name."""
         return {field.name: getattr(self, field.name) for field in fields(RunFacts)}
+
+    def checked(self) -> Self:
+        """Return the run without facts that are not of their type.
+
+        Raises `ValueError` for what no run has: a report would fail on it, or write to another place.
+        """
+        if not is_file_name(self.run_id):
+            raise ValueError(f"`{self.run_id}` is no name of a run")
+        instant(self.started_at)
+        wrong = sorted(set(self.workload) - set(as_typed(self.workload, WORKLOAD)))
+        if wrong:
+            raise ValueError(f"`workload` has a `{wrong[0]}` of another type")
+        engine = None if self.engine is None else as_typed(self.engine, ENGINE)
+        return replace(self, engine=engine, host=as_typed(self.host, HOST))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +119,8 @@ class RunMeta(RunFacts):
     plan: tuple[StagePlan, ...]
     stages: tuple[Stage, ...] = ()
     events: tuple[RunEvent, ...] = ()
-    hosts: int = 1  # machines that the workers run on
+    hosts: Count = 1  # machines that the workers run on
+    lost: tuple[LostProcess, ...] = ()
     client_error: tuple[tuple[float, float, float], ...] = ()  # calibration: chunks/s, run delay, TTFT p99 error (s)
     imported: Imported | None = None  # from another tool's results
     schema: int = SCHEMA_VERSION
@@ -85,6 +136,16 @@ class RunMeta(RunFacts):
         if line.search is not None:
             meta = replace(meta, search=line.search)
         return meta
+
+    def checked(self) -> Self:
+        """As of `RunFacts`, and stages that are in the plan, with loads that can be read."""
+        for stage in self.stages:
+            if stage.index >= len(self.plan):
+                raise ValueError(f"stage {stage.index} is not in the plan of {len(self.plan)}")
+        for plan in (*self.plan, *(stage.plan for stage in self.stages)):
+            if isinstance(plan.load, Rate):
+                plan.load.scaled(1.0)  # reads its profile
+        return RunFacts.checked(self)
 
     def client_error_at(self, load: float, run_delay: float = 0.0) -> float | None:
         """Seconds by which the client's TTFT may be off at p99, at `load` streamed chunks per second.
@@ -106,3 +167,24 @@ class JournalLine(JsonLine, kw_only=True, gc=False, omit_defaults=True):
     stage: Stage | None = None
     event: RunEvent | None = None
     search: SearchRecord | None = None
+
+
+def instant(text: str) -> datetime:
+    """Raises `ValueError` for what is no instant, or one without its time zone."""
+    read = datetime.fromisoformat(text)
+    if read.tzinfo is None:
+        raise ValueError(f"`{text}` is an instant without its time zone")
+    return read
+
+
+def as_typed(facts: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts without those that are not of the type declared for them."""
+    return {name: value for name, value in facts.items() if _is_of(value, types.get(name, Any))}
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True

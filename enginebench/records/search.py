@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from enginebench.records.formatting import counted, format_seconds
+from enginebench.records.load import Count
 
 ProbeRole = Literal["locate", "below", "above"]
 ProbeVerdict = Literal["met", "missed", "undecided"]
@@ -28,11 +29,11 @@ class ProbeRecord:
     """One stage of the search. `requests` are those that were judged. The verdict of a probe `below` or `above` the
     estimate is a certificate, from the evidence of all such probes; that of another one only says how it looked."""
 
-    stage: int
+    stage: Count
     load: float
     role: ProbeRole
     verdict: ProbeVerdict
-    requests: int
+    requests: Count
     shares: tuple[ProbeShare, ...] = ()
 
 
@@ -53,7 +54,7 @@ class SearchRecord:
     met: float | None = None
     missed: float | None = None
     more_seconds: float | None = None
-    requests: int = 0
+    requests: Count = 0
     probes: tuple[ProbeRecord, ...] = ()
     error_rate: str = ERROR_RATE
 

@@ -63,9 +63,12 @@ class Objective:
 
     @property
     def within(self) -> Formula:
-        """1 where a request met it, 0 where it did not, nothing where it was cut off before that was known."""
+        """1 where a request met it, 0 where it did not, nothing where that is not known: it was cut off before, or its
+        tokens are unknown."""
         judged = self.judged
-        return within(None, 0.0) if judged is None else within(judged.formula, self.limit, judged.absent_is_good)
+        if judged is None:
+            return within(None, 0.0)
+        return within(judged.formula, self.limit, judged.needs, judged.absent_is_good)
 
     def judge(self, request: Any) -> tuple[bool, float | None]:
         """Whether a request that has ended met it, and its latency where it ended well and has one."""
@@ -114,8 +117,8 @@ class RunObjectives:
         return replace(self, of_all=of_tier(self.of_all))
 
     def met_by(self, request: Any) -> bool | None:
-        """Whether a request that has ended met every objective, those of its class too; `None` where it was cut off
-        before that was known, and where there is no objective at all."""
+        """Whether a request that has ended met every objective, those of its class too; `None` where that is not
+        known, and where there is no objective at all."""
         objectives = (*self.of_all, *self.of_class.get(request.request_class, ()))
         if not self:
             return None

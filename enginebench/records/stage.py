@@ -14,17 +14,19 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from enginebench.records.load import Load
+from enginebench.records.load import Count, Load
 
-Nanoseconds = Annotated[int, msgspec.Meta(description="nanoseconds")]
-SECOND: Nanoseconds = 1_000_000_000
+SECOND = 1_000_000_000
+LONGEST = 10**8  # seconds, three years: sums and differences of such instants fit into 64 bits
+Nanoseconds = Annotated[int, msgspec.Meta(description="nanoseconds", ge=-LONGEST * SECOND, le=LONGEST * SECOND)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=LONGEST)]
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
     """How long a part of a stage lasts: a time, or a number of requests."""
 
-    amount: float
+    amount: Seconds
     unit: Literal["seconds", "requests"] = "seconds"
 
 
@@ -41,7 +43,7 @@ class StagePlan:
     load: Load
     warm_up: Extent
     window: Extent
-    bound: float = 60.0
+    bound: Seconds = 60.0
     name: str | None = None
     asks: Mapping[str, str] = field(default_factory=dict)
     drains: bool = False  # an open loop sends nothing once the window is over
@@ -66,14 +68,14 @@ class Stage:
     reached its bound, `unanswered` requests of the window had none when the hold reached its own.
     """
 
-    index: int
+    index: Count
     plan: StagePlan
     start: Nanoseconds
     steady_start: Nanoseconds | None = None
     steady_end: Nanoseconds | None = None
     end: Nanoseconds | None = None
-    unserved_users: int = 0
-    unanswered: int = 0
+    unserved_users: Count = 0
+    unanswered: Count = 0
 
     @property
     def load(self) -> Load:

@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from enginebench.records.load import Count
 from enginebench.records.request import JsonLine
 from enginebench.records.stage import Nanoseconds
 
@@ -28,9 +29,9 @@ class TelemetrySample(JsonLine, gc=False):
     run_delay: float | None = None  # share of the time in which this process was ready to run and had no core
     cpu_holder: str | None = None  # while this process waited for a core: the other one that used the most of them
     cpu_holder_cores: float | None = None
-    users: int | None = None  # that this process has
+    users: Count | None = None  # that this process has
     last: bool = False  # the run ended in order; a killed process leaves no such sample
-    lost: int = 0  # records of this process that could not be written so far
+    lost: Count = 0  # records of this process that could not be written so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,28 @@ POWER_CAP, SLOWED = 0x4, 0x8 | 0x20 | 0x40 | 0x80
 SLOWING = ("hardware_slowdown", "software_thermal", "hardware_thermal", "power_brake")
 MASKS = ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS")  # newer DCGM, older DCGM
 
+SERVERS: Mapping[str, tuple[str, ...]] = {
+    "vLLM": ("vllm:", "vllm_", "ray_vllm:", "ray_vllm_"),
+    "SGLang": ("sglang:", "sglang_"),
+    "TGI": ("tgi_",),
+    "TensorRT-LLM": ("trtllm_",),
+    "Triton's TensorRT-LLM": ("nv_trt_llm_",),
+    "LMDeploy": ("lmdeploy:", "lmdeploy_"),
+    "llama.cpp": ("llamacpp:", "llamacpp_"),
+}
+"""Known servers by what the names of their series begin with: first as they stand below, then as exporters and other
+versions write it."""
+
+
+def server_of(name: str) -> tuple[str, str] | None:
+    """Return which of `SERVERS` publishes a series of this name, and the name as it stands below."""
+    for server, (ours, *others) in SERVERS.items():
+        for prefix in (ours, *others):
+            if name.startswith(prefix):
+                return server, ours + name.removeprefix(prefix)
+    return None
+
+
 GPU_MEMORY = ("enginebench_gpu_memory_used_bytes", Published("DCGM_FI_DEV_FB_USED", MEBIBYTE))  # of all processes
 
 GAUGES: Mapping[str, Source] = {
@@ -79,8 +102,11 @@ GAUGES: Mapping[str, Source] = {
         (
             "enginebench_requests_running",
             "vllm:num_requests_running",
-            "sglang:num_running_reqs",
+            *("sglang:num_running_reqs", "sglang:num_requests_running"),  # since 0.4, before
             "tgi_batch_current_size",
+            "trtllm_num_requests_running",
+            Published("nv_trt_llm_request_metrics", labels=('request_type="scheduled"',)),
+            "lmdeploy:num_requests_running",
             "llamacpp:requests_processing",
         ),
     ),
@@ -91,8 +117,11 @@ GAUGES: Mapping[str, Source] = {
         (
             "enginebench_requests_waiting",
             "vllm:num_requests_waiting",
-            "sglang:num_queue_reqs",
+            *("sglang:num_queue_reqs", "sglang:num_requests_waiting"),  # since 0.4, before
             "tgi_queue_size",
+            "trtllm_num_requests_waiting",
+            Published("nv_trt_llm_request_metrics", labels=('request_type="waiting"',)),
+            "lmdeploy:num_requests_waiting",
             "llamacpp:requests_deferred",
         ),
     ),
@@ -102,8 +131,11 @@ GAUGES: Mapping[str, Source] = {
         "mean",
         (
             "enginebench_kv_cache_usage_ratio",
-            "vllm:kv_cache_usage_perc",
-            "sglang:token_usage",
+            *("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),  # since 0.10, before
+            *("sglang:token_usage", "sglang:full_token_usage"),
+            "trtllm_kv_cache_utilization",
+            Published("nv_trt_llm_kv_cache_block_metrics", labels=('kv_cache_block_type="fraction"',)),
+            "lmdeploy:gpu_cache_usage_perc",
             "llamacpp:kv_cache_usage_ratio",
         ),
     ),
@@ -174,6 +206,8 @@ COUNTERS: Mapping[str, Source] = {
             "vllm:generation_tokens_total",
             "sglang:generation_tokens_total",
             "tgi_request_generated_tokens_sum",
+            "trtllm_generation_tokens_total",
+            "lmdeploy:generation_tokens_total",
             "llamacpp:tokens_predicted_total",
         ),
     ),

@@ -176,7 +176,8 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 class Judgement:
     """One stage judged by one objective: `share` of the attempted requests were within the limit.
 
-    `unknown` requests were cut off before it was known whether they met the objective; `share` leaves them out.
+    Of `unknown` requests it is not known whether they met the objective, because they were cut off or their tokens are
+    unknown; `share` leaves them out.
     """
 
     objective: Objective

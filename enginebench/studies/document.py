@@ -173,5 +173,5 @@ def write_report(folder: Path, says: Callable[[str], None] = lambda _: None) -> 
     says("Writing the report …")
     names = FILES if document.figure is not None else FILES[:-1]
     for name in names:
-        write(document, folder / name)
+        write(document, folder / name, inside=True)
     return document, [folder / name for name in names]

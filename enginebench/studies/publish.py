@@ -67,7 +67,8 @@ def _records(folder: Path) -> Iterator[Path]:
         if (folder / name).exists():
             yield folder / name
     for room in (RUNS, BENCH):
-        yield from sorted(path for path in (folder / room).rglob("*") if path.is_file() and path.name not in LEFT_OUT)
+        paths = (path for path in (folder / room).rglob("*") if path.is_file() and not path.is_symlink())
+        yield from sorted(path for path in paths if path.name not in LEFT_OUT)
 
 
 def _packed(folder: Path, files: list[Path]) -> bytes:

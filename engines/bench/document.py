@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from enginebench.records.files import read_document
 from enginebench.records.profile import Profile
 from enginebench.records.quality import Quality, QualityAgainst, against
 from enginebench.settings.schema import UserMistake
@@ -138,11 +139,13 @@ def to_json(found: BenchResult) -> str:
 def read_result(path: Path) -> BenchResult:
     """Raises `NotABench`, and `OSError` where there is no such file."""
     try:
-        document = msgspec.json.decode(path.read_bytes())
+        document = read_document(path, dict[str, Any])
         if document.get("schema") != SCHEMA:
             raise NotABench(f"{path} has schema {document.get('schema')}; this version reads {SCHEMA}.")
         return msgspec.convert(document, BenchResult)
-    except (msgspec.DecodeError, msgspec.ValidationError, AttributeError):
+    except NotABench:
+        raise
+    except ValueError:
         raise NotABench(f"{path} is not a result of `enginebench bench`.") from None
 
 

@@ -30,6 +30,9 @@ Batching = Literal["none", "continuous"]
 # "messages": it gets chats as they were sent too, and renders them itself.
 Feature = Literal["seed", "stop", "logprobs", "ignore_eos", "min_tokens", "forced", "messages"]
 GREEDY_BELOW = 1e-3  # a lower temperature is greedy: scaled logits would overflow
+# A nucleus of this probability, or less, is the likeliest token in every vocabulary of up to a million tokens. Libraries
+# compute with 32 bits, in which the smallest values of `top_p` are 0, and some keep no token then.
+GREEDY_TOP_P = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class GenerateRequest:
     prompt_token_ids: tuple[int, ...]
     max_tokens: int
     temperature: float = 0.0  # below `GREEDY_BELOW`: greedy
-    top_p: float = 1.0
+    top_p: float = 1.0  # up to `GREEDY_TOP_P`: greedy
     seed: int | None = None
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
@@ -66,7 +69,7 @@ class GenerateRequest:
 
     @property
     def greedy(self) -> bool:
-        return self.temperature < GREEDY_BELOW
+        return self.temperature < GREEDY_BELOW or self.top_p <= GREEDY_TOP_P
 
     def most_tokens(self, context_length: int) -> int:
         """The limit of the answer's tokens: `max_tokens`, or what the prompt leaves of the context.

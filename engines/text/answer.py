@@ -43,9 +43,11 @@ class StopStrings:
 
 def _overlap(text: str, stop: str) -> int:
     """The number of characters at the end of `text` that may be the beginning of `stop`."""
-    for size in range(min(len(stop) - 1, len(text)), 0, -1):
-        if text.endswith(stop[:size]):
-            return size
+    at = max(0, len(text) - len(stop) + 1)
+    while (at := text.find(stop[0], at)) >= 0:
+        if stop.startswith(text[at:]):
+            return len(text) - at
+        at += 1
     return 0
 
 

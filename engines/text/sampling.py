@@ -50,19 +50,20 @@ class Sampler:
         most, likeliest = torch.stack([each.float() for each in logits.max(dim=-1)]).tolist()  # one copy from a GPU
         if not math.isfinite(most):
             raise EngineError(OVERFLOWED)
-        if self._temperature == 0:
-            return int(likeliest)
+        if self._temperature == 0 or abs(most) > torch.finfo(torch.float32).max * self._temperature:
+            return int(likeliest)  # divided by the temperature, the logits would overflow
         probabilities = torch.softmax(logits.float() / self._temperature, dim=-1)
         if self._top_p < 1:
-            probabilities = _nucleus(probabilities, self._top_p)
+            probabilities = nucleus(probabilities, self._top_p)
         return int(torch.multinomial(probabilities, 1, generator=self._generator))
 
 
-def _nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
-    """Zero for all but the fewest, likeliest tokens that together reach `top_p`. Not renormalised."""
+def nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Zero for all but the fewest, likeliest tokens that together reach `top_p`. Not renormalised. The likeliest token
+    is kept for every `top_p`."""
     ordered, ids = probabilities.sort(descending=True)
-    outside = ordered.cumsum(dim=-1) - ordered >= top_p
-    return probabilities.index_fill(-1, ids[outside], 0.0)
+    reached = ordered.cumsum(dim=-1)[:-1] >= top_p
+    return probabilities.index_fill(-1, ids[1:][reached], 0.0)
 
 
 def logprob_of(logits: torch.Tensor, id: int, alternatives: int, tokenizer: Tokenizer) -> TokenLogprob:
@@ -70,7 +71,7 @@ def logprob_of(logits: torch.Tensor, id: int, alternatives: int, tokenizer: Toke
     import torch
 
     logprobs = torch.log_softmax(logits.float(), dim=-1)
-    best = logprobs.topk(alternatives)
+    best = logprobs.topk(min(alternatives, len(logprobs)))
     top = []
     for other, value in zip(best.indices.tolist(), best.values.tolist(), strict=True):
         text, data = token_text(tokenizer, other)

@@ -12,18 +12,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from enginebench.records.formatting import in_words
 from enginebench.records.slo import Objective, of_tier, parse_objectives
 from enginebench.records.stage import StagePlan
 from enginebench.settings.schema import UserMistake, settings_of
 from loadtests.harness.schedule.growth import Growth
 from loadtests.harness.schedule.loads import parse_rates, parse_users
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
-from loadtests.harness.schedule.stages import plan_stages
+from loadtests.harness.schedule.stages import check_arrivals, plan_stages
 from loadtests.harness.schedule.trace import Trace
 from loadtests.harness.settings.load import LoadSettings
 from loadtests.harness.settings.requests import RequestSettings
 from loadtests.harness.settings.search import SearchSettings
 from loadtests.harness.workload.classes import parse_classes, with_classes_alone
+from loadtests.harness.workload.datasets import dataset
 from loadtests.harness.workload.lengths import parse_lengths, parse_several
 from loadtests.harness.workload.playback import played, trace_stage
 from loadtests.harness.workload.random_number import parse_pause
@@ -66,7 +68,9 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
             requests=self.stage_requests,
             warm_up=self.warm_up,
         )
-        return with_classes_alone(stages, self.classes) if self.isolate else stages
+        stages = with_classes_alone(stages, self.classes) if self.isolate else stages
+        check_arrivals(stages, self.seed)
+        return stages
 
     def played(self) -> Trace | None:
         """The trace, read and scaled; `None` where there is none. Raises `UserMistake`."""
@@ -75,6 +79,19 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
                 raise UserMistake("give a trace with --trace PATH, such as the folder of a run.")
             return None
         return played(str(Path(self.trace).absolute()), self.trace_as, self.seed)
+
+    def recorded(self) -> Trace | None:
+        """The trace as it is played, or the dataset; `None` where prompts are made. Raises `UserMistake`, also for rows
+        that only another API takes."""
+        recorded = self.played() or (dataset(self.dataset, self.dataset_format) if self.dataset else None)
+        for request in recorded.requests if recorded is not None else ():
+            if request.fields and request.endpoint != self.endpoint:
+                names = in_words([f"`{name}`" for name in request.fields])
+                raise UserMistake(
+                    f"{request.row} of {self.trace or self.dataset} has {names} as only --endpoint {request.endpoint} "
+                    "takes them, such as images, tools or sampling of its own."
+                )
+        return recorded
 
     def growth(self) -> Growth | None:
         """How the users grow; `None` where the stages are given. Raises `UserMistake` without an objective."""

@@ -70,6 +70,7 @@ RULES = (
         "in an open loop, whose requests do not wait for one another",
     ),
     WithoutEffect(("turn_tokens",), lambda s: not _in_conversations(s), "without conversations: --turns"),
+    WithoutEffect(("dataset_format",), lambda s: not s.dataset, "without --dataset"),
     WithoutEffect((*PROMPTS, "prompt_kind"), lambda s: s.dataset, "with --dataset, which has the prompts"),
     WithoutEffect(
         (*PROMPTS, "output_tokens", "dataset"), lambda s: s.trace, "with --trace, which has the lengths of its requests"

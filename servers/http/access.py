@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Iterable
 
@@ -36,18 +37,26 @@ def check_headers(headers: Headers, settings: ServerSettings) -> None:
         raise _too_large(settings.max_body_bytes)
 
 
-async def read_body(receive: Receive, most: int) -> bytes:
-    """The whole body. Raises `ApiError` 413 above `most` bytes, and `ClientGone`. uvicorn discards what is not read."""
+async def read_body(receive: Receive, settings: ServerSettings) -> bytes:
+    """The whole body. Raises `ApiError` 413 for one that is too large and 408 for one that is too slow, and
+    `ClientGone`. uvicorn discards what is not read."""
     parts, size, more = [], 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        parts.append(message["body"])
-        size += len(parts[-1])
-        if size > most:
-            raise _too_large(most)
-        more = message["more_body"]
+    try:
+        async with asyncio.timeout(settings.request_timeout):
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                parts.append(message["body"])
+                size += len(parts[-1])
+                if size > settings.max_body_bytes:
+                    raise _too_large(settings.max_body_bytes)
+                more = message["more_body"]
+    except TimeoutError:
+        limit = settings.request_timeout
+        raise ApiError(
+            408, f"The body did not arrive within {limit:g} s.", code="timeout", headers={"connection": "close"}
+        ) from None
     return b"".join(parts)
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypedDict, TypeVar
 
 from msgspec import UNSET
 
-from engines.contract.base import GREEDY_BELOW, EngineInfo, Feature, GenerateRequest
+from engines.contract.base import GREEDY_BELOW, GREEDY_TOP_P, EngineInfo, Feature, GenerateRequest
 from servers.http.errors import ApiError, bad_request
 from servers.openai.decoding import TOO_LONG
 from servers.openai.prompts import Tokenizer
@@ -162,7 +162,8 @@ class Intake:
         self, body: GenerationBody, prompt: Prompt, text: str, ids: list[int], info: EngineInfo
     ) -> GenerateRequest:
         temperature = 1.0 if body.temperature is None else body.temperature
-        greedy = temperature < GREEDY_BELOW or body.top_p == 0
+        top_p = 1.0 if body.top_p is None else body.top_p
+        greedy = temperature < GREEDY_BELOW or top_p <= GREEDY_TOP_P
         max_tokens, min_tokens = _max_tokens(body, len(ids), info), body.min_tokens or 0
         if min_tokens > max_tokens:
             raise bad_request(
@@ -192,7 +193,7 @@ class Intake:
             max_tokens=max_tokens + (len(ids) - 1 if scored else 0),
             forced_token_ids=tuple(ids[1:]) if scored else (),
             temperature=0.0 if greedy else temperature,
-            top_p=body.top_p or 1.0,
+            top_p=1.0 if greedy else top_p,
             seed=None if greedy else body.seed,
             stop=stop,
             ignore_eos=bool(body.ignore_eos),

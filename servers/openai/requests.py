@@ -65,7 +65,7 @@ UNUSED_IN_MESSAGES: dict[str, tuple[Any, ...]] = {
     "reasoning": (),
     "reasoning_content": (),
 }
-MAX_STOP_STRINGS = 4
+MAX_STOP_STRINGS, MAX_STOP_CHARACTERS = 4, 256
 LONGEST_UNUSED = 64  # bytes of JSON; longer values are not among those above
 
 B = TypeVar("B", bound="Body")
@@ -224,8 +224,8 @@ def read_stop(raw: Raw | UnsetType) -> tuple[str, ...]:
     stop = (stop,) if isinstance(stop, str) else tuple(stop)
     if len(stop) > MAX_STOP_STRINGS:
         raise bad_request(f"`stop` holds at most {MAX_STOP_STRINGS} strings.", "stop")
-    if "" in stop:
-        raise bad_request("A stop string needs at least one character.", "stop")
+    if not all(0 < len(text) <= MAX_STOP_CHARACTERS for text in stop):
+        raise bad_request(f"A stop string has 1 to {MAX_STOP_CHARACTERS} characters.", "stop")
     return stop
 
 

@@ -30,21 +30,25 @@ class Page(HTMLParser):
     def __init__(self, html: str) -> None:
         super().__init__()
         self.text, self.rows = "", [[""]]
-        self.tables = 0
+        self.tables, self.in_cell = 0, False
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
         self.tables += tag == "table"
         if self.tables == 1 and tag == "tr":
             self.rows.append([])
+        self.in_cell = self.in_cell or (self.tables == 1 and tag in {"td", "th"})
         if self.tables == 1 and tag in {"td", "th"}:
             self.rows[-1].append("")
         if tag == "small":
             self.handle_data(" ")
 
+    def handle_endtag(self, tag: str) -> None:
+        self.in_cell = self.in_cell and tag not in {"td", "th"}
+
     def handle_data(self, data: str) -> None:
         self.text += data
-        if self.tables == 1 and self.rows[-1]:
+        if self.in_cell:
             self.rows[-1][-1] += data
 
 

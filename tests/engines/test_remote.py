@@ -3,18 +3,22 @@
 import asyncio
 import http.server
 import json
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from engines.contract.base import GenerateRequest, Usage
 from engines.contract.errors import BadRequest, EngineError, EngineOverloaded, EngineUnavailable
 from engines.process.loading import load_engine
 from engines.process.stream import Stream
 from engines.remote import RemoteEngine, RemoteOptions, _seconds
+from tests.support.servers.odd import Odd, OddServer
 from tests.support.servers.served import CHAT, TEXT, RunningServer, body, served, until
 
 
@@ -308,3 +312,14 @@ def test_a_chat_is_passed_on_as_it_was_sent() -> None:
         there, here = (server.client.post(CHAT, json=chat | {"max_tokens": 3}).json() for server in (far, near))
         assert here["usage"] == there["usage"]
         assert here["choices"][0]["message"]["content"] == there["choices"][0]["message"]["content"]
+
+
+def test_the_certificates_of_ssl_cert_file_are_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    with OddServer(Odd(), tls=context) as server:
+        with pytest.raises(EngineUnavailable, match="certificate verify failed"):
+            ask(server.url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        assert ask(server.url) == []

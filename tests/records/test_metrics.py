@@ -174,7 +174,7 @@ def test_names_are_unique_and_since_due_names_the_same_metric_on_the_other_clock
     twins = {metric.name: BY_NAME[metric.since_due].title for metric in REQUEST_METRICS if metric.since_due}
     assert twins == {"ttft": "TTFT (user)", "ntpot": "NTPOT (user)", "e2e": "E2E (user)"}
     known = set(RequestRecord.__struct_fields__)
-    assert {metric.absent_is_good for metric in REQUEST_METRICS} - {None} <= known
+    assert {metric.needs for metric in REQUEST_METRICS} - {None} <= known
 
 
 def test_the_columns_of_a_surface_are_those_declared() -> None:

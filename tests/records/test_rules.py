@@ -21,7 +21,6 @@ from enginebench.records.rules import (
     answer_of,
     attempted,
     censored,
-    claim_of,
     is_failure,
     nearest_rank,
     overall,
@@ -110,7 +109,9 @@ GOOD, BAD, UNKNOWN = 1, 0, None
         pytest.param("tpot", {"outcome": "cut_off"}, None, 1, {9: UNKNOWN}, id="how fast it would have come"),
         pytest.param("tpot", {"outcome": "dropped"}, math.inf, 0, {9: BAD}, id="never sent"),
         pytest.param("tpot", {"chunks": 1, "t_last": 301 * MS}, None, 0, {0.01: GOOD}, id="one chunk is never slow"),
-        pytest.param("tpot", {"output_tokens": None}, None, 0, {9: BAD}, id="but unknown tokens are not good"),
+        pytest.param("tpot", {"output_tokens": None}, None, 0, {9: UNKNOWN}, id="but unknown tokens are unknown"),
+        pytest.param("ntpot_user", {"output_tokens": None}, None, 0, {9: UNKNOWN}, id="of all metrics that need them"),
+        pytest.param("ttft", {"t_first": None}, None, 0, {9: BAD}, id="an answer without content has none in time"),
     ],
 )
 def test_what_counts_of_a_request(
@@ -120,7 +121,10 @@ def test_what_counts_of_a_request(
     declared, request = BY_NAME[metric], record(**changes)
     assert reader(attempted(declared.formula))(request) == pytest.approx(value)
     assert reader(censored(declared.formula))(request) == is_bound
-    kept = {limit: reader(within(declared.formula, limit, declared.absent_is_good))(request) for limit in judged}
+    kept = {
+        limit: reader(within(declared.formula, limit, declared.needs, declared.absent_is_good))(request)
+        for limit in judged
+    }
     assert kept == judged
 
 
@@ -196,7 +200,8 @@ def test_columns_are_judged_as_single_requests_are(objective: Objective) -> None
     for one, good in zip(RECORDS, judged, strict=True):
         assert (good == 1) == objective.judge(one)[0]
         if one.outcome == "ok":
-            assert good is not None
+            counted = objective.metric not in {"tpot", "ntpot"} or one.output_tokens is not None
+            assert (good is not None) == counted
         if is_failure(one.outcome):
             assert good == 0
     if objective.judged is None:
@@ -219,36 +224,3 @@ def test_columns_are_judged_as_single_requests_are(objective: Objective) -> None
 )
 def test_objectives_together(answers: list[SloAnswer], expected: SloAnswer) -> None:
     assert overall(answers) == expected
-
-
-@pytest.mark.parametrize(
-    ("gain", "low", "high", "p", "expected"),
-    [
-        pytest.param(1.2, 1.1, 1.3, 0.01, "better", id="significant and large"),
-        pytest.param(0.8, 0.7, 0.9, 0.01, "worse", id="turned round"),
-        pytest.param(1.05, 1.01, 1.09, 0.05, "better", id="at both limits"),
-        pytest.param(1.2, 0.9, 1.6, 0.2, "not shown", id="large, but may be chance"),
-        pytest.param(1.04, 1.02, 1.06, 0.001, "not shown", id="significant, but it may be large or small"),
-        pytest.param(1.02, 1.01, 1.03, 0.001, "alike", id="significant and small"),
-        pytest.param(1.0, 0.96, 1.04, 0.9, "alike", id="within the margin"),
-        pytest.param(1.2, None, None, None, "not shown", id="one run each"),
-        pytest.param(None, None, None, None, "not shown", id="unknown"),
-        pytest.param(math.inf, math.inf, math.inf, None, "better", id="the other side failed throughout"),
-        pytest.param(0.0, 0.0, 0.0, None, "worse", id="and this side"),
-    ],
-)
-def test_what_a_comparison_says(
-    gain: float | None, low: float | None, high: float | None, p: float | None, expected: str
-) -> None:
-    difference, why = claim_of(gain, low, high, p)
-    assert difference == expected
-    reasons = {"alike": "within the practical margin of 1.05"}
-    if p is not None:
-        chance = p > 0.05
-        reasons["not shown"] = "the difference may be chance" if chance else "below the practical margin of 1.05"
-    assert why == reasons.get(difference)
-
-
-def test_the_margin_can_be_given() -> None:
-    assert claim_of(1.08, 1.07, 1.09, 0.001, margin=1.1)[0] == "alike"
-    assert claim_of(1.08, 1.07, 1.09, 0.001, margin=1.05)[0] == "better"

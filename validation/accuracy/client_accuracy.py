@@ -90,7 +90,7 @@ def measure(tool: Tool, users: int, seconds: float) -> Row:
             except TimeoutError as error:
                 raise ToolFailed(str(error)) from None
             after = server.cpu_times()
-        truths = [json.loads(line) for line in (folder / "truth.jsonl").read_text().splitlines()]
+        truths = [json.loads(line) for line in (folder / "truth.jsonl").read_bytes().splitlines()]
         if code and not truths:
             raise ToolFailed("\n".join(log.read_text(errors="replace").splitlines()[-15:]))
         try:

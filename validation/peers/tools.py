@@ -96,7 +96,7 @@ def _iter_lines(url: str, load: Load, folder: Path) -> list[str]:
 
 
 def _read_iter_lines(folder: Path) -> Iterator[Seen]:
-    for line in (folder / "observed.jsonl").read_text().splitlines():
+    for line in (folder / "observed.jsonl").read_bytes().splitlines():
         one = json.loads(line)
         yield Seen(one["name"], one["ttft"], one["tpot"])
 
@@ -132,7 +132,7 @@ def _aiperf(url: str, load: Load, folder: Path) -> list[str]:
 
 
 def _read_aiperf(folder: Path) -> Iterator[Seen]:
-    for line in (folder / "aiperf" / "profile_export.jsonl").read_text().splitlines():
+    for line in (folder / "aiperf" / "profile_export.jsonl").read_bytes().splitlines():
         one = json.loads(line)
         metrics = one["metrics"]
         if "inter_token_latency" in metrics:

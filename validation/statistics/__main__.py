@@ -1,6 +1,6 @@
 """Simulate how often the intervals hold and the verdicts are wrong:  make simulations
 
-Writes validation/results/coverage.json, decisions.json, confirmed.json, gate.json and bias.json, with their seed and command.
+Writes coverage, decisions, confirmed, gate and bias (.json) in validation/results/, with their seed and command.
 """
 
 from __future__ import annotations

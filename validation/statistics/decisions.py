@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from scipy.signal import lfilter
 
-
 from enginebench.analysis.engine_runs import engine_runs_of
 from enginebench.analysis.stats.intervals import bin_events
 from enginebench.analysis.stats.steadiness import lock_step, steadiness

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,9 +34,15 @@ def check_formats(output: Sequence[Path]) -> None:
         raise UserMistake(f"{unknown[0]} has no known suffix: use one of {', '.join(WRITERS)}.")
 
 
-def deliver(document: Document, output: Sequence[Path] = (), as_json: bool = False, page: Path | None = None) -> None:
-    """Print the document and write its files; `page` is written if no other page is asked for, and left out if its
-    folder cannot be written to. Exits with the document's code unless that is 0."""
+def deliver(
+    document: Document,
+    output: Sequence[Path] = (),
+    as_json: bool = False,
+    page: Path | None = None,
+    brief: bool = False,
+) -> None:
+    """Print the document, or if `brief` its first screen, and write its files; `page` is written if no other page is
+    asked for, and left out if its folder cannot be written to. Exits with the document's code unless that is 0."""
     from enginebench.analysis.write.console import stdout
     from enginebench.analysis.write.export import as_json as json_of
     from enginebench.analysis.write.export import write
@@ -46,7 +53,7 @@ def deliver(document: Document, output: Sequence[Path] = (), as_json: bool = Fal
         write(document, path)
     if page is not None and not any(path.suffix == ".html" for path in output):
         try:
-            write(document, page)
+            write(document, page, inside=True)
             written.insert(0, page)
         except OSError as error:  # the runs are on a disk that cannot be written to
             reason = error.strerror or error
@@ -54,7 +61,7 @@ def deliver(document: Document, output: Sequence[Path] = (), as_json: bool = Fal
     if as_json:
         typer.echo(json_of(document), nl=False)
     else:
-        print_document(stdout(), document)
+        print_document(stdout(), replace(document, sections=()) if brief else document)
         if written:
             typer.echo(f"\nReport: {', '.join(map(str, written))}")
     if document.exit_code:

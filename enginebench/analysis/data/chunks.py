@@ -15,6 +15,7 @@ import polars as pl
 
 from enginebench.analysis.arrays import Flags, Floats, Integers
 from enginebench.analysis.data.formulas import expression
+from enginebench.analysis.data.table import scan
 from enginebench.records.metrics import FIRST_TOKENS, SEEN_TOKENS
 from enginebench.records.stage import SECOND
 
@@ -49,7 +50,7 @@ class Chunks:
 def chunks_of(table: Path) -> Iterator[Chunks]:
     """All requests of a run in the table's order, so that sums over them are the same to the last bit each time."""
     tokens = expression(SEEN_TOKENS)
-    requests = pl.scan_parquet(table).select(
+    requests = scan(table).select(
         "t_sched",
         "icl",
         ok=pl.col("outcome") == "ok",
@@ -100,9 +101,7 @@ class WindowChunks:
 def chunks_within(table: Path, start: int, end: int) -> Iterator[WindowChunks]:
     """The chunks of [`start`, `end`), nanoseconds since the run's start. Where they are more than `MOST_CHUNKS`, about
     so many of them, in `PIECES` that begin at equal distances."""
-    here = pl.scan_parquet(table).filter(
-        pl.col("t_first").is_not_null() & (pl.col("t_sched") < end) & (pl.col("t_last") >= start)
-    )
+    here = scan(table).filter(pl.col("t_first").is_not_null() & (pl.col("t_sched") < end) & (pl.col("t_last") >= start))
     total = here.select(pl.col("chunks").sum()).collect().item() or 0
     pieces = PIECES if total > MOST_CHUNKS else 1
     length = (end - start) // pieces

@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from enginebench.records.files import MALFORMED, blocks_of, decode_requests
+from enginebench.records.files import MALFORMED, blocks_of, decode_requests, parts_of
+from enginebench.records.load import Count
 from enginebench.records.request import RequestRecord, SentRecord
 from enginebench.records.stage import Nanoseconds
 
@@ -26,7 +27,8 @@ KILLED = "its client process ended before the answer"  # detail of a request wit
 THREADS = 2  # while one decodes, the other has Polars parse, which needs no lock of the interpreter
 _KINDS: dict[Any, pl.DataType] = {
     Nanoseconds: pl.Int64(),
-    int: pl.Int32(),  # counts and numbers of users
+    Count: pl.Int32(),
+    int: pl.Int32(),
     float: pl.Float64(),
     bool: pl.Boolean(),
     str: pl.String(),
@@ -85,7 +87,7 @@ def requests_of(folder: Path, lists: pl.DataType) -> Iterator[tuple[pl.DataFrame
 
     Numbers in lists are of the type `lists`. Raises `pl.exceptions.InvalidOperationError` where one does not fit it.
     """
-    for path in sorted(folder.glob("requests*.jsonl")):
+    for path in parts_of(folder, "requests*.jsonl"):
         in_flight: dict[str, SentRecord] = {}
         last = 0
         for lines in _read_ahead(path, lists):
@@ -114,7 +116,7 @@ def read_block(block: bytes, lists: pl.DataType) -> Lines:
         return _read(block, 0, lists)
     except (*MALFORMED, TypeError, OverflowError, pl.exceptions.PolarsError):
         # Decoded one by one, and written again as Polars expects them: without spaces in lists.
-        records = [record for record in decode_requests(block) if _fits(record)]
+        records = decode_requests(block)
         lines = b"".join(record.to_line().encode() for record in records)
         return _read(lines, block.count(b"\n") - len(records), lists)
 
@@ -127,16 +129,6 @@ def _read(block: bytes, malformed: int, lists: pl.DataType) -> Lines:
         sent.pop(line.request_id, None)
     last = max([0, *(line.t_end for line in ended), *(line.t_send for line in sent.values())])
     return Lines(table_of(ended, lists), sent, last, malformed)
-
-
-def _fits(record: RequestRecord | SentRecord) -> bool:
-    """Whether each of its numbers fits into its column."""
-    for name in SCHEMA.keys() & set(record.__struct_fields__):
-        value = getattr(record, name)
-        most = 1 << (31 if SCHEMA[name] == pl.Int32 else 63)
-        if any(not -most <= number < most for number in (value if name in LISTS else [value]) if type(number) is int):
-            return False
-    return True
 
 
 def _cut_off(sent: SentRecord, last: int) -> RequestRecord:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import polars as pl
 
 from enginebench.analysis.arrays import Integers
 from enginebench.analysis.data.formulas import metric_columns, reads_lists
 from enginebench.analysis.data.lines import LISTS, SCHEMA
-from enginebench.analysis.data.table import counted_with, write_table
+from enginebench.analysis.data.table import counted_with, scan, write_table
 from enginebench.analysis.data.telemetry import PLANNER, TelemetrySeries, read_telemetry
 from enginebench.analysis.data.tokens import TokenCounter
-from enginebench.records.files import read_meta
+from enginebench.records.files import META, read_document, read_meta
 from enginebench.records.metrics import REQUEST_METRICS
+from enginebench.records.plain_text import UNSAFE
 from enginebench.records.run import RunMeta
+from enginebench.records.stage import LONGEST, SECOND
 from enginebench.settings.schema import UserMistake
 
 STORED = tuple(metric.name for metric in REQUEST_METRICS if reads_lists(metric.formula))  # read, not computed again
+REQUIRED = {"worker", "scenario", "stage", "outcome", "t_sched", "t_end"}
+MAX_INSTANT = LONGEST * SECOND
 IN_FILE_ONLY = {*LISTS, "text", "request_id", "session", "prompt_id", "answer_digest"}  # chunks; differs in each row
 
 
@@ -53,6 +58,8 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
 
     A run that was killed loads like any other. A tokenizer that was named once is used again. Raises `NotARun`.
     """
+    if (shown := os.fsencode(folder.absolute()).decode(errors="replace")) != str(folder.absolute()):
+        raise NotARun(f"the name of the folder {shown} is not UTF-8: rename it.")
     tokenizer = tokenizer or counted_with(folder)
     try:
         meta = read_meta(folder)
@@ -65,7 +72,7 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
         raise NotARun(f"{folder} cannot be read and written ({error.strerror}).") from None
     try:
         requests = _in_order(table)
-    except pl.exceptions.ComputeError:
+    except (pl.exceptions.PolarsError, _OutOfBounds):
         damaged = f"{table} is damaged: delete it, if requests*.jsonl are there to make it from, else copy it again."
         raise NotARun(damaged) from None
     if requests.is_empty():
@@ -79,25 +86,42 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
     return RunData(folder, meta, table, requests, telemetry, last, _killed(requests, telemetry, last), malformed)
 
 
+class _OutOfBounds(ValueError):
+    """A table with values that no record has: it was not made by `write_table`."""
+
+
 def _in_order(table: Path) -> pl.DataFrame:
     """Sorted by `t_sched`, one column after the other: no more than one of them is in memory twice.
 
-    A column in which nothing was observed takes no room, and texts, which repeat, are numbered.
+    A column in which nothing was observed takes no room, and texts, which repeat, are numbered. Raises `_OutOfBounds`.
     """
-    requests = pl.scan_parquet(table)
-    scheduled = requests.select("t_sched").collect().to_series()
+    requests = scan(table)
+    scheduled = _checked(requests.select("t_sched").collect().to_series())
     order = None if scheduled.is_sorted() else scheduled.arg_sort()
     columns = pl.DataFrame(scheduled if order is None else scheduled.gather(order)).with_columns(
         pl.col("t_sched").set_sorted()
     )
     for name in [*(name for name in SCHEMA if name not in {*IN_FILE_ONLY, "t_sched"}), *STORED]:
         column = pl.col(name).cast(pl.Categorical) if SCHEMA.get(name) == pl.String else pl.col(name)
-        values = requests.select(column).collect(engine="streaming").to_series()
+        values = _checked(requests.select(column).collect(engine="streaming").to_series())
         if values.null_count() == len(values):
             columns = columns.with_columns(pl.lit(None, values.dtype).alias(values.name))
         else:
             columns = columns.with_columns(values if order is None else values.gather(order))
     return columns
+
+
+def _checked(values: pl.Series) -> pl.Series:
+    """Within the bounds of the record, and texts without control characters."""
+    if values.name in REQUIRED and values.null_count():
+        raise _OutOfBounds
+    if values.dtype.is_integer():
+        least, most = (end if isinstance(end, int) else 0 for end in (values.min(), values.max()))
+        if least < (-MAX_INSTANT if values.dtype == pl.Int64 else 0) or most > MAX_INSTANT:
+            raise _OutOfBounds
+    if values.dtype == pl.Categorical and values.unique().cast(pl.String).str.contains(UNSAFE).any():
+        return values.cast(pl.String).str.replace_all(UNSAFE, " ").cast(pl.Categorical)
+    return values
 
 
 def _killed(requests: pl.DataFrame, telemetry: TelemetrySeries, last: int) -> dict[str, int]:
@@ -161,8 +185,12 @@ def find_run(name: str | None, runs: Path) -> Path:
 
 def _started(folder: Path) -> tuple[str, float]:
     """ISO 8601 in UTC sorts as text; a file that cannot be read counts as old."""
-    path = folder / "meta.json"
+    path = folder / META
     try:
-        return str(json.loads(path.read_text())["started_at"]), path.stat().st_mtime
-    except (OSError, ValueError, KeyError, TypeError):
+        return read_document(path, _Started).started_at, path.stat().st_mtime
+    except (OSError, ValueError):
         return "", 0.0
+
+
+class _Started(msgspec.Struct):
+    started_at: str

@@ -12,21 +12,23 @@ from __future__ import annotations
 import errno
 import gc
 import hashlib
-import json
 import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
+import msgspec
 import polars as pl
 from platformdirs import user_cache_path
 from polars.io.plugins import register_io_source
 
 from enginebench.analysis.data.formulas import metric_columns
 from enginebench.analysis.data.lines import SCHEMA, requests_of, schema_with
-from enginebench.records.files import write_atomically
+from enginebench.records.files import parts_of, read_document, write_inside
+from enginebench.records.load import Count
 from enginebench.records.metrics import BY_NAME, REQUEST_METRICS
 from enginebench.settings.schema import UserMistake
 
@@ -34,8 +36,20 @@ CountTokens = Callable[[list[str]], list[int] | None]  # None: there is no token
 TABLE, ORIGIN = "requests.parquet", "requests.parquet.json"
 UNCOUNTED = pl.col("output_tokens").is_null() & (pl.col("text").fill_null("") != "")
 ROWS = 20_000  # of a row group, all of which is in memory as it is written
-LAYOUT = 2  # of the table: another number has all tables written anew
+LAYOUT = 3  # of the table: another number has all tables written anew
 READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+COLUMNS = {name: kind for name, kind in SCHEMA.items() if name != "text"} | dict.fromkeys(BY_NAME, pl.Float64())
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """What a table is made from: when it is the same, so is the table."""
+
+    layout: int
+    lines: tuple[tuple[str, int, int], ...]  # name, size and time of each file
+    fields: tuple[str, ...]
+    metrics: tuple[str, ...]
+    tokenizer: str | None = None
+    malformed_lines: Count = 0  # what came of it
 
 
 def write_table(folder: Path, count_tokens: CountTokens, tokenizer: Path | None = None) -> tuple[Path, int]:
@@ -45,13 +59,18 @@ def write_table(folder: Path, count_tokens: CountTokens, tokenizer: Path | None 
     on a full disk, `UserMistake` where the table is another version's and its lines are gone.
     """
     origin = _origin(folder, tokenizer)
-    if not origin["lines"] and (folder / TABLE).exists():
-        _check_columns(folder / TABLE)
-        return folder / TABLE, int(_known(folder).get("malformed_lines", 0))
+    if not origin.lines and (folder / TABLE).is_file():
+        if not has_columns(folder / TABLE):
+            raise UserMistake(
+                f"{folder / TABLE} is damaged or from another version, and the lines it was made from are gone."
+            )
+        known = _known(folder)
+        return folder / TABLE, 0 if known is None else known.malformed_lines
     for place in (folder, _place_in_cache(folder)):
         known = _known(place)
-        if (place / TABLE).exists() and origin.items() <= known.items():
-            return place / TABLE, int(known["malformed_lines"])
+        same = known is not None and origin == msgspec.structs.replace(known, malformed_lines=0)
+        if known is not None and same and has_columns(place / TABLE):
+            return place / TABLE, known.malformed_lines
     try:
         return _write(folder, folder, origin, count_tokens)
     except OSError as error:
@@ -62,11 +81,17 @@ def write_table(folder: Path, count_tokens: CountTokens, tokenizer: Path | None 
         return _write(folder, place, origin, count_tokens)
 
 
+def scan(table: Path) -> pl.LazyFrame:
+    """A run's table; its folder may have any name, with brackets too."""
+    return pl.scan_parquet(table.absolute(), glob=False)
+
+
 def counted_with(folder: Path) -> Path | None:
     """The tokenizer that was named when the run's table was written: later commands need not name it again."""
     for place in (folder, _place_in_cache(folder)):
-        if tokenizer := _known(place).get("tokenizer"):
-            return Path(tokenizer)
+        known = _known(place)
+        if known is not None and known.tokenizer is not None:
+            return Path(known.tokenizer)
     return None
 
 
@@ -75,34 +100,36 @@ def _place_in_cache(folder: Path) -> Path:
     return user_cache_path("enginebench") / "tables" / name
 
 
-def _origin(folder: Path, tokenizer: Path | None) -> dict[str, Any]:
-    """What a table is made from: when it is the same, so is the table."""
-    files = [(path.name, path.stat()) for path in sorted(folder.glob("requests*.jsonl"))]
-    return {
-        "layout": LAYOUT,
-        "lines": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in files],
-        "fields": [f"{name}: {kind}" for name, kind in SCHEMA.items()],
-        "metrics": [f"{metric.name} = {metric.formula}" for metric in REQUEST_METRICS],
-        "tokenizer": None if tokenizer is None else str(tokenizer.resolve()),
-    }
+def _origin(folder: Path, tokenizer: Path | None) -> Origin:
+    files = [(path.name, path.stat()) for path in parts_of(folder, "requests*.jsonl")]
+    return Origin(
+        layout=LAYOUT,
+        lines=tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in files),
+        fields=tuple(f"{name}: {kind}" for name, kind in SCHEMA.items()),
+        metrics=tuple(f"{metric.name} = {metric.formula}" for metric in REQUEST_METRICS),
+        tokenizer=None if tokenizer is None else str(tokenizer.resolve()),
+    )
 
 
-def _known(place: Path) -> dict[str, Any]:
-    """What the table that is there was made from; empty where that is not known."""
+def _known(place: Path) -> Origin | None:
+    """What the table that is there was made from; `None` where that is not known."""
     try:
-        document = json.loads((place / ORIGIN).read_text())
+        return read_document(place / ORIGIN, Origin)
     except (OSError, ValueError):
-        return {}
-    return document if isinstance(document, dict) else {}
+        return None
 
 
-def _check_columns(table: Path) -> None:
-    missing = {*SCHEMA, *BY_NAME} - {"text"} - set(pl.read_parquet_schema(table))
-    if missing:
-        raise UserMistake(f"{table} is from another version, and the lines it was made from are gone.")
+def has_columns(table: Path) -> bool:
+    """Whether the table is there with all columns, of their types."""
+    try:
+        found = scan(table).collect_schema() if table.is_file() else {}
+    except (pl.exceptions.PolarsError, OSError):
+        return False
+    kinds = {name: pl.List if isinstance(kind, pl.List) else kind for name, kind in COLUMNS.items()}
+    return all(found.get(name) == kind for name, kind in kinds.items())
 
 
-def _write(folder: Path, place: Path, origin: dict[str, Any], count_tokens: CountTokens) -> tuple[Path, int]:
+def _write(folder: Path, place: Path, origin: Origin, count_tokens: CountTokens) -> tuple[Path, int]:
     """The table of a run in `folder`, written to `place`."""
     malformed = uncounted = 0
 
@@ -110,7 +137,7 @@ def _write(folder: Path, place: Path, origin: dict[str, Any], count_tokens: Coun
         nonlocal malformed, uncounted
         malformed = uncounted = 0
         for table, skipped in requests_of(folder, lists):
-            counted = _counted(table, count_tokens)
+            counted = _counted(_believed(table), count_tokens)
             malformed += skipped
             uncounted += counted.select(UNCOUNTED.sum()).item()
             yield counted
@@ -119,7 +146,8 @@ def _write(folder: Path, place: Path, origin: dict[str, Any], count_tokens: Coun
     with _no_collections():
         sink(tables, place / TABLE)
     if not uncounted:  # otherwise a tokenizer may be found the next time
-        write_atomically(place / ORIGIN, json.dumps(origin | {"malformed_lines": malformed}) + "\n")
+        made = msgspec.structs.replace(origin, malformed_lines=malformed)
+        write_inside(place, ORIGIN, msgspec.json.encode(made) + b"\n")
     return place / TABLE, malformed
 
 
@@ -150,8 +178,8 @@ def sink(tables: Callable[[pl.DataType], Iterator[pl.DataFrame]], path: Path) ->
             table = table if predicate is None else table.filter(predicate)
             yield table if columns is None else table.select(columns)
 
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")  # another command may be making the same table
-    partial.touch()  # the error of Python, where it cannot be written
+    partial = path.absolute().with_name(f".{token_hex(8)}.partial")  # another command may be making the same table
+    partial.touch(exist_ok=False)  # the error of Python, where it cannot be written
     widest = pl.Int64()
     for kind in (pl.UInt32(), widest):
         requests = register_io_source(source, schema=schema_with(kind)).drop("text")
@@ -168,6 +196,20 @@ def sink(tables: Callable[[pl.DataType], Iterator[pl.DataFrame]], path: Path) ->
         else:
             partial.replace(path)
             return
+
+
+def _believed(table: pl.DataFrame) -> pl.DataFrame:
+    """Without counts that are less than what was received: the client writes none, older ones and other tools do."""
+    output, chunks = pl.col("output_tokens"), pl.col("chunks")
+    received = pl.max_horizontal(chunks, pl.col("answer_digest").is_not_null().cast(pl.Int32))
+    unseen = pl.when(chunks <= output - pl.col("unseen_tokens")).then("unseen_tokens").otherwise(0)
+    refused = (received > 0) & ((output == 0) | ((pl.col("token_source") == "usage") & (output - unseen < received)))
+    reported = pl.when(refused).then(output).otherwise("reported_tokens")
+    return table.with_columns(
+        reported_tokens=reported,
+        unseen_tokens=unseen.cast(pl.Int32),
+        **{name: pl.when(~refused.fill_null(False)).then(name) for name in ("output_tokens", "token_source")},
+    )
 
 
 def _counted(table: pl.DataFrame, count_tokens: CountTokens) -> pl.DataFrame:

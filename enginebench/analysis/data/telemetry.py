@@ -17,8 +17,9 @@ import numpy as np
 
 from enginebench.analysis.arrays import Floats, Integers
 from enginebench.records import files
+from enginebench.records.plain_text import plain
 from enginebench.records.stage import SECOND
-from enginebench.records.telemetry import COUNTERS, GAUGES, Published, Source, TelemetrySample
+from enginebench.records.telemetry import COUNTERS, GAUGES, Published, Source, TelemetrySample, server_of
 from enginebench.records.view import Level
 
 NEAR = 2 * SECOND  # from one sample to the next it takes a second, when nothing goes wrong
@@ -49,6 +50,7 @@ class ProcessSamples:
     ended: bool  # in order
     lost: int  # records that it could not write
     users: int | None  # at its last sample
+    servers: frozenset[str] = frozenset()  # those of `SERVERS` whose series it saw
     cpu_holders: tuple[tuple[int, str, float], ...] = ()  # when it waited for a core: who used the most, and how many
 
     def within(self, quantity: str, start: int, end: int) -> Series:
@@ -160,6 +162,7 @@ class _Columns:
         self._instants: dict[str, array[int]] = defaultdict(lambda: array("q"))
         self._values: dict[str, array[float]] = defaultdict(lambda: array("d"))
         self._meanings: dict[str, list[tuple[str, int, Published]]] = {}  # of a name with its labels
+        self.servers: set[str] = set()
         self.cpu_holders: list[tuple[int, str, float]] = []
 
     def add(self, sample: TelemetrySample) -> None:
@@ -171,7 +174,10 @@ class _Columns:
         values: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for name, published in sample.server.items():
             if name not in self._meanings:
-                self._meanings[name] = list(_meanings_of(name))
+                bare, _, labels = name.partition("{")
+                server, bare = server_of(bare) or ("", bare)
+                self.servers |= {server} - {""}
+                self._meanings[name] = list(_meanings_of(bare, labels))
             for quantity, place, meaning in self._meanings[name]:
                 values[quantity][place].append(meaning.value(published))
         for quantity, by_place in values.items():
@@ -190,9 +196,8 @@ class _Columns:
         return series
 
 
-def _meanings_of(name: str) -> Iterator[tuple[str, int, Published]]:
+def _meanings_of(bare: str, labels: str) -> Iterator[tuple[str, int, Published]]:
     """Of which quantities a published name is a part, and its place among the names of that quantity."""
-    bare, _, labels = name.partition("{")
     for quantity, source in SOURCES.items():
         for place, published in enumerate(source.published):
             if published.name == bare and published.takes(labels):
@@ -202,15 +207,21 @@ def _meanings_of(name: str) -> Iterator[tuple[str, int, Published]]:
 def read_telemetry(folder: Path) -> TelemetrySeries:
     """Every process's file; lines that are no samples are skipped."""
     processes = {}
-    for path in sorted(folder.glob("telemetry*.jsonl")):
+    for path in files.parts_of(folder, "telemetry*.jsonl"):
         columns, last = _Columns(), None
         for sample in files.read_telemetry(path):
             columns.add(sample)
             if last is None or sample.t >= last.t:
                 last = sample
         if last is not None:
-            name = path.stem.removeprefix("telemetry").removeprefix("-")
+            name = plain(path.stem).removeprefix("telemetry").removeprefix("-")
             processes[name] = ProcessSamples(
-                columns.series(), last.t, last.last, last.lost, last.users, tuple(columns.cpu_holders)
+                columns.series(),
+                last.t,
+                last.last,
+                last.lost,
+                last.users,
+                frozenset(columns.servers),
+                tuple(columns.cpu_holders),
             )
     return TelemetrySeries(processes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,9 @@ import typer
 if TYPE_CHECKING:
     from enginebench.analysis.importers.results import Results
 
-KNOWN = "guidellm's benchmarks.json, and the JSON of vllm bench serve"
+MAX_BYTES = 1 << 30  # of a file: as JSON it takes ten times the memory
+BLANKS = re.compile(r"\s*")
+KNOWN = "guidellm's benchmarks.json (0.4 to 0.7), and the JSON of vllm bench serve"
 
 
 def import_results(
@@ -24,7 +27,8 @@ def import_results(
 ) -> None:
     """Import results of guidellm or vLLM.
 
-    benchmarks.json (guidellm), the JSON of `vllm bench serve --save-result --save-detailed`.
+    benchmarks.json (guidellm 0.4 to 0.7), the JSON of `vllm bench serve --save-result --save-detailed`. Of a file that
+    --append-result has written, each result becomes a run.
 
     Numbers that a file lacks are dashes; a finding of the run names them.
 
@@ -40,40 +44,60 @@ def import_results(
 
     repeats: dict[str, int] = {}
     for file in files:
-        results = read(file)
-        name = label or (results.source.model or file.stem).rpartition("/")[2]
-        repeat = repeats.get(name, 0)
-        repeats[name] = repeat + 1
-        folder = write_run(results, file, output, name, repeat)
-        requests = sum(len(stage.requests) for stage in results.stages)
-        typer.echo(f"{folder}: {requests} requests of {results.source.tool}")
-        typer.echo(f"missing in this file: {'; '.join(results.source.lacks)}", err=True)
+        for results in read(file):
+            name = label or (results.source.model or file.stem).rpartition("/")[2]
+            repeat = repeats.get(name, 0)
+            repeats[name] = repeat + 1
+            folder = write_run(results, file, output, name, repeat)
+            requests = sum(len(stage.requests) for stage in results.stages)
+            typer.echo(f"{folder}: {requests} requests of {results.source.tool}")
+            typer.echo(f"missing in this file: {'; '.join(results.source.lacks)}", err=True)
 
 
-def read(path: Path) -> Results:
+def read(path: Path) -> list[Results]:
     """Raises `NotImportable`, and `OSError` where the file cannot be read."""
+    documents = _documents(path)
+    return [
+        _results(document, f"{path}, result {number}," if len(documents) > 1 else str(path))
+        for number, document in enumerate(documents, 1)
+    ]
+
+
+def _results(document: dict[str, Any], path: str) -> Results:
     from enginebench.analysis.importers import guidellm, vllm_bench
     from enginebench.analysis.importers.results import NotImportable
+    from enginebench.records.plain_text import plain
 
-    document = _document(path)
     for fits, reader in ((guidellm.is_guidellm, guidellm.read), (vllm_bench.is_vllm, vllm_bench.read)):
         try:
             if fits(document):
                 return reader(document)
         except NotImportable as error:
             raise NotImportable(f"{path} {error}") from None
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise NotImportable(f"{path} looks like a known format but cannot be read ({error!r}).") from None
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            said = plain(repr(error))[:200]
+            raise NotImportable(f"{path} looks like a known format but cannot be read ({said}).") from None
     raise NotImportable(f"{path} has an unknown format; known are {KNOWN}.")
 
 
-def _document(path: Path) -> dict[str, Any]:
+def _documents(path: Path) -> list[dict[str, Any]]:
+    """One, or as many as vLLM has appended, each on a line."""
     from enginebench.analysis.importers.results import NotImportable
+    from enginebench.records.files import bytes_of
 
+    documents: list[dict[str, Any]] = []
+    at, decoder = 0, json.JSONDecoder()
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        content = bytes_of(path, MAX_BYTES)
+    except ValueError as error:
+        raise NotImportable(str(error)) from None
+    try:
+        text = content.decode("utf-8-sig").rstrip()
+        while at < len(text) or not documents:
+            document, at = decoder.raw_decode(text, BLANKS.match(text, at).end())  # type: ignore[union-attr]
+            documents.append(document if isinstance(document, dict) else {})
     except UnicodeDecodeError:  # its repr() would be the whole file
         raise NotImportable(f"{path} is not text in UTF-8: convert it first.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NotImportable(f"{path} is not JSON ({error}); known are {KNOWN}.") from None
-    return document if isinstance(document, dict) else {}
+    return documents

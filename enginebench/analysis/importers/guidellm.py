@@ -1,6 +1,6 @@
 """guidellm's `benchmarks.json`: one stage for each benchmark, with the requests that the file keeps.
 
-Fields as of guidellm 0.4 and later (schemas/request_stats.py, schemas/info.py in vllm-project/guidellm): Unix times in
+Fields as of guidellm 0.4 to 0.7 (schemas/request_stats.py, schemas/info.py in vllm-project/guidellm): Unix times in
 seconds under `info.timings`, requests by status under `requests`. Chunks have no times of their own.
 """
 
@@ -10,7 +10,15 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from enginebench.analysis.importers.results import COMMON, ImportedStage, Results, Source, load_of, nanoseconds
+from enginebench.analysis.importers.results import (
+    COMMON,
+    ImportedStage,
+    NotImportable,
+    Results,
+    Source,
+    load_of,
+    nanoseconds,
+)
 from enginebench.records.load import Load, Rate
 from enginebench.records.request import Outcome, RequestRecord
 
@@ -19,12 +27,16 @@ LACKS = ("inter-chunk latencies", "HTTP status codes", *COMMON)
 
 
 def is_guidellm(document: dict[str, Any]) -> bool:
-    return isinstance(document.get("benchmarks"), list) and "requests" in (document["benchmarks"] or [{}])[0]
+    return isinstance(document.get("benchmarks"), list)
 
 
 def read(document: dict[str, Any]) -> Results:
-    """Raises `KeyError` or `TypeError` where a field is missing."""
+    """Raises `NotImportable`, and `KeyError` or `TypeError` where a field is missing."""
     benchmarks = document["benchmarks"]
+    if not benchmarks or not all({"config", "requests", "start_time"} <= set(benchmark) for benchmark in benchmarks):
+        raise NotImportable(
+            "is no file of guidellm 0.4 to 0.7, which are the versions that are read: measure again with one of them."
+        )
     zero = min(start for benchmark in benchmarks for start in _starts(benchmark))
     stages, lacks = [], list(LACKS)
     for index, benchmark in enumerate(benchmarks):

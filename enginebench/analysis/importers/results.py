@@ -12,10 +12,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from enginebench.records.command import publishable
-from enginebench.records.files import write_meta
+from enginebench.records.files import META, decode_document, place_inside, write_inside, write_meta
 from enginebench.records.load import Load, Rate, Users
-from enginebench.records.request import RequestRecord
+from enginebench.records.plain_text import plain
+from enginebench.records.request import Line, RequestRecord
 from enginebench.records.run import Imported, RunMeta
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from enginebench.settings.schema import UserMistake
@@ -77,7 +80,8 @@ def load_of(users: object, rate: object) -> Load | None:
 def write_run(results: Results, file: Path, folder: Path, label: str, repeat: int) -> Path:
     """Write `folder`/<run id>. Raises `NotImportable`, `OSError`."""
     source = results.source
-    place = folder / _run_id(results, label, file)
+    lines = "".join(record.to_line() for stage in results.stages for record in stage.requests)
+    place = folder / _run_id(results, label, file, lines)
     stages = tuple(_stage(index, stage, file) for index, stage in enumerate(results.stages))
     meta = RunMeta(
         run_id=place.name,
@@ -96,20 +100,27 @@ def write_run(results: Results, file: Path, folder: Path, label: str, repeat: in
         stages=stages,
         imported=Imported(source.tool, file.name, source.lacks),
     )
-    place.mkdir(parents=True, exist_ok=True)
+    try:
+        lines = "".join(record.to_line() for stage in results.stages for record in stage.requests)
+        msgspec.json.Decoder(Line).decode_lines(lines)
+        decode_document(msgspec.json.encode(meta), RunMeta, file).checked()
+    except (ValueError, OverflowError, TypeError) as error:
+        raise NotImportable(f"{file} has numbers or texts that no run has ({plain(str(error))[:200]}).") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    place_inside(folder, f"{place.name}/{META}")
     write_meta(place, meta)
-    lines = "".join(record.to_line() for stage in results.stages for record in stage.requests)
-    (place / "requests-imported.jsonl").write_text(lines, encoding="utf-8")
+    write_inside(place, "requests-imported.jsonl", lines)
     return place
 
 
-def _run_id(results: Results, label: str, file: Path) -> str:
-    """The same for the same contents, so that importing a file again replaces the run; repeats in files of the same
-    name stay apart."""
+def _run_id(results: Results, label: str, file: Path, lines: str) -> str:
+    """The same for the same contents, so that importing a file again replaces the run; repeats in one file, or in files
+    of the same name, stay apart."""
+    contents = f"{results.source}{[stage.load for stage in results.stages]}{lines}"
     plain = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in f"{label}-{file.stem}")
     started = results.source.started_at
     stamp = datetime.fromisoformat(started).strftime("%Y%m%d-%H%M%S") if started else "undated"
-    return f"{stamp}-{plain}-{sha256(file.read_bytes()).hexdigest()[:8]}"
+    return f"{stamp}-{plain}-{sha256(contents.encode()).hexdigest()[:8]}"
 
 
 def _stage(index: int, stage: ImportedStage, file: Path) -> Stage:

@@ -1,7 +1,8 @@
 """The JSON of `vllm bench serve --save-result --save-detailed`, which has the requests.
 
 Fields as of vllm/benchmarks/serve.py: seconds in the lists `ttfts`, `itls`, `latencies` and `start_times`, all in the
-order of the requests. A request that failed has an `errors` entry that is not empty.
+order of the requests. A request that failed has an `errors` entry that is not empty; one that was answered without
+streaming, or whose first token was not seen, has a TTFT of 0.
 """
 
 from __future__ import annotations
@@ -37,16 +38,32 @@ def read(document: dict[str, Any]) -> Results:
         raise NotImportable(
             "has no requests with their start times: run `vllm bench serve` of a new vLLM with --save-detailed."
         )
+    answered = _answered(document)
+    stage = _stage(document, answered)
+    limited = isinstance(stage.load, Rate) and document.get("max_concurrency") is not None
+    unseen = sum(record.outcome == "ok" and record.t_first is None for record in stage.requests)
     source = Source(
         tool="vllm bench serve",
         version=None,
         model=document.get("model_id"),
         url=None,
         started_at=_date(document.get("date")),
-        lacks=LACKS,
-        settings={key: document.get(key) for key in ("num_prompts", "request_rate", "burstiness", "max_concurrency")},
+        lacks=(*LACKS, f"TTFT of {unseen} answers") if unseen else LACKS,
+        settings={"max_concurrency": document["max_concurrency"]} if limited else {},
     )
-    return Results(source, stages=(_stage(document),))
+    return Results(source, stages=(stage,))
+
+
+def _answered(document: dict[str, Any]) -> list[bool]:
+    """Which requests succeeded: `completed` of them. Raises `NotImportable`."""
+    count = len(document["start_times"])
+    answered = [not error for error in document.get("errors") or [""] * count]
+    if sum(answered) != document["completed"]:  # a failure without a message has neither TTFT nor tokens
+        seen = zip(answered, document["ttfts"], document["output_lens"], strict=True)
+        answered = [ok and (ttft > 0 or tokens > 0) for ok, ttft, tokens in seen]
+    if sum(answered) != document["completed"]:
+        raise NotImportable(f"has {sum(answered)} answers, and says that {document['completed']} were completed.")
+    return answered
 
 
 def _date(text: object) -> str | None:
@@ -56,9 +73,9 @@ def _date(text: object) -> str | None:
         return None
 
 
-def _stage(document: dict[str, Any]) -> ImportedStage:
+def _stage(document: dict[str, Any], answered: list[bool]) -> ImportedStage:
     zero = min(document["start_times"])
-    requests = tuple(_record(document, index, zero) for index in range(len(document["start_times"])))
+    requests = tuple(_record(document, index, zero, ok) for index, ok in enumerate(answered))
     return ImportedStage(_load(document, len(requests)), 0, max(record.t_end for record in requests) + 1, requests)
 
 
@@ -76,16 +93,19 @@ def _load(document: dict[str, Any], at_once: int) -> Load | None:
     return load
 
 
-def _record(document: dict[str, Any], index: int, zero: float) -> RequestRecord:
+def _record(document: dict[str, Any], index: int, zero: float, ok: bool) -> RequestRecord:
+    """Raises `NotImportable` for an answer of which no time is known."""
     error = (document.get("errors") or [""] * (index + 1))[index]
     sent = nanoseconds(document["start_times"][index], zero) or 0
-    gaps = tuple(round(gap * SECOND) for gap in document["itls"][index])
-    ttft = document["ttfts"][index]
+    gaps = tuple(round(float(gap) * SECOND) for gap in document["itls"][index])
+    ttft = float(document["ttfts"][index])
     first = sent + round(ttft * SECOND) if ttft > 0 else None
-    last = None if first is None else first + sum(gaps)
-    ok = not error and last is not None
     latency = (document.get("latencies") or [None] * (index + 1))[index]
-    ended = sent + round(latency * SECOND) if latency else None
+    ended = sent + round(float(latency) * SECOND) if latency else None
+    last = ended if first is None else first + sum(gaps)
+    if ok and last is None:
+        raise NotImportable("has answers without TTFT and latency: measure again with a streaming backend.")
+    output = document["output_lens"][index]
     return RequestRecord(
         request_id=str(index),
         worker="0",
@@ -100,8 +120,9 @@ def _record(document: dict[str, Any], index: int, zero: float) -> RequestRecord:
         t_last=last if ok else None,
         t_end=max(ended or 0, last or sent),
         icl=gaps,
-        chunks=len(gaps) + 1 if first is not None else 0,
+        streamed=not ok or first is not None or bool(gaps),
+        chunks=len(gaps) + 1 if first is not None or gaps else 0,
         prompt_tokens=document["input_lens"][index],
-        output_tokens=document["output_lens"][index] if ok else None,
-        token_source="tokenizer" if ok else None,
+        output_tokens=output if ok and output else None,
+        token_source="tokenizer" if ok and output else None,
     )

@@ -9,6 +9,7 @@ from datetime import date
 from pathlib import Path
 
 from enginebench.analysis.plan.settings import PlanSettings, named
+from enginebench.records.files import bytes_of
 from enginebench.records.view import Estimate, Missing
 from enginebench.settings.schema import UserMistake
 
@@ -44,7 +45,7 @@ def read_prices(path: Path | None) -> Mapping[str, GpuPrice]:
     """Read the prices of GPUs by name. Raises `UserMistake` for a file that is no price list."""
     path = path or SHIPPED
     try:
-        listed = tomllib.loads(path.read_text(encoding="utf-8")).get("gpus", {})
+        listed = tomllib.loads(bytes_of(path).decode()).get("gpus", {})
         return {
             name: GpuPrice(
                 float(gpu["per_hour"]), str(gpu.get("source", path.name)), gpu.get("as_of"), not gpu.get("unverified")
@@ -53,7 +54,7 @@ def read_prices(path: Path | None) -> Mapping[str, GpuPrice]:
         }
     except OSError as error:
         raise UserMistake(f"the price list {path} cannot be read ({error.strerror}).") from None
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise UserMistake(
             f"{path} is not a price list ({error!r}): it has tables such as [gpus.H100] with per_hour."
         ) from None

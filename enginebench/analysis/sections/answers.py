@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from enginebench.analysis.data.answers import ASKED, AnswerDifference, difference_of, kept_answers
+from enginebench.analysis.data.table import has_columns, scan
 from enginebench.analysis.document import Block, Cell, Column, Number, Section, Table, Word
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.summary.run_summary import RunSummary
@@ -113,10 +114,9 @@ def _digests(runs: Sequence[RunSummary], label: str) -> pl.DataFrame | None:
 
 def _answered(run: RunSummary, label: str) -> pl.LazyFrame | None:
     stage, table = run.at(label), Path(run.folder) / "requests.parquet"
-    if stage is None or not table.exists():
+    if stage is None or not has_columns(table):
         return None
-    scanned = pl.scan_parquet(table, glob=False)
-    return scanned.filter(pl.col("prompt_id").is_not_null(), stage=stage.index, outcome="ok")
+    return scan(table).filter(pl.col("prompt_id").is_not_null(), stage=stage.index, outcome="ok")
 
 
 def quality(runs: Sequence[RunSummary], names: Sequence[str]) -> Table | None:

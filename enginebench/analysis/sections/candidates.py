@@ -55,7 +55,7 @@ def by_load(frame: Frame) -> Table:
     named = any(stage.named for stage in frame.stages) or len({stage.load for stage in frame.stages}) < len(rows)
     place = Column("stage", text=True) if named else Column(unit)
     columns: list[tuple[Column, Callable[[_Row], Cell]]] = [
-        (place, lambda row: Word(row.stage) if named else Number(Estimate(row.load))),
+        (place, lambda row: Word(row.stage) if named else _load(row.load)),
         (Column("within the SLO", text=True), lambda row: frame.verdict(row.engine, row.stage)),
         (Column("requests within"), lambda row: _share(frame.verdict(row.engine, row.stage))),
         (Column("confirmed", text=True, rank=2), lambda row: confirmed(frame.verdict(row.engine, row.stage))),
@@ -89,6 +89,10 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         *[_latency(frame, column) for column in latency_columns(frame)],
     ]
     return _table(frame, "Candidates", columns, rows)
+
+
+def _load(load: float) -> Cell:
+    return Number(Estimate(load), style="count" if load.is_integer() else "plain")
 
 
 def _difference(title: str, values: Mapping[str, str]) -> tuple[Column, Callable[[_Row], Cell]]:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from enginebench.analysis.data.load import NotARun
 from enginebench.analysis.document import Cell, Column, Number, Table, Tone, Word
 from enginebench.analysis.frame import Frame, frame_of
 from enginebench.analysis.summary.run_summary import RunSummary, read_summary
+from enginebench.records.files import META, read_document
 from enginebench.records.metrics import columns
 from enginebench.records.view import SEVERITIES
 
 SHOWN = columns("table", since_due=True)
+
+
+class _Facts(msgspec.Struct):
+    """What every version has written into `meta.json`."""
+
+    run_id: str
+    started_at: str = ""
+    label: str = ""
+    model: str | None = None
+    scenario: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,28 +45,20 @@ class IndexedRun:
 
 def runs_in(folder: Path) -> list[IndexedRun]:
     """The newest first. A folder that holds no run is left out."""
-    runs = filter(None, (_indexed(meta.parent) for meta in folder.glob("*/meta.json")))
+    runs = filter(None, (_indexed(meta.parent) for meta in folder.glob(f"*/{META}")))
     return sorted(runs, key=lambda run: run.started_at, reverse=True)
 
 
 def _indexed(folder: Path) -> IndexedRun | None:
-    meta = _document(folder / "meta.json")
-    if meta is None or "run_id" not in meta:
+    try:
+        facts = read_document(folder / META, _Facts)
+    except (OSError, ValueError):
         return None
     try:
         summary = read_summary(folder)
     except NotARun:
         summary = None
-    facts = {name: str(meta.get(name) or "") for name in ("run_id", "started_at", "label", "model", "scenario")}
-    return IndexedRun(folder, summary=summary, **facts)
-
-
-def _document(path: Path) -> dict[str, Any] | None:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
+    return IndexedRun(folder, facts.run_id, facts.started_at, facts.label, facts.model or "", facts.scenario, summary)
 
 
 def index(runs: list[IndexedRun]) -> Table:

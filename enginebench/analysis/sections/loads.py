@@ -23,7 +23,10 @@ GROWTH = dict(zip(TTFT_PARTS, (Growth.CLIENT, Growth.QUEUE, Growth.PREFILL, Grow
 
 
 def loads(frame: Frame) -> Section:
-    return Section("loads", "Results by load", tuple(filter(None, (_results(frame), _parts(frame)))))
+    """Of a single engine the candidates table has the same rows."""
+    parts = _parts(frame)
+    blocks: tuple[Block, ...] = (_results(frame), *([] if parts is None else [parts]))
+    return Section("loads", "Results by load", blocks, folded=len(frame.engines) == 1)
 
 
 def _rows(frame: Frame) -> Iterator[tuple[StageView, str]]:

@@ -10,6 +10,7 @@ from enginebench.analysis.document import Block, Cell, Code, Column, Number, Sec
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.metrics import CLIENT_ERROR
+from enginebench.records.profile import FOLDER
 from enginebench.records.view import Estimate, Missing
 
 Facts = Mapping[str, Any]
@@ -24,7 +25,7 @@ NUMBERS_KEPT = ("value", "p50", "p95", "p99", "count", "mean", "peak", "share")
 
 def setup(frame: Frame) -> Section:
     blocks: list[Block] = [_facts(frame, title, read) for title, read in SOURCES]
-    blocks.append(Code(tuple(dict.fromkeys(shlex.join(run.command) for run in frame.runs))))
+    blocks += [*_profiles(frame), Code(tuple(dict.fromkeys(shlex.join(run.command) for run in frame.runs)))]
     return Section("setup", "How it was measured", tuple(blocks), folded=True)
 
 
@@ -43,6 +44,30 @@ def _facts(frame: Frame, title: str, read: Callable[[RunSummary], Facts]) -> Tab
             )
     headings = (Column(title, text=True), *(Column(name, text=True) for name in facts))
     return Table(f"setup-{title}", title, headings, tuple(rows))
+
+
+def _profiles(frame: Frame) -> Iterator[Table]:
+    """What profilers saw most in each run, and their files, which lie in the run's folder."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            Word(run.label),
+            Word(profile.of),
+            Word(profile.load),
+            Word(profile.failure or profile.shows),
+            *(
+                (Word(profile.hot[0].name), Number(Estimate(profile.hot[0].share), "share"))
+                if profile.hot
+                else (None,) * 2
+            ),
+            Word(", ".join(f"runs/{run.run_id}/{FOLDER}/{file}" for file in profile.files)) if profile.files else None,
+        )
+        for run in frame.runs
+        for profile in run.profiles
+    ]
+    titles = ("engine", "of", "load", "profile", "most time or memory in")
+    headings = (*(Column(title, text=True) for title in titles), Column("share"), Column("files", text=True))
+    if rows:
+        yield Table("profiles", "Profiles", headings, tuple(rows)).without_empty_columns()
 
 
 def _texts(value: Any) -> Iterator[str]:

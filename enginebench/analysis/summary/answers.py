@@ -8,6 +8,7 @@ import polars as pl
 
 from enginebench.analysis.data.answers import ASKED, difference_of, kept_answers
 from enginebench.analysis.data.load import RunData
+from enginebench.analysis.data.table import scan
 from enginebench.records.findings.load_generator import FEW_SAMPLES
 from enginebench.records.formatting import counted
 from enginebench.records.view import Evidence, StageView
@@ -32,13 +33,24 @@ def all_censored(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence
         yield Evidence("invalid", "no request ended before the run did")
 
 
+def unknown_text(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    held = run.requests.filter(pl.col("unknown_text").is_not_null())
+    names = sorted({name for names in held["unknown_text"].unique() for name in names.split(", ")})
+    if names:
+        yield Evidence(
+            "warn",
+            f"{len(held)} of {counted(len(run.requests), 'request')} had text in fields that are not known here "
+            f"({', '.join(names)}): it counts as content, not as the answer",
+        )
+
+
 def answers_under_load(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
     """Greedy answers to the same questions alone and among others, by their digests: equal answers have equal ones."""
     alone = next((view for view in stages if not view.is_open and view.load == 1), None)
     if alone is None or run.meta.workload.get("temperature") or not run.meta.workload.get("dataset"):
         return
     known = pl.col("outcome").eq("ok") & pl.col("answer_digest").is_not_null()
-    answered = pl.scan_parquet(run.table).filter(known).select(*ASKED, "stage", "answer_digest").unique().collect()
+    answered = scan(run.table).filter(known).select(*ASKED, "stage", "answer_digest").unique().collect()
     reference = answered.filter(stage=alone.index).group_by(ASKED).agg(alone=pl.col("answer_digest").sort())
     kept = kept_answers(run.folder, run.meta.workload)
     texts = {view.index: [answer for answer in kept if answer.stage == view.index] for view in stages}

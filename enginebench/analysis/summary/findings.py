@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enginebench.analysis.data.load import RunData
 from enginebench.analysis.stats.intervals import needed
 from enginebench.analysis.summary import answers, load_generator, stability
-from enginebench.records.findings.table import Rule, findings_of_view
+from enginebench.records.findings.table import FIND_OUT, Rule, findings_of_view
 from enginebench.records.run import RunMeta
 from enginebench.records.view import Evidence, Finding, StageView, in_order
 
@@ -54,6 +54,11 @@ RUN_RULES: tuple[RunRule, ...] = (
         load_generator.telemetry_stopped,
         "see the server's log and its /metrics; its gauges of that stage are those of the time before",
     ),
+    RunRule(
+        "series_missing",
+        load_generator.series_missing,
+        "see whether the server has to be started with an option for it, or publishes it under another name by now",
+    ),
     RunRule("stopped_early", stability.stopped_early, "run it to its end"),
     RunRule(
         "malformed_lines",
@@ -68,6 +73,12 @@ RUN_RULES: tuple[RunRule, ...] = (
         "make the stages longer than the longest response time, or ask for shorter answers",
     ),
     RunRule(
+        "unknown_text",
+        answers.unknown_text,
+        "look at an answer of the server: if a model did not generate that text, TTFT and tokens per chunk count too "
+        "much, and TTFO is the time to the first token",
+    ),
+    RunRule(
         "answers_under_load",
         answers.answers_under_load,
         "see docs/answers.md: a few late differences are rounding, many early ones a bug in cache or masks",
@@ -77,9 +88,7 @@ RUN_RULES: tuple[RunRule, ...] = (
         load_generator.workers_missing,
         "copy the files of every worker into the run's folder (enginebench collect)",
     ),
-    RunRule(
-        "process_lost", load_generator.process_lost, "find out what ended it (locust.log, out of memory), and run again"
-    ),
+    RunRule("process_lost", load_generator.process_lost, FIND_OUT),
     RunRule(
         "several_hosts",
         load_generator.several_hosts,

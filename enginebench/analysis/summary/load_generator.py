@@ -11,7 +11,7 @@ from enginebench.analysis.data.telemetry import PLANNER
 from enginebench.analysis.data.windows import windows_of
 from enginebench.records.formatting import counted, format_count, format_seconds, format_share, in_words
 from enginebench.records.stage import SECOND
-from enginebench.records.telemetry import COUNTERS, GAUGES
+from enginebench.records.telemetry import COUNTERS, GAUGES, SERVERS
 from enginebench.records.view import Evidence, StageView
 
 SILENT = 10 * SECOND  # without a sample of the server at the end of a window
@@ -48,6 +48,22 @@ def telemetry_stopped(run: RunData, stages: Sequence[StageView]) -> Iterator[Evi
             titles = in_words([sources[name].title for name in silent])
             what = "no longer answered" if silent == known else f"no longer had {titles}"
             yield Evidence("warn", f"the server's /metrics {what} in the last {seconds} of the window", window.key)
+
+
+def series_missing(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    """Name what a known server did not publish under any of the names that its versions have for it."""
+    sources = {**GAUGES, **COUNTERS}
+    for server in sorted({server for process in run.telemetry.processes.values() for server in process.servers}):
+        missing = {
+            sources[name].title: [
+                one.name for one in sources[name].published if one.name.startswith(SERVERS[server][0])
+            ]
+            for name in sources
+            if not len(run.telemetry.series(name)[0])
+        }
+        words = [f"{title} ({' or '.join(names)})" for title, names in missing.items() if names]
+        if words:
+            yield Evidence("note", f"the /metrics of {server} had no series for {in_words(words)}")
 
 
 def several_hosts(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
@@ -91,6 +107,7 @@ def workers_missing(run: RunData, stages: Sequence[StageView]) -> Iterator[Evide
 
 
 def process_lost(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    missing = {process.worker: process.arrivals for process in run.meta.lost}
     for name, trace in sorted(run.killed.items()):
         users = run.telemetry.killed[name].users
         process = "the load generator" if name == PLANNER else f"worker process {name}"
@@ -98,8 +115,19 @@ def process_lost(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence
             "warn",
             f"{process}{f' with {users} users' if users else ''} wrote its last record "
             f"{format_seconds(trace / SECOND)} after the start and did not shut down: it was killed, or its machine "
-            "was lost. Its requests in flight count as cut off, and the window ends there",
+            f"was lost. Its requests in flight count as cut off, and the window ends there{_unsent(missing.get(name))}",
         )
+    for lost in run.meta.lost:
+        if lost.worker not in run.killed:
+            yield Evidence(
+                "warn",
+                f"worker process {lost.worker} ended {format_seconds(lost.t / SECOND)} after the start, before the run "
+                f"did{_unsent(lost.arrivals)}",
+            )
+
+
+def _unsent(arrivals: int | None) -> str:
+    return f"; {counted(arrivals, 'arrival')} of its share were sent by nobody" if arrivals else ""
 
 
 def malformed_lines(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:

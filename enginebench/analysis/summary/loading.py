@@ -8,9 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
+
 from enginebench.analysis.data.load import NotARun, find_run, load_run
 from enginebench.analysis.data.table import READ_ONLY
-from enginebench.analysis.summary.run_summary import RunSummary, read_summary, summarise, write_summary
+from enginebench.analysis.summary.run_summary import SUMMARY, RunSummary, read_summary, summarise, write_summary
+from enginebench.records.files import META
+from enginebench.records.plain_text import plain
 from enginebench.records.slo import Objective
 
 
@@ -38,7 +42,7 @@ def summaries_of(
     for folder in (folder for folders in groups.values() for folder in folders):
         if folder.resolve() not in summaries:
             reading(folder)
-            summaries[folder.resolve()] = _summary(_shown(folder.resolve()), objectives, tokenizer, need_requests)
+            summaries[folder.resolve()] = _summary(_shown(folder), objectives, tokenizer, need_requests)
     if not tell_apart:
         return list(summaries.values())
     labels = {name: {summaries[folder.resolve()].label for folder in folders} for name, folders in groups.items()}
@@ -73,17 +77,20 @@ def _folders(name: str, runs: Path) -> tuple[Path, ...]:
 
 
 def _is_run(folder: Path) -> bool:
-    return (folder / "meta.json").exists() or (folder / "summary.json").exists()
+    return (folder / META).exists() or (folder / SUMMARY).exists()
 
 
 def _summary(
     folder: Path, objectives: tuple[Objective, ...], tokenizer: Path | None, need_requests: bool
 ) -> RunSummary:
-    if (folder / "summary.json").exists() and not (folder / "meta.json").exists():
+    if (folder / SUMMARY).exists() and not (folder / META).exists():
         if need_requests:
             raise NotARun(f"{folder} has a summary and no requests: compare it with `enginebench compare` or `gate`.")
         return read_summary(folder)
-    summary = summarise(load_run(folder, tokenizer), objectives)
+    try:
+        summary = summarise(load_run(folder, tokenizer), objectives)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise NotARun(f"{folder} has a damaged requests.parquet ({plain(str(error))[:200]}): delete it.") from None
     try:
         write_summary(summary)
     except OSError as error:
@@ -95,7 +102,7 @@ def _summary(
 def _shown(folder: Path) -> Path:
     """Relative where that is shorter to read."""
     relative = os.path.relpath(folder)
-    return Path(relative) if not relative.startswith("..") else folder
+    return Path(relative) if not relative.startswith("..") else folder.absolute()
 
 
 if __name__ == "__main__":  # as Locust's page has the run so far judged

@@ -20,6 +20,8 @@ from enginebench.records.stage import SECOND
 from enginebench.records.view import Estimate, Judgement, Missing
 from enginebench.settings.schema import UserMistake
 
+UNDECIDED: SloAnswer = "not enough evidence"
+
 
 def judge(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[Judgement, ...]:
     """`scheduled` are the requests scheduled in a window, in order. Without any, as where the server hung, there is not
@@ -48,9 +50,10 @@ def _judged(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[J
 
 
 def _judged_by_one_metric(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> Iterator[Judgement]:
-    """A cut-off request may have met an objective or not: the answer is one that it does not change."""
+    """Of a request that was cut off, or whose tokens are unknown, it is not known whether it met an objective: the
+    answer is one that such requests do not change."""
     goods = {f"good {index}": expression(each.within) for index, each in enumerate(objectives)}
-    requests = scheduled.select("user", latency=_value(objectives[0]), **goods)
+    requests = scheduled.select("user", "outcome", latency=_value(objectives[0]), **goods)
     uncertain = [name for name in goods if requests[name].null_count()]
     cases = [requests.with_columns(pl.col(uncertain).fill_null(met)) for met in ((0.0, 1.0) if uncertain else (0.0,))]
     of_cases = [_shares(case, goods) for case in cases]
@@ -58,10 +61,12 @@ def _judged_by_one_metric(scheduled: pl.DataFrame, objectives: Sequence[Objectiv
         answers = {_answer(objective, case, of_case[index]) for case, of_case in zip(cases, of_cases, strict=True)}
         share = _shares(requests.drop_nulls(name), [name])[0] if name in uncertain else of_cases[0][index]
         unknown = requests[name].null_count()
-        if len(answers) == 1:
-            yield Judgement(objective, share, answers.pop(), unknown=unknown)
-        else:
-            yield Judgement(objective, replace(share, missing=Missing.CUT_OFF), "not enough evidence", unknown=unknown)
+        answer: SloAnswer = answers.pop() if len(answers) == 1 else UNDECIDED
+        if answer == UNDECIDED and (requests["outcome"].filter(requests[name].is_null()) == "ok").any():
+            share = replace(share, missing=Missing.NOT_OBSERVED)  # token counts are unknown
+        elif answers:
+            share = replace(share, missing=Missing.CUT_OFF)
+        yield Judgement(objective, share, answer, unknown=unknown)
 
 
 def _answer(objective: Objective, requests: pl.DataFrame, share: Estimate) -> SloAnswer:
@@ -70,11 +75,12 @@ def _answer(objective: Objective, requests: pl.DataFrame, share: Estimate) -> Sl
 
 
 def attainment(scheduled: pl.DataFrame, objectives: RunObjectives) -> Estimate | None:
-    """The share of attempted requests that met every objective, their class's too; failures did not. `None` without
-    requests."""
+    """The share of attempted requests that met every objective, their class's too; failures did not. `None` if no
+    request tells."""
     if scheduled.is_empty() or not objectives:
         return None
-    return _share(_together(scheduled, objectives))
+    judged = _together(scheduled, objectives)
+    return None if judged.is_empty() else _share(judged)
 
 
 def goodput(scheduled: pl.DataFrame, objectives: RunObjectives, window: tuple[int, int]) -> Estimate | None:
@@ -82,7 +88,10 @@ def goodput(scheduled: pl.DataFrame, objectives: RunObjectives, window: tuple[in
     if scheduled.is_empty() or not objectives:
         return None
     start, end = window
-    good = _together(scheduled, objectives).filter(pl.col("good") == 1)
+    judged = _together(scheduled, objectives)
+    if judged.is_empty():
+        return None
+    good = judged.filter(pl.col("good") == 1)
     times, users = good["t_sched"].to_numpy(), users_of(good)
     by_user = bin_by_user(times, users, start, end) if users is not None and len(good) else None
     return rate_interval(bin_events(times, start, end), (end - start) / SECOND, by_user)
@@ -123,10 +132,12 @@ def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
     judged = objective.judged
     if judged is None or not len(answered) or answered[judged.name].null_count() < len(answered):
         return
-    if judged.absent_is_good is None or (answered[judged.absent_is_good].fill_null(2) > 1).any():
+    if judged.needs is not None:
+        answered = answered.drop_nulls(judged.needs)  # whether the others met the objective is unknown
+    tokens = answered["output_tokens"]
+    if len(answered) and (not judged.absent_is_good or (tokens > 1).any() or not tokens.any()):
         raise UserMistake(
-            f"no request has a {objective.metric}, so {objective.name} cannot be judged: it needs streamed answers"
-            " and their token counts."
+            f"no request has a {objective.metric}, so {objective.name} cannot be judged: it needs streamed answers."
         )
 
 

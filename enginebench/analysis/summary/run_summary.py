@@ -22,7 +22,7 @@ from enginebench.analysis.summary.findings import findings_of_run
 from enginebench.analysis.summary.quantities import StageData
 from enginebench.analysis.summary.recovery import Disruption, disruptions_of
 from enginebench.analysis.summary.stage import view_of
-from enginebench.records.files import write_atomically
+from enginebench.records.files import NOT_UNDERSTOOD, read_document, write_inside
 from enginebench.records.profile import Profile, read_profiles
 from enginebench.records.run import RunFacts
 from enginebench.records.slo import Objective, RunObjectives, of_tier
@@ -31,6 +31,7 @@ from enginebench.records.telemetry import GAUGES
 from enginebench.records.view import Finding, Missing, StageView
 
 SCHEMA_VERSION = 4
+SUMMARY = "summary.json"
 POINTS = 240  # of a whole run
 HELD = 2.0  # seconds for which a gauge is what its last sample said: there is one a second
 
@@ -162,18 +163,23 @@ def read_summary(folder: Path) -> RunSummary:
 
     Raises `NotARun` where there is none, or one of another version.
     """
-    path = folder / "summary.json"
+    path = folder / SUMMARY
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_document(path, dict[str, Any])
         if document.get("schema") != SCHEMA_VERSION:
             schema = document.get("schema")
             raise NotARun(f"{path} has schema {schema}; this version reads {SCHEMA_VERSION}: save it again.")
         document = _with_infinities(document) | {"folder": str(folder)}
-        return msgspec.convert(document, RunSummary, dec_hook=lambda kind, value: kind(value))
     except OSError as error:
         raise NotARun(f"{path} cannot be read ({error.strerror}).") from None
-    except (ValueError, AttributeError, msgspec.ValidationError) as error:
-        raise NotARun(f"{path} cannot be understood ({error}): is it from another version?") from None
+    except NotARun:
+        raise
+    except ValueError as error:
+        raise NotARun(str(error)) from None
+    try:
+        return msgspec.convert(document, RunSummary, dec_hook=lambda kind, value: kind(value)).checked()
+    except ValueError as error:
+        raise NotARun(NOT_UNDERSTOOD.format(path, error)) from None
 
 
 def _with_infinities(value: Any) -> Any:
@@ -187,6 +193,5 @@ def _with_infinities(value: Any) -> Any:
 
 
 def write_summary(summary: RunSummary) -> Path:
-    path = summary.folder / "summary.json"
-    write_atomically(path, json.dumps(summary_document(summary), indent=1, allow_nan=False) + "\n")
-    return path
+    write_inside(summary.folder, SUMMARY, json.dumps(summary_document(summary), indent=1, allow_nan=False) + "\n")
+    return summary.folder / SUMMARY

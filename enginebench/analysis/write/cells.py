@@ -84,7 +84,7 @@ def clean(text: str) -> str:
 
 
 def glued(text: str) -> str:
-    """With spaces that no line is broken at: before a unit, in an interval and before it."""
+    """Keep a number with its unit, and an interval with its number, on one line."""
     return _glue.sub(NO_BREAK, text)
 
 
@@ -178,7 +178,7 @@ def _number(number: Number) -> Shown:
 
 
 def _texts(number: Number, estimate: Estimate) -> tuple[str, str]:
-    """The value, and its interval or what is said in its place."""
+    """Return the value, and its interval or the words that replace it."""
     value, (low, high) = estimate.value or 0.0, estimate.ends
     if number.style == "part":
         return share_text(value, estimate.n), ""
@@ -207,7 +207,7 @@ def _unit(value: float, unit: str) -> ShownUnit:
 
 
 def _interval(estimate: Estimate, unit: ShownUnit) -> str:
-    """In the unit of the value, which is not repeated."""
+    """Write the interval in the unit of the value, without repeating the unit."""
     low, high = estimate.ends
     if low is None or high is None or math.isinf(low):
         return ""

@@ -22,7 +22,7 @@ from enginebench.analysis.write.html import page
 from enginebench.analysis.write.junit import junit
 from enginebench.analysis.write.markdown import markdown
 from enginebench.analysis.write.svg import svg
-from enginebench.records.files import write_atomically
+from enginebench.records.files import place_inside, write_atomically, write_inside
 from enginebench.records.metrics import Column as MetricColumn
 from enginebench.records.slo import Objective
 from enginebench.settings.schema import UserMistake
@@ -32,14 +32,24 @@ VERDICT = ("status", "confirmed", "share", "n", "runs", "agreeing", "missing")
 FORMULA = r"^[=+\-@\t\r]"  # a spreadsheet would run what begins like that
 
 
-def write(document: Document, path: Path) -> None:
-    """Raises `UserMistake` for a suffix that names no format, `OSError` if the file cannot be written."""
+def write(document: Document, path: Path, inside: bool = False) -> None:
+    """Write to a file that was named, or `inside` a folder that may come from elsewhere, in which links are replaced.
+
+    Raises `UserMistake` for a suffix that names no format, `OSError` if the file cannot be written.
+    """
     if path.suffix not in WRITERS:
         raise UserMistake(f"{path} names no format: use {', '.join(WRITERS)}.")
     if path.suffix == ".md":
-        _write_markdown(document, path)
-        return
-    write_atomically(path, WRITERS[path.suffix](document))
+        _write_markdown(document, path, inside)
+    else:
+        _put(path, WRITERS[path.suffix](document), inside)
+
+
+def _put(path: Path, content: str | bytes, inside: bool) -> None:
+    if inside:
+        write_inside(path.parent, path.name, content)
+    else:
+        write_atomically(path, content)
 
 
 def as_json(document: Document) -> str:
@@ -59,7 +69,7 @@ def as_json(document: Document) -> str:
 
 
 def table_rows(table: Table) -> list[dict[str, Any]]:
-    """Each row as an object, by the headings."""
+    """Return each row as an object whose names are the headings."""
     return [
         {
             " ".join(filter(None, (column.title, column.unit))): cell_value(cell)
@@ -111,7 +121,7 @@ def plain(value: Any) -> Any:
 
 
 def csv(frame: pl.DataFrame) -> str:
-    """With a quote before what a spreadsheet would take for a formula."""
+    """Put a quote before what a spreadsheet would take for a formula."""
     text = pl.col(pl.String)
     return frame.with_columns(
         pl.when(text.str.contains(FORMULA)).then(pl.lit("'") + text).otherwise(text).name.keep()
@@ -135,17 +145,21 @@ def _svg(document: Document) -> str:
     return svg(document.figure, standalone=True)
 
 
-def _write_markdown(document: Document, path: Path) -> None:
+def _write_markdown(document: Document, path: Path, inside: bool) -> None:
     """The charts are files in a folder next to it. A pipe gets none."""
     if path.exists() and not path.is_file():
         write_atomically(path, markdown(document))
         return
-    folder, pictures = path.with_name(f"{path.stem}-charts"), {}
+    pictures = {}
     for figure in figures(document):
-        folder.mkdir(exist_ok=True)
-        write_atomically(folder / f"{figure.key}.svg", svg(figure, standalone=True))
-        pictures[figure.key] = f"{folder.name}/{figure.key}.svg"
-    write_atomically(path, markdown(document, pictures))
+        name = f"{path.stem}-charts/{figure.key}.svg"
+        place = (
+            place_inside(path.parent, name) if inside else path.with_name(f"{path.stem}-charts") / f"{figure.key}.svg"
+        )
+        place.parent.mkdir(exist_ok=True)
+        _put(place, svg(figure, standalone=True), inside)
+        pictures[figure.key] = name
+    _put(path, markdown(document, pictures), inside)
 
 
 WRITERS: dict[str, Callable[[Document], str | bytes]] = {

@@ -20,7 +20,8 @@ TABLED = ("load", "pareto")  # charts whose numbers stand in a table of their ow
 
 
 def page(document: Document) -> str:
-    slots = slots_of(_engines(document))
+    engines, others = _names(document)
+    slots = slots_of([*engines, *others])
     return (
         _environment()
         .get_template("page.html.j2")
@@ -28,6 +29,7 @@ def page(document: Document) -> str:
             document=document,
             answer=sentence(document.answer),
             slots=slots,
+            engines={name: slots[name] for name in engines},
             light=variables("light"),
             dark=variables("dark"),
             rows=lambda table: [(_slot(table, row, slots), row) for row in table.rows],
@@ -41,17 +43,19 @@ def kind(block: Block) -> str:
     return type(block).__name__.lower()
 
 
-def _engines(document: Document) -> list[str]:
-    """Everything that has a colour, in the order of the candidates."""
+def _names(document: Document) -> tuple[list[str], list[str]]:
+    """Engines in the order of the candidates, and other series of charts, which have colours too."""
     blocks: list[Block | None] = [document.candidates, document.figure]
     blocks += [block for section in document.sections for block in section.blocks]
-    names: list[str] = []
+    engines: list[str] = []
+    others: list[str] = []
     for block in blocks:
         if isinstance(block, Table) and block.engines is not None:
-            names += [cell.text for row in block.rows if isinstance(cell := row[block.engines], Word)]
+            engines += [cell.text for row in block.rows if isinstance(cell := row[block.engines], Word)]
         elif isinstance(block, Figure):
+            names = others if block.kind == "time" else engines
             names += [series.name for series in block.series]
-    return names
+    return engines, others
 
 
 def _slot(table: Table, row: tuple[Cell, ...], slots: dict[str, int]) -> int | None:

@@ -53,7 +53,7 @@ def table(block: Table) -> str:
 
 
 def escaped(text: str) -> str:
-    """As Markdown shows it literally, without links, tags and mentions: labels may hold anything."""
+    """Escape Markdown, links, tags and mentions: labels may hold anything."""
     return _escape(clean(text))
 
 
@@ -98,7 +98,7 @@ def _figure(figure: Figure, pictures: Mapping[str, str]) -> list[str]:
 
 
 def _code(lines: tuple[str, ...] | list[str]) -> str:
-    """With a fence longer than any in the lines."""
+    """Fence the lines by more backticks than any of them has."""
     text = "\n".join(map(clean, lines))
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall(r"`{3,}", text))])
     return f"{fence}sh\n{text}\n{fence}"

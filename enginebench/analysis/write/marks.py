@@ -22,14 +22,14 @@ def failed(point: Point) -> bool:
 
 
 def status_of(point: Point) -> tuple[Status, bool] | None:
-    """What was not measured is not confirmed either."""
+    """Return status and confirmation: a load that was not measured is not confirmed."""
     if point.status is None:
         return None
     return point.status, point.confirmed and point.status is not Status.NOT_MEASURED
 
 
 def statuses(points: Iterable[Point]) -> list[tuple[Status, bool]]:
-    """Those that a legend explains: none if every point meets the SLO."""
+    """List the statuses that the legend explains: none if every point meets the SLO."""
     used = {status for point in points if (status := status_of(point)) is not None}
     return [] if used <= {(Status.MET, True)} else [status for status in STATUSES if status in used]
 

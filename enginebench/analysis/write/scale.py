@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 FONT = 12  # pixels
 LETTER = 0.6 * FONT  # the mean width of one
 LINE = 15  # pixels from one line of text to the next
-Kind = str  # `linear`, `log`, or `tail`: a share p at −log₁₀(1 − p), so that p90, p99 and p99.9 are equally far apart
+Kind = str  # `linear`, `log`, or `tail`: a share p at −log₁₀(1 − p), so that p90, p99 and p99.9 have equal distances
 
 
 def width_of(text: str) -> float:
@@ -60,7 +60,7 @@ class Scale:
 
 
 def scale_of(values: Sequence[float], start: float, end: float, kind: Kind = "linear", room: float = 1.06) -> Scale:
-    """From zero, or from just below the smallest value on a logarithmic axis, to just above the largest."""
+    """Make an axis from zero (logarithmic: from just below the smallest value) to just above the largest value."""
     finite = [value for value in values if math.isfinite(value)]
     if kind == "tail":
         return Scale(0.0, min(max(finite, default=0.99), 0.9999), start, end, kind)
@@ -71,7 +71,7 @@ def scale_of(values: Sequence[float], start: float, end: float, kind: Kind = "li
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places as near to the wanted ones as they can be, at least `gap` apart, between `low` and `high`."""
+    """Places as near to the wanted ones as they can be, with at least `gap` between two, from `low` to `high`."""
     if not wanted:
         return []
     gap = min(gap, (high - low) / max(len(wanted) - 1, 1))
@@ -96,7 +96,7 @@ class Box:
     bottom: float
 
     def overlap(self, other: Box) -> float:
-        """The area that both cover."""
+        """Return the area that both cover."""
         width = min(self.right, other.right) - max(self.left, other.left)
         height = min(self.bottom, other.bottom) - max(self.top, other.top)
         return max(width, 0.0) * max(height, 0.0)

@@ -122,7 +122,7 @@ def _evidence(capacity: Capacity, load: float | None, values: Sequence[float | N
 
 
 def _percentiles(objectives: Sequence[Objective], values: Sequence[float | None]) -> str:
-    """Of the latencies that the objectives limit: `p95: 80.3 ms and 27.1 ms`, `TTFT p90 0.2 s and TPOT p99 27 ms`."""
+    """Write the limited latencies: `p95: 80.3 ms and 27.1 ms`, or `TTFT p90 200 ms and TPOT p99 27.1 ms`."""
     known = [(objective, value) for objective, value in zip(objectives, values, strict=False) if value is not None]
     texts = [format_seconds(value) for _, value in known]
     statistics = {objective.statistic for objective, _ in known}
@@ -202,7 +202,7 @@ def _limit(capacity: Capacity) -> str:
 
 
 def _both(best: Contender, following: Contender) -> str:
-    """Whether the two meet the SLO at this load."""
+    """Say whether the two meet the SLO at this load."""
     verdicts = [contender.slo for contender in (best, following)]
     statuses = [verdict.status for verdict in verdicts if verdict is not None]
     if len(statuses) < 2 or Status.NOT_MEASURED in statuses:

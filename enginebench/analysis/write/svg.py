@@ -47,7 +47,7 @@ def svg(figure: Figure, slots: Mapping[str, int] | None = None, standalone: bool
 
 
 def style_sheet() -> str:
-    """Of every chart; a page includes it once."""
+    """Return the rules for all charts, which a page includes once."""
     return (files("enginebench.analysis.write") / "templates" / "chart.css").read_text(encoding="utf-8")
 
 
@@ -264,7 +264,7 @@ class _Drawing:
                 yield _label(box, text, "halo")
 
     def _legend(self) -> Iterator[str]:
-        """What the marks mean, if they differ."""
+        """Explain the marks if they differ."""
         x = self.plot.left
         for status, confirmed in statuses(point for part in self.series for point in part.points):
             text, point = STATUSES[status, confirmed], Point(0, 0, status=status, confirmed=confirmed)
@@ -290,7 +290,7 @@ def _across(figure: Figure, points: Sequence[Point], plot: Box) -> Scale:
 
 
 def _interval_ends(points: Sequence[Point], heights: Sequence[float]) -> list[float]:
-    """As far as they stretch the axis."""
+    """Cut ends of intervals off at the value up to which they stretch the axis."""
     most = BEYOND * max(heights, default=0.0)
     ends = [end for point in points for end in (point.low, point.high) if end is not None and math.isfinite(end)]
     return [min(end, most) for end in ends if end > 0]

@@ -49,12 +49,12 @@ def print_document(console: Console, document: Document) -> None:
     if document.warnings:
         _print_warnings(console, document.warnings)
     for section in document.sections:
-        if not section.folded:
+        blocks = [block for block in section.blocks if not isinstance(block, Figure)]  # a page has room for them
+        if blocks and not section.folded:
             console.print()
             console.print(RichText(clean(section.title), style="bold underline"))
-            for block in section.blocks:
-                same = isinstance(block, Table) and block.title == section.title
-                _print_block(console, replace(block, title="") if same and isinstance(block, Table) else block)
+            for block in blocks:
+                _print_block(console, block, section.title)
 
 
 def print_legend(console: Console, document: Document) -> None:
@@ -66,7 +66,7 @@ def print_legend(console: Console, document: Document) -> None:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """As wide as the console if it can be; what is too wide even so is broken by the terminal and not cut off."""
+    """Print a table within the width of the console; if even its main columns are too wide, names are broken."""
     layout = _layout(table.without_empty_columns(), console.width)
     if table.title:
         console.print(RichText(clean(table.title), style="bold"))
@@ -193,12 +193,10 @@ def _print_figure(console: Console, figure: Figure) -> None:
         console.print()
 
 
-def _print_block(console: Console, block: Block) -> None:
+def _print_block(console: Console, block: Block, heading: str) -> None:
     match block:
         case Table():
-            print_table(console, block)
-        case Figure():
-            _print_figure(console, block)
+            print_table(console, replace(block, title="") if block.title == heading else block)
         case Text():
             console.print(_wrapped(clean(block.text), console.width))
         case Code():

@@ -1,6 +1,6 @@
 """A small chart of a figure for the terminal.
 
-One engine over its loads, or over time, is a plot; several engines are bars at the highest load of all of them:
+One engine over its loads, or over time, is a plot; several engines are bars at the highest load that most of them have:
 
     TTFT p95 at 8 users, SLO ≤ 600 ms
     vLLM       ▇▇▇▇▇▇▇                       ┊   210 ms
@@ -10,6 +10,7 @@ One engine over its loads, or over time, is a plot; several engines are bars at 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.cells import cell_len
@@ -47,11 +48,11 @@ def _text(value: float, axis: Axis) -> str:
 
 
 def _bars(figure: Figure, series: Sequence[Series], width: int) -> list[str]:
-    common = set.intersection(*({point.x for point in part.points} for part in series))
-    if not common:
+    counts = Counter(point.x for part in series for point in part.points if _height(point) is not None)
+    x = max((x for x, count in counts.items() if 2 * count > len(series)), default=None)
+    if x is None:
         return []
-    x = max(common)
-    points = [(part.name, next(point for point in part.points if point.x == x)) for part in series]
+    points = [(part.name, next((point for point in part.points if point.x == x), Point(x, None))) for part in series]
     finite = [point.y for _, point in points if point.y is not None and math.isfinite(point.y)]
     largest = max(finite, default=0.0)
     if largest <= 0:
@@ -89,7 +90,7 @@ def _plot(figure: Figure, series: Series, width: int) -> list[str]:
     low, high = min(values), max(max(values), 1.5 * min(values))
 
     def row(value: float) -> int:
-        """From 0 at the bottom; a failed request's is the topmost."""
+        """Count rows from 0 at the bottom; a failed request is drawn in the topmost."""
         if math.isinf(value):
             return HEIGHT - 1
         return max(round((HEIGHT - 1) * math.log(max(value, low) / low) / math.log(high / low)), 0)

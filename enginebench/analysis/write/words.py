@@ -149,9 +149,10 @@ def about(seconds: float) -> str:
 
 def limit_title(figure: Figure) -> str:
     """`SLO ≤ 600 ms`"""
-    if figure.limit_title or figure.limit is None:
-        return clean(figure.limit_title)
-    return f"SLO ≤ {format_limit(figure.limit) if figure.y.unit == 's' else significant(figure.limit)}"
+    if figure.limit is None:
+        return ""
+    limit = format_limit(figure.limit) if figure.y.unit == "s" else significant(figure.limit)
+    return f"{clean(figure.limit_title) or 'SLO'} ≤ {limit}"
 
 
 def warnings_title(warnings: Sequence[Warning], most: int = MAX_WARNINGS) -> str:

@@ -78,8 +78,10 @@ def empty_answers(view: StageView) -> Evidence | None:
 def token_count_disagrees(view: StageView) -> Evidence | None:
     by_tokenizer, uncounted = view.count("counted_by_tokenizer"), view.count("uncounted")
     reasons = []
-    if fewer := view.count("fewer_tokens_than_chunks"):
-        reasons.append(f"{fewer} answers report fewer tokens than they had chunks")
+    if refused := view.count("usage_refused"):
+        reasons.append(
+            f"the usage of {refused} of {view.ok} answers is 0 or less than the chunks that came, and does not count"
+        )
     if _server_counts_otherwise(view):
         reasons.append(
             f"the server's counter grew by {format_count(view.count('server_tokens'))} tokens while this client "
@@ -141,11 +143,14 @@ def prompts_cached(view: StageView) -> Evidence | None:
 
 
 def reconnected(view: StageView) -> Evidence | None:
-    count = view.count("reconnected")
+    count, resent = view.count("reconnected"), view.count("resent")
     if not count:
         return None
+    twice = f"; {format_count(resent)} of them were sent again, because the server closed a kept connection" * bool(
+        resent
+    )
     return Evidence(
         "warn" if count > RECONNECTED_SHARE * view.requests else "note",
         f"{format_count(count)} of {format_count(view.requests)} requests had to open a connection, which took "
-        f"{format_seconds(view.value('connect', 'p50'))} (median); TTFT excludes it, TTFT (user) includes it",
+        f"{format_seconds(view.value('connect', 'p50'))} (median){twice}; TTFT excludes it, TTFT (user) includes it",
     )

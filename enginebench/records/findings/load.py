@@ -98,8 +98,8 @@ def lock_step(view: StageView) -> Evidence | None:
     if withheld:  # of one user, or of evenly spaced arrivals, cycles are no lock step
         return Evidence(
             "warn",
-            "requests repeat in cycles, as those of users in lock step do: one pattern, repeated, does not show how much "
-            f"{in_words(titles_of(withheld))} would vary from run to run, and they have no interval",
+            "requests repeat in cycles, as those of users in lock step do: one pattern, repeated, does not show how "
+            f"much {in_words(titles_of(withheld))} would vary from run to run, and they have no interval",
         )
     return None
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from enginebench.records.formatting import format_count, format_error, format_seconds, format_share, significant
+from enginebench.records.formatting import (
+    counted,
+    format_count,
+    format_error,
+    format_seconds,
+    format_share,
+    significant,
+)
 from enginebench.records.view import Evidence, Severity, StageView
 
 # How late the load generator may be: the larger of some milliseconds and a share of the median TTFT it measures.
@@ -13,6 +20,15 @@ MERGED = 0.01  # share of first tokens that were read late and with others: from
 CPU_BOUND = 0.9  # cores of a process that has one thread
 CROWDED = 0.1  # share of the time in which it was ready to run and had no core
 USERS_RUNNING = (0.99, 0.90)  # share of the planned users: fewer is a warning, and then an invalid run
+
+
+def process_lost(view: StageView) -> Evidence | None:
+    """Of a run that goes on; afterwards the records of each process say more."""
+    if not (lost := view.counts.get("processes_lost", 0)):
+        return None
+    arrivals = view.counts["arrivals_missing"]
+    missing = f"; {counted(arrivals, 'arrival')} that it would have sent are missing" if arrivals else ""
+    return Evidence("warn", f"{lost} worker process{'' if lost == 1 else 'es'} ended before the run{missing}")
 
 
 def users_missing(view: StageView) -> Evidence | None:

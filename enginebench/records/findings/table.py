@@ -62,7 +62,10 @@ def _by_cause(kind: str, check: Callable[[StageView], Evidence | None], remedy: 
     )
 
 
+FIND_OUT = "find out what ended it (locust.log, out of memory), and run again"
+
 STAGE_RULES: tuple[Rule, ...] = (
+    Rule("process_lost", load_generator.process_lost, FIND_OUT),
     Rule("waited_for_cpu", load_generator.waited_for_cpu, OWN_CORE),
     *_by_cause(
         "users_missing",

@@ -144,7 +144,9 @@ def _tell(folder: Path, contender: Contender, peak: int | None) -> None:
     plan = PlanSettings(peak=asked, slo=frame.tier)
     replicas = replicas_of(frame, plan) if asked is not None else ()
     search = next_step_of(frame, next_command(contender, frame))
-    deliver(quick_document(frame, contender.name or contender.url, search, replicas, asked), page=folder / PAGE)
+    deliver(
+        quick_document(frame, contender.name or contender.url, search, replicas, asked), page=folder / PAGE, brief=True
+    )
 
 
 def next_command(contender: Contender, frame: Frame) -> tuple[str, ...]:

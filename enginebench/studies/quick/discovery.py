@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import httpx
+from loadtests.harness.client.access import Access
+from loadtests.harness.client.address import Address
+from loadtests.harness.client.questions import NoAnswer, Questions
 
 PORTS: Mapping[int, str] = {
     8000: "vLLM's port, and enginebench's own",
@@ -36,8 +38,8 @@ def _look(place: tuple[int, str]) -> FoundServer | None:
     port, whose = place
     url = f"http://127.0.0.1:{port}"
     try:
-        listed = httpx.get(f"{url}/v1/models", timeout=TIMEOUT, trust_env=False).json()["data"]
+        listed = Questions(Address.parse(url), Access()).json("GET", "/v1/models", seconds=TIMEOUT)["data"]
         models = tuple(str(model["id"]) for model in listed)
-    except (httpx.HTTPError, ValueError, KeyError, TypeError):  # nothing listens, or it is no such server
+    except (NoAnswer, KeyError, TypeError):  # nothing listens, or it is no such server
         return None
     return FoundServer(url, whose, models) if models else None

@@ -5,16 +5,29 @@ The folder without what was interrupted. The ending of the file's name says how 
 
 from __future__ import annotations
 
+import gzip
+import lzma
+import shutil
 import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import IO, Any
 
-import msgspec
-
+from enginebench.records.files import MAX_BYTES, decode_document
+from enginebench.records.plain_text import plain
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.folder import INTERRUPTED, LOCK, RUNNING, STUDY, StudyFacts, load_study
 
 MODES = {".tar.gz": "gz", ".tgz": "gz", ".tar.xz": "xz", ".tar": ""}
 LEFT_OUT = {INTERRUPTED, RUNNING, LOCK}
+DAMAGED = (tarfile.TarError, EOFError, ValueError, RecursionError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
+UNPACKED: Mapping[str, Any] = {"gz": gzip.open, "xz": lzma.open, "": nullcontext}
+MIN_LIMIT, MAX_RATIO = 64 << 20, 100  # unpacked bytes, and how many more for each packed one: records have 5 to 30
+TOO_LARGE = "it unpacks to more than any study of its size"
+MAX_PATH, MAX_DEPTH = 1_000, 20  # of an entry
+MAX_HEADER = 1 << 20  # bytes
 
 
 def is_archive(name: str) -> bool:
@@ -32,13 +45,11 @@ def check_replaces(path: Path, folder: Path) -> None:
     """An archive that exists is replaced by the same study alone, gone on. Raises `UserMistake`."""
     if not path.exists():
         return
-    try:
-        with tarfile.open(path) as archive:
-            held = next((entry for entry in archive if Path(entry.name).parts[1:] == (STUDY,)), None)
-            content = None if held is None else archive.extractfile(held)
-            before = None if content is None else msgspec.json.decode(content.read(), type=StudyFacts).started_at
-    except (tarfile.TarError, EOFError, msgspec.DecodeError):
-        before = None
+    before = None
+    with suppress(*DAMAGED), _opened(path) as archive:
+        held = next((entry for entry in archive if Path(entry.name).parts[1:] == (STUDY,)), None)
+        content = None if held is None or held.size > MAX_BYTES else archive.extractfile(held)
+        before = None if content is None else decode_document(content.read(), StudyFacts, path).started_at
     if before != load_study(folder).facts.started_at:
         raise UserMistake(
             f"{path} is there and is not of this study, which would take its place: name another --archive."
@@ -65,27 +76,81 @@ def pack(folder: Path, path: Path) -> None:
 
 def unpack(path: Path, folder: Path) -> None:
     """Into a folder that does not exist yet. Raises `UserMistake`."""
-    if folder.exists():
+    if folder.exists() or folder.is_symlink():
         raise UserMistake(
             f"{folder} exists: `enginebench study {folder}` goes on there; for the archive name another --folder."
         )
     into = folder.with_name(f".{folder.name}.unpacking")
-    _remove(into)
+    shutil.rmtree(into, ignore_errors=True)
     try:
-        with tarfile.open(path) as archive:
-            (top,) = {Path(name).parts[0] for name in archive.getnames()}
-            archive.extractall(into, filter="data")  # nothing outside the folder
+        into.mkdir()
+        with _opened(path) as archive:
+            tops: set[str] = set()
+            for entry in archive:
+                tops |= {*Path(entry.name).parts[:1]}
+                archive.extract(entry, into, filter="data")  # nothing outside the folder
+        top = "" if len(tops) != 1 else tops.pop()
         if not (into / top / STUDY).is_file():
             raise UserMistake(f"{path} holds no study.")
         (into / top).rename(folder)
-    except (tarfile.TarError, EOFError, ValueError) as error:
+    except DAMAGED as error:
         if isinstance(error, UserMistake):
             raise
-        raise UserMistake(f"{path} is no archive of a study ({error}).") from None
+        raise UserMistake(f"{path} is no archive of a study ({plain(str(error))}).") from None
     except FileNotFoundError:
         raise UserMistake(f"the file {path} does not exist.") from None
     finally:
-        _remove(into)
+        shutil.rmtree(into, ignore_errors=True)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_Archive]:
+    """An archive that may come from anywhere. Raises one of `DAMAGED`, and `OSError`."""
+    if path.exists() and not path.is_file():
+        raise UserMistake(f"{path} is not a file.")
+    with path.open("rb") as packed, UNPACKED[_mode(path)](packed) as unpacked:
+        limit = MIN_LIMIT + MAX_RATIO * path.stat().st_size
+        with _Archive(_Limited(unpacked, limit), limit) as archive:
+            yield archive
+
+
+class _Archive(tarfile.TarFile):
+    """Gives only entries that a study has, and no more of them than an archive of its size holds."""
+
+    def __init__(self, file: _Limited, limit: int) -> None:
+        self._left = limit
+        super().__init__(fileobj=file, mode="r")  # type: ignore[arg-type]
+
+    def next(self) -> tarfile.TarInfo | None:
+        entry = super().next()
+        if entry is None:
+            return None
+        if not (entry.isreg() or entry.isdir() or entry.islnk()):
+            raise tarfile.TarError(f"{entry.name[:100]} in it is neither a file nor a folder")
+        if len(entry.name) > MAX_PATH or len(Path(entry.name).parts) > MAX_DEPTH or entry.name.startswith("/"):
+            raise tarfile.TarError(f"the path {entry.name[:100]}… in it is too long or absolute")
+        self._left -= entry.size + tarfile.BLOCKSIZE
+        if entry.size < 0 or self._left < 0:
+            raise tarfile.TarError(TOO_LARGE)
+        return entry
+
+
+class _Limited:
+    """A decompressed file that is read up to a limit, a piece at a time: no header can ask for more."""
+
+    def __init__(self, file: IO[bytes], limit: int) -> None:
+        self._file, self._limit = file, limit
+        self.seekable, self.tell = file.seekable, file.tell
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= MAX_HEADER:
+            raise tarfile.TarError("a header in it is too large")
+        return self._file.read(size)
+
+    def seek(self, place: int) -> int:
+        if not 0 <= place <= self._limit:
+            raise tarfile.TarError(TOO_LARGE)
+        return self._file.seek(place)
 
 
 def name_in(path: Path) -> str:
@@ -99,9 +164,3 @@ def _mode(path: Path) -> str:
     if mode is None:
         raise UserMistake(f"an archive's name ends in {', '.join(MODES)}, not as {path.name} does.")
     return mode
-
-
-def _remove(folder: Path) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)

@@ -199,11 +199,12 @@ def _report(folder: Path, terminal: Terminal) -> None:
     """The report's files, made again from the study's folder."""
     if find_spec("polars") is None:  # `make bundle` leaves it out
         return terminal.say(f"The report: `enginebench study report {folder}` where all packages are installed.")
+    from enginebench.records.plain_text import plain
     from enginebench.studies.document import write_report
 
     _, paths = write_report(folder, terminal.say)
     for path in paths:
-        print(path)
+        print(plain(str(path)))
     return None
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -25,10 +26,14 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from enginebench.records.files import MALFORMED, blocks_of, write_atomically
+from enginebench.records.files import NOT_UNDERSTOOD, read_document, read_lines, write_inside
+from enginebench.records.plain_text import is_file_name
+from enginebench.records.run import HOST, as_typed, instant
+from enginebench.records.slo import parse_objectives
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.cells import Cell, cells_of
 from enginebench.studies.study.grid import Chosen, Grid
+from enginebench.studies.study.grid_file import check_labels
 
 SCHEMA = 1
 STUDY, SITTINGS, CELLS = "study.json", "sittings.jsonl", "cells.jsonl"
@@ -136,20 +141,38 @@ class StudyFolder(Struct, frozen=True):
 def load_study(folder: Path) -> StudyFolder:
     """Raises `NotAStudy`."""
     try:
-        content = (folder / STUDY).read_bytes()
+        facts = _checked(folder / STUDY, read_document(folder / STUDY, StudyFacts))
     except (FileNotFoundError, NotADirectoryError):
         raise NotAStudy(f"{folder} is not the folder of a study: it has no {STUDY}.") from None
-    try:
-        facts = msgspec.json.decode(content, type=StudyFacts)
-    except msgspec.DecodeError as error:
-        raise NotAStudy(f"{folder / STUDY} cannot be understood ({error}): is it from another version?") from None
-    if facts.schema != SCHEMA:
-        raise NotAStudy(f"{folder} is a study of schema {facts.schema}; this version reads {SCHEMA}.")
+    except ValueError as error:
+        raise NotAStudy(str(error)) from None
     records = {record.cell: record for record in read_records(folder)}
     cells = cells_of(facts.grid)
     expected = _expected(facts.grid, cells, records)
     states = tuple(CellState(cell, records.get(cell.id), expected[cell.id]) for cell in cells)
-    return StudyFolder(folder, facts, tuple(_lines(folder / SITTINGS, Sitting)), states)
+    return StudyFolder(folder, facts, tuple(_sittings(folder)), states)
+
+
+def _sittings(folder: Path) -> Iterator[Sitting]:
+    for sitting in _lines(folder / SITTINGS, Sitting):
+        with suppress(ValueError):
+            instant(sitting.started_at)
+            yield sitting
+
+
+def _checked(path: Path, facts: StudyFacts) -> StudyFacts:
+    """Raises `ValueError` for another version's, and for what no grid's file could hold."""
+    if facts.schema != SCHEMA:
+        raise ValueError(f"{path.parent} is a study of schema {facts.schema}; this version reads {SCHEMA}.")
+    if not is_file_name(facts.name):
+        raise ValueError(NOT_UNDERSTOOD.format(path, f"`{facts.name}` is no name of a study"))
+    check_labels(path, facts.grid)
+    try:
+        parse_objectives(facts.grid.slo)
+        instant(facts.started_at)
+    except ValueError as error:
+        raise ValueError(NOT_UNDERSTOOD.format(path, error)) from None
+    return msgspec.structs.replace(facts, host=as_typed(facts.host, HOST))
 
 
 def holds_results(folder: Path) -> bool:
@@ -157,9 +180,12 @@ def holds_results(folder: Path) -> bool:
 
 
 def read_records(folder: Path) -> list[CellRecord]:
-    """The last line of each cell."""
+    """The last line of each cell; none that leads out of the folder."""
     last: dict[str, CellRecord] = {}
     for record in _lines(folder / CELLS, CellRecord):
+        path = Path(record.path or "")
+        if path.is_absolute() or ".." in path.parts:
+            continue
         if record.cell not in last or last[record.cell].outcome != "done":
             last[record.cell] = record
     return list(last.values())
@@ -167,7 +193,7 @@ def read_records(folder: Path) -> list[CellRecord]:
 
 def write_facts(folder: Path, facts: StudyFacts) -> None:
     content = msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n"
-    write_atomically(folder / STUDY, content, synced=True)
+    write_inside(folder, STUDY, content, synced=True)
 
 
 def set_repeats(folder: Path, repeats: int) -> None:
@@ -208,12 +234,4 @@ def _expected(grid: Grid, cells: Sequence[Cell], records: Mapping[str, CellRecor
 
 
 def _lines(path: Path, kind: type[Any]) -> Iterator[Any]:
-    """A line that a crash cut short is skipped."""
-    if not path.is_file():
-        return
-    for block in blocks_of(path):
-        for line in block.splitlines():
-            try:
-                yield msgspec.json.decode(line, type=kind)
-            except MALFORMED:
-                continue
+    return read_lines(path, kind) if path.is_file() else iter(())

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
@@ -34,6 +35,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from enginebench.records.files import bytes_of
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.cells import cells_of
 from enginebench.studies.study.grid import Chosen, Grid, NotMeasured, Price, StudyEngine, StudyModel, StudyPart
@@ -42,6 +44,7 @@ GRIDS = Path(__file__).parent.parent / "grids"
 # Tables with other values of a grid's keys, in the order in which they are applied.
 VARIANTS = ("cpu", "quick", "gpu_quick")
 LABEL = re.compile(r"\w[\w+.-]*")  # what a cell's folder may be called by
+MAX_REPEATS, MAX_CELLS = 1_000, 100_000
 Row = TypeVar("Row", StudyEngine, StudyPart)
 EVERYTHING = Chosen()
 
@@ -67,8 +70,8 @@ def read_grid(path: Path, variants: Iterable[str] = (), chosen: Chosen = EVERYTH
     """The grid with those `variants` that it has, and their names; of its rows those that are `chosen`. Raises
     `UserMistake`."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        document = tomllib.loads(bytes_of(path).decode())
+    except (ValueError, RecursionError) as error:
         raise UserMistake(f"{path} is not TOML: {error}.") from None
     tables = {name: document.pop(name) for name in VARIANTS if name in document}
     for name, table in tables.items():
@@ -175,29 +178,38 @@ def _checked(path: Path, grid: Grid) -> Grid:
         msgspec.structs.replace(one, engine=one.engine or one.label, options=dict(one.options)) for one in grid.engines
     )
     grid = msgspec.structs.replace(grid, models=models, engines=engines)
+    check_labels(path, grid)
+    for part in grid.parts:
+        _check_part(path, part)
+    return grid
+
+
+def check_labels(path: Path, grid: Grid) -> None:
+    """Raises `UserMistake` where a label cannot be the name of a folder, and where names do not fit together."""
+    repeats = [grid.repeats, *map(grid.repeats_of, grid.parts)]
+    if not 1 <= min(repeats) <= max(repeats) <= MAX_REPEATS:
+        raise UserMistake(f"{path}: repeats is 1 or more, and {MAX_REPEATS} at most.")
+    if len(grid.models) * len(grid.engines) * len(grid.parts) * max(repeats) > MAX_CELLS:
+        raise UserMistake(f"{path}: a study has {MAX_CELLS:,} cells at most.")
     named = _labels(grid)
     for what, labels in named.items():
         if not labels:
             raise UserMistake(f"{path}: a study needs [[{what}]].")
-        for label in labels:
+        for label, count in Counter(labels).items():
             if LABEL.fullmatch(label) is None:
                 raise UserMistake(f"{path}: `{label}` of [[{what}]] needs a label of letters, digits, + . - and _.")
-            if labels.count(label) > 1:
+            if count > 1:
                 raise UserMistake(f"{path}: there are several [[{what}]] called `{label}`: give each a label.")
     references: list[tuple[str, tuple[str, ...], str]] = [("baseline", (grid.baseline,), "engines")]
-    references += [(f"engine {one.label}", one.models, "models") for one in engines]
+    references += [(f"engine {one.label}", one.models, "models") for one in grid.engines]
     for part in grid.parts:
         references += [(f"part {part.name}", part.models, "models"), (f"part {part.name}", part.engines, "engines")]
-        _check_part(path, part)
-        if grid.repeats_of(part) < 1:
-            raise UserMistake(f"{path}: repeats is 1 or more.")
     for where, mentioned, what in references:
         for label in mentioned:
             if label not in named[what]:
                 raise UserMistake(
                     f"{path}: {where} names `{label}`, which is none of [[{what}]]: {', '.join(named[what])}."
                 )
-    return grid
 
 
 def _check_part(path: Path, part: StudyPart) -> None:

@@ -51,7 +51,9 @@ from loadtests.harness.run.duration import rounded_time
 
 @contextmanager
 def only_here(folder: Path) -> Iterator[None]:
-    """Raises `UserMistake` while another process works on the study."""
+    """Raises `UserMistake` while another process works on the study, and for one that would write elsewhere."""
+    if (link := next((path for path in folder.rglob("*") if path.is_symlink()), None)) is not None:
+        raise UserMistake(f"{link} is a link, and a study writes into its own folder: put there what it leads to.")
     with (folder / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

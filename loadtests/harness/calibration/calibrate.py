@@ -31,7 +31,7 @@ from enginebench.records.rules import percentile
 from enginebench.records.stage import SECOND, Stage
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.guard import start_guarded
-from loadtests.harness.command.server_process import PYTHON
+from loadtests.harness.command.server_process import LOCUST
 from loadtests.harness.run.calibration import Calibration, Cell, Condition, Error
 from loadtests.harness.run.host import host_facts, versions
 from loadtests.harness.run.options import processes_options
@@ -148,7 +148,7 @@ def stage_options(users: int, seconds: float) -> list[str]:
 
 def make_load(scenario: Path, url: str, runs: Path, *options: str) -> Path:
     """The folder of the run, once it has ended. Raises `UserMistake`."""
-    command = [*PYTHON, "-m", "locust", "-f", str(scenario), "--host", url, "--headless", "--only-summary"]
+    command = [*LOCUST, "-f", str(scenario), "--host", url, "--headless", "--only-summary"]
     command += ["--runs", str(runs), "--run-id", "run", *options]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode != 0:

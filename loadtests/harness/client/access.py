@@ -11,11 +11,10 @@ from urllib.parse import urlsplit
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.dialects.dialect import Signer
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.client.headers import Headers, merged_headers
 
 KEY_VARIABLE = "ENGINEBENCH_API_KEY"
 """Counts before the variable that other clients of the same API read."""
-
-Headers = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +35,15 @@ def access_to(
     environment: Mapping[str, str] = os.environ,
     insecure_key: bool = False,
 ) -> Access:
-    """A key that is meant for the API's usual clients goes to this machine or over TLS only, unless `insecure_key`.
+    """A key that is meant for the API's usual clients goes to this machine or over TLS only, unless `insecure_key`. A
+    header that is given replaces the key, and any other of its name.
 
     Raises `UserMistake` where the environment lacks credentials, or has a key that is none.
     """
-    dialect = DIALECTS[endpoint]
+    dialect, given = DIALECTS[endpoint], dict(headers)
+    names = {name.lower() for name in given}
+    if any(name.lower() in names for name in dialect.headers("a key").keys() - dialect.headers(None).keys()):
+        return Access(merged_headers(dialect.headers(None), given), insecure=insecure)
     variable = KEY_VARIABLE if environment.get(KEY_VARIABLE) else dialect.key_variable
     key = environment.get(variable)
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
@@ -49,7 +52,7 @@ def access_to(
     if key and variable != KEY_VARIABLE and not (insecure_key or _is_private(url)):
         withheld, key = variable, None
     signer = dialect.signer(key, urlsplit(url).hostname or "")
-    return Access({**dialect.headers(key), **dict(headers)}, signer, insecure, withheld)
+    return Access(merged_headers(dialect.headers(key), given), signer, insecure, withheld)
 
 
 def _is_private(url: str) -> bool:
@@ -61,20 +64,3 @@ def _is_private(url: str) -> bool:
     except ValueError:
         local = host == "localhost" or host.endswith(".localhost")
     return local or parts.scheme == "https"
-
-
-def parse_headers(text: str) -> Headers:
-    """`Name: value` lines. Raises `UserMistake`, which does not repeat what may be a secret."""
-    headers = []
-    for line in filter(None, map(str.strip, text.splitlines())):
-        name, colon, value = (part.strip() for part in line.partition(":"))
-        if not (colon and value and name.replace("-", "").isalnum() and line.isascii() and value.isprintable()):
-            raise UserMistake(
-                "a header is `Name: value` in printable ASCII, and several are one a line or one for each --header."
-            )
-        headers.append((name.title(), value))
-    return tuple(headers)
-
-
-def write_headers(headers: Headers) -> str:
-    return "\n".join(f"{name}: {value}" for name, value in headers)

@@ -1,14 +1,15 @@
 """What one answer contained: which events carried generated content, and when each of them arrived.
 
-A dialect (`dialects/`) subclasses `Answer` and says what an event of its API means. All that a model generates is
-content: text, reasoning, tool calls, refusals. Counts and finish reasons are kept under OpenAI's names in all dialects.
+A dialect (`dialects/`) subclasses `Answer` and says what an event of its API means. Any text in a delta is content:
+text, reasoning, tool calls, refusals, and fields that no dialect knows. Counts and finish reasons are kept under
+OpenAI's names in all dialects.
 """
 
 from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
@@ -17,13 +18,25 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
+from enginebench.records.plain_text import plain
 from loadtests.harness.client.event_frame import BEGIN, END, UNREADABLE, EventFrame, frame_of
+from loadtests.harness.client.limits import LIMIT, MAX_CHUNKS, TOO_LONG
 from loadtests.harness.client.sse import Event, EventReader
 
 DETAIL_CHARACTERS = 300
 CUT = "…"  # at the end of a text that was shortened
 DIGEST_BYTES = 8
 MOST_TOKENS = 10**9  # of one request
+METADATA = {
+    *("annotations", "call_id", "citation", "citations", "data", "encrypted_content", "format", "id", "index"),
+    *("object", "redactedContent", "role", "signature", "status", "toolUseId", "type"),
+}
+"""Fields of a delta whose text was not generated."""
+ARGUMENTS = {"arguments", "input"}  # of a tool: JSON as text, or as an object
+TYPED = {"content", "text"}  # fields that hold text or parts of it, and nothing else
+THOUGHT_TYPES = ("reasoning", "thinking")  # the types of parts that are no answer begin so
+THOUGHT_ENDS = ("</think", "</thought", "</reason", "[/THINK]", "◁/think▷")  # of reasoning inside the answer's own text
+MAX_NAMES, NAME_CHARACTERS = 5, 40  # of unknown fields
 FEW = 4  # events that are read one by one
 MOST_FRAMES = 4  # that are looked for without use: in some answers events differ in more than their text
 OF_TEXT = {"chunks", "kernel", "user", "first_out", "_events", "_spoken", "_text", "_thought"}
@@ -61,6 +74,11 @@ class Answer:
     finish_reasons: ClassVar[Mapping[str, str]] = {}
     """The API's finish reasons, and OpenAI's names for them; others are kept as they are."""
 
+    answers: ClassVar[frozenset[str]] = frozenset()
+    """Fields of a delta that hold the answer."""
+    thoughts: ClassVar[frozenset[str]] = frozenset()
+    """Fields of a delta that hold reasoning, wherever they stand in it."""
+
     token_ends: tuple[int, ...] = ()  # in characters of the text
     logprobs: tuple[float, ...] = ()
     """Of the answer's tokens, where they were asked for and given."""
@@ -73,7 +91,7 @@ class Answer:
         self.merged_first = False
         self.first_chunk_tokens: int | None = None
         self.prompt_tokens: int | None = None
-        self.output_tokens: int | None = None
+        self.reported_tokens: int | None = None  # of the output, as the server counts it
         self.cached_tokens: int | None = None
         self.reasoning_tokens: int | None = None
         self.queue: float | None = None
@@ -83,11 +101,13 @@ class Answer:
         self.done: Moment | None = None  # when the stream's end marker came
         self.error: str | None = None  # malformed data, or the error that the stream itself reported
         self.error_at: Moment | None = None
+        self.unknown_fields: tuple[str, ...] = ()  # that held text
         self._thought = False  # a chunk showed reasoning
         self._text: list[str] = []
         self._spoken: list[str] = []
         self._events = self.reader()
         self._frames_left = MOST_FRAMES
+        self._measured = self._length = 0  # texts, and their characters
         self._speaks = False  # the text in the frame is no reasoning
 
     # What a dialect implements. What it cannot read is the answer's error.
@@ -124,15 +144,38 @@ class Answer:
     @property
     def unseen_tokens(self) -> int:
         """Output tokens that no chunk showed: reasoning that the server counts and does not send."""
-        return 0 if self._thought else min(self.reasoning_tokens or 0, self.output_tokens or 0)
+        reasoning, reported = self.reasoning_tokens or 0, self.reported_tokens or 0
+        if not reasoning or self._thought or self.chunks > reported - reasoning:
+            return 0
+        text = "".join(self._text)
+        return 0 if any(end in text for end in THOUGHT_ENDS) else reasoning
+
+    @property
+    def output_tokens(self) -> int | None:
+        """By the server's count; `None` if that cannot be, because more was received: a chunk has at least a token."""
+        reported, received = self.reported_tokens, max(self.chunks, len(self._text) > 0)
+        return None if reported is None or reported - self.unseen_tokens < received else reported
+
+    @property
+    def first_tokens(self) -> int | None:
+        """Tokens of the first chunk, if the server says so and leaves at least one for each of the others."""
+        first, output = self.first_chunk_tokens, self.output_tokens
+        if not self.chunks or output is None:
+            return first
+        others = output - self.unseen_tokens - (self.chunks - 1)
+        return first if first is not None and first <= others else (1 if others == 1 else None)
 
     def feed(self, body: bytes, moment: Moment) -> None:
         """The part of a stream's body that one read brought."""
+        try:
+            events = self._events.feed(body)
+        except ValueError as error:
+            self._fail(str(error), moment)
+            return
         if self.chunks:
-            for data, kind in self._events.feed(body):
+            for data, kind in events:
                 self._take(data, kind, moment)
             return
-        events = self._events.feed(body)
         for position, (data, kind) in enumerate(events, 1):
             before = self.chunks
             self._take(data, kind, moment)
@@ -184,6 +227,15 @@ class Answer:
         others = itemgetter(*(empty.keys() - OF_TEXT))
         return others, others(empty)
 
+    def check_length(self, moment: Moment) -> None:
+        """Fail an answer that is longer than any model's; call it when much has come."""
+        self._length += sum(map(len, self._text[self._measured :]))
+        self._measured = len(self._text)
+        if self._length > LIMIT:
+            self._fail(f"the answer's text {TOO_LONG}", moment)
+        elif max(self.chunks, len(self.logprobs)) > MAX_CHUNKS:
+            self._fail(f"the answer has more than {MAX_CHUNKS} chunks", moment)
+
     def close(self, moment: Moment) -> None:
         """The stream's body has ended as it should: take in an event that lacks its last blank line."""
         for data, kind in self._events.close():
@@ -207,6 +259,59 @@ class Answer:
 
     # What a dialect calls.
 
+    def _parts(self, delta: Mapping[str, Any]) -> tuple[str | None, str | None]:
+        """Reasoning, and what else was generated. Text of unknown fields counts as reasoning: it is not the answer."""
+        thoughts: list[str] = []
+        answers: list[str] = []
+        for name, value in delta.items():
+            if not value or name in METADATA:
+                continue
+            if type(value) is str and name in self.answers:
+                answers.append(value)
+                continue
+            thought, answered = "", ""
+            for text, is_answer in self._texts(name, value, None):
+                if is_answer:
+                    answered += text
+                else:
+                    thought += text
+            if answered:
+                answers.append(answered)
+            if thought and thought not in thoughts:  # some servers send reasoning under two names
+                thoughts.append(thought)
+        return "".join(thoughts) or None, "".join(answers) or None
+
+    def _texts(self, name: str, value: Any, is_answer: bool | None) -> Iterator[tuple[str, bool]]:
+        """All texts within a field, and whether each belongs to the answer. `is_answer` is what the field's place
+        says."""
+        if name in self.thoughts:
+            is_answer = False
+        elif is_answer is None and name in self.answers:
+            is_answer = True
+        if name in ARGUMENTS and isinstance(value, dict):
+            value = msgspec.json.encode(value).decode() if value else ""
+        if isinstance(value, str):
+            if value:
+                if is_answer is None:
+                    self._note_unknown(name)
+                yield value, bool(is_answer)
+        elif isinstance(value, list):
+            for part in value:
+                yield from self._texts(name, part, is_answer)
+        elif isinstance(value, dict):
+            if str(value.get("type")).startswith(THOUGHT_TYPES):
+                is_answer = False
+            for inner, part in value.items():
+                if inner not in METADATA:
+                    yield from self._texts(inner, part, is_answer)
+        elif value is not None and name in TYPED:
+            raise ValueError(f"`{name}` is no text")
+
+    def _note_unknown(self, name: str) -> None:
+        name = shorten(name)[:NAME_CHARACTERS]
+        if name not in self.unknown_fields and len(self.unknown_fields) < MAX_NAMES:
+            self.unknown_fields += (name,)
+
     def _generated(self, thought: str | None, answered: str | None, moment: Moment) -> None:
         """A chunk with content has come: reasoning, other content, or both."""
         if thought:
@@ -228,14 +333,15 @@ class Answer:
         self._spoken += filter(None, (answered,))
 
     def _count(self, **counts: int | None) -> None:
-        """Counts are cumulative, and a later one may leave out what an earlier one had: the last known ones count."""
+        """Counts are cumulative, and a later one may leave out what an earlier one had, or say 0: the last known ones
+        count. No prompt is empty."""
         for name, count in counts.items():
-            if count is not None:
+            if count or (count == 0 and name != "prompt_tokens" and getattr(self, name) is None):
                 setattr(self, name, count)
 
-    def _finish(self, reason: str | None) -> None:
-        if reason:
-            self.finish_reason = writable(self.finish_reasons.get(reason, reason))
+    def _finish(self, reason: Any) -> None:
+        if reason and isinstance(reason, str):
+            self.finish_reason = plain(shorten(self.finish_reasons.get(reason, reason)))
 
     def _fail(self, detail: str, moment: Moment) -> None:
         if self.error is None:

@@ -20,11 +20,13 @@ from enginebench.records.request import Outcome, RequestRecord
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.address import Address
 from loadtests.harness.client.call import Call
-from loadtests.harness.client.connection import Connection, open_connection, tls_context
+from loadtests.harness.client.connection import Connection, open_connection
 from loadtests.harness.client.dialects.dialect import Signer
 from loadtests.harness.client.exchange import Exchange
+from loadtests.harness.client.headers import merged_headers
 from loadtests.harness.client.outcome import outcome_of_opening
 from loadtests.harness.client.redaction import redacted
+from loadtests.harness.client.tls import tls_context
 
 CLOSES_AT_ONCE = 1_000_000_000  # nanoseconds after an answer: a connection that ends sooner was not idle for too long
 QUICK_CLOSES = 3  # in a row: fewer may be a server that was restarted, or that closed some connections
@@ -58,17 +60,18 @@ class Client:
         patience: float | None = None,
         epoch: int = 0,
     ) -> None:
-        """`url` is the server's origin, with an optional path before `/v1`. `headers` and those that `signer` makes are
-        sent with every request.
+        """`url` is as `Address.parse` takes it. `headers` are sent with every request, and so are those that `signer`
+        makes, where none of their names is among `headers`.
 
         Timeouts are seconds; `silence_timeout` is the longest time without a byte, `patience` the time from `t_sched`
         after which the user disconnects if no content has arrived. Stamps of records count from `epoch`, a reading of
-        `time.monotonic_ns()`. Raises `UserMistake` when `url` is no
-        http or https address or a header has a line break in it.
+        `time.monotonic_ns()`. Raises `UserMistake` when `url` is no http or https address or a header has a line break
+        in it.
         """
         self._address = Address.parse(url)
         self._tls = tls_context(insecure) if self._address.tls else None
         self._headers = _header_lines(self._address.authority, headers)
+        self._given = {name.lower() for name in headers}
         self._sent = dict(headers)  # with those of the last signature
         self._signer = signer
         self._connect_timeout = connect_timeout
@@ -103,9 +106,16 @@ class Client:
         Its `t_sched` must be set. Never raises for what a server or a network can do: that is the record's `outcome`.
         When the greenlet is killed meanwhile (`gevent.GreenletExit`), `on_end` gets the outcome `cut_off` and the
         exception goes on. Only the answer's text is kept. A connection that the server has closed is opened again
-        before `t_send`.
+        before `t_send`. If it closes a kept one before any byte of the answer, the request is sent once more (RFC 9112,
+        9.3.1): servers close idle connections, just as a request is written to one of them, too.
         """
-        before, t_connect = self._connection, monotonic_ns()
+        return self._request(call, record, on_end, monotonic_ns())
+
+    def _request(
+        self, call: Call, record: RequestRecord, on_end: Callable[[RequestRecord], None], t_connect: int
+    ) -> RequestRecord:
+        """`t_connect` is when opening a connection began, if none is open."""
+        before = self._connection
         try:
             self.connect()
             message = self._message(call)
@@ -120,8 +130,10 @@ class Client:
         answer = call.dialect.answer()
         exchange = Exchange(self._connection, answer, call.streamed, self._silence_timeout, self._request_timeout)
         exchange.start(message, self._epoch + record.t_sched + self._patience * 1e9)
+        resent = False
         try:
             exchange.wait()
+            resent = exchange.was_not_read and self._connection.answers > 0
         finally:
             if exchange.was_not_read:
                 self._closed_by_server()
@@ -131,14 +143,19 @@ class Client:
                     self._quick_closes.pop(self._address, None)
             if not exchange.reusable or self._quick_closes[self._address] >= QUICK_CLOSES:
                 self.close()
-            self.free_at, self.answer_bytes = exchange.ended_at, exchange.size
-            exchange.complete(record, self._epoch)
-            if record.detail is not None:
-                record.detail = redacted(record.detail, self._sent)
-            self.answer_text = answer.spoken or answer.text
-            if call.kept:
-                record.text, record.token_ends, record.logprobs = answer.text, answer.token_ends, answer.logprobs
-            on_end(record)
+            if not resent:
+                self.free_at, self.answer_bytes = exchange.ended_at, exchange.size
+                exchange.complete(record, self._epoch)
+                if record.detail is not None:
+                    record.detail = redacted(record.detail, self._sent)
+                self.answer_text = answer.spoken or answer.text
+                if call.kept:
+                    record.text, record.token_ends, record.logprobs = answer.text, answer.token_ends, answer.logprobs
+                on_end(record)
+        if resent:  # on a new connection, which is not kept: not a third time
+            record.resent = True
+            assert exchange.t_send is not None
+            return self._request(call, record, on_end, exchange.t_send)
         return record
 
     def _closed_by_server(self) -> None:
@@ -168,25 +185,28 @@ class Client:
         return record
 
     def _message(self, call: Call) -> bytes:
-        path = self._address.prefix + call.path
-        head = f"POST {path} HTTP/1.1\r\nContent-Length: {len(call.body)}\r\n"
+        target = self._address.target_of_model(call.path)
+        head = f"POST {target} HTTP/1.1\r\nContent-Length: {len(call.body)}\r\n"
         if self._signer is not None:
-            signed = self._signer(self._address.authority, path, call.body)
+            signed = self._signer(self._address.authority, target, call.body)
             self._sent |= signed
-            head += "".join(f"{name}: {value}\r\n" for name, value in signed.items())
+            head += _lines({name: value for name, value in signed.items() if name.lower() not in self._given})
         return head.encode() + self._headers + call.body
 
 
-def _header_lines(authority: str, headers: Mapping[str, str]) -> bytes:
+def _header_lines(authority: str, given: Mapping[str, str]) -> bytes:
     """The headers of every request, blank line included."""
-    lines = {
+    ours = {
         "Host": authority,
         "User-Agent": "enginebench",
         "Accept": "text/event-stream, application/vnd.amazon.eventstream, application/json",
         "Accept-Encoding": "identity",  # compression would delay tokens
         "Content-Type": "application/json",
-    } | {name.title(): value for name, value in headers.items()}
-    for name, value in lines.items():
-        if not name.replace("-", "").isalnum() or any(c in value for c in "\r\n\0"):
-            raise UserMistake(f"`{name}` is not a valid header: a name has letters, digits and -, a value one line.")
-    return "".join(f"{name}: {value}\r\n" for name, value in lines.items()).encode("latin-1") + b"\r\n"
+    }
+    if any(c in value for value in given.values() for c in "\r\n\0"):
+        raise UserMistake("the value of a header is one line.")
+    return _lines(merged_headers(ours, given)).encode("latin-1") + b"\r\n"
+
+
+def _lines(headers: Mapping[str, str]) -> str:
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items())

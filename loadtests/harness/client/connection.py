@@ -13,7 +13,6 @@ import errno
 import os
 import socket
 import ssl
-from functools import cache
 from time import monotonic_ns
 
 import gevent
@@ -21,6 +20,7 @@ from gevent import socket as cooperative
 
 from loadtests.harness.client.address import Address
 from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, Timespec, ask_for_stamps
+from loadtests.harness.client.tls import not_trusted
 
 READ_BYTES, LARGE_READ_BYTES = 4096, 65536  # for some tokens; a large buffer takes a microsecond more to make and cut
 WRITE_BYTES = 65536  # some 30 µs, or 60 µs under TLS
@@ -179,20 +179,6 @@ class TlsConnection(Connection):
             self._push()
 
 
-@cache
-def tls_context(insecure: bool) -> ssl.SSLContext:
-    """Certificates and host names are checked against the system's trust store unless `insecure`.
-
-    One for all connections of a process: reading the trust store takes 40 to 60 ms.
-    """
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    if insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
 def open_connection(address: Address, tls: ssl.SSLContext | None, timeout: float) -> Connection:
     """Connect and, with `tls`, shake hands, cooperatively, within `timeout` s. Raises `OSError` with a sentence."""
     where = f"{address.host}:{address.port}"
@@ -206,10 +192,7 @@ def open_connection(address: Address, tls: ssl.SSLContext | None, timeout: float
         _check_descriptors(where)
         raise TimeoutError(errno.ETIMEDOUT, f"{where} did not accept a connection within {timeout:g} s") from None
     except ssl.SSLCertVerificationError as error:
-        raise ConnectionError(
-            errno.EPROTO,
-            f"the certificate of {where} is not trusted ({error.verify_message}); --insecure skips the check",
-        ) from None
+        raise ConnectionError(errno.EPROTO, not_trusted(where, error)) from None
     except socket.gaierror as error:
         _check_descriptors(where)
         raise ConnectionError(error.errno, f"no connection to {where}: {error.strerror or error}") from None

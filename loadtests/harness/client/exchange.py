@@ -16,10 +16,11 @@ from gevent import get_hub
 from gevent.hub import Waiter
 
 from enginebench.records.request import Outcome, RequestRecord
-from loadtests.harness.client.answer import Answer, Moment, digest
+from loadtests.harness.client.answer import Answer, Moment, digest, shorten
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.connection import Connection, Read
 from loadtests.harness.client.kernel_stamps import kernel_stamp, kernel_stamps
+from loadtests.harness.client.limits import LIMIT, STREAM_LIMIT, TOO_LONG
 from loadtests.harness.client.outcome import EXHAUSTION, Ending, ExchangeEnd, outcome_of
 from loadtests.harness.client.read_batcher import UNHURRIED_NS, ReadBatcher, read_batcher
 from loadtests.harness.client.response import Response
@@ -28,7 +29,6 @@ READS_PER_PARSE = 64  # bounds the memory of a long answer, and the time for whi
 END_OF_MESSAGE = b"\r\n\r\n"
 SHORTEST_CHUNK = 16  # bytes; less may be the rest of a last event or end marker that two reads share
 LINGER = 1.0  # seconds from the last event to the end of the message, after which the connection is closed
-BODY_LIMIT = 64 * 1024 * 1024
 UNNAMED_STREAMS = {
     "",
     "text/plain",
@@ -61,7 +61,7 @@ class Exchange:
         self.ended_at = 0  # user-space clock
         self.size = 0  # bytes of the answer, headers and framing included
         self._last_read = 0
-        self._t_send: int | None = None
+        self.t_send: int | None = None  # user-space clock
         self._offset = WallOffset.read()
         hub = get_hub()
         self._waiter: Waiter[None] = Waiter(hub)
@@ -91,7 +91,7 @@ class Exchange:
         self._leaves_at = leaves_at
         self._arm(min(self._silence_timeout, self._request_timeout, (leaves_at - monotonic_ns()) / 1e9))
         try:
-            self._t_send = self._last_read = monotonic_ns()
+            self.t_send = self._last_read = monotonic_ns()
             everything_sent = self._connection.send()
         except OSError as error:
             self._lost(error)
@@ -167,8 +167,8 @@ class Exchange:
 
     def on_timer(self) -> None:
         now = monotonic_ns()
-        assert self._t_send is not None
-        silent, running = (now - self._last_read) / 1e9, (now - self._t_send) / 1e9
+        assert self.t_send is not None
+        silent, running = (now - self._last_read) / 1e9, (now - self.t_send) / 1e9
         if now >= self._leaves_at:
             self._parse()
             if not self._answer.user:
@@ -205,8 +205,12 @@ class Exchange:
             else:
                 for stamp, timespec, data in pending:
                     self._take(data, (kernel_stamp(timespec), stamp))
-                    if self._response.malformed is not None:
+                    if self._response.malformed is not None or self._ending is not None:
                         break
+            if self.size > LIMIT and self._last is not None:
+                self._answer.check_length(self._last)
+                if self.size > STREAM_LIMIT:
+                    self._end("malformed", f"the answer is longer than {STREAM_LIMIT // 2**20} MB")
         except Exception as error:  # an error in this client must not leave a user waiting forever
             self._end("malformed", f"the client could not read the answer: {error!r}")
             raise
@@ -239,8 +243,8 @@ class Exchange:
             self._answer.feed(b"".join(pieces), moment)
         else:
             self._body += b"".join(pieces)
-            if len(self._body) > BODY_LIMIT:
-                self._end("malformed", f"the answer is longer than {BODY_LIMIT} bytes")
+            if len(self._body) > LIMIT:
+                self._end("malformed", f"the answer {TOO_LONG}")
 
     def _take_all(self, kept: list[Read]) -> None:
         """Reads of an event stream that has begun, none of which is its end."""
@@ -280,7 +284,8 @@ class Exchange:
         if self._ending == "complete":
             self._read_remaining()
         ending = ExchangeEnd(self._ending, self._detail, self._streamed, self._is_stream, bytes(self._body))
-        record.outcome, record.detail = outcome_of(ending, self._response, self._answer)
+        record.outcome, detail = outcome_of(ending, self._response, self._answer)
+        record.detail = None if detail is None else shorten(detail)
         offset = self._offset.narrowed(WallOffset.read())
         kernel = offset is not None and self._all_kernel_stamped
         chunks, behind = answer.user, epoch
@@ -297,7 +302,7 @@ class Exchange:
 
         text, tokens = answer.text, answer.output_tokens
         record.status, record.streamed = response.status, self._streamed
-        record.t_send = None if self._t_send is None else self._t_send - epoch
+        record.t_send = None if self.t_send is None else self.t_send - epoch
         record.t_headers = stamp(self._headers_at)
         if chunks:
             record.t_first, record.t_last = chunks[0] - behind, chunks[-1] - behind
@@ -312,11 +317,13 @@ class Exchange:
         record.t_end = self.ended_at - epoch if ended_at is None else ended_at
         record.stamps = "kernel" if kernel else "user"
         record.merged_first, record.chunks = answer.merged_first, answer.chunks
-        record.first_chunk_tokens = answer.first_chunk_tokens or (1 if chunks and answer.chunks == tokens else None)
+        record.first_chunk_tokens = answer.first_tokens
         record.prompt_tokens, record.output_tokens = answer.prompt_tokens, tokens
         record.token_source = None if tokens is None else "usage"
+        record.reported_tokens = answer.reported_tokens if tokens is None else None
         record.cached_tokens, record.reasoning_tokens = answer.cached_tokens, answer.reasoning_tokens
         record.unseen_tokens = answer.unseen_tokens
+        record.unknown_text = ", ".join(answer.unknown_fields) or None
         record.finish_reason = answer.finish_reason
         record.text = text or None if tokens is None else None
         record.answer_digest = digest(text) if text else None

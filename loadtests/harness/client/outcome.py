@@ -36,7 +36,7 @@ def outcome_of(ended: ExchangeEnd, response: Response, answer: Answer) -> tuple[
         moved = f"redirected to {response.location}" if response.location else None
         return "rejected" if refused else "http_error", message_of(ended.body) or moved
     if response.has_head and response.content_encoding != "identity":
-        return "bad_stream", f"the server compressed its answer ({response.content_encoding}) though asked not to"
+        return "bad_stream", response.malformed
     if ended.ending == "complete" and ended.is_stream != ended.streamed:
         asked = "an event stream" if ended.streamed else "a whole answer"
         said = error_in(ended.body) or f"asked for {asked}, got {response.media_type or 'no content type'}"

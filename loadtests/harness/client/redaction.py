@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
+from enginebench.records.plain_text import plain
 from loadtests.harness.client.answer import CUT
 
 HIDDEN = "***"
@@ -13,8 +14,9 @@ PUBLIC = {"anthropic-version", "x-amz-date"}  # an API's own headers that hold n
 
 
 def redacted(text: str, headers: Mapping[str, str]) -> str:
-    """`text` with `***` in place of the values of `headers`, and of the first part of one at the end, where the text
-    may have been cut."""
+    """A server's `text` without control characters, and with `***` in place of the values of `headers`, and of the
+    first part of one at the end, where the text may have been cut."""
+    text = plain(text)
     secrets = sorted(_secrets(headers), key=len, reverse=True)
     for secret in secrets:
         text = text.replace(secret, HIDDEN)

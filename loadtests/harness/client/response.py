@@ -9,6 +9,8 @@ from typing import Literal
 
 import httptools
 
+from loadtests.harness.client.limits import FRAMING_LIMIT
+
 Framing = Literal["chunked", "counted", "until_close"]
 CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n(.*)\r\n", re.DOTALL)
 UNENCODED = {b"", b"none"}  # as some servers of event streams say it
@@ -29,6 +31,7 @@ class Response:
         self.malformed: str | None = None  # a sentence, once bytes have come that are no HTTP/1.1
         self.keep_alive = False
         self._pieces: list[bytes] = []
+        self._framing_bytes = 0  # since the last piece of the body
         self._in_chunk = False
         self._between_chunks = False
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
@@ -46,6 +49,9 @@ class Response:
             self.keep_alive = False
             if not self.ended:
                 self.malformed = f"the answer is not HTTP/1.1 ({error})"
+        self._framing_bytes = 0 if self._pieces else self._framing_bytes + len(data)
+        if self._framing_bytes > FRAMING_LIMIT and not self.ended and self.malformed is None:
+            self.malformed = f"more than {FRAMING_LIMIT // 2**10} kB came without content: headers, or the like"
         if self.ended or self.malformed is not None:
             self._parser = None  # it holds this object's methods: let go of each other without the garbage collector
         self._between_chunks = not self._in_chunk and data.endswith(b"\r\n")
@@ -97,6 +103,8 @@ class Response:
             self.location = value.decode("latin-1")
         elif name == b"transfer-encoding":
             self.framing = "chunked"
+            if (encoding := value.strip().lower()) != b"chunked":
+                self.content_encoding = encoding.decode("latin-1")
         elif name == b"content-length" and self.framing != "chunked":
             self.framing = "counted"
 
@@ -111,9 +119,11 @@ class Response:
         self.status = status
         self.has_head = True
         self.keep_alive = self._parser.should_keep_alive()
+        if self.content_encoding != "identity":
+            self.malformed = f"the server compressed its answer ({self.content_encoding}) though asked not to"
 
     def on_body(self, piece: bytes) -> None:
-        if not self.ended:
+        if not self.ended and self.content_encoding == "identity":
             self._pieces.append(piece)
 
     def on_chunk_header(self) -> None:

@@ -14,15 +14,23 @@ from typing import Any, Literal
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.setting_groups import api_setting
 
+SEVERAL_ANSWERS = ("n", "best_of")  # fields that ask for more than one answer to a request
+
 
 def checked_object(text: str) -> str:
-    """The text of a JSON object, or nothing. Raises `UserMistake`."""
+    """The text of a JSON object, or nothing, that asks for one answer. Raises `UserMistake`."""
     try:
         value = json.loads(text or "{}")
     except ValueError as error:
         raise UserMistake(f"this is not JSON ({error}): `{text}`.") from None
     if not isinstance(value, dict):
         raise UserMistake(f'a JSON object is expected, such as {{"top_k": 1}}, not `{text}`.')
+    for name in SEVERAL_ANSWERS:
+        if value.get(name) not in (None, 1):
+            raise UserMistake(
+                f"`{name}` in --extra-body asks for several answers to one request, and their tokens would be measured "
+                "as one answer's: leave it out, and test more users or a higher rate instead."
+            )
     return text
 
 

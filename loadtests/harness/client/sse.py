@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+from loadtests.harness.client.limits import LIMIT, TOO_LONG
+
 WHOLE = re.compile(rb"data: (.+)\n\n")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 IGNORED = {b"", b"id", b"retry", b"event"}  # names of fields that are no content; comments have none
@@ -40,7 +42,8 @@ class EventReader:
         return bool(self._partial or self._data)
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that end in `data`, in order. An event ends with the first byte of its blank line's end."""
+        """The events that end in `data`, in order. An event ends with the first byte of its blank line's end. Raises
+        `ValueError` for one that never seems to end."""
         if self._between and b"\r" not in data and (whole := WHOLE.fullmatch(data)):
             return [(whole[1], b"")]
         if not data:
@@ -60,6 +63,10 @@ class EventReader:
                 self._partial.clear()
             events = self._events(lines)
         self._partial += rest
+        if len(self._partial) > LIMIT or sum(map(len, self._data)) + len(self._data) > LIMIT:
+            self._partial.clear()
+            self._data.clear()
+            raise ValueError(f"an event {TOO_LONG}")
         self._between = not (self._partial or self._data or self._kind or self._after_cr or self._at_start)
         return events
 

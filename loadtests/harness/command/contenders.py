@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from enginebench.settings.schema import PREFIX, UserMistake, options_by_engine, settings_of
-from loadtests.harness.client.access import KEY_VARIABLE, parse_headers
+from loadtests.harness.client.access import KEY_VARIABLE
 from loadtests.harness.client.address import Address, with_scheme
+from loadtests.harness.client.headers import parse_headers
 from loadtests.harness.settings.run import RunSettings
 
 MODEL_VARIABLE, HEADER_VARIABLE = (
@@ -108,7 +109,7 @@ def _named(text: str) -> tuple[str, str]:
     if match := re.fullmatch(f"{NAME}=(.+)", text):
         return match[1], match[2]
     name, equals, _ = text.partition("=")
-    if equals and not re.search("[/:]", name):  # otherwise it is a part of an address
+    if equals and not re.search("[/:?]", name):  # otherwise it is a part of an address
         raise UserMistake(f"`{name}` cannot be the name of a contender: letters, digits, _, + and - only.")
     return "", text
 

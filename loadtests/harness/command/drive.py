@@ -30,10 +30,10 @@ from loadtests.harness.command.job import Job
 from loadtests.harness.command.loaded import LoadedServers
 from loadtests.harness.command.progress import progress, where_it_stands
 from loadtests.harness.command.rounds import Repeat
-from loadtests.harness.command.server_process import PORTS, PYTHON, ServerFailed, ServerProcess, listen
+from loadtests.harness.command.server_process import LOCUST, PORTS, ServerFailed, ServerProcess, listen
 from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.live.document import LiveDocument, read_live
-from loadtests.harness.run.folder import new_folder
+from loadtests.harness.run.folder import FOLDER, new_folder
 from loadtests.harness.run.options import COMMAND, command_of_run, processes_options
 
 POLL = 0.5  # seconds between two looks at how far the run is
@@ -150,13 +150,15 @@ def run_against(
         raise RunFailed(_reason(log))
     live = read_live(folder)
     if not live.ended:
-        raise RunFailed(f"{label}: no request was sent: {_reason(log)}")
+        error = _error(log)
+        raise RunFailed(f"{label}: no request was sent{f': {error}' if error else ''}\n(all output: {log})")
     terminal.say(f"{label}: {live.total}")
     meta = _meta(folder)
     searched = meta is not None and meta.search is not None
     complete = not overdue and (process.returncode == 0 or (searched and process.returncode == 1))  # 1: undecided
     if not complete and not overdue:
-        ending = _error(log) if process.returncode == 2 else f"Locust {_ending(process.returncode)}"
+        ending = _error(log) if process.returncode == 2 else None
+        ending = ending or f"Locust {_ending(process.returncode)}"
         sentence = f"{label}: {ending.rstrip('.')}; the records until then are kept. Its output: {log}"
         terminal.say(sentence, style="red")
     return MeasuredRun(folder, complete, overdue)
@@ -165,12 +167,19 @@ def run_against(
 def start_locust(
     job: Job, one: Contender, url: str, folder: Path, repeat: Repeat, output: IO[bytes], variables: Mapping[str, str]
 ) -> tuple[subprocess.Popen[bytes], Guard]:
-    command = [*PYTHON, "-m", "locust", "-f", str(job.scenario), "--host", url, "--headless", "--only-summary"]
+    command = [*LOCUST, "-f", str(job.scenario), "--host", url, "--headless", "--only-summary"]
     command += [*job.words, "--runs", str(folder.parent), "--run-id", folder.name, "--label", one.name]
     command += ["--model", one.model] if one.model else []
     command += ["--repeat-index", str(repeat.index), "--prompt-set", repeat.prompt_set, "--exit-code-on-error", "0"]
     command += [*processes_options(job.processes), *job.locust]
-    environment = {**os.environ, COMMAND: json.dumps(command_of_run()), **job.variables, **variables, **one.secrets}
+    environment = {
+        **os.environ,
+        COMMAND: json.dumps(command_of_run()),
+        FOLDER: str(folder.absolute()),
+        **job.variables,
+        **variables,
+        **one.secrets,
+    }
     if not one.url:
         environment.pop(MODEL_VARIABLE, None)  # the served engine has loaded it, under a name of its own
     return start_guarded(
@@ -214,12 +223,14 @@ def _age(meta: RunMeta) -> int:
 
 
 def _reason(log: Path) -> str:
-    return f"{_error(log)}\n(all output: {log})"
+    return f"{_error(log) or 'Locust gave no reason'}\n(all output: {log})"
 
 
-def _error(log: Path) -> str:
-    """The first of Locust's error messages, without its prefix."""
-    lines = log.read_text(errors="replace").splitlines()
+def _error(log: Path) -> str | None:
+    """The first of Locust's error messages, without its prefix, or else the last thing that it said; `None` where that
+    is a table."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line.partition(": ")[2] for line in lines if "/ERROR/" in line]
-    errors = errors or [line.partition(": error: ")[2] for line in lines if ": error: " in line]  # of its command line
-    return (errors or lines[-1:] or ["Locust gave no reason"])[0]
+    errors += [line.partition(": error: ")[2] for line in lines if ": error: " in line]  # of its command line
+    errors += [line for line in lines[-1:] if "|" not in line and "/INFO/" not in line]
+    return next(filter(None, errors), None)

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.client.access import Access, parse_headers
+from loadtests.harness.client.access import Access
+from loadtests.harness.client.address import Address
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.client.headers import parse_headers
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.job import Job
 from loadtests.harness.run.target import Target, label_of
@@ -48,6 +50,7 @@ def prepared(job: Job, contenders: Sequence[Contender], repeats: int) -> list[Co
     for one in contenders:
         name = job.settings.label or one.name
         if one.url:
+            Address.parse(one.url).check(_endpoint(job))
             with Target(one.url, _access(job, one)) as target:
                 target.model(one.model, DIALECTS[_endpoint(job)])
                 name = name or label_of(None, target.engine(), one.url)

@@ -21,6 +21,7 @@ from loadtests.harness.command.guard import Guard, start_guarded
 from loadtests.harness.run.options import ENGINE_PID, SERVER_READY, SERVER_STARTED
 
 PYTHON = (sys.executable, "-P")  # not with the current folder first: files in it may be named like packages
+LOCUST = (*PYTHON, str(Path(__file__).parents[1] / "users" / "launch.py"))
 POLL = 0.2  # seconds between two checks
 PORTS = range(8000, 8004)  # those that Prometheus scrapes by docker/prometheus/targets/servers.yml
 BACKLOG = 2048  # connections that may wait to be accepted

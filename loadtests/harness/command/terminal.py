@@ -11,6 +11,8 @@ from typing import NoReturn, TextIO
 
 from rich.console import Console
 
+from enginebench.records.plain_text import plain_lines
+
 # Of Locust's log: what our own modules say to the person who watches.
 SAID = re.compile(
     r"\[[^]]*\] \S+/(?:WARNING/loadtests\.(?!harness\.users\.failures)|INFO/loadtests\.harness\.run\.)\S+: (.+)"
@@ -25,7 +27,7 @@ class Terminal:
     _said: set[str] = field(default_factory=set)
 
     def say(self, text: str, style: str | None = None) -> None:
-        self.console.print(text, style=style, soft_wrap=not self.console.is_terminal)
+        self.console.print(plain_lines(text), style=style, soft_wrap=not self.console.is_terminal)
 
     def say_once(self, text: str) -> None:
         if text not in self._said:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from enginebench.records.files import write_atomically
+from enginebench.records.files import write_inside
 from enginebench.records.rules import UNJUDGED, is_failure
 from enginebench.records.stage import Nanoseconds
 from enginebench.records.view import StageView
@@ -48,7 +48,7 @@ class LiveDocument:
 
 def write_live(folder: Path, document: LiveDocument) -> None:
     """Raises `OSError`."""
-    write_atomically(folder / FILE, msgspec.json.encode(document) + b"\n")
+    write_inside(folder, FILE, msgspec.json.encode(document) + b"\n")
 
 
 def read_live(folder: Path) -> LiveDocument:

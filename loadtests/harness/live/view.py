@@ -75,12 +75,20 @@ def view_of(
         outcomes={outcome: count for outcome, count in sorted(counts.outcomes.items()) if count},
         failures=dict(sorted(counts.failures.items(), key=lambda one: (-one[1], one[0]))[:MOST_FAILURES]),
         counts={name: round(counts.sum(name)) for name in (*OF_REQUESTS, *OF_ANSWERS, "uncounted_chunks")}
-        | {"unserved_users": stage.unserved_users, "unanswered": stage.unanswered},
+        | {"unserved_users": stage.unserved_users, "unanswered": stage.unanswered}
+        | _lost(stage, run),
         metrics=metrics,
         quantities={name: Estimate(value, n=counts.requests) for name, value in values.items() if value is not None},
         gauges={name: Level(total / n, peak) for name, (n, total, peak) in counts.gauges.items()},
     )
     return replace(view, findings=findings_of_view(view, run))
+
+
+def _lost(stage: Stage, run: RunMeta) -> dict[str, int]:
+    """Worker processes that the stage had to do without, for the finding on them. A report has one of its own."""
+    lost = [process for process in run.lost if stage.end is None or process.t < stage.end]
+    arrivals = sum(process.arrivals for process in lost)
+    return {"processes_lost": len(lost), "arrivals_missing": arrivals} if lost else {}
 
 
 def _per_second(name: str) -> Callable[[LiveStage], float | None]:

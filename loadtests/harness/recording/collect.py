@@ -8,11 +8,12 @@ files, and no duration is ever computed across them.
 
 from __future__ import annotations
 
+import filecmp
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from enginebench.records.files import read_meta
+from enginebench.records.files import place_inside, read_meta
 from enginebench.settings.schema import UserMistake
 
 PARTS = ("requests-*.jsonl", "telemetry-*.jsonl")
@@ -26,14 +27,16 @@ def collect(run: Path, parts: Sequence[Path]) -> list[Path]:
         if _run_id(part) != run_id:
             raise UserMistake(f"{part} belongs to the run {_run_id(part)}, not to {run_id}.")
         for source in sorted(path for pattern in PARTS for path in part.glob(pattern)):
+            if source.is_symlink() or not source.is_file():
+                raise UserMistake(f"{source} is not a file of records, but a link or something else: remove it.")
             there = run / source.name
             there = wanted.get(there, there)
-            if there.exists() and there.read_bytes() != source.read_bytes():
+            if there.exists() and not filecmp.cmp(there, source, shallow=False):
                 raise UserMistake(f"{there} and {source} differ: each worker's file can be there only once.")
             wanted[run / source.name] = source
     new = [there for there in wanted if not there.exists()]
     for there in new:
-        partial = there.with_suffix(".partial")
+        partial = place_inside(run, f".{there.stem}.partial")
         shutil.copyfile(wanted[there], partial)
         partial.replace(there)
     return new

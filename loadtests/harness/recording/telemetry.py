@@ -10,52 +10,47 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain, islice
 
 import gevent
-import httpcore
 from prometheus_client.parser import text_string_to_metric_families
 
 from enginebench.records.findings.load_generator import CROWDED
-from enginebench.records.telemetry import TelemetrySample
+from enginebench.records.telemetry import SERVERS, TelemetrySample
 from loadtests.harness.client.access import Access
-from loadtests.harness.client.address import origin_of
-from loadtests.harness.client.connection import tls_context
+from loadtests.harness.client.address import Address
+from loadtests.harness.client.questions import NoAnswer, Questions
 from loadtests.harness.recording.cpu_holder import CpuTimes
 from loadtests.harness.recording.recorder import Recorder
 
 INTERVAL = 1.0  # seconds between two samples
 TICK = 0.02  # seconds between two looks at the loop
-SCRAPE_TIMEOUT = 5.0  # seconds
-TIMEOUTS = dict.fromkeys(("connect", "read", "write", "pool"), SCRAPE_TIMEOUT)
-UNANSWERED = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
-FAMILIES = ("enginebench_", "vllm:", "sglang:", "tgi_", "llamacpp:", "trtllm_", "DCGM_FI_", "process_")
+MAX_SERIES = 5000  # of a page: a server of eight GPUs has a tenth of that
+FAMILIES = ("enginebench_", *chain.from_iterable(SERVERS.values()), "DCGM_FI_", "process_")
 """What is kept of `/metrics`: our families, those of other servers and GPU exporters, the server process's own."""
 
 
 class Scraper:
-    """Reads one server's `/metrics` over a connection that stays open.
-
-    Not by httpx, whose responses and streams refer to each other: while the collector of such cycles is slowed down,
-    two copies of each page would stay in memory.
-    """
+    """Reads one server's `/metrics` over a connection that stays open."""
 
     def __init__(self, url: str, access: Access) -> None:
-        self._url = origin_of(url) + "/metrics"
-        self._headers = [*access.headers.items(), ("Accept-Encoding", "identity")]
-        tls = tls_context(access.insecure) if self._url.startswith("https:") else None
-        self._http = httpcore.ConnectionPool(ssl_context=tls)
+        self._address, self._target = Address.parse(url), Address.parse(url).target("/metrics")
+        self._questions = Questions(self._address, access, keep=True)
 
     def scrape(self) -> dict[str, float]:
         """Empty when the server has no such page, or does not answer just now: a balancer that answers 404 for a moment
         must not end the telemetry of the whole run."""
         try:
-            answer = self._http.request("GET", self._url, headers=self._headers, extensions={"timeout": TIMEOUTS})
-        except UNANSWERED:
+            with self._questions.ask("GET", self._target) as reply:
+                page = reply.read()
+        except NoAnswer:
             return {}
-        return parse_metrics(answer.content.decode("utf-8", "replace")) if answer.status == 200 else {}
+        if reply.status == 200 and page[:1] in (b"[", b"{"):  # of TensorRT-LLM: JSON, with the page elsewhere
+            self._target = self._address.target("/prometheus/metrics")
+        return parse_metrics(page.decode("utf-8", "replace")) if reply.status == 200 else {}
 
     def close(self) -> None:
-        self._http.close()
+        self._questions.close()
 
 
 def parse_metrics(text: str) -> dict[str, float]:
@@ -64,7 +59,8 @@ def parse_metrics(text: str) -> dict[str, float]:
     Histogram buckets are left out: they are ten times the rest, and no reported number is made from them. A page that
     is not as it should be gives what could be read of it.
     """
-    wanted = "".join(f"{line}\n" for line in text.splitlines() if line.startswith(FAMILIES) and "_bucket" not in line)
+    kept = (line for line in text.split("\n") if line.startswith(FAMILIES) and "_bucket" not in line)
+    wanted = "".join(f"{line}\n" for line in islice(kept, MAX_SERIES))
     values = {}
     try:
         for family in text_string_to_metric_families(wanted):

@@ -56,6 +56,8 @@ def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[W
     if engine is None:  # not one of our servers, all of which take the same fields
         tried(START)
     source = prompt_source_for(target, model, scenario.endpoint, scenario.prompt_kind, settings.tokenizer, tried)
+    if trials and trials[0].uncounted:
+        _check_search(scenario)
     accepted = trials[0].request if trials else wanted
     sampling = accepted.sampling
     if scenario.ignore_eos == "auto" and trials and trials[0].is_short:
@@ -77,6 +79,7 @@ def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[W
         max_tokens_field=accepted.max_tokens_field,
         stream_usage=accepted.stream_usage,
         dataset=scenario.dataset,
+        dataset_format=scenario.dataset_format,
         classes=scenario.classes,
         turns=scenario.turns,
         turn_tokens=scenario.turn_tokens.scaled(factor) if scenario.turn_tokens else None,
@@ -84,6 +87,18 @@ def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[W
         keep_answers=scenario.keep_answers,
     )
     return workload, engine
+
+
+def _check_search(scenario: Scenario) -> None:
+    """Raises `UserMistake` for a search by tokens of a server that does not count them: no tokenizer counts them while
+    it goes on."""
+    search = scenario.search_plan()
+    for objective in search.objectives if search is not None else ():
+        if objective.judged is not None and objective.judged.needs is not None:
+            raise UserMistake(
+                f"{objective.name} cannot be judged by a search: the server's answers do not say how many tokens they "
+                "have. Search by ttft, e2e or failures, or test given --stages and name the model's --tokenizer."
+            )
 
 
 def _context(engine: Mapping[str, Any] | None, target: Target, model: str) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import string
@@ -11,20 +12,36 @@ from pathlib import Path
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.settings.run import RunSettings
 
+FOLDER = "ENGINEBENCH_RUN_FOLDER"  # variable by which `enginebench run` tells Locust's process which one it has made
+MAX_AGAIN = 10_000
+
 
 def new_folder(settings: RunSettings, label: str, at: datetime) -> Path:
-    """Raises `UserMistake` where it cannot be made."""
+    """Make the folder of a run, which no other run has: under a --run-id that is taken, with a number behind it.
+
+    Raises `UserMistake` where it cannot be made.
+    """
+    if made := os.environ.pop(FOLDER, None):
+        return Path(made)
     run_id = settings.run_id or new_run_id(label, at)
-    folder, again = (settings.runs / run_id).absolute(), 1
-    while (folder / "meta.json").exists():  # started again from the web page under the same --run-id
-        again += 1
-        folder = (settings.runs / f"{run_id}-{again}").absolute()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        settings.runs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        said = f"{settings.runs} cannot be written ({error.strerror}): name another folder with --runs."
-        raise UserMistake(said) from None
-    return folder
+        raise _unwritable(settings, error) from None
+    for name in (run_id, *(f"{run_id}-{again}" for again in range(2, MAX_AGAIN))):
+        folder = (settings.runs / name).absolute()
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise _unwritable(settings, error) from None
+        return folder
+    raise UserMistake(f"{settings.runs} has {MAX_AGAIN} runs called {run_id}: give another --run-id.")
+
+
+def _unwritable(settings: RunSettings, error: OSError) -> UserMistake:
+    return UserMistake(f"{settings.runs} cannot be written ({error.strerror}): name another folder with --runs.")
 
 
 def new_run_id(label: str, at: datetime) -> str:

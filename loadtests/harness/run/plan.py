@@ -26,7 +26,8 @@ OPTION = "enginebench_plan"  # under this name it travels
 class RunPlan:
     """`start` is nanoseconds on the monotonic clock called `clock`, `start_wall` the same instant by the wall clock.
 
-    `grace` is how many seconds requests in flight get when the run is stopped before its end.
+    `grace` is how many seconds requests in flight get when the run is stopped before its end. `with_keys`: the server is
+    the one that the command line names.
     """
 
     meta: RunMeta
@@ -36,6 +37,7 @@ class RunPlan:
     start: int
     start_wall: int
     grace: float = 0.0
+    with_keys: bool = True
 
     def start_here(self) -> int:
         """The run's start on this process's own monotonic clock, in nanoseconds.

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enginebench.records.files import write_meta
 from enginebench.records.run import READY, STARTED, RunEvent, RunMeta
 from enginebench.records.stage import StagePlan
-from loadtests.harness.client.address import Address, with_scheme
+from loadtests.harness.client.address import Address, is_same_server, with_scheme
 from loadtests.harness.run.calibration import of_this_host
 from loadtests.harness.run.fitting import fitted, within_context
 from loadtests.harness.run.folder import new_folder
@@ -36,11 +36,18 @@ def prepare(
     workers: int,
     hosts: int,
     grace: float,
+    named: str | None = None,
 ) -> RunPlan:
-    """Raises `UserMistake` or `OSError`."""
+    """Keys are sent to `url` only if it is the server that the command line has `named`; it need not be told.
+
+    Raises `UserMistake` or `OSError`.
+    """
     url = with_scheme(url)
-    Address.parse(url)
-    access = settings.access(url, scenario.endpoint)
+    Address.parse(url).check(scenario.endpoint)
+    with_keys = is_same_server(url, url if named is None else with_scheme(named))
+    access = settings.access(url, scenario.endpoint, with_keys=with_keys)
+    if not with_keys:
+        logger.warning("No key and no --header is sent to %s: the command line names %s.", url, named or "none")
     if access.withheld is not None:
         logger.warning(
             "%s is not sent to %s: that is neither https nor this machine. --insecure-key sends it all the same.",
@@ -87,7 +94,7 @@ def prepare(
     start, start_wall = time.monotonic_ns(), time.time_ns()
     meta = replace(meta, events=_server_events(start))
     write_meta(folder, meta)
-    return RunPlan(meta, workload, str(folder), clock_id(), start, start_wall, grace)
+    return RunPlan(meta, workload, str(folder), clock_id(), start, start_wall, grace, with_keys)
 
 
 def _server_events(start: int) -> tuple[RunEvent, ...]:

@@ -1,7 +1,7 @@
 """What the server under test reports before the run: its models, its engine, how it counts tokens.
 
 Only `/v1/models` is expected of a server, and not even that where a model is named. `/v1/engine` and `/tokenize` are
-used where they exist and answer as they should.
+used where they exist and answer as they should, and in time.
 """
 
 from __future__ import annotations
@@ -14,25 +14,27 @@ from time import monotonic_ns
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
 import msgspec
 
 from enginebench.records.quality import NO_WEIGHTS, TEXT, TOP, Quality
+from enginebench.records.run import ENGINE, as_typed
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.access import KEY_VARIABLE, Access
-from loadtests.harness.client.address import origin_of
+from loadtests.harness.client.address import Address
 from loadtests.harness.client.answer import Answer, message_of
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest
+from loadtests.harness.client.questions import NoAnswer, NoConnection, NotTrusted, Questions, Reply, json_object
 from loadtests.harness.client.redaction import redacted
 
 logger = logging.getLogger(__name__)
 
-TIMEOUT = 30.0  # seconds for what must be answered
-ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 PLAIN_ANSWER = re.compile(r"WRONG_VERSION_NUMBER|UNKNOWN_PROTOCOL|RECORD_LAYER_FAILURE|record layer failure")
 RANDOM = "random:"  # before the name of a model without trained weights, as our servers give it
 QUALITY_TIMEOUT = 300.0  # seconds: an engine without batching reads the text token by token
-OPTIONAL_TIMEOUT = 5.0  # seconds for what may be left unanswered
+JSON = {"Content-Type": "application/json"}
+WITHOUT = "%s: %s; the run goes on without it."
+MAX_ENGINE_BYTES = 2**16  # of the facts of `/v1/engine`, which the run's records keep
+NO_SUCH_PAGE = (404, 405)
 
 
 class UnreachableServer(UserMistake):
@@ -46,6 +48,7 @@ class Trial:
     request: ModelRequest
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    uncounted: bool = False  # its answer had content, and no number of tokens that can be
 
     @property
     def is_short(self) -> bool:
@@ -63,43 +66,46 @@ class Target:
     """Asks one server. `with Target(url, access) as target: …`"""
 
     def __init__(self, url: str, access: Access) -> None:
-        self.url = origin_of(url)
+        self._address = Address.parse(url)
+        self.url = self._address.origin + self._address.root
         self._access = access
         self._sent = dict(access.headers)  # with those of the last signature
-        self._http = httpx.Client(
-            headers={**access.headers, "Accept-Encoding": "identity"},
-            verify=self.url.startswith("https:") and not access.insecure,  # reading the certificates takes 40 ms
-            timeout=TIMEOUT,
-            trust_env=False,
-        )
+        self._questions = Questions(self._address, access)
+        self._silent: set[str] = set()  # pages that gave no answer once, and are not asked for again
 
     def __enter__(self) -> Target:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._http.close()
+        self._questions.close()
 
     def model(self, wanted: str | None, dialect: Dialect) -> str:
         """The model to ask for: `wanted`, else the first one listed. Raises `UnreachableServer`."""
-        answer = self._ask("GET", "/v1/models")
         if wanted is not None:
             return wanted
-        self._refuse_redirect(answer)
-        if answer.is_success and answer.text.lstrip()[:1] == "<":
+        target = self._address.target("/v1/models")
+        page = self._address.origin + target
+        instead = "if an OpenAI-compatible server is at this address, name its model with --model."
+        try:
+            with self._questions.ask("GET", target) as reply:
+                self._refuse_redirect(page, reply)
+                content = reply.read()
+        except NoConnection as error:
+            raise self._unreachable(error) from error
+        except NoAnswer as error:
+            raise UnreachableServer(f"{page} gave no answer ({self._said(str(error))}): {instead}") from error
+        if reply.is_success and content.lstrip()[:1] == b"<":
             raise UnreachableServer(
-                f"{self.url}/v1/models is a web page: is there an OpenAI-compatible server at this address? If its API "
-                "lists no models, name one with --model."
+                f"{page} is a web page: is there an OpenAI-compatible server at this address? If its API lists no "
+                "models, name one with --model."
             )
-        listed = _json(answer).get("data") if answer.is_success else None
-        if answer.status_code in {401, 403}:
+        if reply.status in {401, 403}:
             raise self._no_entry(dialect)
-        if answer.status_code == 503:
+        if reply.status == 503:
             raise UnreachableServer(f"{self.url} is not ready yet (503): try again when its model is loaded.")
+        listed = json_object(content).get("data") if reply.is_success else None
         if not isinstance(listed, list) or not listed or not isinstance(listed[0], dict) or not listed[0].get("id"):
-            raise UnreachableServer(
-                f"{self.url}/v1/models lists no model (HTTP {answer.status_code}): if an OpenAI-compatible server is "
-                "at this address, name its model with --model."
-            )
+            raise UnreachableServer(f"{page} lists no model (HTTP {reply.status}): {instead}")
         model = str(listed[0]["id"])
         if len(listed) > 1:
             logger.info("%s lists %d models; %s is tested. --model names another.", self.url, len(listed), model)
@@ -113,8 +119,12 @@ class Target:
         return str(next(iter(owners), None) or "")
 
     def engine(self) -> dict[str, Any] | None:
-        """What `/v1/engine` says; `None` where there is no such page."""
-        return self._optional("GET", "/v1/engine") or None
+        """What `/v1/engine` says, without what is not of its type; `None` where there is no such page, or a huge one."""
+        told = self._optional("GET", "/v1/engine")
+        facts = as_typed(told, ENGINE)
+        for name in told.keys() - facts.keys():
+            logger.warning("%s/v1/engine has `%s` of another type than expected: it is left out.", self.url, name)
+        return facts if facts and len(msgspec.json.encode(facts)) <= MAX_ENGINE_BYTES else None
 
     def tokenized(self, body: dict[str, Any]) -> dict[str, Any]:
         """What `/tokenize` answers to `prompt` or `messages`, as vLLM has it; empty where there is no such page."""
@@ -125,14 +135,16 @@ class Target:
         if model.startswith(RANDOM):
             return Quality(dtype=dtype, why=NO_WEIGHTS)
         body = {"model": model, "prompt": TEXT, "echo": True, "logprobs": TOP, "max_tokens": 1, "temperature": 0}
+        target, sent = self._address.target("/v1/completions"), msgspec.json.encode(body)
         try:
-            answer = self._http.post(f"{self.url}/v1/completions", json=body, timeout=QUALITY_TIMEOUT)
-            if not answer.is_success:
-                return Quality(dtype=dtype, why=self._said(message_of(answer.content)).rstrip("."))
-            found = answer.json()["choices"][0]["logprobs"]
+            with self._questions.ask("POST", target, sent, JSON, QUALITY_TIMEOUT) as reply:
+                content = reply.read()
+            if not reply.is_success:
+                return Quality(dtype=dtype, why=self._said(message_of(content)).rstrip("."))
+            found = json_object(content)["choices"][0]["logprobs"]
             tokens, values, tops = (tuple(found[name][1:-1]) for name in ("tokens", "token_logprobs", "top_logprobs"))
             return msgspec.convert(Quality(tokens, values, tops, dtype), Quality, from_attributes=True)
-        except (httpx.HTTPError, ValueError, KeyError, IndexError, TypeError):
+        except (NoAnswer, ValueError, KeyError, IndexError, TypeError):
             return Quality(dtype=dtype, why="the server gives no log-probabilities of a prompt's tokens")
 
     def try_out(self, request: ModelRequest, dialect: Dialect) -> Trial:
@@ -147,50 +159,55 @@ class Target:
             sent = self._send(request, dialect)
             if sent is None:
                 return Trial(request)
-            response, answer = sent
-            if response.status_code in {401, 403}:
+            reply, answer, content = sent
+            if reply.status in {401, 403}:
                 raise self._no_entry(dialect)
-            self._refuse_redirect(response)
-            if response.is_success:
+            if reply.is_success:
+                uncounted = bool(answer.text) and answer.output_tokens is None
                 if request.streamed and answer.prompt_tokens is None:
                     whole = self._send(replace(request, streamed=False), dialect)
                     answer = answer if whole is None else whole[1]
-                return Trial(request, answer.prompt_tokens, answer.output_tokens)
-            reason = self._said(message_of(response.content))
-            if response.status_code == 404:
+                return Trial(request, answer.prompt_tokens, answer.output_tokens, uncounted)
+            reason = self._said(message_of(content))
+            if reply.status in NO_SUCH_PAGE:
+                full = "" if self._address.full else ", or give the endpoint's full address"
+                asked = self._address.origin + self._address.target_of_model(dialect.path(request))
                 raise UnreachableServer(
-                    f"{self.url}{dialect.path(request)} answers 404 ({reason}): choose another --endpoint or --model."
+                    f"{asked} answers {reply.status} ({reason}): choose another --endpoint or --model{full}."
                 )
-            changed = _without_what_is_refused(request, response.status_code, reason)
+            changed = _without_what_is_refused(request, reply.status, reason)
             if changed is None:
                 return Trial(request)
             request = changed
 
-    def _send(self, request: ModelRequest, dialect: Dialect) -> tuple[httpx.Response, Answer] | None:
-        """The response, and what a successful one has answered; `None` where the server does not answer."""
-        path, body = dialect.path(request), dialect.written(request)
-        headers = {"Content-Type": "application/json"}
-        url = httpx.URL(self.url)
+    def _send(self, request: ModelRequest, dialect: Dialect) -> tuple[Reply, Answer, bytes] | None:
+        """The reply, what a successful one has answered, and the body of another; `None` where there is no reply."""
+        target, body = self._address.target_of_model(dialect.path(request)), dialect.written(request)
+        headers, place = dict(JSON), self._address.origin + target
         if self._access.signer is not None:
-            signed = self._access.signer(url.netloc.decode(), url.path.rstrip("/") + path, body)
+            signed = self._access.signer(self._address.authority, target, body)
             self._sent |= signed
             headers |= signed
-        answer = dialect.answer()
+        answer, content = dialect.answer(), b""
         try:
-            with self._http.stream("POST", self.url + path, content=body, headers=headers) as response:
-                if response.is_success:
-                    _read(response, answer, request.streamed)
+            with self._questions.ask("POST", target, body, headers) as reply:
+                self._refuse_redirect(place, reply)
+                if reply.is_success:
+                    _read(reply, answer, request.streamed)
                 else:
-                    response.read()
-        except httpx.HTTPError:
+                    content = reply.read()
+        except NoConnection as error:
+            raise self._unreachable(error) from error
+        except NoAnswer as error:
+            logger.info(WITHOUT, place, self._said(str(error)))
             return None
-        return response, answer
+        return reply, answer, content
 
-    def _refuse_redirect(self, answer: httpx.Response) -> None:
+    def _refuse_redirect(self, place: str, reply: Reply) -> None:
         """A request that is measured is never sent twice, so no redirect is followed. Raises `UnreachableServer`."""
-        if answer.has_redirect_location:
-            where = self._said(answer.headers["Location"])
-            raise UnreachableServer(f"{answer.request.url} redirects to {where}: give the address that it leads to.")
+        if reply.location is not None:
+            where = self._said(reply.location)
+            raise UnreachableServer(f"{place} redirects to {where}: give the address that it leads to.")
 
     def _said(self, text: str) -> str:
         """Without the keys that were sent: a server may quote them."""
@@ -205,36 +222,37 @@ class Target:
         return UnreachableServer(f"{self.url} requires a valid API key: set {dialect.key_variable} or {KEY_VARIABLE}.")
 
     def _optional(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """The JSON object that the server answers; empty where it answers otherwise, late or not at all."""
-        try:
-            answer = self._http.request(method, self.url + path, json=body, timeout=OPTIONAL_TIMEOUT)
-        except httpx.HTTPError:
+        """The JSON object that the server answers; empty where it answers otherwise, late or not at all. Raises
+        `UnreachableServer` where it cannot be asked."""
+        if path in self._silent:
             return {}
-        return _json(answer) if answer.is_success else {}
-
-    def _ask(self, method: str, path: str) -> httpx.Response:
+        target = self._address.target(path)
         try:
-            return self._http.request(method, self.url + path)
-        except httpx.HTTPError as error:
-            reason = self._said(ERRNO.sub("", str(error))) or type(error).__name__
-            plain = self.url.replace("https:", "http:", 1)
-            if PLAIN_ANSWER.search(reason) or ("EOF occurred" in reason and _answers(plain)):
-                raise UnreachableServer(f"{self.url} speaks plain http, not https: give {plain}.") from error
-            raise UnreachableServer(
-                f"cannot reach {self.url} ({reason}): start a server there (`enginebench serve`) or give another URL."
-            ) from error
-        except (httpx.InvalidURL, ValueError) as error:
-            raise UnreachableServer(
-                f"`{self.url}` is not the address of a server ({error}): give one such as http://127.0.0.1:8000."
-            ) from error
+            return self._questions.json(method, target, body)
+        except NoConnection as error:
+            raise self._unreachable(error) from error
+        except NoAnswer as error:
+            self._silent.add(path)
+            logger.info(WITHOUT, self._address.origin + target, self._said(str(error)))
+            return {}
+
+    def _unreachable(self, error: NoConnection) -> UnreachableServer:
+        reason, plain = self._said(str(error)), f"http://{self._address.authority}"
+        if isinstance(error, NotTrusted):
+            return UnreachableServer(f"{reason}.")
+        if PLAIN_ANSWER.search(reason) or ("EOF occurred" in reason and _answers(plain)):
+            return UnreachableServer(f"{self.url} speaks plain http, not https: give {plain}{self._address.root}.")
+        return UnreachableServer(
+            f"cannot reach {self.url} ({reason}): start a server there (`enginebench serve`) or give another URL."
+        )
 
 
-def _read(response: httpx.Response, answer: Answer, streamed: bool) -> None:
+def _read(reply: Reply, answer: Answer, streamed: bool) -> None:
     """A stream is read up to its last event: some servers keep the connection open after it."""
-    if not streamed or response.headers.get("Content-Type", "").startswith("application/json"):
-        answer.whole(response.read(), (None, monotonic_ns()))
+    if not streamed or reply.headers.get("content-type", "").startswith("application/json"):
+        answer.whole(reply.read(), (None, monotonic_ns()))
         return
-    for piece in response.iter_bytes():
+    for piece in reply.pieces:
         answer.feed(piece, (None, monotonic_ns()))
         if answer.done is not None or answer.error is not None:
             return
@@ -261,16 +279,7 @@ def _without_what_is_refused(request: ModelRequest, status: int, reason: str) ->
 def _answers(url: str) -> bool:
     """Whether an HTTP server is there; asked without a key, which others could read on its way."""
     try:
-        return (
-            httpx.get(url, timeout=OPTIONAL_TIMEOUT, trust_env=False).status_code != 400
-        )  # a TLS server's to plain http
-    except httpx.HTTPError:
+        with Questions(Address.parse(url), Access()).ask("GET", "/") as reply:
+            return reply.status != 400  # a TLS server's to plain http
+    except NoAnswer:
         return False
-
-
-def _json(answer: httpx.Response) -> dict[str, Any]:
-    try:
-        document = answer.json()
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}

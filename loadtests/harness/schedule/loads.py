@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from enginebench.records.load import Load, Rate, Users
+from enginebench.records.load import MAX_LOAD, Load, Rate, Users
 from enginebench.settings.schema import UserMistake, whole_numbers
 
 USERS = "10,20,40, 10-100:10 (from, to, step), or 20x300,60x60 (20 users for 300 s, then 60 for 60 s)"
@@ -102,6 +102,6 @@ def _rates(part: str) -> Iterator[Rate]:
 
 
 def _positive(number: float) -> float:
-    if not (math.isfinite(number) and number > 0):
+    if not 0 < number <= MAX_LOAD:
         raise ValueError(number)
     return number

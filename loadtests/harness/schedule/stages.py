@@ -15,12 +15,13 @@ from dataclasses import replace
 from itertools import product
 
 from enginebench.records.load import TRACE, Load, Rate
-from enginebench.records.stage import Extent, StagePlan
+from enginebench.records.stage import LONGEST, Extent, StagePlan
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.loads import LoadStep
-from loadtests.harness.schedule.rates import seconds_of_requests
+from loadtests.harness.schedule.rates import arrival_times, seconds_of_requests
 
 LEAST_BOUND = 10.0  # seconds
+MANY = 100  # arrivals that are expected in a window: not all of them are missing
 
 
 def parse_warm_up(text: str) -> tuple[float, bool]:
@@ -74,8 +75,8 @@ def _extents(
     step: LoadStep, seconds: float, requests: int | None, warm_up: tuple[float, bool]
 ) -> tuple[Extent, Extent]:
     """Warm-up and window of a stage. Raises `UserMistake`."""
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise UserMistake(f"a stage must last longer than 0 seconds, not {seconds:g}.")
+    if not 0 < seconds <= LONGEST:
+        raise UserMistake(f"a stage must last longer than 0 seconds, and {LONGEST:,} at most, not {seconds:g}.")
     amount, share = warm_up
     if requests is not None:
         if step.seconds is not None:
@@ -108,6 +109,25 @@ def _in_seconds(plan: StagePlan, seed: int, index: int) -> StagePlan:
     warm_up, window = int(plan.warm_up.amount), int(plan.window.amount)
     before, counted = seconds_of_requests(plan.load, warm_up, window, seed, index)
     return replace(plan, warm_up=Extent(before), window=Extent(counted))
+
+
+def check_arrivals(stages: Sequence[StagePlan], seed: int) -> None:
+    """Raises `UserMistake` if no request is due in any window."""
+    if not any(_has_arrivals(plan, seed, index) for index, plan in enumerate(stages)):
+        label, seconds = stages[0].label, stages[0].window.amount
+        raise UserMistake(
+            f"no request would be sent: at {label} none is due in a window of {seconds:g} s; make the stages longer "
+            "(--stage-seconds) or the rate higher (--rate)."
+        )
+
+
+def _has_arrivals(plan: StagePlan, seed: int, index: int) -> bool:
+    load, window = plan.load, plan.window
+    if not isinstance(load, Rate) or window.unit == "requests" or load.per_second * window.amount > MANY:
+        return True
+    warm_up = plan.warm_up.amount
+    due = next((at for at in arrival_times(load, warm_up, window.amount, seed, index) if at >= warm_up), math.inf)
+    return due < warm_up + window.amount
 
 
 def _name(load: Load, loads_differ: bool, asks: Mapping[str, str]) -> str | None:

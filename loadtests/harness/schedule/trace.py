@@ -7,9 +7,10 @@ sub-agents run in parallel as they did, and a slow server delays what follows fr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
 from loadtests.harness.schedule.arrivals import Second
 
@@ -22,6 +23,9 @@ class TraceRequest:
     same `scope`, begin with the same text. `messages` are (role, text) of a conversation so far, where the trace has
     texts; their tokens are not known exactly. `output_tokens` are `None` where nothing says how long the answer was.
 
+    `fields` of the body are sent as they stand in the file, among them messages that are more than text; only the API
+    `endpoint` takes them. `row` is the place in the file that an error names.
+
     `after` are the earlier requests of its arrival, by index, of which the last to end precedes it by `pause` seconds;
     where there are none, the pause counts from the arrival.
     """
@@ -32,6 +36,9 @@ class TraceRequest:
     block_tokens: int = 0
     scope: str = ""
     messages: tuple[tuple[str, str], ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    endpoint: str = "chat"
+    row: str = field(default="", compare=False)
     session: str | None = None
     after: tuple[int, ...] = ()
     pause: Second = 0.0
@@ -47,7 +54,7 @@ class TraceArrival:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """In the order of arrival. `left_out` counts the rows without tokens in prompt or answer, which are no requests."""
+    """In the order of arrival. `left_out` counts the rows without a prompt or an answer, which are no requests."""
 
     arrivals: tuple[TraceArrival, ...]
     left_out: int = 0

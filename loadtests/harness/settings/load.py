@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from enginebench.records.stage import LONGEST
 from loadtests.harness.schedule.arrivals import parse_arrivals
 from loadtests.harness.schedule.loads import RATES, USERS, LoadStep, parse_rates, parse_users, write_steps
 from loadtests.harness.schedule.stages import parse_warm_up, write_warm_up
@@ -48,9 +49,14 @@ class LoadSettings:
         "Length in seconds of each stage that has none of its own, warm-up included.",
         metavar="S",
         least=0.1,
+        most=LONGEST,
     )
     stage_requests: int | None = load_setting(
-        None, "Requests per stage after its warm-up, instead of a length in seconds.", metavar="N", least=1
+        None,
+        "Requests per stage after its warm-up, instead of a length in seconds.",
+        metavar="N",
+        least=1,
+        most=LONGEST,
     )
     grow_seconds: float | None = load_setting(
         None,
@@ -58,6 +64,7 @@ class LoadSettings:
         "left of so many seconds is spent on the two loads around it.",
         metavar="S",
         least=10,
+        most=LONGEST,
     )
     warm_up: tuple[float, bool] = load_setting(
         (0.2, True),
@@ -82,6 +89,7 @@ class LoadSettings:
         "Trace to replay: Mooncake, Azure, BurstGPT or ShareGPT, sessions of agents (Weka's, OpenTelemetry's spans), a "
         "CSV, JSONL or Parquet file, or the folder of a run. With --rate only its requests are used, not its times.",
         metavar="PATH",
+        on_page=False,
     )
     trace_as: TraceOptions = trace_setting(
         TraceOptions(),

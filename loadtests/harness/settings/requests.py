@@ -11,8 +11,9 @@ from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.setting_groups import api_setting, most_used, prompt_setting
 from loadtests.harness.workload.classes import GRAMMAR as CLASSES_GRAMMAR
 from loadtests.harness.workload.classes import RequestClass, parse_classes, write_classes
-from loadtests.harness.workload.datasets import checked_dataset
+from loadtests.harness.workload.datasets import dataset_format, dataset_path
 from loadtests.harness.workload.lengths import GRAMMAR, Lengths, parse_lengths, parse_several
+from loadtests.harness.workload.trace_files import READERS
 from loadtests.harness.workload.words import Kind
 
 lengths_setting = partial(most_used, metavar="N", read=parse_several, write=write_list)
@@ -52,10 +53,18 @@ class RequestSettings(Sampling):
     )
     dataset: str = prompt_setting(
         "",
-        "JSONL or Parquet file of requests: prompt, messages or prompt_tokens, and optionally output_tokens; or what "
-        "--trace reads, such as ShareGPT's conversations or the folder of a run, without its times.",
+        "JSONL, JSON, CSV or Parquet file of requests: prompt, messages or prompt_tokens, and optionally "
+        "output_tokens; or what --trace reads, such as ShareGPT's conversations or the folder of a run, without its "
+        "times.",
         metavar="PATH",
-        read=checked_dataset,
+        read=dataset_path,
+        on_page=False,
+    )
+    dataset_format: str = prompt_setting(
+        "auto",
+        f"Format of the dataset: {', '.join(READERS)}; auto: as its first row shows.",
+        metavar="FORMAT",
+        read=dataset_format,
     )
     classes: tuple[RequestClass, ...] = prompt_setting(
         (),

@@ -7,12 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from enginebench.settings.schema import Address, read_address, write_address
-from loadtests.harness.client.access import Access, Headers, access_to, parse_headers, write_headers
-from loadtests.harness.client.dialects.registry import Endpoint
+from enginebench.records.plain_text import is_file_name
+from enginebench.settings.schema import Address, UserMistake, read_address, write_address
+from loadtests.harness.client.access import Access, access_to
+from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.client.headers import Headers, parse_headers, write_headers
 from loadtests.harness.setting_groups import api_setting, prompt_setting, run_setting
 
 EXPORTER_PORTS = 4  # from the default one on, tried one after the other; docker/prometheus/targets/load.yml has them
+
+
+def read_run_id(text: str) -> str:
+    """Raises `UserMistake`."""
+    if not is_file_name(text):
+        raise UserMistake(f"--run-id is the name of a folder in --runs, not `{text}`: leave out what makes it a path.")
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +31,9 @@ class RunSettings:
     model: str | None = api_setting(
         None, "Model to request. Default: the first one that the server lists.", metavar="NAME"
     )
-    runs: Path = run_setting(Path("runs"), "Folder of the runs; each run gets a folder in it.", metavar="FOLDER")
+    runs: Path = run_setting(
+        Path("runs"), "Folder of the runs; each run gets a folder in it.", metavar="FOLDER", on_page=False
+    )
     label: str | None = run_setting(
         None, "Name of this run in reports. Default: the server's engine, else its address.", metavar="NAME"
     )
@@ -30,6 +41,7 @@ class RunSettings:
         None,
         "Name of the run's folder, for a single run. Default: time, label and four random letters.",
         metavar="NAME",
+        read=read_run_id,
         on_page=False,
     )
     repeat_index: int = run_setting(
@@ -51,6 +63,7 @@ class RunSettings:
         "The model's tokenizer.json, or a folder with one, for prompts of exact lengths where the server has no "
         "/tokenize.",
         metavar="PATH",
+        on_page=False,
     )
     exporter: Address | None = run_setting(
         ("127.0.0.1", 9646),
@@ -78,6 +91,10 @@ class RunSettings:
         repeatable=True,
     )
 
-    def access(self, url: str, endpoint: Endpoint, environment: Mapping[str, str] = os.environ) -> Access:
+    def access(
+        self, url: str, endpoint: Endpoint, environment: Mapping[str, str] = os.environ, with_keys: bool = True
+    ) -> Access:
         """Raises `UserMistake` where credentials are missing."""
+        if not with_keys:
+            return Access(DIALECTS[endpoint].headers(None), insecure=self.insecure)
         return access_to(url, endpoint, self.header, self.insecure, environment, self.insecure_key)

@@ -7,6 +7,7 @@ from typing import Literal
 
 from enginebench.records.slo import GRAMMAR as OBJECTIVES
 from enginebench.records.slo import Objective, parse_objectives, write_objectives
+from enginebench.records.stage import LONGEST
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.setting_groups import most_used, search_setting
 
@@ -61,4 +62,5 @@ class SearchSettings:
         "Time limit of a search in seconds; it reports the bracket that it has certified by then.",
         metavar="S",
         least=1,
+        most=LONGEST,
     )

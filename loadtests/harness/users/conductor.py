@@ -68,7 +68,7 @@ class Conductor:
         self._wake.set()
 
     def take_report(self, worker: str, report: Mapping[str, Any]) -> None:
-        self._reports[worker] = StageProgress(**report["progress"])
+        self._reports[worker] = msgspec.convert(report["progress"], StageProgress)
         if self._prober is not None and report["slices"] is not None:
             self._prober.take(worker, report["slices"])
         self._wake.set()

@@ -14,7 +14,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +28,7 @@ from locust.env import Environment
 from locust.exception import StopTest
 from locust.runners import STATE_INIT, MasterRunner, Runner, WorkerRunner
 
+from enginebench.records.files import read_requests
 from enginebench.records.load import Rate, Users
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from loadtests.harness.live.exporter import MetricsServer, serve
@@ -43,7 +45,9 @@ from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.standard_names import restore_standard_names
 from loadtests.harness.users import worker_records
 from loadtests.harness.users.conductor import PROGRESS_MESSAGE, STAGE_MESSAGE
-from loadtests.harness.users.failures import describe, end_run, forget, refusal
+from loadtests.harness.users.failure_watch import why_all_failed
+from loadtests.harness.users.failures import describe, end_run, forget, last_failure, refusal
+from loadtests.harness.users.lost_workers import PRESENCE, sentence
 from loadtests.harness.users.run_process import RunProcess
 from loadtests.harness.users.timed_command import complete
 
@@ -84,6 +88,9 @@ _initialised = Event()
 _command: str | None = None
 """The shell command of the command line. Locust's page can change options, but must not change this one."""
 
+_host = ""
+"""The server that the command line names. Locust's page can name another one, which gets no keys."""
+
 
 def current_run() -> RunProcess | None:
     """The current run in this process; `None` before the first and between two."""
@@ -97,11 +104,13 @@ def _add_options(parser: Any) -> None:
 
 @events.init.add_listener
 def _register_messages(environment: Environment, **_: Any) -> None:
-    global _command
+    global _command, _host
     runner, _command = environment.runner, getattr(environment.parsed_options, "command", None)
+    _host = _host_of(environment)
     if isinstance(runner, MasterRunner):
         runner.register_message(PROGRESS_MESSAGE, _take_report)
         runner.register_message(COUNTS_MESSAGE, _take_counts)
+        runner.register_message(PRESENCE, _meet)
     elif isinstance(runner, WorkerRunner):
         runner.register_message(STAGE_MESSAGE, _enter_stage)
         worker_records.register_worker(runner, lambda: _finished_files(runner))
@@ -116,12 +125,31 @@ def _finished_files(runner: Runner) -> tuple[Path, ...]:
 
 def _take_report(msg: Any, **_: Any) -> None:
     if _current is not None and _current.conductor is not None:
-        _current.conductor.take_report(msg.node_id, msg.data)
+        with _reading(msg):
+            _current.conductor.take_report(msg.node_id, msg.data)
 
 
 def _take_counts(msg: Any, **_: Any) -> None:
     if _live is not None:
-        _live.take(msg.node_id, msg.data)
+        with _reading(msg):
+            _live.take(msg.node_id, msg.data)
+    if _current is not None and _current.lost_workers is not None:
+        _current.lost_workers.hear(msg.node_id)
+
+
+def _meet(msg: Any, **_: Any) -> None:
+    if _current is not None and _current.lost_workers is not None:
+        with _reading(msg):
+            _current.lost_workers.meet(msg.node_id, msg.data["pid"])
+
+
+@contextmanager
+def _reading(msg: Any) -> Iterator[None]:
+    """A message that is not as workers of this program send it concerns its worker alone."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, msgspec.MsgspecError):
+        logger.error("A message of the worker %s cannot be read: is its enginebench as old as this one?", msg.node_id)
 
 
 def _enter_stage(msg: Any, **_: Any) -> None:
@@ -142,7 +170,7 @@ def _begin(environment: Environment, **_: Any) -> None:
     try:
         given = vars(options) | {"command": _command}
         in_force, settings = _in_thread(lambda: read_options(given, scenario or Scenario()))
-        trace = _in_thread(in_force.played)  # from here on it is cached
+        _in_thread(in_force.recorded)  # from here on it is cached
         if in_force.command is not None and not isinstance(runner, WorkerRunner):
             complete(in_force.command)
         if isinstance(runner, WorkerRunner):
@@ -153,8 +181,6 @@ def _begin(environment: Environment, **_: Any) -> None:
             if environment.shape_class is not None:
                 logger.info(duration_of(in_force).sentence())
             plans.send(plan, options)
-            if trace is not None and trace.left_out:
-                logger.info("Rows of the trace without tokens in prompt or answer, left out: %d", trace.left_out)
             environment.stop_timeout = plan.grace or DEFAULT_STOP_TIMEOUT
         _current = RunProcess(environment, in_force, settings, plan)
         _export(_current)
@@ -220,12 +246,17 @@ def _plan(environment: Environment, runner: Runner, in_force: Scenario, settings
         Path((environment.parsed_locustfiles or ["scenario"])[0]).stem,
         in_force,
         settings,
-        environment.host or runner.user_classes[0].host or "",
+        _host_of(environment),
         stages,
+        named=_host,
         workers=workers,
         hosts=hosts,
         grace=float(options.stop_timeout or 0),
     )
+
+
+def _host_of(environment: Environment) -> str:
+    return environment.host or next((user.host for user in environment.user_classes if user.host), "")
 
 
 def _hosts(runner: Runner) -> int:
@@ -253,6 +284,10 @@ def _end(environment: Environment | None = None, **_: Any) -> None:
         _files = run.files
         if environment is not None and isinstance(environment.runner, MasterRunner):
             worker_records.gather(environment.runner, run.folder)
+        _say_why_all_failed(run)
+        if run.lost and environment is not None:
+            environment.process_exit_code = 2
+            logger.error("%s.", sentence(run.lost))
         if _exporter is not None:  # a page that stays open must not keep the next load test from its port
             gevent.spawn_later(LAST_SCRAPE, _exporter.close)
             if environment is not None and environment.web_ui is None:
@@ -262,6 +297,15 @@ def _end(environment: Environment | None = None, **_: Any) -> None:
             print(search.sentence)
             if environment.process_exit_code is None:
                 environment.process_exit_code = 0 if search.state == "found" else 1
+
+
+def _say_why_all_failed(run: RunProcess) -> None:
+    """A run that was ended for its failures has said it."""
+    if run.live is None or last_failure() is not None:
+        return
+    reason = why_all_failed(run.live.document.outcomes, read_requests(run.folder))
+    if reason is not None:
+        logger.warning("All requests failed, most of them so: %s", reason)
 
 
 @events.init.add_listener

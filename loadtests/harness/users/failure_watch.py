@@ -8,11 +8,14 @@ accepted from some moment on.
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from locust.env import Environment
 
 from enginebench.records.request import RequestRecord
-from enginebench.records.rules import UNJUDGED
+from enginebench.records.rules import UNJUDGED, is_failure
 from enginebench.records.stage import SECOND, Nanoseconds
 from loadtests.harness.client.outcome import load_explains
 from loadtests.harness.users.failures import end_run
@@ -21,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 FEWEST, LEAST = 20, 5 * SECOND  # requests, and time since the first of them ended, before a run is given up
 NO_ACCESS = (401, 403)
+LOOKED_AT = 1000  # records of a run in which everything failed
 
 
 class FailureWatch:
@@ -56,14 +60,27 @@ class FailureWatch:
             end_run(self._environment, self._sentence(record))
 
     def _sentence(self, last: RequestRecord) -> str:
-        status = f"HTTP {last.status}" if last.outcome == "http_error" else last.outcome
-        said = f"{status}: {last.detail}" if last.detail else status
+        said = reason_of(last)
         if self._answered:
             return (
                 f"The last {self._failed} requests were all refused for want of access ({said}). Give a key that is "
                 "valid for the whole run; --keep-going makes the run go on."
             )
         return (
-            f"All of the first {self._failed} requests failed in a way that load does not explain ({said}). Mend the "
+            f"All of the first {self._failed} requests failed in a way that load does not explain ({said}). Fix the "
             "request or the server; --keep-going makes the run go on."
         )
+
+
+def reason_of(failed: RequestRecord) -> str:
+    """`HTTP 401: no such key`"""
+    status = f"HTTP {failed.status}" if failed.outcome in {"http_error", "rejected"} else failed.outcome
+    return f"{status}: {failed.detail}" if failed.detail else status
+
+
+def why_all_failed(outcomes: Mapping[str, int], records: Iterable[RequestRecord]) -> str | None:
+    """The most frequent reason among the first records; `None` if a request was answered, or none was sent."""
+    if outcomes.get("ok") or not any(count for outcome, count in outcomes.items() if is_failure(outcome)):
+        return None
+    reasons = Counter(reason_of(record) for record in islice(records, LOOKED_AT) if is_failure(record.outcome))
+    return next((reason for reason, _ in reasons.most_common(1)), None)

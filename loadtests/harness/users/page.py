@@ -10,14 +10,15 @@ from time import monotonic_ns
 from typing import Any
 
 import gevent
-from flask import Response, request
-from locust import events
+from flask import Response, jsonify, request
+from locust import argument_parser, events
 from locust.env import Environment
 from locust.runners import STATE_INIT
 
 from enginebench.records.metrics import columns
 from enginebench.records.stage import SECOND
 from loadtests.harness.live.cells import cell, findings_text, phase_of
+from loadtests.harness.live.guard import Guarded
 from loadtests.harness.live.series import EVERY, LiveSeries
 from loadtests.harness.users.events import current_run
 from loadtests.harness.users.failures import forget, last_failure
@@ -26,6 +27,15 @@ from loadtests.harness.users.run_process import RunProcess
 
 START_LIMIT = 30 * SECOND
 KEY = "tokens"  # of the tab, in the page's address
+SHOWN_BY_LOCUST = {"user_count", "spawn_rate", "run_time", "host", "profile"}
+SHOWN_BY_CLASS_PICKER = {"user_classes", "shape_class"}
+OF_A_USER_CLASS = {
+    "user_class_name",
+    "host",
+    "weight",
+    "fixed_count",
+    "tasks",
+}  # what the class picker lets people edit
 SCRIPT = "enginebench/page.js"
 SERIES = "enginebench/series"
 
@@ -78,6 +88,14 @@ def _add_tab(environment: Environment, **_: Any) -> None:
     page = environment.web_ui
     if page is None or page.app is None:
         return
+    options = environment.parsed_options
+    display_name = getattr(options, "web_host_display_name", None) or ""
+    page.app.wsgi_app = Guarded(  # type: ignore[method-assign]
+        page.app.wsgi_app, page.host, "--web-host-display-name", display_name
+    )
+    shown = SHOWN_BY_LOCUST | argument_parser.ui_extra_args_dict().keys()
+    if page.userclass_picker_is_active:
+        shown |= SHOWN_BY_CLASS_PICKER
     page.template_args |= {
         "extended_tabs": [{"title": "Tokens", "key": KEY}],
         "extended_tables": [
@@ -86,9 +104,21 @@ def _add_tab(environment: Environment, **_: Any) -> None:
     }
 
     @page.app.before_request
-    def forget_the_last_failure() -> None:
-        if request.path.endswith("/swarm"):
+    def accept_what_is_shown() -> Response | None:
+        """Locust takes every option from whoever orders a test, paths and commands among them."""
+        given, allowed = set(request.form), shown
+        if request.endpoint == "locust.update_user":
+            edited = request.get_json(force=True, silent=True)
+            allowed = OF_A_USER_CLASS if page.userclass_picker_is_active else set()
+            given = set(edited) if isinstance(edited, dict) else {"JSON"}
+        if hidden := sorted(given - allowed):
+            said = f"This page does not show `{hidden[0]}`: give it on the command line."
+            refusal = jsonify({"success": False, "message": said})
+            refusal.status_code = 400
+            return refusal
+        if request.endpoint == "locust.swarm":
             forget()
+        return None
 
     @page.app.after_request
     def say_why_it_did_not_start(response: Response) -> Response:

@@ -20,7 +20,7 @@ from enginebench.records.files import JOURNAL, close_journal, write_meta
 from enginebench.records.load import TRACE, Rate
 from enginebench.records.metrics import BY_NAME
 from enginebench.records.request import RequestRecord, SentRecord
-from enginebench.records.run import JournalLine, RunEvent
+from enginebench.records.run import JournalLine, LostProcess, RunEvent
 from enginebench.records.slo import RunObjectives
 from enginebench.records.stage import SECOND, Nanoseconds, Stage, StagePlan, changed
 from loadtests.harness.client.call import Call
@@ -43,6 +43,7 @@ from loadtests.harness.users.build_ahead import BuildAhead
 from loadtests.harness.users.conductor import POLL, PROGRESS_MESSAGE, Conductor
 from loadtests.harness.users.failure_watch import FailureWatch
 from loadtests.harness.users.locust_statistics import LocustStatistics
+from loadtests.harness.users.lost_workers import LostWorkers, introduce
 from loadtests.harness.users.timed_command import TimedCommand, complete
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class RunProcess:
         runner = environment.runner
         assert runner is not None
         self.scenario, self.settings, self.plan, self._runner = scenario, settings, plan, runner
-        self.access = settings.access(plan.meta.url, scenario.endpoint)
+        self.access = settings.access(plan.meta.url, scenario.endpoint, with_keys=plan.with_keys)
         self.start = plan.start_here()
         self.trace = scenario.played()
         self.over = False
@@ -117,6 +118,15 @@ class RunProcess:
                 self._enter(stage)
             assert isinstance(runner, WorkerRunner)
             self._background += [gevent.spawn(self._report, runner), gevent.spawn(self._report_counts, runner)]
+        self.lost_workers: LostWorkers | None = None
+        if isinstance(runner, MasterRunner):
+            processes, stages = plan.meta.workers, lambda: self.stages
+            self.lost_workers = LostWorkers(
+                *(runner, processes, self.start, self.folder, stages, self.arrival_times, self._lose)
+            )
+            self._background.append(gevent.spawn(self.lost_workers.watch))
+        elif isinstance(runner, WorkerRunner):
+            introduce(runner)
         self._telemetry.start()
         self._timed_command: TimedCommand | None = None
         if self.conductor is not None and scenario.command is not None:
@@ -151,6 +161,11 @@ class RunProcess:
     def stages(self) -> tuple[Stage, ...]:
         """Those that have begun."""
         return self._meta.stages
+
+    @property
+    def lost(self) -> tuple[LostProcess, ...]:
+        """Worker processes that ended before the run."""
+        return self._meta.lost
 
     @property
     def share(self) -> tuple[int, int] | None:
@@ -258,6 +273,8 @@ class RunProcess:
 
     def close(self) -> None:
         now = monotonic_ns() - self.start
+        if self.lost_workers is not None:
+            self.lost_workers.finish(self.over)
         if self.conductor is not None:
             self.conductor.stop(now, self._ends_when_stopped)
         if self._timed_command is not None:
@@ -299,6 +316,9 @@ class RunProcess:
         self.live.publish()
         before = (self.start - int(os.environ.get(GROWS_SINCE, self.start))) / SECOND
         return growth.following(self.live.document.stages, min(before, STARTING * growth.seconds) + now / SECOND)
+
+    def _lose(self, lost: tuple[LostProcess, ...]) -> None:
+        self._meta = replace(self._meta, lost=lost)
 
     def _happened(self, event: RunEvent) -> None:
         self._note(JournalLine(event=event))

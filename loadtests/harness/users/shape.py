@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import gevent
-from locust import LoadTestShape
+from locust import LoadTestShape, argument_parser
 from locust import events as locust_events
 from locust.env import Environment
 from locust.runners import WorkerRunner
@@ -84,10 +84,22 @@ def _follow_the_scenario(environment: Environment, **_: Any) -> None:
     if events.scenario is None or environment.shape_class is not None:
         return
     options = vars(environment.parsed_options) if environment.parsed_options is not None else {}
-    given = [flag for name, flag in LOCUSTS_OWN.items() if options.get(name)]
+    given = [name for name in LOCUSTS_OWN if options.get(name)]
     if given and not isinstance(environment.runner, WorkerRunner):
-        said = f"{given[0]} has no effect: users and times come from --stages or --rate."
+        said = f"{_given_by(given[0])} has no effect: users and times come from --stages or --rate; leave it out."
         raise refusal(environment, UserMistake(said))
     environment.shape_class = shape = Stages()  # type: ignore[no-untyped-call]
     shape.runner = environment.runner
     environment.available_shape_classes = {"Stages": shape}  # for the class picker of Locust's page
+
+
+def _given_by(name: str) -> str:
+    """What set an option of Locust: a flag, a variable, or a line of a configuration file."""
+    parser = argument_parser.get_parser()
+    parser.parse_known_args()
+    for source, settings in parser.get_source_to_settings_dict().items():
+        for key, (action, _) in settings.items():
+            if action is not None and action.dest == name and source != "defaults":
+                file = source.partition("|")[2]
+                return f"`{key}` in {file}" if file else key
+    return LOCUSTS_OWN[name]

@@ -4,34 +4,37 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gevent
-from gevent.queue import Empty, Queue
+from gevent.queue import Empty, Full, Queue
 from locust.runners import MasterRunner, WorkerRunner
 
 from enginebench.records.formatting import counted, format_bytes
-from loadtests.harness.recording.transfer import Message, answer, fetch
+from loadtests.harness.recording.transfer import BadAnswer, Message, answer, fetch
 
 logger = logging.getLogger(__name__)
 
 ASK, ANSWER = "enginebench_ask_for_records", "enginebench_records"
 PATIENCE = 30.0  # seconds without an answer after which a worker is given up
+LONGEST = 3600.0  # seconds after which one that answers is given up, too
 
 
 def gather(runner: MasterRunner, folder: Path) -> None:
     """Ask every worker that is there for its records, and write them into the run's folder."""
     clients = runner.clients
     workers = [client.id for client in (*clients.ready, *clients.spawning, *clients.running)]
-    answers: dict[str, Queue[Message]] = {worker: Queue() for worker in workers}
+    answers: dict[str, Queue[Any]] = {worker: Queue(1) for worker in workers}
 
     def take(msg: Any, **_: Any) -> None:
         if msg.node_id in answers:
-            answers[msg.node_id].put(msg.data)
+            with suppress(Full):  # nobody has asked
+                answers[msg.node_id].put_nowait(msg.data)
 
-    def ask(worker: str, question: Message) -> Message:
+    def ask(worker: str, question: Message) -> Any:
         runner.send_message(ASK, question, client_id=worker)
         return answers[worker].get(timeout=PATIENCE)
 
@@ -47,12 +50,14 @@ def gather(runner: MasterRunner, folder: Path) -> None:
         logger.warning("Of %s no records arrived: copy them from there and use `enginebench collect`.", who)
 
 
-def _fetched(worker: str, folder: Path, there: set[str], ask: Callable[[Message], Message]) -> int | None:
+def _fetched(worker: str, folder: Path, there: set[str], ask: Callable[[Message], Any]) -> int | None:
+    """The bytes received of one worker; `None` if it is given up."""
     try:
-        return fetch(folder, there, ask)
+        with gevent.Timeout(LONGEST, Empty):
+            return fetch(folder, there, ask)
     except Empty:
         return None
-    except OSError as error:
+    except (OSError, BadAnswer) as error:
         logger.error("The records of %s stay there (%s).", worker, error)
         return None
 

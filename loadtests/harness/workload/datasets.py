@@ -1,7 +1,7 @@
 """Requests given by the user, in no order of time: what a trace has, without its times.
 
-A dataset is any file or folder that `--trace` reads, too (`trace_files.py`). Every process of a run reads it where it
-is.
+A dataset is any file or folder that `--trace` reads, too (`trace_files.py`), but for sessions whose rows say how long
+after one another they are sent. Every process of a run reads it where it is.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import fcntl
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from itertools import count
 from pathlib import Path
 from random import Random
 
-from loadtests.harness.schedule.trace import TraceRequest
-from loadtests.harness.workload.trace_files import read_trace
+from enginebench.settings.schema import UserMistake
+from loadtests.harness.schedule.trace import Trace, TraceRequest
+from loadtests.harness.workload.trace_files import READERS, read_trace
 
 QUESTIONS = Path(__file__).with_name("questions.jsonl")
 """64 questions whose answers have several sentences."""
@@ -25,10 +25,15 @@ COUNT_FILE, COUNT_BYTES = "rows.count", 8
 REMEMBERED = 100_000  # rows that were taken: more are never built ahead
 
 
-@cache
-def dataset(path: str) -> tuple[TraceRequest, ...]:
+def dataset(path: str, form: str = "auto") -> Trace:
     """Raises `UserMistake`."""
-    return tuple(read_trace(path).requests)
+    trace = read_trace(path, form)
+    follows = next((request.row for request in trace.requests if request.row and request.after), None)
+    if follows is not None:
+        raise UserMistake(
+            f"{follows} of {path} follows another after a delay, which a dataset does not keep: replay it with --trace."
+        )
+    return trace
 
 
 class SharedCount:
@@ -76,9 +81,11 @@ class DatasetRows:
     at their share of the file: it is then exact up to the difference in the number of requests between hosts.
     """
 
-    def __init__(self, path: str, seed: str, process: int = 0, processes: int = 1, folder: Path | None = None) -> None:
+    def __init__(
+        self, rows: Iterable[TraceRequest], seed: str, process: int = 0, processes: int = 1, folder: Path | None = None
+    ) -> None:
         """Raises `OSError`."""
-        self._rows = list(dataset(path))
+        self._rows = list(rows)
         Random(f"rows {seed}").shuffle(self._rows)
         self._shared: SharedCount | None = None
         if folder is not None and processes > 1:
@@ -107,10 +114,14 @@ class DatasetRows:
             self._shared, self._numbers = None, count()
 
 
-def checked_dataset(text: str) -> str:
-    """The absolute path of a dataset that can be read; nothing stays nothing. Raises `UserMistake`."""
-    if not text.strip():
-        return ""
-    path = str(Path(text.strip()).absolute())
-    dataset(path)
-    return path
+def dataset_path(text: str) -> str:
+    """The absolute path; nothing stays nothing."""
+    return str(Path(text.strip()).absolute()) if text.strip() else ""
+
+
+def dataset_format(text: str) -> str:
+    """Raises `UserMistake`."""
+    known = ("auto", *READERS)
+    if text not in known:
+        raise UserMistake(f"the format of a dataset is one of {', '.join(known)}, not `{text}`.")
+    return text

@@ -15,12 +15,10 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from loadtests.harness.schedule.trace import TraceArrival, TraceRequest
 from loadtests.harness.workload.agent_sessions import Agent, AgentCall, session_requests
-from loadtests.harness.workload.rows import PARQUET, opened, rows
 
 Document = Mapping[str, Any]
 CALLS = {"chat", "text_completion", "generate_content"}
@@ -30,44 +28,19 @@ CHARACTERS_A_TOKEN = 4  # of answers that were recorded as text
 FAILED_STATUS = {2, "2", "ERROR", "STATUS_CODE_ERROR"}
 
 
-def documents(path: Path) -> Iterator[Document]:
-    """The JSON objects of a file, or of the files of a folder. Raises `OSError` and `json.JSONDecodeError`."""
-    if path.is_dir():
-        for inside in sorted([*path.glob("*.json*"), *path.glob("*.parquet")]):
-            yield from documents(inside)
-        return
-    with path.open("rb") as raw:
-        if raw.read(len(PARQUET)) == PARQUET:
-            yield from (row for _, row in rows(path))
-            return
-    with opened(path) as file:
-        text = file.read()
-    try:
-        whole = json.loads(text)
-    except json.JSONDecodeError as error:
-        if not error.msg.startswith("Extra data"):
-            raise
-        yield from (json.loads(line) for line in text.splitlines() if line.strip())
-        return
-    yield from whole if isinstance(whole, list) else [whole]
-
-
 def agent_format(document: Document) -> str | None:
     if isinstance(document.get("requests"), list):
         return "weka"
     return "otel" if "resourceSpans" in document or "spans" in document else None
 
 
-def read_weka(path: Path) -> Iterator[TraceArrival | None]:
-    """A single session begins at once; where there are several, nothing is known of when each began."""
-    sessions = list(documents(path))
-    for number, document in enumerate(sessions):
-        session = str(document.get("id", number))
-        scope = "" if document.get("hash_id_scope") == "global" else session
-        entries: list[Document] = document["requests"]
-        items = _weka_items(entries, int(document["block_size"]), session, scope, 0.0, _times_are_relative(entries))
-        at = 0.0 if len(sessions) == 1 else None
-        yield TraceArrival(at, session_requests(Agent(items))) if items else None
+def read_weka(document: Document, place: str) -> Iterator[TraceArrival | None]:
+    """Nothing is known of when a session began."""
+    session = str(document.get("id", place))
+    scope = "" if document.get("hash_id_scope") == "global" else session
+    entries: list[Document] = document["requests"]
+    items = _weka_items(entries, int(document["block_size"]), session, scope, 0.0, _times_are_relative(entries))
+    yield TraceArrival(None, session_requests(Agent(items))) if items else None
 
 
 def _weka_items(
@@ -99,10 +72,10 @@ def _times_are_relative(entries: Iterable[Document]) -> bool:
     return False
 
 
-def read_otel(path: Path) -> Iterator[TraceArrival | None]:
+def read_otel(documents: Iterable[Document]) -> Iterator[TraceArrival | None]:
     """A session is a conversation where the spans name one (`gen_ai.conversation.id`), else a trace."""
     traces: dict[str, list[_Span]] = defaultdict(list)
-    for document in documents(path):
+    for document in documents:
         for span in _spans(document):
             traces[span.trace].append(span)
     sessions: dict[str, list[AgentCall | Agent]] = defaultdict(list)

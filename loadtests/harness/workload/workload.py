@@ -24,7 +24,7 @@ from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.schedule.trace import Trace, TraceRequest
 from loadtests.harness.workload.classes import RequestClass, class_of
-from loadtests.harness.workload.datasets import DatasetRows
+from loadtests.harness.workload.datasets import DatasetRows, dataset
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
 from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.session import Session
@@ -34,14 +34,15 @@ ONE_TURN = Lengths("fixed", 1)
 Prompt = str | tuple[Message, ...] | tuple[int, ...]
 
 
-def prompt_id(prompt: Prompt) -> str:
-    """Equal for equal prompts."""
+def prompt_id(prompt: Prompt, fields: Mapping[str, Any] = {}) -> str:
+    """Equal for equal prompts and `fields` of the body."""
     if isinstance(prompt, str):
         data = prompt.encode("utf-8", "replace")
     elif prompt and isinstance(prompt[0], int):
         data = array("q", prompt).tobytes()
     else:
         data = "\0".join(part.text for part in prompt if isinstance(part, Message)).encode("utf-8", "replace")
+    data += msgspec.json.encode(fields) if fields else b""
     return blake2b(data, digest_size=ID_BYTES).hexdigest()
 
 
@@ -77,6 +78,7 @@ class Workload:
     max_tokens_field: str = "max_tokens"
     stream_usage: bool = True
     dataset: str = ""
+    dataset_format: str = "auto"
     classes: tuple[RequestClass, ...] = ()
     turns: Lengths = ONE_TURN
     turn_tokens: Lengths | None = None
@@ -85,8 +87,11 @@ class Workload:
 
     def rows_of(self, process: int = 0, processes: int = 1, folder: Path | None = None) -> DatasetRows | None:
         """The rows of the dataset that this process sends, as one of those with the run's `folder`; `None` without a
-        dataset. Raises `OSError`."""
-        return DatasetRows(self.dataset, self.set_name, process, processes, folder) if self.dataset else None
+        dataset. Raises `OSError` and `UserMistake`."""
+        if not self.dataset:
+            return None
+        rows = dataset(self.dataset, self.dataset_format).requests
+        return DatasetRows(rows, self.set_name, process, processes, folder)
 
     def requests_of(self, user: int, rows: DatasetRows | None = None) -> UserRequests:
         """The requests of one user; `user` is its number in the whole run, over all workers, `rows` its process's."""
@@ -98,9 +103,8 @@ class Workload:
 
     def recorded_prompt(self, request: TraceRequest, rng: Random) -> Prompt:
         """The texts of a recorded request, or words of its length with the prefixes that it shared."""
-        if request.messages:
+        if request.messages or request.prompt_tokens is None:
             return tuple(Message(role, text) for role, text in request.messages)  # type: ignore[arg-type]
-        assert request.prompt_tokens is not None, "a request has texts or a length"
         if self.source.kind == "ids":
             return self.source.token_ids(request.prompt_tokens, rng)
         if not request.blocks:
@@ -118,16 +122,25 @@ class Workload:
             self.recorded_prompt(request, rng),
             request.output_tokens or self.output_tokens.draw(rng),
             rng.getrandbits(31),
+            fields=request.fields,
             prompt_tokens=request.prompt_tokens,
             session=request.session,
             turn=index if len(arrival.requests) > 1 else None,
         )
 
     def request(
-        self, prompt: Prompt, output_tokens: int, seed: int, *, prompt_tokens: int | None = None, **known: Any
+        self,
+        prompt: Prompt,
+        output_tokens: int,
+        seed: int,
+        *,
+        fields: Mapping[str, Any] = {},
+        prompt_tokens: int | None = None,
+        **known: Any,
     ) -> PlannedRequest:
-        """One that asks for so many tokens at most. `prompt_tokens` is the planned length of the prompt, `known` what
-        else the record says of it. Raises `UserMistake` where the API does not take such a prompt."""
+        """One that asks for so many tokens at most, with `fields` in its body. `prompt_tokens` is the planned length of
+        the prompt, `known` what else the record says of it. Raises `UserMistake` where the API does not take such a
+        prompt."""
         dialect = DIALECTS[self.endpoint]
         request = ModelRequest(
             model=self.model,
@@ -136,13 +149,14 @@ class Workload:
             streamed=self.streamed,
             sampling=self.sampling,
             seed=seed,
+            fields=fields,
             max_tokens_field=self.max_tokens_field,
             stream_usage=self.stream_usage,
         )
         record = RequestRecord.planned(
             planned_prompt_tokens=prompt_tokens,
             planned_output_tokens=output_tokens,
-            prompt_id=prompt_id(prompt),
+            prompt_id=prompt_id(prompt, fields),
             streamed=self.streamed,
             **known,
         )
@@ -217,7 +231,7 @@ class UserRequests:
         row = self._row = self._row or rows.take()  # asked again for another stage, it is the same row
         output_tokens = row.output_tokens or self._workload.output_tokens.draw(self._lengths)
         prompt = self._workload.recorded_prompt(row, self._words)
-        return self._planned(prompt, row.prompt_tokens, output_tokens, session=row.session)
+        return self._planned(prompt, row.prompt_tokens, output_tokens, fields=row.fields, session=row.session)
 
     def _of_session(self, asks: Mapping[str, str]) -> PlannedRequest:
         workload = self._workload

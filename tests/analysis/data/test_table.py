@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import polars as pl
@@ -343,3 +344,26 @@ def test_two_commands_may_make_the_same_table_at_once(tmp_path: Path) -> None:
 
     write_table(tmp_path, counted_meanwhile)
     assert table(tmp_path)["output_tokens"].to_list() == [2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "tokens", "reported"),
+    [
+        pytest.param({"output_tokens": 0}, None, 0, id="zero"),
+        pytest.param({"output_tokens": 2}, None, 2, id="fewer than chunks"),
+        pytest.param({"output_tokens": 3}, 3, None, id="as many as chunks"),
+        pytest.param({"output_tokens": 2, "token_source": "tokenizer"}, 2, None, id="a tokenizer may join chunks"),
+        pytest.param({"output_tokens": 0, "token_source": "tokenizer"}, None, 0, id="but never to nothing"),
+        pytest.param({"output_tokens": 4, "unseen_tokens": 2}, 4, None, id="reasoning that was shown after all"),
+        pytest.param({"output_tokens": 0, "chunks": 0, "streamed": False, "answer_digest": "x"}, None, 0, id="whole"),
+        pytest.param({"output_tokens": 0, "chunks": 0, "icl": ()}, 0, None, id="an empty answer has none"),
+    ],
+)
+def test_counts_that_cannot_be_are_unknown_in_records_of_other_tools_too(
+    tmp_path: Path, changes: dict[str, Any], tokens: int | None, reported: int | None
+) -> None:
+    told = record(0, 3 * SECOND, **{"chunks": 3, "answer_digest": None} | changes)
+    write_run(tmp_path, META, [told])
+    write_table(tmp_path, uncounted)
+    (read,) = table(tmp_path).to_dicts()
+    assert (read["output_tokens"], read["reported_tokens"]) == (tokens, reported)

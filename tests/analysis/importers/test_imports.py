@@ -17,6 +17,11 @@ from enginebench.records.metrics import BY_NAME
 from enginebench.records.view import StageView
 from tests.support.analysis import other_tools
 
+OLDER = "is no file of guidellm 0.4 to 0.7, which are the versions that are read: measure again with one of them."
+V_0_1 = '{"benchmarks": [{"benchmarks": [{"mode": "synchronous", "results": []}], "args": {}}]}'
+V_0_3 = """{"benchmarks": [{"args": {"strategy": {"type_": "concurrent", "streams": 4}}, "start_time": 1.0,
+"requests": {"successful": [{"request_id": "a", "start_time": 1.0, "first_token_time": 1.1, "end_time": 2.0}]}}]}"""
+
 
 def imported(output: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["import", *arguments, "--output", str(output)])
@@ -72,6 +77,71 @@ def test_vllm_with_its_requests(tmp_path: Path) -> None:
     assert stage.metrics["client_lag"].n == 0
 
 
+def test_results_that_vllm_has_appended_are_a_run_each(tmp_path: Path) -> None:
+    """Of three rates, begun in the same second; importing the file again replaces them."""
+    file = other_tools.vllm_bench(tmp_path / "vllm.json")
+    results = [json.loads(file.read_text()) | {"max_concurrency": users} for users in (1, 4, 8)]
+    file.write_text("\n".join(map(json.dumps, results)))
+    for _ in range(2):
+        result = imported(tmp_path / "runs", str(file))
+        assert result.exit_code == 0, result.output
+        metas = [read_meta(folder) for folder in (tmp_path / "runs").iterdir()]
+        assert sorted((meta.repeat, meta.plan[0].load) for meta in metas) == [
+            (0, Users(1)),
+            (1, Users(4)),
+            (2, Users(8)),
+        ]
+    file.write_text("\n".join(map(json.dumps, [results[0], results[1] | {"start_times": []}])))
+    assert f"{file}, result 2, has no requests" in imported(tmp_path / "runs", str(file)).stderr.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("changed", "ok", "failed", "ttft", "e2e"),
+    [
+        pytest.param({"ttfts": [0.0] * 40, "itls": [[]] * 40}, 40, 0, None, 0.3, id="answers that were not streamed"),
+        pytest.param({"ttfts": [0.0] * 40}, 40, 0, None, 0.3, id="first tokens that were not seen"),
+        pytest.param({"ttfts": [0] * 40, "itls": [[]] * 40, "output_lens": [0] * 40}, 40, 0, None, 0.3, id="no tokens"),
+        pytest.param(
+            {"ttfts": [0.0] * 5 + [0.1] * 35, "output_lens": [0] * 5 + [5] * 35, "completed": 35}, 35, 5, 0.1, 0.3,
+            id="failures without a message",
+        ),
+        pytest.param(
+            {"ttfts": [0.0] * 40, "output_lens": [0] * 40, "errors": ["refused"] * 40, "completed": 0}, 0, 40, None,
+            None, id="nothing but failures",
+        ),
+    ],
+)  # fmt: skip
+def test_vllm_says_which_requests_were_completed(
+    tmp_path: Path, changed: dict[str, object], ok: int, failed: int, ttft: float | None, e2e: float | None
+) -> None:
+    file = other_tools.vllm_bench(tmp_path / "vllm.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
+    summary, stage = run_of(tmp_path / "runs", str(file))
+    assert (stage.ok, stage.failed) == (ok, failed)
+    records = list(read_requests(summary.folder))
+    answered = [record for record in records if record.outcome == "ok"]
+    assert [record.t_first is not None for record in answered] == [ttft is not None] * ok
+    assert {BY_NAME["e2e"].of(record) for record in answered} == ({e2e} if e2e is not None else set())
+    assert (f"TTFT of {ok} answers" in said(summary)) == (ok > 0 and ttft is None)
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        pytest.param({"completed": 30}, "has 40 answers, and says that 30 were completed.", id="another number"),
+        pytest.param(
+            {"ttfts": [0.0] * 40, "latencies": None},
+            "has answers without TTFT and latency: measure again with a streaming backend.", id="no times",
+        ),
+    ],
+)  # fmt: skip
+def test_vllms_answers_without_times_are_refused(tmp_path: Path, changed: dict[str, object], complaint: str) -> None:
+    file = other_tools.vllm_bench(tmp_path / "vllm.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
+    result = imported(tmp_path / "runs", str(file))
+    assert (result.exit_code, result.stderr) == (2, f"{file} {complaint}\n")
+
+
 def test_vllm_without_its_requests_is_refused(tmp_path: Path) -> None:
     file = other_tools.vllm_bench(tmp_path / "vllm.json")
     plain = {name: value for name, value in json.loads(file.read_text()).items() if not isinstance(value, list)}
@@ -117,9 +187,9 @@ def test_imported_runs_are_compared(tmp_path: Path) -> None:
         assert imported(tmp_path / "runs", *files, "--label", label).exit_code == 0
     result = CliRunner().invoke(app, ["compare", str(tmp_path / "runs"), "--baseline", "old", "--json"])
     assert result.exit_code == 0, result.output
-    by_column = {each["column"]["key"]: each for each in json.loads(result.stdout)["comparisons"]}
-    assert by_column["ttft p50"]["ratio"]["value"] == pytest.approx(2, rel=0.01)
-    assert by_column["ttft p50"]["verdict"] == "better"
+    rows = {(row["engine"], row["metric"], row["statistic"]): row for row in json.loads(result.stdout)["rows"]}
+    assert rows["new", "ttft", "p50 ratio to old"]["value"] == pytest.approx(0.5, rel=0.01)
+    assert rows["new", "ttft", "p50 ratio to old: significant"]["value"] == 1
 
 
 def test_an_imported_run_is_reported_on(tmp_path: Path) -> None:
@@ -136,7 +206,11 @@ def test_an_imported_run_is_reported_on(tmp_path: Path) -> None:
         ("a.json", "{}", "has an unknown format; known are guidellm's benchmarks.json"),
         ("a.json", "{", "is not JSON"),
         ("a.json", "[]", "has an unknown format"),
-        ("a.json", '{"benchmarks": [{"requests": {}}]}', "cannot be read (KeyError('start_time'))"),
+        ("a.json", '{"benchmarks": [{"config": {}, "requests": {}, "start_time": 1}]}', "cannot be read (KeyError("),
+        ("a.json", '{"a": 1}\n{"a": 2}', "a.json, result 1, has an unknown format"),
+        ("a.json", '{"a": 1}\n{"a": ', "is not JSON (Expecting value: line 2 column 6"),
+        ("a.json", "[" * 100_000, "is not JSON (maximum recursion depth exceeded"),
+        *(("a.json", text, OLDER) for text in ('{"benchmarks": []}', V_0_1, V_0_3)),
     ],
 )
 def test_other_files_are_refused_in_a_sentence(tmp_path: Path, name: str, text: str, complaint: str) -> None:

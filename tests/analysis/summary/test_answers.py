@@ -92,7 +92,11 @@ def test_a_good_run_has_none(tmp_path: Path) -> None:
             id="chunks",
         ),
         pytest.param(
-            changed(output_tokens=2), "token_count_disagrees", "warn", "fewer tokens than they had chunks", id="too few"
+            changed(output_tokens=2),
+            "token_count_disagrees",
+            "warn",
+            "the usage of 140 of 140 answers is 0 or less than the chunks that came, and does not count",
+            id="too few",
         ),
         pytest.param(
             now_and_then(2, output_tokens=None),
@@ -302,3 +306,20 @@ def test_greedy_answers_under_load_are_those_of_one_user(
         found = [one for one in summarise(load_run(run)).findings if one.kind == "answers_under_load"]
         assert len(found) == expected
         assert all(one.severity == severity and one.evidence.startswith(words) for one in found)
+
+
+def test_text_in_unknown_fields_is_named(tmp_path: Path) -> None:
+    change = now_and_then(2, unknown_text="musing, note")
+    (found,) = [f for f in findings(tmp_path, every_100_ms(change)) if f.kind == "unknown_text"]
+    assert (found.severity, found.stage) == ("warn", None)
+    assert found.evidence == (
+        "100 of 200 requests had text in fields that are not known here (musing, note): it counts as content, not as "
+        "the answer"
+    )
+
+
+def test_requests_that_were_sent_again_are_counted(tmp_path: Path) -> None:
+    change = now_and_then(10, t_connect=0, resent=True)
+    (found,) = [f for f in findings(tmp_path, every_100_ms(change)) if f.kind == "reconnected"]
+    assert "14 of 140 requests had to open a connection" in found.evidence
+    assert "; 14 of them were sent again, because the server closed a kept connection; TTFT excludes" in found.evidence

@@ -39,7 +39,7 @@ def test_failed_requests_are_infinitely_long(tmp_path: Path) -> None:
     assert stage.value("failure_rate") == pytest.approx(600 / 7)
     document = summary_document(summary_of(tmp_path, records))
     median = document["stages"][0]["metrics"]["ttft"]["percentiles"]["p50"]
-    assert (median["value"], median["why"]) == (None, "failed")
+    assert (median["value"], median["missing"]) == (None, "failed")
 
 
 def test_what_is_known_of_a_censored_request_counts(tmp_path: Path) -> None:

@@ -247,6 +247,31 @@ def test_telemetry_that_ends_is_told(tmp_path: Path, until: int, words: str | No
     assert all(words is not None and words in f.evidence for f in found)
 
 
+@pytest.mark.parametrize(
+    ("server", "line"),
+    [
+        pytest.param({"enginebench_requests_running": 1.0}, None, id="our own, which leaves out what it cannot know"),
+        pytest.param(
+            {"vllm:num_requests_running": 1.0, "vllm:num_requests_waiting": 0.0, "vllm:generation_tokens_total": 5.0},
+            "the /metrics of vLLM had no series for KV cache in use (vllm:kv_cache_usage_perc or "
+            "vllm:gpu_cache_usage_perc)",
+            id="a name that is new",
+        ),
+        pytest.param(
+            {"tgi_queue_size": 0.0, "tgi_batch_current_size": 1.0},
+            "the /metrics of TGI had no series for tokens generated (tgi_request_generated_tokens_sum)",
+            id="no cache is expected of TGI",
+        ),
+    ],
+)
+def test_a_series_that_a_known_server_lacks_is_named(
+    tmp_path: Path, server: dict[str, float], line: str | None
+) -> None:
+    told = [msgspec.structs.replace(one, server=server) for one in samples()]
+    found = [f for f in findings(tmp_path, every_100_ms(), samples=told) if f.kind == "series_missing"]
+    assert [(f.severity, f.evidence) for f in found] == ([("note", line)] if line else [])
+
+
 def test_a_gpu_that_vanishes_from_the_page_is_named(tmp_path: Path) -> None:
     gpu = {'enginebench_gpu_power_watts{gpu="0"}': 300.0}
     vanished = [

@@ -12,7 +12,6 @@ import pytest
 
 from enginebench.records.stage import SECOND
 from enginebench.records.view import Missing
-from enginebench.settings.schema import UserMistake
 from tests.support.analysis.one_stage import MS, stage_of
 from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, record
 
@@ -130,11 +129,38 @@ def test_without_objectives_there_is_no_attainment(tmp_path: Path) -> None:
     assert not {"attainment", "goodput"} & set(stage.quantities)
 
 
+UNCOUNTED = {"output_tokens": None, "token_source": None}
+
+
 def test_unknown_token_counts_are_no_reason_to_miss_an_objective_of_tpot(tmp_path: Path) -> None:
-    """It cannot be judged, and is not missed by everyone."""
-    records = [record(k, 3 * SECOND + k, output_tokens=None, token_source=None) for k in range(30)]
-    with pytest.raises(UserMistake, match=r"no request has a tpot, .* their token counts"):
-        stage_of(tmp_path, records, slo=["tpot_p90=0.1"], model="unheard-of")
+    """It cannot be judged, and is neither missed nor met by everyone."""
+    records = [record(k, 3 * SECOND + k, **UNCOUNTED) for k in range(30)]
+    stage = stage_of(tmp_path, records, slo=["tpot_p90=0.1", "ntpot_p90=0.1", "ttft_p50=1"], model="unheard-of")
+    assert [(judgement.answer, judgement.unknown, judgement.share.why) for judgement in stage.judgements] == [
+        ("not enough evidence", 30, "cannot be judged: the tokens of the answers are unknown"),
+        ("not enough evidence", 30, "cannot be judged: the tokens of the answers are unknown"),
+        ("met", 0, None),
+    ]
+    assert not {"attainment", "goodput"} & set(stage.quantities)
+
+
+@pytest.mark.parametrize(
+    ("uncounted", "answer", "why"),
+    [
+        pytest.param(2, "met", None, id="too few to change it"),
+        pytest.param(60, "not enough evidence", "cannot be judged: the tokens of the answers are unknown", id="enough"),
+    ],
+)
+def test_some_unknown_token_counts_matter_if_they_could_change_the_answer(
+    tmp_path: Path, uncounted: int, answer: str, why: str | None
+) -> None:
+    places = random.Random(1).sample(range(100), 100)
+    records = [
+        record(k, 3 * SECOND + t * 10 * MS, **(UNCOUNTED if k < uncounted else {})) for k, t in enumerate(places)
+    ]
+    (judgement,) = stage_of(tmp_path, records, slo=["tpot_p50=0.1"], model="unheard-of").judgements
+    assert (judgement.answer, judgement.unknown, judgement.share.n) == (answer, uncounted, 100 - uncounted)
+    assert judgement.share.why == why
 
 
 def test_an_objective_that_was_not_measured_is_refused(tmp_path: Path) -> None:

@@ -122,18 +122,24 @@ def test_latencies_are_the_new_over_the_old() -> None:
     assert (found.better, found.significant) == (True, True)
 
 
+RATES = {"a": 4.0, "b": 2.0, "c": 1.0}
+
+
 def test_each_engine_is_compared_with_the_next_and_with_the_baseline() -> None:
-    engines = [engine_of(name, throughput=(rate, rate * 1.01, rate * 0.99)) for name, rate in zip("abc", (3, 2, 1))]
+    engines = [engine_of(name, throughput=(rate, rate * 1.01, rate * 0.99)) for name, rate in RATES.items()]
     pairs = [(each.engine, each.over) for each in compared(*engines, baseline="c")]
-    assert pairs == [("a", "b"), ("b", "c"), ("a", "c")]
+    assert pairs == [("a", "b"), ("a", "c"), ("b", "c")]
 
 
-def test_holm_corrects_over_the_comparisons_of_a_metric() -> None:
-    engines = [engine_of(name, throughput=(rate, rate * 1.05, rate * 0.96)) for name, rate in zip("abc", (4, 2, 1))]
-    alone = compared(*engines[:2])[0].p
-    together = compared(*engines)
-    assert alone is not None
-    assert together[0].p == pytest.approx(2 * alone)
+def test_holm_corrects_the_comparisons_of_the_best_among_themselves() -> None:
+    """Two of the best engine, the smaller p of which counts twice, and one of the others."""
+    engines = [engine_of(name, throughput=(rate, rate * 1.05, rate * 0.96)) for name, rate in RATES.items()]
+    alone = {each.engine: each.p for each in compared(*engines)}
+    over_c = compared(engines[0], engines[2])[0].p
+    together = {(each.engine, each.over): each.p for each in compared(*engines, baseline="c")}
+    assert over_c is not None
+    assert together["a", "c"] == pytest.approx(2 * over_c)
+    assert together["b", "c"] == alone["b"]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +192,10 @@ def test_shares_are_compared_by_their_difference() -> None:
     engines = []
     for label, values in zip("ab", shares, strict=True):
         engine = engine_of(label, throughput=(1.0, 1.0, 1.0))
-        runs = [replace(each, stages=(view(8, {"failure_share": value}),)) for each, value in zip(engine.runs, values)]
+        runs = [
+            replace(each, stages=(view(8, {"failure_share": value}),))
+            for each, value in zip(engine.runs, values, strict=True)
+        ]
         engines.append(EngineRuns(label, tuple(runs)))
     (found,) = compared(*engines, key="failure_share")
     assert found.ratio.value == pytest.approx(-0.11)

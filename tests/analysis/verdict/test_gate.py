@@ -49,7 +49,8 @@ def result_of(before: Sequence[float], now: Sequence[float], key: str = P50, n: 
 )
 def test_results_by_how_much_worse_it_is(key: str, factor: float, result: Result, worse: float) -> None:
     found = result_of(STEADY, times(factor), key)
-    assert (found.result, found.worse) == (result, pytest.approx(worse))
+    assert found.result is result
+    assert found.worse == pytest.approx(worse)
     assert found.change.value == pytest.approx(factor)
     assert found.change.low is not None
     assert found.change.high is not None
@@ -71,7 +72,8 @@ def test_p_values_are_those_of_all_checks_together() -> None:
 @pytest.mark.parametrize(("share", "result"), [(0.03, Result.REGRESSION), (0.015, Result.WARNING), (0.005, Result.OK)])
 def test_failures_count_in_points(share: float, result: Result) -> None:
     found = result_of((0.0,) * 5, times(share), FAILURES)
-    assert (found.result, found.worse) == (result, pytest.approx(10 * share))
+    assert found.result is result
+    assert found.worse == pytest.approx(10 * share)
 
 
 @pytest.mark.parametrize(("requests", "result"), [(20, Result.UNCLEAR), (1000, Result.REGRESSION)])

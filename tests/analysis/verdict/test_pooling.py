@@ -30,8 +30,9 @@ def test_a_single_run_is_judged_by_itself() -> None:
 def test_effective_requests_add_up() -> None:
     together = pooled([judged(TTFT, 0.96, 100), judged(TTFT, 0.98, 300)])
     low, high = clopper_pearson(0.975, 400)
-    assert (together.share.low, together.share.high) == (pytest.approx(low), pytest.approx(high))
-    assert (together.share.n, together.share.effective) == (400, pytest.approx(400))
+    assert together.share.low == pytest.approx(low)
+    assert together.share.high == pytest.approx(high)
+    assert together.share.n == together.share.effective == 400
 
 
 def test_runs_that_differ_by_more_than_their_requests_explain_widen_the_interval() -> None:

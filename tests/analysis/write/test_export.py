@@ -72,7 +72,7 @@ def test_json_has_values_and_no_sentences() -> None:
     assert (first["users within the SLO"]["load"], first["users within the SLO"]["beyond"]) == (24.0, 28.0)
     assert first["users within the SLO"]["verdicts"][1] == {
         "stage": "24 users", "load": 24.0, "status": "met", "confirmed": True, "share": 1.0, "n": 403, "runs": 1,
-        "agreeing": 1, "seconds_needed": None, "missing": None,
+        "agreeing": 1, "missing": None,
     }  # fmt: skip
     assert first["over the next best"] == {
         "value": 1.46, "low": 1.45, "high": 1.47, "n": 3, "unit": "", "style": "ratio", "significant": True,
@@ -94,7 +94,7 @@ GATE = """\
 11 other comparisons passed.">
   <testsuite name="fake, 8 users" errors="0" tests="3" failures="1" skipped="1">
     <testcase classname="enginebench.fake.8 users" name="TTFT p95">
-      <failure message="TTFT p95: baseline 100 ms, now 121 ms, change 21 % higher [15, 28]" type="failed" />
+      <failure message="TTFT p95: baseline 100 ms, now 121 ms, change 21 % higher [15, 28]" type="regression" />
     </testcase>
     <testcase classname="enginebench.fake.8 users" name="TTFT p99">
       <skipped message="TTFT p99: baseline 100 ms, now 121 ms, change 30 % higher [−10, +70]" />

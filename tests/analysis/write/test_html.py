@@ -78,16 +78,17 @@ def test_the_page_says_what_the_terminal_says() -> None:
 def test_engines_can_be_hidden_in_charts_and_tables() -> None:
     text = page(documents.contenders())
     assert re.findall(r'<input type="checkbox" id="(\w+)" checked>', text) == [], "there is one section less to filter"
-    sections = (Section("again", "Again", (documents.contenders().candidates,)),)  # type: ignore[arg-type]
+    blocks = (documents.contenders().candidates, documents.burst().figure)
+    sections = (Section("again", "Again", blocks),)  # type: ignore[arg-type]
     text = page(replace(documents.contenders(), sections=sections))
-    assert re.findall(r'<input type="checkbox" id="(\w+)" checked>', text) == ["hide0", "hide1"]
+    assert re.findall(r'<input type="checkbox" id="(\w+)" checked>', text) == ["hide0", "hide1"], "no series over time"
     assert "body:has(#hide1:not(:checked)) .s1:not(label) { display: none; }" in text
     assert text.count('<tr class="engine s1">') == 1 + 1 + 3, "candidates twice, and the numbers of the chart"
 
 
 def test_labels_and_sentences_are_escaped_and_commands_in_warnings_are_code() -> None:
     table = Table("t", "<b>", (Column("<i>", "<u>", text=True),), ((Word("<script>"),),), engines=0)
-    warnings = tuple(Warning("k", "warn", f"see `a <b> {k}`", "", "") for k in range(7))
+    warnings = tuple(Warning("k", "warn", f"see `a <b> {k}`", "") for k in range(7))
     sections = (Section("s", "<em>", (table, Text("<s>"), Code(("<q>",))), folded=True),)
     text = page(documents.document(NoAnswer.ALL_FAILED, warnings=warnings, sections=sections, title="<title>"))
     body = text.partition("<body>")[2]

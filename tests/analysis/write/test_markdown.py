@@ -81,7 +81,7 @@ def test_labels_are_shown_literally(text: str, shown: str) -> None:
 
 
 def test_fences_are_longer_than_those_inside_and_typed_words_stay_code() -> None:
-    warnings = (Warning("k", "note", "run `a_b` now", "", ""), Warning("k", "note", "a `_", "", ""))
+    warnings = (Warning("k", "note", "run `a_b` now", ""), Warning("k", "note", "a `_", ""))
     table = Table("t", "", (Column("engine", text=True),), ((Word("a|b"),),))
     section = Section("s", "S", (Code(("```", "x")), Text("1 < 2"), table))
     text = markdown(documents.document(NoAnswer.ALL_FAILED, warnings=warnings, sections=(section,)))

@@ -24,6 +24,7 @@ from enginebench.analysis.answer import (
     ReplicasAnswer,
     SpeedAnswer,
 )
+from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.slo import SloVerdict
 from enginebench.analysis.write.sentence import GROWTH, NO_ANSWER, sentence
 from enginebench.records.load import Rate, Users
@@ -211,7 +212,7 @@ REPLICAS: list[tuple[Answer, str]] = [
         "b needs 5 replicas for 120 users, $6,570 a month; a needs 12, $15,768 (not confirmed); 2 more need more.",
     ),
     (
-        ReplicasAnswer(Users(120), (few, Replicas("c", none, None, None, None)), False),
+        ReplicasAnswer(Users(120), (few, Replicas("c", none, None, None, None, NotPlanned.MISSED)), False),
         "b needs 5 replicas for 120 users, $6,570 a month; c cannot be planned: every measured load misses the SLO.",
     ),
     (
@@ -222,25 +223,26 @@ REPLICAS: list[tuple[Answer, str]] = [
 
 BURSTS: list[tuple[Answer, str]] = [
     (
-        BurstAnswer("mock", "burst", False, 30.1, 91.2, True),
+        BurstAnswer("mock", "", False, 30.1, 91.2, True, 0),
         "The burst is not absorbed: the first token takes up to 30.1 s, "
         "and the SLO is met again 91 s after the burst ended.",
     ),
     (
-        BurstAnswer("mock", "burst", True, 0.54, 0.0, True),
+        BurstAnswer("mock", "", True, 0.54, 0.0, True, 0),
         "The burst is absorbed: the first token takes up to 540 ms, and the SLO is met throughout.",
     ),
     (
-        BurstAnswer("mock", "restart", False, math.inf, None, True),
-        "The restart is not absorbed: requests fail, and the SLO is not met again before the run ends.",
+        BurstAnswer("mock", "kill -9 1", False, 3.0, None, True, 40),
+        "The outage is not absorbed: the first token takes up to 3.00 s and 40 requests fail, and the SLO is not met "
+        "again before the run ends.",
     ),
     (
-        BurstAnswer("mock", "burst", False, 2.0, 312.4, False),
+        BurstAnswer("mock", "", False, 2.0, 312.4, False, 0),
         "The burst is not absorbed: the first token takes up to 2.00 s, and latency is back to what it was 312 s after "
         "the burst ended.",
     ),
     (
-        BurstAnswer("mock", "burst", False, None, None, False),
+        BurstAnswer("mock", "", False, None, None, False, 0),
         "The burst is not absorbed: the first token was not measured, "
         "and latency does not return to what it was before the run ends.",
     ),
@@ -268,11 +270,11 @@ GATES: list[tuple[Answer, str]] = [
     (GateAnswer(True, 0.1, (), 12, 0), "PASSED: nothing is worse by more than 10 % in 12 comparisons."),
     (
         GateAnswer(True, 0.1, (), 12, 2),
-        "PASSED: nothing is worse by more than 10 % in 12 comparisons; 2 of them unclear.",
+        "PASSED: nothing is worse by more than 10 % in 12 comparisons; 2 unclear.",
     ),
     (
-        GateAnswer(False, 0.1, (), 1, 0),
-        "FAILED: not everything that the baseline has was measured (1 comparison).",
+        GateAnswer(False, 0.1, (), 1, 0, runs=(3, 5)),
+        "FAILED: a gate needs 5 runs of each version; there are 3, and 5 of the baseline.",
     ),
 ]
 

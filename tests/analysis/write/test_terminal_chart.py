@@ -38,6 +38,11 @@ def test_engines_are_bars_at_the_highest_load_of_all_of_them() -> None:
     assert "\n".join(chart(ENGINES, 50)) == BARS
 
 
+def test_an_engine_without_a_value_at_that_load_has_a_dash() -> None:
+    series = (*ENGINES.series[:2], Series("burn", (Point(1.0, 0.1), Point(8.0, None))))
+    assert chart(replace(ENGINES, series=series), 50)[3].split() == ["burn", "┊", "–"]
+
+
 def test_a_limit_far_above_all_bars_stands_in_the_title_alone() -> None:
     lines = chart(replace(ENGINES, limit=9.0), 60)
     assert lines[0] == "TTFT p95 at 8 users, SLO ≤ 9 s"

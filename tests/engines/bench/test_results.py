@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from enginebench.analysis.compare.gate import GateRefused
+from enginebench.analysis.answer import BenchAnswer, NoAnswer
+from enginebench.analysis.document import Table, Word
+from enginebench.analysis.verdict import gate as gates
+from enginebench.records.view import Missing
+from enginebench.settings.schema import UserMistake
 from engines.bench.document import BenchResult, Limit, Result, Round, Series, measure_of, read_result, to_json
 from engines.bench.gate import judge
-from engines.bench.tables import middle_of, notes_of, sentence_of, tables_of
+from engines.bench.tables import answer_of, median_of, sections_of
 from engines.contract.base import EngineInfo
 
 STEADY = (1.0, 1.01, 0.99, 1.005, 0.995)
@@ -38,73 +42,82 @@ def decoding(label: str, seconds: float, spread: Sequence[float] = STEADY) -> Re
     return result(label, series("decode", *([seconds * factor] * 3 for factor in spread)))
 
 
-def test_the_median_of_all_samples_with_its_deviation() -> None:
-    middle = middle_of(series("decode", [1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 90.0]))
-    assert middle is not None
-    assert (middle.median, middle.mad, middle.n) == (5.0, 2.0, 9)
+def test_the_median_is_of_all_samples() -> None:
+    median = median_of(series("decode", [1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 90.0]))
+    assert (median.value, median.n) == (5.0, 9)
 
 
 def test_the_interval_covers_what_differs_between_processes() -> None:
     """Within each of three processes hardly any spread: ranks alone would give 1.0 to 1.2 and so miss most of it."""
-    rounds = [[level + 1e-4 * k for k in range(30)] for level in (1.0, 1.1, 1.2)]
-    middle = middle_of(series("decode", *rounds))
-    assert middle is not None
-    assert middle.low is not None
-    assert middle.high is not None
-    assert middle.low < 0.9
-    assert middle.high > 1.3, "Student's t with two degrees of freedom: 1.1 ± 0.25"
+    median = median_of(series("decode", *([level + 1e-4 * k for k in range(30)] for level in (1.0, 1.1, 1.2))))
+    assert median.low is not None
+    assert median.high is not None
+    assert median.low < 0.9
+    assert median.high > 1.3, "Student's t with two degrees of freedom: 1.1 ± 0.25"
 
 
-def test_the_interval_holds_where_samples_are_independent() -> None:
-    """In at least 93 of 100 simulated benches of one process, as for every interval of this tool."""
+def test_the_interval_holds_if_samples_are_independent() -> None:
+    """In at least 93 of 100 simulated benches, as for every interval of this tool."""
     rng = np.random.default_rng(1)
-    held = 0
-    for _ in range(400):
-        middle = middle_of(series("decode", rng.lognormal(0.0, 0.3, 100).tolist()))
-        assert middle is not None
-        assert middle.low is not None
-        assert middle.high is not None
-        held += middle.low <= 1.0 <= middle.high
-    assert held >= 372
+    medians = [median_of(series("decode", *rng.lognormal(0.0, 0.3, (3, 33)).tolist())) for _ in range(400)]
+    assert sum((median.low or 9) <= 1.0 <= (median.high or 0) for median in medians) >= 372
 
 
-def test_too_few_samples_say_why_there_is_no_interval() -> None:
-    middle = middle_of(series("load", [1.0], [2.0]))
-    assert middle is not None
-    assert middle.low is None
-    assert middle.why == "2 < 3 rounds"
-    alone = middle_of(series("load", [1.0]))
-    assert alone is not None
-    assert alone.mad is None, "one sample has no spread"
+@pytest.mark.parametrize(
+    ("rounds", "missing"),
+    [
+        pytest.param([], Missing.NOT_OBSERVED, id="nothing"),
+        pytest.param([[1.0]], Missing.FEW_REPEATS, id="one sample"),
+        pytest.param([[1.0], [2.0]], Missing.FEW_REPEATS, id="two rounds"),
+        pytest.param([[1.0], [2.0], [3.0]], None, id="three rounds"),
+    ],
+)
+def test_too_few_rounds_have_no_interval(rounds: list[list[float]], missing: Missing | None) -> None:
+    median = median_of(series("load", *rounds))
+    assert (median.missing, median.low is None) == (missing, missing is not None)
 
 
-def test_who_decodes_fastest_needs_rounds() -> None:
-    fast, slow = decoding("burn", 0.01), decoding("candle", 0.02, (1.0, 1.02, 0.98, 0.99, 1.01))
-    assert sentence_of(bench(fast, slow)).startswith("burn decodes 2.00× [1.97, 2.03]")
-    same = sentence_of(bench(fast, decoding("candle", 0.02)))
-    assert same.endswith("the tokens/s of candle (no spread from run to run).")
-    one = [replace(each, series=(series("decode", [0.01] * 3),)) for each in (fast, slow)]
-    assert sentence_of(bench(*one, rounds=1)) == (
-        "No engine is named as the fastest at decoding: burn decodes 1.00× the tokens/s of candle (1 < 3 repeats)."
-    )
-    assert sentence_of(bench(fast)).startswith("burn decodes a token in 10.0 ms [")
-    assert sentence_of(bench(one[0])) == "burn decodes a token in 10.0 ms (no interval: 1 < 3 rounds)."
-    assert sentence_of(bench(result("burn", failure="no model"))) == "Nothing was measured."
+FAST, SLOW = decoding("burn", 0.01), decoding("candle", 0.02, (1.0, 1.02, 0.98, 0.99, 1.01))
 
 
-def test_tables_and_notes_say_what_there_is_and_what_is_missing() -> None:
-    (table,) = tables_of(bench(decoding("burn", 0.01)))
+@pytest.mark.parametrize(
+    ("results", "ratio", "significant"),
+    [
+        pytest.param((FAST, SLOW), 2.0, True, id="twice as fast"),
+        pytest.param((FAST, decoding("candle", 0.0101, (1.0, 1.05, 0.96, 1.02, 0.98))), 1.01, False, id="chance"),
+        pytest.param(
+            tuple(replace(each, series=(series("decode", [0.01] * 3),)) for each in (FAST, SLOW)),
+            1.0,
+            None,
+            id="one round",
+        ),
+    ],
+)
+def test_who_decodes_fastest_needs_rounds(results: tuple[Result, ...], ratio: float, significant: bool | None) -> None:
+    answer = answer_of(bench(*results))
+    assert isinstance(answer, BenchAnswer)
+    assert (answer.best, answer.next, answer.significant) == ("burn", "candle", significant)
+    assert answer.ratio is not None
+    assert answer.ratio.value == pytest.approx(ratio, rel=0.02)
+
+
+def test_without_a_second_engine_there_is_no_ratio() -> None:
+    alone = answer_of(bench(FAST))
+    assert isinstance(alone, BenchAnswer)
+    assert (alone.best, alone.next, alone.ratio) == ("burn", None, None)
+    assert alone.value.value == pytest.approx(100.0, rel=0.01)
+    assert answer_of(bench(result("burn", failure="no model"))) is NoAnswer.NOTHING_MEASURED
+
+
+def test_sections_have_what_was_measured_and_what_was_not() -> None:
+    measured, missing = sections_of(bench(FAST, result("gone", info=None, failure="no program.")))
+    (table,) = measured.blocks
+    assert isinstance(table, Table)
     assert table.title == "One request"
-    assert table.rows[0][:2] == ("burn", "time per decoded token")
-    assert table.rows[0][2] == "10.0 ms"
-    assert table.rows[0][6] == "100"
-    assert table.caption == ""
-    (loading,) = tables_of(bench(result("burn", series=(series("load", [1.0], [2.0]),))))
-    assert loading.rows[0][4] == "–"
-    assert loading.caption == "No interval: 2 < 3 rounds."
-    notes = list(notes_of(bench(result("gone", series=(), info=None, failure="no program."))))
-    assert notes[0] == "gone was not measured: no program."
-    assert notes[1] == "cpu reads 8.00 GB/s and multiplies 40.0 GFLOP/s in float32 (test, last round)."
+    assert table.rows[0][:2] == (Word("burn"), Word("time per decoded token"))
+    (left_out,) = missing.blocks
+    assert isinstance(left_out, Table)
+    assert left_out.rows == ((Word("gone"), Word("all"), Word("no program.")),)
 
 
 def test_the_document_is_read_as_it_was_written(tmp_path: Any) -> None:
@@ -117,14 +130,20 @@ def test_the_document_is_read_as_it_was_written(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "severity", "passes"),
-    [(1.0, "ok", True), (1.15, "warning", True), (1.3, "critical", False), (0.5, "ok", True)],
+    ("factor", "result", "code"),
+    [
+        (1.0, gates.Result.OK, 0),
+        (1.15, gates.Result.WARNING, 0),
+        (1.3, gates.Result.REGRESSION, 1),
+        (0.5, gates.Result.OK, 0),
+    ],
 )
-def test_the_gate_has_the_rules_of_the_gate(factor: float, severity: str, passes: bool) -> None:
+def test_the_gate_has_the_rules_of_the_gate(factor: float, result: gates.Result, code: int) -> None:
     gate = judge(bench(decoding("burn", 0.01)), bench(decoding("burn", 0.01 * factor)))
-    assert gate.passed is passes
-    assert [check.severity for check in gate.checks] == [severity]
-    assert gate.checks[0].comparison.column.title == "time per decoded token"
+    (check,) = gate.checks
+    assert (check.result, gate.exit_code) == (result, code)
+    assert check.column is not None
+    assert check.column.title == "time per decoded token"
 
 
 def test_less_throughput_is_worse() -> None:
@@ -132,9 +151,13 @@ def test_less_throughput_is_worse() -> None:
         return bench(result("burn", series("batch 8", *([rate * factor] for factor in STEADY))))
 
     gate = judge(batch(100.0), batch(70.0))
-    assert not gate.passed
-    assert gate.checks[0].comparison.stage == "8 requests"
-    assert judge(batch(100.0), batch(130.0)).passed
+    assert (gate.exit_code, gate.checks[0].stage) == (1, "8 requests")
+    assert judge(batch(100.0), batch(130.0)).exit_code == 0
+
+
+def test_rounds_are_runs_of_which_a_gate_needs_five() -> None:
+    two = bench(decoding("burn", 0.01, (1.0, 1.0)), rounds=2)
+    assert judge(bench(decoding("burn", 0.01)), two).exit_code == 3
 
 
 @pytest.mark.parametrize(
@@ -147,9 +170,8 @@ def test_less_throughput_is_worse() -> None:
             "burn: number format was float32 and is q8_0",
             id="number format",
         ),
-        pytest.param(bench(decoding("burn", 0.01, (1.0, 1.0)), rounds=2), "see --rounds", id="two rounds"),
     ],
 )
 def test_what_cannot_be_judged_is_refused(current: BenchResult, said: str) -> None:
-    with pytest.raises(GateRefused, match=said):
+    with pytest.raises(UserMistake, match=said):
         judge(bench(decoding("burn", 0.01)), current)

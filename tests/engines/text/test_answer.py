@@ -42,3 +42,14 @@ def test_stops_are_found_however_the_text_is_cut(pieces: list[str], stops: list[
         assert passed.met
         assert not any(stop in sent for stop in stops)
         assert whole.startswith(sent)
+
+
+@pytest.mark.parametrize(
+    "stop", ["a" * 255 + "b", "a" * 128 + "b" * 128, "ab" * 128], ids=["one letter", "two halves", "pairs"]
+)
+def test_a_stop_string_that_seems_to_begin_everywhere_holds_back_no_more_than_itself(stop: str) -> None:
+    guard, sent = StopStrings([stop]), ""
+    for index in range(2_000):
+        sent += guard.add("a")
+        assert index + 1 - len(sent) < len(stop)
+    assert sent + guard.step("", "length")[0] == "a" * 2_000

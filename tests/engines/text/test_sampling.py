@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models
 
 from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineError
-from engines.text.sampling import OVERFLOWED, SampledAnswer, Sampler, logprob_of
+from engines.text.sampling import OVERFLOWED, SampledAnswer, Sampler, logprob_of, nucleus
 
 pytestmark = pytest.mark.xdist_group("torch")
 
@@ -62,6 +62,35 @@ def test_tokens_are_drawn_as_often_as_asked(
     assert shares(logits, **settings) == pytest.approx(expected, abs=0.032)
 
 
+@pytest.mark.parametrize("top_p", [0.0, 5e-324, 1e-50, 1e-45, 1e-38, 1e-9, 1e-6])
+@pytest.mark.parametrize("temperature", [1e-3, 1.0, 2.0])
+@pytest.mark.parametrize("width", [4, 200_000])
+def test_the_smallest_nucleus_is_the_likeliest_token(width: int, temperature: float, top_p: float) -> None:
+    import torch
+
+    logits = torch.linspace(1.0, 0.0, width)
+    sampler = Sampler(request(temperature=temperature, top_p=top_p), (), logits.device)
+    assert [sampler.pick(logits) for _ in range(4)] == [0] * 4
+
+
+@pytest.mark.parametrize("top_p", [0.0, 1e-50, 1e-9, 0.5, 1.0])
+def test_a_nucleus_keeps_the_likeliest_token(top_p: float) -> None:
+    import torch
+
+    probabilities = torch.tensor([0.1, 0.6, 0.3])
+    assert float(nucleus(probabilities, top_p)[1]) == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1.0, 2.0])
+@pytest.mark.parametrize("logits", [[3e38, -3e38, 0.0], [-3e38, -3.2e38, -3.3e38], [0.0, -math.inf, -math.inf]])
+def test_logits_at_the_ends_of_their_format_give_the_likeliest_token(logits: list[float], temperature: float) -> None:
+    import torch
+
+    values = torch.tensor(logits)
+    for top_p in (1.0, 0.5):
+        assert Sampler(request(temperature=temperature, top_p=top_p), (), values.device).pick(values) == 0
+
+
 def test_a_seed_repeats_and_another_one_does_not(logits: torch.Tensor) -> None:
     def draw(seed: int) -> list[int]:
         sampler = Sampler(request(seed=seed, temperature=1.0), (), logits.device)
@@ -107,3 +136,8 @@ def test_logprobs_are_the_models_own(logits: torch.Tensor) -> None:
     assert one.logprob == pytest.approx(math.log(0.15), abs=1e-5)
     assert [token for token, _, _ in one.top] == ["a", "b"]
     assert [value for _, value, _ in one.top] == pytest.approx([math.log(0.5), math.log(0.25)], abs=1e-5)
+
+
+def test_there_are_no_more_alternatives_than_tokens(logits: torch.Tensor) -> None:
+    letters = Tokenizer(models.BPE({"a": 0, "b": 1, "c": 2, "d": 3}, []))
+    assert [token for token, _, _ in logprob_of(logits, 2, 20, letters).top] == ["a", "b", "c", "d"]

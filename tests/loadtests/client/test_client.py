@@ -234,9 +234,9 @@ def test_a_long_prompt_is_written_while_the_answer_may_already_come() -> None:
         pytest.param("http://x:0", {}, "from 1 to 65535", id="port 0"),
         pytest.param("http://[::1:8000", {}, "is not a server's address", id="half a pair of brackets"),
         pytest.param("http://me:word@[::1", {}, "would appear in reports", id="the same with a password"),
-        pytest.param("http://x/y?api-version=1", {}, "has a part after", id="a query"),
+        pytest.param("http://x/y#part", {}, "has a part after #", id="a fragment"),
         pytest.param("http://x:99999", {}, "not a number from 1 to 65535", id="a port too high"),
-        pytest.param("http://x", {"X": "a\r\nY: b"}, "a value one line", id="a header with a line break"),
+        pytest.param("http://x", {"X": "a\r\nY: b"}, "value of a header is one line", id="a header with a line break"),
     ],
 )
 def test_what_cannot_work_is_refused_at_once(url: str, headers: dict[str, str], message: str) -> None:

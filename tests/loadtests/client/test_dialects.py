@@ -12,12 +12,13 @@ import msgspec
 import pytest
 
 from enginebench.records.request import RequestRecord
-from loadtests.harness.client.access import access_to, parse_headers
+from enginebench.settings.schema import UserMistake
+from loadtests.harness.client.access import access_to
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest, merged
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
-from loadtests.harness.client.sampling import Sampling
+from loadtests.harness.client.sampling import Sampling, checked_object
 from tests.support.loadtests.asking import due
 from tests.support.servers.dialect_answers import (
     ANSWERS,
@@ -247,18 +248,6 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_repeated(key: str) ->
     assert key not in str(refused.value)
 
 
-def test_headers_given_by_hand_count_before_the_dialects_own() -> None:
-    access = access_to("http://127.0.0.1:1", "chat", parse_headers("authorization: Basic x\nX-A: b"), False, {})
-    assert access.headers == {"Authorization": "Basic x", "X-A": "b"}
-
-
-@pytest.mark.parametrize("text", ["no colon", "Secret:", "Na me: x", ": x", "Näme: x"])
-def test_a_header_that_is_none_gets_a_sentence_without_its_value(text: str) -> None:
-    with pytest.raises(ValueError, match="a header is `Name: value`") as refused:
-        parse_headers(text)
-    assert text not in str(refused.value)
-
-
 def test_a_damaged_frame_is_a_bad_stream() -> None:
     spoken = ANSWERS["bedrock"]
     damaged = bytearray(aws_frame({"delta": {"text": "x"}}, event_type="contentBlockDelta"))
@@ -344,3 +333,25 @@ def test_a_response_may_end_without_its_output() -> None:
     last = {"type": "response.completed", "response": {"status": "completed", "output": None}}
     answer.feed(f"data: {json.dumps(last)}\n\n".encode(), (None, 1))
     assert (answer.error, answer.finish_reason, answer.done) == (None, "stop", (None, 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        pytest.param('{"n": 1, "best_of": null, "top_k": 1}', None, id="one answer"),
+        pytest.param('{"n": 2}', "n", id="two"),
+        pytest.param('{"n": "2"}', "n", id="two as text"),
+        pytest.param('{"n": 0}', "n", id="none"),
+        pytest.param('{"best_of": 3}', "best_of", id="one of three"),
+    ],
+)
+def test_a_request_has_one_answer(text: str, refused: str | None) -> None:
+    if refused is None:
+        assert checked_object(text) == text
+        return
+    with pytest.raises(UserMistake) as mistake:
+        checked_object(text)
+    assert str(mistake.value) == (
+        f"`{refused}` in --extra-body asks for several answers to one request, and their tokens would be measured as "
+        "one answer's: leave it out, and test more users or a higher rate instead."
+    )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import ssl
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import gevent
@@ -15,12 +16,18 @@ import pytest
 import trustme
 
 from enginebench.settings.schema import UserMistake
+from loadtests.harness.client.access import Access
 from loadtests.harness.client.client import Client
-from loadtests.harness.client.connection import tls_context
+from loadtests.harness.client.dialects.registry import DIALECTS
+from loadtests.harness.client.tls import tls_context
+from loadtests.harness.recording.telemetry import Scraper
+from loadtests.harness.run.fitting import fitted
 from loadtests.harness.run.prepare import prepare
+from loadtests.harness.run.target import Target
 from loadtests.harness.scenario import Scenario, users
 from loadtests.harness.settings.run import RunSettings
 from tests.support.loadtests.asking import CHAT, GOOD_END, ask, due
+from tests.support.servers.odd import Odd, OddServer
 from tests.support.servers.wire_script import (
     HEAD,
     HEAD_UNTIL_CLOSE,
@@ -33,6 +40,14 @@ from tests.support.servers.wire_script import (
 )
 
 pytestmark = pytest.mark.alone
+
+
+@pytest.fixture(autouse=True)
+def new_process() -> Iterator[None]:
+    """The trust store is read once for each process."""
+    tls_context.cache_clear()
+    yield
+    tls_context.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +79,8 @@ def test_tls_is_verified_unless_told_otherwise(
         assert (refused.outcome, refused.t_send) == ("disconnected", None)
         assert "is not trusted" in (refused.detail or "")
         assert ask(server, insecure=True).outcome == "ok"
-        certificate.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-        tls_context.cache_clear()  # as a new process
+        trust(certificate, tmp_path, monkeypatch)
+        tls_context.cache_clear()
         seen = ask(server)
         write = server.writes[-1][1]
     assert (seen.outcome, seen.chunks, seen.output_tokens) == ("ok", 2, 2)
@@ -80,9 +94,100 @@ def test_the_certificate_is_checked_however_the_scheme_is_written(tls_server: ss
     scenario = Scenario(stages=users("1"))
     with WireServer([HEAD, GOOD_END], tls=tls_server) as server:
         url = server.url.replace("https", "HTTPS")
-        with pytest.raises(UserMistake, match="certificate verify failed"):
+        with pytest.raises(UserMistake, match="is not trusted"):
             prepare("single", scenario, RunSettings(runs=tmp_path), url, scenario.plan(), 1, 1, grace=0.0)
     assert server.requests == [], "no key has left this machine"
+
+
+def trust(certificate: trustme.CA, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate.cert_pem.write_to_path(str(folder / "ca.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(folder / "ca.pem"))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "model"),
+    [pytest.param(None, "odd-model", id="a model is listed"), pytest.param("mine", "mine", id="a model is named")],
+)
+def test_what_the_measuring_client_trusts_the_preparation_trusts_too(
+    certificate: trustme.CA,
+    tls_server: ssl.SSLContext,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: str | None,
+    model: str,
+) -> None:
+    trust(certificate, tmp_path, monkeypatch)
+    page = [b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\nvllm:running 3\n"]
+    with OddServer(Odd(routes={"/metrics": page}), tls=tls_server) as server, Target(server.url, Access()) as target:
+        workload, _ = fitted(target, Scenario(), RunSettings(model=wanted))
+        assert workload.model == model
+        assert [request.path for request in server.asked_at("/v1/chat/completions")] == ["/v1/chat/completions"]
+        assert Scraper(server.url, Access()).scrape() == {"vllm:running": 3.0}
+        assert ask(server).outcome == "ok"
+
+
+UNKNOWN = "name the file of its CA in SSL_CERT_FILE, or skip the check with --insecure (ENGINEBENCH_INSECURE=1)"
+
+
+@pytest.mark.parametrize("wanted", [None, "mine"], ids=["a model is listed", "a model is named"])
+@pytest.mark.parametrize(
+    ("name", "trusted", "reason"),
+    [
+        pytest.param("127.0.0.1", False, f"unable to get local issuer certificate): {UNKNOWN}", id="an unknown CA"),
+        pytest.param("self-signed", False, f"self-signed certificate): {UNKNOWN}", id="self-signed"),
+        pytest.param(
+            "another.example",
+            True,
+            "IP address mismatch, certificate is not valid for '127.0.0.1'): skip the check with --insecure",
+            id="another name, for which no file helps",
+        ),
+    ],
+)
+def test_a_certificate_that_is_not_trusted_gets_the_way_out(
+    certificate: trustme.CA,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    trusted: bool,
+    reason: str,
+    wanted: str | None,
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if name == "self-signed":
+        issuer = trustme.CA()
+        issuer.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+        issuer.cert_pem.write_to_path(str(tmp_path / "certificate.pem"))
+        context.load_cert_chain(tmp_path / "certificate.pem", tmp_path / "key.pem")
+    else:
+        certificate.issue_cert(name).configure_cert(context)
+    if trusted:
+        trust(certificate, tmp_path, monkeypatch)
+    scenario = Scenario(stages=users("1"))
+    with OddServer(Odd(), tls=context) as server:
+        settings = RunSettings(runs=tmp_path, model=wanted)
+        with pytest.raises(UserMistake) as refused:
+            prepare("single", scenario, settings, server.url, scenario.plan(), 1, 1, grace=0.0)
+        said = str(refused.value)
+        assert said.startswith(f"the certificate of {server.url} is not trusted (")
+        assert reason in said
+        with Target(server.url, Access(insecure=True)) as target:
+            assert target.model(None, DIALECTS["chat"]) == "odd-model"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(None, "No such file or directory"), ("", "no certificate in it"), ("x", "no certificate in it")],
+)
+def test_a_file_of_certificates_that_is_none_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None, reason: str
+) -> None:
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    with pytest.raises(UserMistake, match=re.escape(f"SSL_CERT_FILE names {file}, which cannot be read ({reason}).")):
+        Target("https://127.0.0.1:1", Access())
+    assert tls_context(insecure=True).verify_mode == ssl.CERT_NONE
 
 
 def test_all_clients_of_a_process_share_one_context() -> None:

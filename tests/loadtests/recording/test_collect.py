@@ -1,6 +1,7 @@
 """Parts of a run from several hosts become one run, and never two runs one."""
 
 import dataclasses
+import os
 from pathlib import Path
 
 import msgspec
@@ -42,3 +43,22 @@ def test_two_different_files_of_one_worker_are_refused_before_anything_is_copied
     with pytest.raises(UserMistake, match="differ"):
         collect(run, [one, two])
     assert not (run / "requests-1.jsonl").exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_what_is_no_file_of_records_is_refused(tmp_path: Path, kind: str) -> None:
+    run, other = part(tmp_path / "run", 0), part(tmp_path / "other", 1)
+    odd = other / "requests-2.jsonl"
+    {"link": lambda: odd.symlink_to("/etc/hostname"), "pipe": lambda: os.mkfifo(odd), "folder": odd.mkdir}[kind]()
+    with pytest.raises(UserMistake, match="not a file of records"):
+        collect(run, [other])
+    assert not (run / "requests-1.jsonl").exists()
+
+
+def test_a_link_in_the_run_is_not_written_through(tmp_path: Path) -> None:
+    run, other, elsewhere = part(tmp_path / "run", 0), part(tmp_path / "other", 1), tmp_path / "elsewhere"
+    elsewhere.write_text("kept")
+    (run / "requests-1.partial").symlink_to(elsewhere)
+    collect(run, [other])
+    assert elsewhere.read_text() == "kept"
+    assert (run / "requests-1.jsonl").read_bytes() == (other / "requests-1.jsonl").read_bytes()

@@ -16,7 +16,7 @@ from enginebench.records.files import read_telemetry
 from enginebench.records.telemetry import TelemetrySample
 from loadtests.harness.client.access import Access
 from loadtests.harness.recording.recorder import Recorder
-from loadtests.harness.recording.telemetry import INTERVAL, TICK, Scraper, TelemetrySampler
+from loadtests.harness.recording.telemetry import INTERVAL, MAX_SERIES, TICK, Scraper, TelemetrySampler, parse_metrics
 from tests.support.servers.wire_script import Step, WireServer
 
 SERIES = "".join(f'vllm:num_requests_running{{engine="{number}"}} {number}\n' for number in range(50))
@@ -45,6 +45,16 @@ def test_a_page_that_is_missing_once_is_asked_for_again() -> None:
         scraper.close()
     assert values == [{"vllm:num_requests_running": 3.0}, {}, {"vllm:num_requests_running": 3.0}]
     assert server.connections == 1, "over a connection that stays open"
+
+
+def test_the_page_of_tensorrt_llm_is_found() -> None:
+    """What it calls /metrics are statistics in JSON."""
+    page = answer("200 OK", "trtllm_num_requests_running 3\n")
+    with WireServer(answer("200 OK", "[]"), page) as server:
+        scraper = Scraper(server.url, Access())
+        assert [scraper.scrape() for _ in range(2)] == [{}, {"trtllm_num_requests_running": 3.0}]
+        scraper.close()
+    assert [request.split()[1] for request in server.requests] == [b"/metrics", b"/prometheus/metrics"]
 
 
 def test_a_server_that_is_gone_gives_nothing() -> None:
@@ -86,3 +96,8 @@ def test_what_holds_up_the_event_loop_is_seen(tmp_path: Path) -> None:
     first, *_ = samples
     assert first.loop_lag is not None
     assert first.loop_lag >= held_up - TICK
+
+
+def test_a_page_of_metrics_has_a_limit() -> None:
+    page = "".join(f'vllm:metric_{n}{{a="{n}"}} 1.0\n' for n in range(MAX_SERIES + 100))
+    assert len(parse_metrics(page)) == MAX_SERIES

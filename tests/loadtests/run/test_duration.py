@@ -1,9 +1,13 @@
 """How long a run takes, as it is said before it starts."""
 
+from pathlib import Path
+
 import pytest
 
 from loadtests.harness.run.duration import duration_of
 from loadtests.harness.scenario import Scenario, rates, slo, users
+
+TRACES = Path(__file__).parents[2] / "data/traces"
 
 
 @pytest.mark.parametrize(
@@ -44,6 +48,12 @@ from loadtests.harness.scenario import Scenario, rates, slo, users
             1,
             "This takes at most 30 min: a search for the most users within --slo.",
             id="a search",
+        ),
+        pytest.param(
+            Scenario(stages=users("16"), stage_seconds=30, dataset=str(TRACES / "burstgpt.csv")),
+            1,
+            "This takes at least 30 s: 30 s at 16 users. 1 row without a prompt or an answer will be left out.",
+            id="a dataset with a row that is not sent",
         ),
     ],
 )

@@ -2,14 +2,15 @@
 
 import json
 import logging
+import re
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 from loadtests.harness.client.access import Access
-from loadtests.harness.client.address import origin_of
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.client.sampling import Sampling
@@ -18,6 +19,9 @@ from loadtests.harness.run.fitting import fitted
 from loadtests.harness.run.target import Target, UnreachableServer
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
+from tests.support.servers import odd
+from tests.support.servers.odd import Odd, OddServer
+from tests.support.servers.odd import Script as OddScript
 from tests.support.servers.scripted import Script, ScriptedServer
 
 
@@ -52,13 +56,13 @@ def test_a_server_without_the_extra_pages_will_do(endpoint: Endpoint, template: 
 
 
 def test_optional_pages_that_hang_or_answer_oddly_are_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loadtests.harness.run.target.OPTIONAL_TIMEOUT", 0.2)
+    monkeypatch.setattr("loadtests.harness.client.questions.DEADLINE", 0.2)
     silent = socket.create_server(("127.0.0.1", 0))  # connects, and never answers
     with silent, target(f"http://127.0.0.1:{silent.getsockname()[1]}") as asked:
         assert asked.engine() is None
         assert asked.tokenized({"prompt": "a"}) == {}
-    for odd in (b"[1, 2]", b"<html>", b"\xff"):
-        answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(odd), odd)
+    for body in (b"[1, 2]", b"<html>", b"\xff"):
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
         with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
             served = pool.submit(answer_once, server, answer)
             with target(f"http://127.0.0.1:{server.getsockname()[1]}") as asked:
@@ -71,6 +75,90 @@ def answer_once(server: socket.socket, answer: bytes) -> None:
     with connection:
         connection.recv(65536)
         connection.sendall(answer)
+
+
+PAGES = ("/v1/models", "/tokenize", "/v1/engine")
+NO_PAGE = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+DEADLINE = 0.3
+odd_pages = pytest.mark.parametrize(
+    ("page", "is_slow"),
+    [
+        pytest.param(odd.closes, False, id="closes"),
+        pytest.param(odd.resets, False, id="resets"),
+        pytest.param([NO_PAGE], False, id="404"),
+        pytest.param([NO_PAGE, "close"], False, id="404 and the end of the connection"),
+        pytest.param(odd.hangs, True, id="hangs"),
+        pytest.param(odd.trickles(odd.JSON_HEAD, 0.05), True, id="trickles"),
+        pytest.param(odd.endless_continue, True, id="100 Continue for ever"),
+        pytest.param(odd.endless_json, False, id="a list without end"),
+        pytest.param([b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n<!doctype"], False, id="a web page"),
+    ],
+)
+
+
+@odd_pages
+def test_a_server_whose_model_is_named_needs_no_other_page(
+    page: OddScript, is_slow: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("loadtests.harness.client.questions.DEADLINE", DEADLINE)
+    caplog.set_level(logging.INFO)
+    with OddServer(Odd(routes=dict.fromkeys(PAGES, page))) as server, target(server.url) as asked:
+        began = time.monotonic()
+        workload, engine = fitted(asked, Scenario(), RunSettings(model="mine"))
+        assert time.monotonic() - began < 10
+        assert (workload.model, workload.source.template, engine) == ("mine", 7, None)
+        (chat,) = server.asked_at("/v1/chat/completions")
+        assert json.loads(chat.body)["model"] == "mine"
+        if is_slow:  # each of them is asked once
+            late = [f"{server.url}{path}: no answer within {DEADLINE} s; the run goes on without it." for path in PAGES]
+            assert sorted(message for message in caplog.messages if "within" in message) == sorted(late)
+
+
+@odd_pages
+def test_a_server_that_lists_no_model_in_time_asks_for_one(
+    page: OddScript, is_slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loadtests.harness.client.questions.DEADLINE", DEADLINE)
+    with OddServer(Odd(routes=dict.fromkeys(PAGES, page))) as server, target(server.url) as asked:
+        with pytest.raises(UnreachableServer, match="with --model") as refused:
+            asked.model(None, CHAT)
+        if is_slow:
+            assert str(refused.value).startswith(
+                f"{server.url}/v1/models gave no answer (no answer within {DEADLINE} s): if an OpenAI-compatible"
+            )
+
+
+@pytest.mark.parametrize("script", [odd.hangs, odd.closes, odd.endless_continue, odd.endless_tokens])
+def test_a_first_request_without_an_answer_is_left_to_the_run(
+    script: OddScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loadtests.harness.client.questions.DEADLINE", DEADLINE)
+    with OddServer(Odd(chat=script)) as server, target(server.url) as asked:
+        assert asked.try_out(ASKED, CHAT).prompt_tokens is None
+
+
+def test_a_server_that_is_not_there_gets_a_sentence_though_its_model_is_named() -> None:
+    with target("http://127.0.0.1:9") as asked, pytest.raises(UnreachableServer, match=r"cannot reach .*refused"):
+        fitted(asked, Scenario(), RunSettings(model="mine"))
+
+
+@pytest.mark.parametrize("status", [b"404 Not Found", b"405 Method Not Allowed"])
+@pytest.mark.parametrize(
+    ("path", "tried", "way_out"),
+    [
+        pytest.param("/x", "/x/v1/chat/completions", ", or give the endpoint's full address", id="a base path"),
+        pytest.param("/api/v4", "/api/v4/chat/completions", ", or give the endpoint's full address", id="a version"),
+        pytest.param("/d/chat/completions?a=b", "/d/chat/completions?a=b", "", id="a full address"),
+    ],
+)
+def test_the_address_that_was_tried_is_shown(path: str, tried: str, way_out: str, status: bytes) -> None:
+    missing = b"HTTP/1.1 %s\r\nContent-Length: 4\r\n\r\nnope" % status
+    with OddServer(Odd(path=tried.partition("?")[0], chat=[missing])) as server, target(server.url + path) as asked:
+        said = (
+            f"{server.url}{tried} answers {status[:3].decode()} (nope): choose another --endpoint or --model{way_out}."
+        )
+        with pytest.raises(UnreachableServer, match=f"^{re.escape(said)}$"):
+            fitted(asked, Scenario(), RunSettings(model="mine"))
 
 
 def test_a_server_that_is_not_there_gets_a_sentence() -> None:
@@ -138,21 +226,6 @@ def test_where_a_server_redirects_to_is_said(listed: bool) -> None:
         ):
             asked.model(None, CHAT) if listed else asked.try_out(ASKED, CHAT)
         served.result(5)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://x:1",
-        "http://x:1/",
-        "http://x:1/v1",
-        "http://x:1/v1/",
-        "http://x:1/v1/chat/completions",
-        "http://x:1/v1/completions/",
-    ],
-)
-def test_a_base_url_as_openais_clients_take_it_is_fine_too(url: str) -> None:
-    assert origin_of(url) == "http://x:1"
 
 
 ASKED = ModelRequest("m", (Message("user", "the"),), 16)

@@ -120,6 +120,8 @@ def test_a_killed_worker_costs_only_what_it_had_in_flight_and_the_report_says_so
         output = locust.wait()
         asked = len(server.bodies)
     assert "Traceback" not in output
+    assert locust.process.returncode == 2
+    assert "after the start of the run: its users go to the others." in output
     assert asked - 2 <= len(locust.records) <= asked, "two users, two requests in flight"
     lasted = {worker: max(r.t_end for r in locust.records if r.worker == worker) for worker in ("0", "1")}
     lost, whole = sorted(lasted, key=lambda worker: lasted[worker])

@@ -134,9 +134,9 @@ def test_files_as_they_are_found(tmp_path: Path, data: bytes, columns: str, expe
         pytest.param(b"t,i,o\ninf,9,5\n", OWN, "line 2 .*: `inf` is no time", id="a time that never comes"),
         pytest.param(b"t,i,o\n0,1e999,5\n", OWN, "line 2 .*: `1e999` is no number", id="endless tokens"),
         pytest.param(b't,i,o\n0,"1,234",5\n', OWN, "line 2 .*: `1,234` is no number", id="thousands with a comma"),
-        pytest.param(b"t;i;o\n0;9;5\n", OWN, "line 2 .* has no i, only t;i;o: name its columns", id="semicolons"),
+        pytest.param(b"t;i;o\n0;9;5\n", OWN, "line 2 .*: it has no i, only t;i;o: name its columns", id="semicolons"),
         pytest.param(b'{"t":0,"i":9,"o":5}\n{"t":1,', OWN, "line 2 .* is not JSON", id="a line cut short"),
-        pytest.param(b'[{"t":0,"i":9,"o":5}]', OWN, "line 1 .* is not a JSON object", id="a list"),
+        pytest.param(b'[{"t":0,"i":9,"o":5}, [1]]', OWN, "row 2 .*: it is not a JSON object", id="a list"),
         pytest.param(b"PAR1\x15\x80t\n0\n", OWN, "cannot read .* it is not Parquet", id="Parquet that is none"),
         pytest.param(b"t,i,o\n0,\x80,5\n", OWN, "not text in UTF-8: unpack or convert", id="another encoding"),
         pytest.param(gzip.compress(b"t,i,o\n0,9,5\n")[:-9], OWN, "cannot read .* ended before", id="cut gzip"),
@@ -144,11 +144,11 @@ def test_files_as_they_are_found(tmp_path: Path, data: bytes, columns: str, expe
         pytest.param(b"t,i,o,s\n0,9,5,x\n", f"{OWN},session=user", "no line .* has a user", id="no such session"),
         pytest.param(
             b'{"timestamp": 61.1, "input_length": 40, "output_length": 2, "hash_ids": [1, 2, 3]}\n', "",
-            "line 1 .* 3 hash_ids for 40 tokens, .* time=timestamp,prompt=input_length", id="blocks of 16 tokens",
+            "row 1 .* 3 hash_ids for 40 tokens, .* time=timestamp,prompt=input_length", id="blocks of 16 tokens",
         ),
         pytest.param(
             b'[{"conversations": [{"from": "human", "value": null}, {"from": "gpt", "value": "a"}]}]', "",
-            "conversation 1 .* turn without text", id="ShareGPT without a text",
+            "row 1 of .*: turn 1 has no text", id="ShareGPT without a text",
         ),
     ],
 )  # fmt: skip

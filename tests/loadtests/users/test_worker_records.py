@@ -26,3 +26,71 @@ def test_a_page_that_stays_open_gathers_after_each_of_its_runs(tmp_path: Path) -
         [sys.executable, "-c", TWICE, str(free_port()), str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert "gathered twice" in done.stdout, done.stderr
+
+
+HOSTILE = """
+import sys, zlib
+from pathlib import Path
+import gevent
+from locust.env import Environment
+from locust.rpc import Message, zmqrpc
+from loadtests.harness.recording.transfer import answer
+from loadtests.harness.users import worker_records
+
+port, folder = int(sys.argv[1]), Path(sys.argv[2])
+worker_records.PATIENCE, worker_records.LONGEST = 3.0, 3.0
+own = folder.parent / "requests-good.jsonl"
+own.write_text("{}")
+
+def of(name, data):
+    return lambda question: {"names": [name]} if question["file"] is None else {"data": data}
+
+answers = {
+    "good": lambda question: answer([own], question),
+    "overwrites": of("x/../meta.json", zlib.compress(b"overwritten")),
+    "bomb": of("requests-bomb.jsonl", zlib.compress(bytes(1 << 28))),
+    "broken": of("requests-broken.jsonl", b"broken"),
+    "mute": lambda question: None,
+    "endless": of("requests-endless.jsonl", zlib.compress(bytes(1 << 20))),
+}
+
+def work(name):
+    client = zmqrpc.Client("127.0.0.1", port, name)
+    client.send(Message("client_ready", -1, name))
+    while True:
+        message = client.recv()
+        if message.type == worker_records.ASK:
+            gevent.sleep(0.05)
+            client.send(Message(worker_records.ANSWER, answers[name](message.data), name))
+
+runner = Environment().create_master_runner("127.0.0.1", port)
+for name in answers:
+    gevent.spawn(work, name)
+while len(runner.clients.ready) < len(answers):
+    gevent.sleep(0.05)
+worker_records.gather(runner, folder)
+runner.quit()
+"""
+
+
+def test_each_worker_is_treated_by_itself(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "meta.json").write_text("{}")
+    done = subprocess.run(
+        [sys.executable, "-c", HOSTILE, str(free_port()), str(folder)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {
+        "meta.json": "{}",
+        "requests-good.jsonl": "{}",
+    }
+    for reason in (
+        "The records of overwrites stay there (it has named a file that is no worker's).",
+        "The records of bomb stay there (a piece of a file is larger than a piece, or cut off).",
+        "The records of broken stay there (a piece of a file cannot be expanded).",
+        "The records of mute stay there (its answer cannot be read).",
+        "Of 5 workers (bomb, broken, endless, mute, overwrites) no records arrived:",
+    ):
+        assert reason in done.stderr
+    assert "Traceback" not in done.stderr

@@ -13,7 +13,7 @@ import pytest
 
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.schedule.trace import TraceRequest
-from loadtests.harness.workload.datasets import checked_dataset, dataset
+from loadtests.harness.workload.datasets import dataset as read_dataset
 from loadtests.harness.workload.workload import PlannedRequest, Workload
 from tests.loadtests.workload.test_workload import PLAIN, asks, bodies
 from tests.support.analysis.synthetic import meta_of, stages_of, write_run
@@ -29,6 +29,10 @@ ROWS: list[dict[str, object]] = [
     {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What?"}]},
     {"prompt": "Where?", "other": 1},
 ]
+
+
+def dataset(path: str) -> tuple[TraceRequest, ...]:
+    return tuple(read_dataset(path).requests)
 
 
 def said(*texts: str, limit: int | None = None) -> TraceRequest:
@@ -57,38 +61,10 @@ def test_parquet_says_the_same(tmp_path: Path) -> None:
     assert dataset(str(path)) == (said("Who?", limit=7), said("Where?"))
 
 
-def test_missing_numbers_make_a_column_of_floats_and_contents_may_be_null(tmp_path: Path) -> None:
+def test_missing_numbers_make_a_column_of_floats(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     pl.DataFrame({"prompt": ["Who?", "Where?"], "output_tokens": [7.0, None]}).write_parquet(path)
     assert [row.output_tokens for row in dataset(str(path))] == [7, None]
-    called = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None}]
-    (row,) = dataset(jsonl(tmp_path, [{"messages": called}]))
-    assert row.messages == (("user", "Hi"), ("assistant", ""))
-
-
-def test_a_content_in_parts_is_their_text(tmp_path: Path) -> None:
-    parts = [{"type": "text", "text": "What is "}, {"type": "text", "text": "this?"}, {"type": "image_url"}]
-    (row,) = dataset(jsonl(tmp_path, [{"messages": [{"role": "user", "content": parts}]}]))
-    assert row.messages == (("user", 'What is this?{"type": "image_url"}'),)
-
-
-def test_conversations_may_be_one_a_line(tmp_path: Path) -> None:
-    turns = [{"from": "human", "value": "Who?"}, {"from": "gpt", "value": "I am."}]
-    rows = dataset(jsonl(tmp_path, [{"conversations": turns}] * 2))
-    assert [row.messages for row in rows] == [(("user", "Who?"),)] * 2
-
-
-def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(b'\xef\xbb\xbf{"prompt": "Who?", "output_tokens": 7}\r\n')
-    assert dataset(str(path)) == (said("Who?", limit=7),)
-
-
-def test_a_file_that_is_no_parquet_gets_a_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "rows.parquet"
-    path.write_bytes(b"PAR1, cut")
-    with pytest.raises(ValueError, match=r"cannot read .*rows\.parquet: it is not Parquet"):
-        checked_dataset(str(path))
 
 
 def questions(tmp_path: Path, count: int) -> Workload:
@@ -194,28 +170,6 @@ def test_what_a_trace_has_is_a_dataset_too(tmp_path: Path) -> None:
     assert len(dataset(str(tmp_path / "agent.json"))) == 6
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        pytest.param('{"question": 1}\n', "unknown format: rows of a dataset", id="no prompt"),
-        pytest.param('{"prompt": "a"}\n{"question": 1}\n', "row 2 of .* neither `prompt`", id="no prompt later on"),
-        pytest.param("", "is empty", id="nothing"),
-        pytest.param("no json\n", "unknown format", id="no JSON"),
-        pytest.param("[1]\n", "unknown format", id="no object"),
-        pytest.param(
-            '{"prompt": "a"}\n{"pro', r"line 2 of .* is not JSON \(Unterminated string", id="a line cut short"
-        ),
-        pytest.param('{"prompt": "a", "output_tokens": "7"}', "`output_tokens` in row 1 .* '7'", id="text"),
-        pytest.param('{"messages": [{"from": "human", "value": "a"}]}', "row 1 .* without `role`", id="no role"),
-    ],
-)
-def test_a_file_that_is_none_gets_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=sentence):
-        checked_dataset(str(path))
-
-
 def test_a_file_that_is_not_there_gets_a_sentence() -> None:
     with pytest.raises(ValueError, match=r"cannot read .*/nowhere\.jsonl"):
-        read(Scenario(), {"dataset": "/nowhere.jsonl"})
+        read(Scenario(), {"dataset": "/nowhere.jsonl"}).recorded()

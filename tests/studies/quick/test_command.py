@@ -25,6 +25,7 @@ from enginebench.records.view import Estimate
 from enginebench.studies.quick.command import next_command
 from enginebench.studies.quick.discovery import FoundServer
 from loadtests.harness.command.contenders import Contender
+from loadtests.harness.command.server_process import LOCUST
 from tests.support.loadtests.run_command import ENVIRONMENT
 from tests.support.servers.served import RunningServer, served
 
@@ -195,7 +196,7 @@ def test_ctrl_c_gives_the_verdict_so_far_and_leaves_no_process_behind(server: Ru
     process = started(server.url, tmp_path)
     until(process, lambda: any(sum(stage.end is not None for stage in stages) > 1 for stages in stages_of(tmp_path)))
     children = psutil.Process(process.pid).children(recursive=True)
-    assert any("locust" in child.cmdline() for child in children)
+    assert any(LOCUST[-1] in child.cmdline() for child in children)
     stdout, stderr = interrupted(process)
     assert process.returncode == 2
     assert "stopped: this is what there is so far" in stderr

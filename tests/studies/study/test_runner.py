@@ -15,9 +15,10 @@ import pytest
 from msgspec import structs
 from rich.console import Console
 
+from enginebench.analysis.document import Table
 from enginebench.records.profile import read_profiles
 from enginebench.settings.schema import UserMistake
-from enginebench.studies.report.document import write_report
+from enginebench.studies.document import write_report
 from enginebench.studies.study.archive import check_replaces, pack, unpack
 from enginebench.studies.study.folder import StudyFacts, StudyFolder, load_study, write_facts
 from enginebench.studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart
@@ -204,11 +205,12 @@ def test_engines_are_profiled_once_after_all_cells_and_beside_their_last_run(tmp
     assert profile_engines(measured, Here(slow="it is of another kind."), chosen, 1.0, silent())
     assert of_done(load_study(tmp_path)) == after
 
-    report, _ = write_report(tmp_path)
-    assert report.runs
-    assert 'href="runs/users.none.fast.2/profile/py-spy-engine.svg"' in (tmp_path / "report.html").read_text()
-    text = (tmp_path / "report.md").read_text()
-    assert "(runs/users.none.fast.2/profile/py-spy-server.svg)" in text.partition("## Profiles")[2]
+    document, _ = write_report(tmp_path)
+    (setup,) = (section for section in document.sections if section.key == "setup")
+    (profiles,) = (block for block in setup.blocks if isinstance(block, Table) and block.key == "profiles")
+    assert len(profiles.rows) == 2
+    assert "profile/py-spy-engine.svg" in (tmp_path / "report.html").read_text()
+    assert "profile/py-spy-server.svg" in (tmp_path / "report.md").read_text()
 
 
 def test_a_load_that_runs_over_its_limit_keeps_what_it_measured(tmp_path: Path) -> None:

@@ -135,7 +135,9 @@ def quick() -> Document:
         CapacityAnswer(capacity(LADDER, 8.0, 16.0), (0.0803, 0.0271), (1.5, 0.0302), Growth.QUEUE),
         Table("candidates", "", columns, tuple(rows)),
         load_figure((Series("mock", points),)),
-        warnings=(Warning("few_requests", "warn", "only 46 requests at 8 users", "measure longer", "mock, 8 users"),),
+        warnings=(
+            Warning("few_requests", "warn", "only 46 requests at 8 users", "measure longer", ("mock",), ("8 users",)),
+        ),
         step=NextStep(
             "bracket",
             ("enginebench", "run", "capacity", "http://127.0.0.1:8300", "--slo", "ttft_p95=600ms,tpot_p95=60ms"),
@@ -217,7 +219,7 @@ def burst() -> Document:
         spans=(Span(30.0, 60.0, "burst", Tone.CAUTION),),
         marks=(Point(151.0, None, label="SLO met again"),),
     )
-    answer = BurstAnswer("mock", "burst", False, 30.1, 91.0, True)
+    answer = BurstAnswer("mock", "", False, 30.1, 91.0, True, 0)
     tested = replace(TESTED, open_loop=True, unit="req/s", loads=(4.0, 12.0))
     return document(answer, None, figure, tested, ONE_OBJECTIVE, exit_code=1)
 
@@ -226,7 +228,7 @@ def gate() -> Document:
     """One of three checks failed."""
     rows: list[tuple[Cell, ...]] = []
     for result, metric, change in (
-        ("failed", "TTFT p95", Estimate(1.21, 1.15, 1.28, 5)),
+        ("regression", "TTFT p95", Estimate(1.21, 1.15, 1.28, 5)),
         ("unclear", "TTFT p99", Estimate(1.3, 0.9, 1.7, 5)),
         ("ok", "TPOT p50", Estimate(0.98, 0.97, 0.99, 5)),
     ):

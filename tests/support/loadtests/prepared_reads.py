@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from enginebench.records.request import RequestRecord
+from loadtests.harness.client.answer import Answer
 from loadtests.harness.client.connection import Connection, Read
 from loadtests.harness.client.dialects.openai import CompletionAnswer
 from loadtests.harness.client.exchange import Exchange
@@ -38,11 +39,13 @@ class Reads(Connection):
         os.close(self._writer)
 
 
-def exchange_of(pieces: Iterable[bytes], *, streamed: bool = True, gap: int = 0) -> Exchange:
+def exchange_of(
+    pieces: Iterable[bytes], *, streamed: bool = True, gap: int = 0, answer: type[Answer] = CompletionAnswer
+) -> Exchange:
     """Every piece read, one after another. An answer that has not ended by then gets no more, for as long as a server
     may take."""
     connection = Reads(pieces, gap)
-    exchange = Exchange(connection, CompletionAnswer(), streamed, 60.0, 600.0)
+    exchange = Exchange(connection, answer(), streamed, 60.0, 600.0)
     exchange.start(b"")
     while connection.left and not exchange.ended_at:
         exchange.on_readable()
@@ -52,9 +55,11 @@ def exchange_of(pieces: Iterable[bytes], *, streamed: bool = True, gap: int = 0)
     return exchange
 
 
-def observe(*pieces: bytes, streamed: bool = True, gap: int = 0) -> RequestRecord:
+def observe(
+    *pieces: bytes, streamed: bool = True, gap: int = 0, answer: type[Answer] = CompletionAnswer
+) -> RequestRecord:
     began = time.monotonic_ns()
-    return seen_by(exchange_of(pieces, streamed=streamed, gap=gap), began)
+    return seen_by(exchange_of(pieces, streamed=streamed, gap=gap, answer=answer), began)
 
 
 def seen_by(exchange: Exchange, t_sched: int = 0) -> RequestRecord:

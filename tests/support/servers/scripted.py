@@ -158,7 +158,7 @@ TEMPLATE = 7  # tokens
 
 def tokens_of(body: dict[str, Any]) -> int:
     """Of a prompt: a token a word, and those of the template."""
-    texts = [message["content"] for message in body["messages"]] if "messages" in body else [body["prompt"]]
+    texts = [str(message.get("content")) for message in body["messages"]] if "messages" in body else [body["prompt"]]
     return TEMPLATE + sum(len(text.split()) for text in texts)
 
 

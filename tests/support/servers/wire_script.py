@@ -8,10 +8,11 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal
+from typing import Literal, Self
 
 Step = bytes | float | Literal["close", "reset"]
 """Bytes go out in one write, a number is a pause in seconds; without a last word the connection stays open."""
@@ -45,17 +46,24 @@ class WireServer:
         scheme = "http" if self._tls is None else "https"
         return f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
 
-    def __enter__(self) -> WireServer:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self.stop_listening()
         for sock in self._open:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads or writes
             sock.close()
+
+    def stop_listening(self) -> None:
+        """Refuse new connections from now on."""
+        with suppress(OSError):  # done already
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
 
     def finish_writing(self) -> None:
         """Waits until the last write is noted: the client may have its bytes before the server's thread runs again."""
@@ -77,22 +85,27 @@ class WireServer:
             if self._tls is not None:
                 sock = self._tls.wrap_socket(sock, server_side=True)
             self._open.append(sock)
-            while self._read_request(sock):
-                script = self._scripts[min(len(self.requests), len(self._scripts)) - 1]
+            turn = 0
+            while (request := self._read_request(sock)) is not None:
                 writes: list[Write] = []
                 self.writes.append(writes)
-                for step in script:
+                turn += 1
+                for step in self._script(request, turn):
                     if not self._do(sock, step, writes):
                         return
         except OSError:
             return
 
-    def _read_request(self, sock: socket.socket) -> bool:
+    def _script(self, request: bytes, turn: int) -> Iterable[Step]:
+        """The answer to `request`, which is the `turn`-th of its connection."""
+        return self._scripts[min(len(self.requests), len(self._scripts)) - 1]
+
+    def _read_request(self, sock: socket.socket) -> bytes | None:
         message = b""
         while b"\r\n\r\n" not in message:
             data = sock.recv(65536)
             if not data:
-                return False
+                return None
             message += data
         head, _, body = message.partition(b"\r\n\r\n")
         lengths = (line[15:] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
@@ -102,11 +115,12 @@ class WireServer:
         while len(body) < length:
             data = sock.recv(65536)
             if not data:
-                return False
+                return None
             body += data
         self.received.append(time.monotonic_ns())
-        self.requests.append(head + b"\r\n\r\n" + body)
-        return True
+        request = head + b"\r\n\r\n" + body
+        self.requests.append(request)
+        return request
 
     def _do(self, sock: socket.socket, step: Step, writes: list[Write]) -> bool:
         if isinstance(step, bytes):

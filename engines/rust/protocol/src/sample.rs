@@ -2,8 +2,11 @@
 
 use crate::message::Request;
 
-/// A lower temperature is greedy: scaled logits would overflow. The same bound as in `engines/contract/base.py`.
+/// A lower temperature is greedy: scaled logits would overflow. The same bounds as in `engines/contract/base.py`.
 const GREEDY_BELOW: f32 = 1e-3;
+
+/// A nucleus of this probability, or less, is the likeliest token in every vocabulary of up to a million tokens.
+const GREEDY_TOP_P: f32 = 1e-6;
 
 /// Samples the tokens of one request.
 pub struct Sampler {
@@ -20,7 +23,7 @@ impl Sampler {
     }
 
     pub(crate) fn is_greedy(&self) -> bool {
-        self.temperature < GREEDY_BELOW
+        self.temperature < GREEDY_BELOW || self.top_p <= GREEDY_TOP_P
     }
 
     /// `logits`: one per token of the vocabulary. `None` where no token can be chosen: a model that overflowed its
@@ -65,7 +68,7 @@ impl Sampler {
 
     /// Keep the smallest set of likeliest tokens whose probability reaches `top_p` (Holtzman et al. 2020). Gives its weight.
     fn keep_nucleus(&mut self, whole: f32) -> f32 {
-        let target = self.top_p.max(0.0) * whole;
+        let target = self.top_p * whole;
         // A token below this cannot be in the nucleus: all of them together do not make up what is left outside.
         let least = (whole - target) / self.candidates.len() as f32;
         self.candidates.retain(|one| one.0 >= least);
@@ -161,6 +164,21 @@ mod tests {
         for temperature in [1e-30, 1e-9, 9e-4] {
             assert_eq!(sampler(temperature, 1.0, 1).choose(&[0.0, 2.999, -1.0, 3.0]), Some(3));
         }
+    }
+
+    #[test]
+    fn the_smallest_nucleus_is_the_likeliest_token() {
+        for width in [4, 40_000] {
+            let logits: Vec<f32> = (0..width).map(|id| 1.0 - id as f32 / width as f32).collect();
+            for top_p in [0.0, 1e-45, 1e-38, 1e-9, 1e-6] {
+                for temperature in [1e-3, 1.0, 2.0] {
+                    assert_eq!(sampler(temperature, top_p, 1).choose(&logits), Some(0), "{top_p} at {temperature}");
+                }
+            }
+        }
+        let flat = [0.0; 1000]; // rounding may leave no token above the mean
+        assert!((0..100).all(|seed| sampler(1.0, 2e-6, seed).choose(&flat).is_some()));
+        assert_eq!(sampler(1e-3, 0.5, 1).choose(&[-3e38, f32::NEG_INFINITY, 3e38]), Some(2));
     }
 
     #[test]

@@ -11,12 +11,12 @@ import struct
 from binascii import crc32
 from collections.abc import Iterator, Mapping
 
+from loadtests.harness.client.limits import LIMIT
 from loadtests.harness.client.sse import Event
 
 PRELUDE = struct.Struct(">III")
 CHECKSUM = struct.Struct(">I")
 LEAST = PRELUDE.size + CHECKSUM.size
-MOST = 24 * 1024 * 1024  # bytes of a frame
 VALUE_BYTES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 """Size of a header's value by its type: booleans, integers, time, UUID."""
 SIZED_TYPES = {6, 7}  # bytes and text, which have their length before them
@@ -61,7 +61,7 @@ class FrameReader:
             length, headers_length, checksum = PRELUDE.unpack_from(self._partial)
             if crc32(self._partial[:8]) != checksum:
                 raise ValueError("a frame's prelude does not match its checksum")
-            if not LEAST + headers_length <= length <= MOST:
+            if not LEAST + headers_length <= length <= LIMIT:
                 raise ValueError(f"a frame of {length} bytes with {headers_length} bytes of headers cannot be")
             if len(self._partial) < length:
                 return

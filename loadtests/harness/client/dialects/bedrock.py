@@ -39,40 +39,15 @@ class Usage(msgspec.Struct, gc=False, rename="camel"):
     cache_write_input_tokens: Any = None
 
 
-class Block(msgspec.Struct, gc=False, rename="camel"):
-    """A content block, whole or a part of it."""
-
-    text: str | None = None
-    reasoning_content: Any = None
-    tool_use: Any = None
-
-    @property
-    def thought(self) -> str | None:
-        content = self.reasoning_content
-        if not isinstance(content, dict):
-            return None
-        whole = content.get("reasoningText")
-        text = content.get("text") or (whole.get("text") if isinstance(whole, dict) else None)
-        return text if isinstance(text, str) else None
-
-    @property
-    def answered(self) -> str | None:
-        if not isinstance(self.tool_use, dict):
-            return self.text
-        given = self.tool_use.get("input", "")
-        arguments = given if isinstance(given, str) else msgspec.json.encode(given).decode()
-        return str(self.tool_use.get("name") or "") + arguments
-
-
 class ConverseEvent(msgspec.Struct, gc=False, rename="camel"):
-    delta: Block | None = None
-    start: Block | None = None
+    delta: dict[str, Any] | None = None
+    start: dict[str, Any] | None = None
     stop_reason: str | None = None
     usage: Usage | None = None
 
 
 class Spoken(msgspec.Struct, gc=False):
-    content: list[Block] = []
+    content: list[dict[str, Any]] = []
 
 
 class Output(msgspec.Struct, gc=False):
@@ -89,6 +64,8 @@ EVENT, WHOLE = msgspec.json.Decoder(ConverseEvent), msgspec.json.Decoder(Whole)
 
 
 class ConverseAnswer(Answer):
+    answers = frozenset({"text", "toolUse"})
+    thoughts = frozenset({"reasoningContent"})
     document_is = "one of Converse"
     finish_reasons = FINISH_REASONS
     media_type = "application/vnd.amazon.eventstream"
@@ -104,9 +81,9 @@ class ConverseAnswer(Answer):
             self._fail(": ".join(filter(None, (name, message_of(data)))), moment)
             return
         event = EVENT.decode(data)
-        part = event.delta or event.start
-        if part is not None and ((thought := part.thought) or part.answered):
-            self._generated(thought, part.answered, moment)
+        thought, answered = self._parts(event.delta or event.start or {})
+        if thought or answered:
+            self._generated(thought, answered, moment)
         self._finish(event.stop_reason)
         if kind == b"metadata":
             self._usage(event.usage)
@@ -120,13 +97,13 @@ class ConverseAnswer(Answer):
         self._finish(whole.stop_reason)
         self._usage(whole.usage)
         for block in whole.output.message.content:
-            self._contained(block.thought, block.answered)
+            self._contained(*self._parts(block))
 
     def _usage(self, usage: Usage | None) -> None:
         if usage is None:
             return
         cached = token_count(usage.cache_read_input_tokens)
-        self._count(output_tokens=token_count(usage.output_tokens), cached_tokens=cached)
+        self._count(reported_tokens=token_count(usage.output_tokens), cached_tokens=cached)
         if (uncached := token_count(usage.input_tokens)) is not None:
             written = token_count(usage.cache_write_input_tokens)
             self._count(prompt_tokens=uncached + (cached or 0) + (written or 0))

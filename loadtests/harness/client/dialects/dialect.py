@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -34,7 +34,8 @@ GREEDY = Sampling()
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """What is asked, in no API's words. `prompt` is a conversation, or token ids where the API takes them.
+    """What is asked, in no API's words. `prompt` is a conversation, or token ids where the API takes them; `fields` are
+    in the words of the API that is asked, and take the place of its own.
 
     `seed` is the request's own; it is sent only where something is sampled.
     """
@@ -45,6 +46,7 @@ class ModelRequest:
     streamed: bool = True
     sampling: Sampling = GREEDY
     seed: int | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
     max_tokens_field: str = "max_tokens"  # the name of the limit in OpenAI's chat API
     stream_usage: bool = True  # OpenAI's APIs are asked for the usage of a stream, in `stream_options`
 
@@ -91,8 +93,8 @@ class Dialect(ABC):
         return {name: value for name, value in named if name is not None}
 
     def written(self, request: ModelRequest) -> bytes:
-        """The body as it is sent, with the extra fields that were given."""
-        body, extra = self.body(request), request.sampling.extra_body
+        """The body as it is sent, with the request's own fields and the extra ones that were given."""
+        body, extra = {**self.body(request), **request.fields}, request.sampling.extra_body
         return msgspec.json.encode(merged(body, msgspec.json.decode(extra)) if extra else body)
 
     def headers(self, key: str | None) -> dict[str, str]:

@@ -33,27 +33,16 @@ class Usage(msgspec.Struct, gc=False):
     cache_read_input_tokens: Any = None
 
 
-class Delta(msgspec.Struct, gc=False):
-    """A part of a content block, a whole block, or what `message_delta` changes."""
-
-    text: str | None = None
-    thinking: str | None = None
-    partial_json: str | None = None
-    name: str | None = None  # of a tool
-    input: Any = None
-    stop_reason: str | None = None
-
-
 class MessageObject(msgspec.Struct, gc=False):
-    content: list[Delta] | None = None
+    content: list[dict[str, Any]] | None = None
     usage: Usage | None = None
     stop_reason: str | None = None
 
 
 class MessageEvent(msgspec.Struct, gc=False):
     type: str | None = None
-    delta: Delta | None = None
-    content_block: Delta | None = None
+    delta: dict[str, Any] | None = None
+    content_block: dict[str, Any] | None = None
     message: MessageObject | None = None
     usage: Usage | None = None
 
@@ -62,6 +51,8 @@ EVENT, WHOLE = msgspec.json.Decoder(MessageEvent), msgspec.json.Decoder(MessageO
 
 
 class MessageAnswer(Answer):
+    answers = frozenset({"text", "partial_json", "name", "input"})
+    thoughts = frozenset({"thinking"})
     document_is = "a message"
     finish_reasons = FINISH_REASONS
     last_event = b"message_stop"
@@ -74,14 +65,14 @@ class MessageAnswer(Answer):
             case "" if error_in(data) is not None:
                 self._fail(message_of(data), moment)
             case "content_block_delta" | "content_block_start":
-                part = event.delta or event.content_block
-                if part is not None and (part.thinking or part.text or part.partial_json or part.name):
-                    self._generated(part.thinking, part.text or part.partial_json or part.name, moment)
+                thought, answered = self._parts(event.delta or event.content_block or {})
+                if thought or answered:
+                    self._generated(thought, answered, moment)
             case "message_start" if event.message is not None:
                 self._usage(event.message.usage)
             case "message_delta":
                 self._usage(event.usage)
-                self._finish(event.delta.stop_reason if event.delta is not None else None)
+                self._finish((event.delta or {}).get("stop_reason"))
             case "message_stop":
                 self.done = moment
 
@@ -91,15 +82,14 @@ class MessageAnswer(Answer):
             self._fail("the answer has no `content`", moment)
         self._usage(message.usage)
         self._finish(message.stop_reason)
-        for part in message.content or ():
-            arguments = msgspec.json.encode(part.input).decode() if part.input else ""
-            self._contained(part.thinking, part.text or (part.name or "") + arguments or None)
+        for block in message.content or ():
+            self._contained(*self._parts(block))
 
     def _usage(self, usage: Usage | None) -> None:
         if usage is None:
             return
         cached = token_count(usage.cache_read_input_tokens)
-        self._count(output_tokens=token_count(usage.output_tokens))
+        self._count(reported_tokens=token_count(usage.output_tokens))
         if (uncached := token_count(usage.input_tokens)) is not None:
             written = token_count(usage.cache_creation_input_tokens)
             self._count(cached_tokens=cached, prompt_tokens=uncached + (cached or 0) + (written or 0))

@@ -20,44 +20,16 @@ from loadtests.harness.client.event_frame import UNREADABLE
 
 DONE = b"[DONE]"
 SHORTEST_JSON = 10  # bytes of an event that says anything; what is shorter may be [DONE] with blanks
-FUNCTION_PARTS = ("name", "arguments")
-
-
-class Text(msgspec.Struct, gc=False):
-    """A streamed `delta` or a whole `message`."""
-
-    content: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    refusal: str | None = None
-    tool_calls: Any = None
-    function_call: Any = None
-
-    @property
-    def answered(self) -> str | None:
-        """What else was generated: text, a refusal, the names and arguments of tools."""
-        if self.tool_calls is None and self.function_call is None:
-            return self.content or self.refusal
-        calls = self.tool_calls if isinstance(self.tool_calls, list) else []
-        functions = [call.get("function") for call in calls if isinstance(call, dict)] + [self.function_call]
-        parts = [self.content, self.refusal]
-        parts += [function.get(key) for function in functions if isinstance(function, dict) for key in FUNCTION_PARTS]
-        return "".join(part for part in parts if isinstance(part, str)) or None
+ANSWERS = frozenset({"content", "refusal", "tool_calls", "function_call", "audio"})
+THOUGHTS = frozenset({"reasoning_content", "reasoning", "reasoning_details", "thinking"})
 
 
 class Choice(msgspec.Struct, gc=False):
-    delta: Text | None = None
-    message: Text | None = None
+    delta: Any = None
+    message: Any = None
     text: str | None = None  # text completions
     logprobs: Any = None
-    finish_reason: str | None = None
-
-    def parts(self) -> tuple[str | None, str | None]:
-        """Reasoning, and what else was generated."""
-        text = self.delta or self.message
-        if text is None:
-            return None, self.text
-        return text.reasoning_content or text.reasoning, text.answered
+    finish_reason: Any = None
 
 
 class Usage(msgspec.Struct, gc=False):
@@ -65,6 +37,7 @@ class Usage(msgspec.Struct, gc=False):
     completion_tokens: Any = None
     prompt_tokens_details: Any = None
     completion_tokens_details: Any = None
+    reasoning_tokens: Any = None  # some servers have it here
 
 
 class Document(Reported, gc=False):
@@ -82,28 +55,13 @@ def decode(data: bytes) -> Document:
     try:
         return DECODER.decode(data)
     except UNREADABLE:  # msgspec is stricter than JSON: half a surrogate pair in one chunk is ugly, not malformed
-        return msgspec.convert(_with_plain_content(json.loads(data)), Document, strict=False)
-
-
-def _with_plain_content(given: Any) -> Any:
-    """Some servers send content as a list of parts, of which those with a text or a thought count."""
-    choices = given.get("choices") if isinstance(given, dict) else None
-    for choice in choices if isinstance(choices, list) else ():
-        for text in (choice.get("delta"), choice.get("message")) if isinstance(choice, dict) else ():
-            if isinstance(text, dict) and isinstance(parts := text.get("content"), list):
-                text["content"] = _words(parts)
-                thoughts = [part.get("thinking") for part in parts if isinstance(part, dict)]
-                if thought := "".join(_words(one) for one in thoughts if isinstance(one, list)):
-                    text["reasoning_content"] = thought
-    return given
-
-
-def _words(parts: list[Any]) -> str:
-    words = [part.get("text") for part in parts if isinstance(part, dict)]
-    return "".join(word for word in words if isinstance(word, str))
+        return msgspec.convert(json.loads(data), Document, strict=False)
 
 
 class CompletionAnswer(Answer):
+    answers = ANSWERS
+    thoughts = THOUGHTS
+
     def event(self, data: bytes, kind: bytes, moment: Moment) -> None:
         if len(data) <= SHORTEST_JSON and data.strip() == DONE:
             self.done = moment
@@ -120,7 +78,7 @@ class CompletionAnswer(Answer):
                 self._likelihoods(choice.logprobs)
             if choice.finish_reason:  # of one chunk in a hundred: no call for the others
                 self._finish(choice.finish_reason)
-            thought, answered = choice.parts()
+            thought, answered = self._choice_parts(choice)
             thoughts = thoughts or thought
             answers = answered if answers is None else answers + (answered or "")
         if thoughts or answers:
@@ -133,10 +91,16 @@ class CompletionAnswer(Answer):
         self._facts(document, moment)
         for choice in document.choices or ():
             self._finish(choice.finish_reason)
-            self._contained(*choice.parts())
+            self._contained(*self._choice_parts(choice))
             self._likelihoods(choice.logprobs)
         if document.choices is None:
             self._fail("the answer has no `choices`", moment)
+
+    def _choice_parts(self, choice: Choice) -> tuple[str | None, str | None]:
+        given = choice.message if choice.delta is None else choice.delta
+        if given is None:
+            return None, choice.text
+        return self._parts(given if isinstance(given, dict) else {"content": given})
 
     def _likelihoods(self, given: Any) -> None:
         """Chat has an object for each token, text completions have a list of each."""
@@ -159,9 +123,9 @@ class CompletionAnswer(Answer):
         if (usage := document.usage) is not None:
             self._count(
                 prompt_tokens=token_count(usage.prompt_tokens),
-                output_tokens=token_count(usage.completion_tokens),
-                cached_tokens=_detail(usage.prompt_tokens_details, "cached_tokens"),
-                reasoning_tokens=_detail(usage.completion_tokens_details, "reasoning_tokens"),
+                reported_tokens=token_count(usage.completion_tokens),
+                cached_tokens=detail(usage.prompt_tokens_details, "cached_tokens"),
+                reasoning_tokens=detail(usage.completion_tokens_details, "reasoning_tokens", usage.reasoning_tokens),
             )
         if isinstance(document.timing, dict):
             self.queue = _seconds(document.timing.get("queue"))
@@ -215,5 +179,6 @@ def _seconds(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and 0 <= value < 1e9 else None
 
 
-def _detail(details: Any, name: str) -> int | None:
-    return token_count(details.get(name)) if isinstance(details, dict) else None
+def detail(details: Any, name: str, otherwise: Any = None) -> int | None:
+    count = token_count(details.get(name)) if isinstance(details, dict) else None
+    return token_count(otherwise) if count is None else count

@@ -6,6 +6,7 @@ Every event names its type. Text, reasoning, refusals and tool calls come as `â€
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -13,10 +14,10 @@ import msgspec
 
 from loadtests.harness.client.answer import Answer, Moment, error_in, message_of, token_count
 from loadtests.harness.client.dialects.dialect import ModelRequest, given
-from loadtests.harness.client.dialects.openai import OpenAI
+from loadtests.harness.client.dialects.openai import OpenAI, detail
 
 FINISH_REASONS = {"max_output_tokens": "length", "completed": "stop", "failed": "error"}
-REASONING = "response.reasoning"  # reasoning_text.delta, reasoning_summary_text.delta
+DELTA = re.compile(r"response\.(.+)\.delta")
 LAST = {"response.completed", "response.incomplete", "response.failed"}
 
 
@@ -37,6 +38,7 @@ class Usage(msgspec.Struct, gc=False):
     output_tokens: Any = None
     input_tokens_details: Any = None
     output_tokens_details: Any = None
+    reasoning_tokens: Any = None
 
 
 class ResponseObject(msgspec.Struct, gc=False):
@@ -58,6 +60,13 @@ EVENT, WHOLE = msgspec.json.Decoder(ResponseEvent), msgspec.json.Decoder(Respons
 
 
 class ResponseAnswer(Answer):
+    answers = frozenset(
+        (
+            *("output_text", "refusal", "function_call_arguments", "custom_tool_call_input", "mcp_call_arguments"),
+            *("code_interpreter_call_code", "audio", "audio.transcript"),
+        )
+    )
+    thoughts = frozenset({"reasoning_text", "reasoning_summary_text", "reasoning", "reasoning_summary"})
     document_is = "a response"
     finish_reasons = FINISH_REASONS
     last_event = b"output_tokens"  # only the last event has usage
@@ -68,11 +77,10 @@ class ResponseAnswer(Answer):
             return
         event = EVENT.decode(data)
         name = event.type or kind.decode("ascii", "replace")
-        if name.endswith(".delta") and isinstance(event.delta, str) and event.delta:
-            if name.startswith(REASONING):
-                self._generated(event.delta, None, moment)
-            else:
-                self._generated(None, event.delta, moment)
+        if event.delta and (of_field := DELTA.fullmatch(name)):
+            thought, answered = self._parts({of_field[1]: event.delta})
+            if thought or answered:
+                self._generated(thought, answered, moment)
         elif name == "response.output_item.added" and event.item is not None and isinstance(event.item.name, str):
             self._generated(None, event.item.name, moment)  # of a tool that is called
         elif name in LAST and event.response is not None:
@@ -102,11 +110,12 @@ class ResponseAnswer(Answer):
         if response.error is not None:
             self._fail(message_of(msgspec.json.encode({"error": response.error})), moment)
         if (usage := response.usage) is not None:
-            self.prompt_tokens, self.output_tokens = token_count(usage.input_tokens), token_count(usage.output_tokens)
-            if isinstance(usage.input_tokens_details, dict):
-                self.cached_tokens = token_count(usage.input_tokens_details.get("cached_tokens"))
-            if isinstance(usage.output_tokens_details, dict):
-                self.reasoning_tokens = token_count(usage.output_tokens_details.get("reasoning_tokens"))
+            self._count(
+                prompt_tokens=token_count(usage.input_tokens),
+                reported_tokens=token_count(usage.output_tokens),
+                cached_tokens=detail(usage.input_tokens_details, "cached_tokens"),
+                reasoning_tokens=detail(usage.output_tokens_details, "reasoning_tokens", usage.reasoning_tokens),
+            )
 
 
 class Responses(OpenAI):

@@ -1,0 +1,194 @@
+"""Rows that are requests themselves: prompts, messages, conversations, and the lines of batch files.
+
+A row is sent as it stands in the file, or refused: `UserMistake` says what is wrong with it, and who reads the file
+adds which row it is. What is more than text, such as images, calls of tools and their results, becomes a field of the
+body, which only the API takes that it was written for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from enginebench.settings.schema import UserMistake
+from loadtests.harness.schedule.trace import TraceArrival, TraceRequest
+from loadtests.harness.workload.trace_agents import CHARACTERS_A_TOKEN
+from loadtests.harness.workload.trace_tables import Row, following, number_of, seconds_of
+
+ABOUT = ("input", "context")  # what an instruction or a question is about: Alpaca, Dolly
+TEXTS: Mapping[str, tuple[str, ...]] = {
+    "prompt": (), "text": (), "text_input": (), "question": ABOUT, "instruction": ABOUT,
+}  # fmt: skip
+SYSTEMS = ("system", "system_prompt")
+LIMITS = ("output_tokens", "output_length", "max_tokens", "max_completion_tokens", "max_output_tokens")
+SENT = ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "response_format")
+REQUEST_COLUMNS = {*TEXTS, "messages", "prompt_tokens"}
+
+CONVERSATIONS = ("conversations", "conversation", "messages")
+ROLES = ("system", "user", "assistant")
+SPEAKERS = {"human": "user", **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "model"), "assistant")}
+
+OF_THE_RUN = ("model", "stream", "stream_options", *LIMITS)  # fields of a batch's bodies that the run sets itself
+ENDPOINTS = {"/chat/completions": "chat", "/completions": "completions", "/responses": "responses"}
+
+Texts = tuple[tuple[str, str], ...]
+
+
+def read_request(row: Any, place: str) -> Iterator[TraceArrival]:
+    """A text, or an object with one of `REQUEST_COLUMNS`."""
+    row = {"prompt": row} if isinstance(row, str) else _object(row, "it")
+    texts, fields = _prompt(row)
+    prompt_tokens = None if texts or fields else _count(row, "prompt_tokens")
+    if not (texts or fields or prompt_tokens):
+        raise UserMistake(
+            "it has neither `prompt` (text) nor `messages` (a list) nor `prompt_tokens`, only "
+            + (", ".join(map(str, row)) or "nothing")
+        )
+    fields |= {name: row[name] for name in SENT if row.get(name) not in (None, "", [])}
+    known = following(row, "session_id", "delay")
+    timestamp = None if "after" in known else row.get("timestamp")
+    request = TraceRequest(prompt_tokens, _limit(row), messages=texts, fields=fields, row=place, **known)
+    yield TraceArrival(None if timestamp in (None, "") else seconds_of(timestamp, 1e-3), (_sendable(request),))
+
+
+def read_batch(row: Any, place: str) -> Iterator[TraceArrival]:
+    """A line of OpenAI's Batch API, `{"custom_id", "url", "body"}`, or of Anthropic's, with the body in `params`."""
+    row = _object(row, "it")
+    body = _object(row.get("body", row.get("params")), "its `body`")
+    url = str(row.get("url") or "/chat/completions")
+    endpoint = next((name for end, name in ENDPOINTS.items() if url.endswith(end)), None)
+    if endpoint is None:
+        raise UserMistake(f"it asks {url}, not one of {', '.join(ENDPOINTS)}")
+    fields = {name: value for name, value in body.items() if name not in OF_THE_RUN}
+    source = next((name for name in ("messages", "prompt", "input") if name in fields), None)
+    if source is None:
+        raise UserMistake("its `body` has neither `messages` nor `prompt` nor `input`")
+    if fields.get("n") not in (None, 1):
+        raise UserMistake(f"it asks for {fields['n']} answers, and one is measured")
+    texts: Texts = ()
+    if source == "messages":
+        texts, structured = _conversation(fields.pop(source))
+        fields |= structured
+    elif isinstance(fields[source], str):
+        texts = (("user", fields.pop(source)),)
+    endpoint = "messages" if "params" in row else endpoint
+    request = TraceRequest(None, _limit(body), messages=texts, fields=fields, endpoint=endpoint, row=place)
+    yield TraceArrival(None, (_sendable(request),))
+
+
+def read_conversation(row: Any, place: str) -> Iterator[TraceArrival | None]:
+    """Every turn of the human that was answered, with all that was said before as it was said then; `None` for a row
+    without one."""
+    row = _object(row, "it")
+    turns: Any = next((row[name] for name in CONVERSATIONS if row.get(name)), [])
+    if not isinstance(turns, list):
+        raise UserMistake("its conversation is not a list of turns")
+    if row.get("tools"):
+        raise UserMistake("its `tools` are in a form that no API takes")
+    session = place if row.get("id") is None else str(row["id"])
+    said = [("system", str(row["system"]))] if row.get("system") else []
+    answered = False
+    for number, each in enumerate(turns, 1):
+        turn = _object(each, f"turn {number}")
+        speaker, text = turn.get("from", turn.get("role")), turn.get("value", turn.get("content"))
+        if not isinstance(text, str):
+            raise UserMistake(f"turn {number} has no text")
+        if "delay" in turn:
+            raise UserMistake(
+                f"turn {number} has a `delay`: write a row with `session_id` and `delay` for each request"
+            )
+        role = str(speaker) if speaker in ROLES else SPEAKERS.get(str(speaker))
+        if role is None:
+            raise UserMistake(f"turn {number} is from `{speaker}`, not one of {', '.join((*ROLES, *SPEAKERS))}")
+        if role == "assistant" and said and said[-1][0] == "user":
+            answered, tokens = True, max(1, len(text) // CHARACTERS_A_TOKEN) if text else None
+            request = TraceRequest(None, tokens, messages=tuple(said), row=place, session=session)
+            yield TraceArrival(None, (_sendable(request),))
+        said.append((role, text))
+    if not answered:
+        yield None
+
+
+def _prompt(row: Row) -> tuple[Texts, dict[str, Any]]:
+    """The texts of a row, or its messages as a field of the body if they are more than text; nothing if it has none."""
+    named = [name for name in TEXTS if row.get(name) is not None]
+    name = "prompt" if "prompt" in named else next(iter(named), "prompt")
+    prompt, messages = row.get(name), row.get("messages")
+    if len(named) > 1 and name != "prompt":
+        raise UserMistake(f"it has both `{named[0]}` and `{named[1]}`: leave one of them in the file")
+    if isinstance(prompt, list) and messages is None:  # a prompt of messages, as the library TRL has them
+        prompt, messages = None, prompt
+    fields: dict[str, Any] = {}
+    if messages is not None:
+        texts, fields = _conversation(messages)
+        if prompt is not None and prompt not in (text for _, text in texts):
+            raise UserMistake(f"its `messages` do not have the text of its `{name}`: leave one of them in the file")
+    elif prompt is None:
+        return (), {}
+    elif not isinstance(prompt, str) or not prompt:
+        raise UserMistake(f"its `{name}` is {'empty' if prompt == '' else 'not text'}")
+    else:
+        about = next((str(row[more]) for more in TEXTS[name] if row.get(more)), None)
+        texts = (("user", prompt if about is None else f"{prompt}\n\n{about}"),)
+    system = next((str(row[name]) for name in SYSTEMS if row.get(name)), None)
+    if system is not None and fields:
+        fields["messages"] = [{"role": "system", "content": system}, *fields["messages"]]
+    elif system is not None:
+        texts = (("system", system), *texts)
+    return texts, fields
+
+
+def _conversation(messages: Any) -> tuple[Texts, dict[str, Any]]:
+    """(role, text) of messages that are text alone; of others, the messages as they are, as a field of the body."""
+    if not isinstance(messages, list) or not messages:
+        raise UserMistake("its `messages` are not a list of messages")
+    for number, each in enumerate(messages, 1):
+        message = _object(each, f"message {number}")
+        content = message.get("content", "" if len(message) > 1 else 0)  # a call of a tool has none
+        parts = content if isinstance(content, list) else ()
+        if not isinstance(message.get("role"), str) or not isinstance(content, str | list | None):
+            raise UserMistake(f"message {number} is without `role` and `content`")
+        if not all(isinstance(part, Mapping) for part in parts):
+            raise UserMistake(f"message {number} has a content whose parts are not objects")
+    if any(set(message) != {"role", "content"} or message["role"] not in ROLES for message in messages):
+        return (), {"messages": messages}
+    texts = tuple((message["role"], message["content"]) for message in messages)
+    return (texts, {}) if all(isinstance(text, str) for _, text in texts) else ((), {"messages": messages})
+
+
+def _object(value: Any, what: str) -> Row:
+    if not isinstance(value, Mapping):
+        raise UserMistake(f"{what} is not a JSON object")
+    return value
+
+
+def _limit(row: Row) -> int | None:
+    """The most tokens that the answer may have."""
+    limits = {name: limit for name in LIMITS if (limit := _count(row, name)) is not None}
+    if len(set(limits.values())) > 1:
+        raise UserMistake(f"its {' and '.join(f'`{name}`' for name in limits)} differ")
+    return next(iter(limits.values()), None)
+
+
+def _count(row: Row, name: str) -> int | None:
+    """Missing numbers make a column of floats, and in CSV all is text."""
+    value = row.get(name)
+    if value is None or value == "":
+        return None
+    try:
+        number = number_of(value)
+    except UserMistake:
+        number = 0.0
+    if isinstance(value, bool) or number <= 0 or number % 1:
+        raise UserMistake(f"`{name}` is not a whole number above 0, or null: {value!r}")
+    return int(number)
+
+
+def _sendable(request: TraceRequest) -> TraceRequest:
+    """Check that everything can be sent as it is: Parquet has values that JSON has not, and JSON half characters."""
+    try:
+        json.dumps([request.messages, request.fields], ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise UserMistake(f"it cannot be sent as JSON ({error})") from None
+    return request

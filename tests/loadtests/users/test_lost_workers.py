@@ -1,0 +1,97 @@
+"""A worker process that ends before its run is said at once, with the arrivals that nobody sends for it."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from itertools import count, takewhile
+from pathlib import Path
+
+import psutil
+import pytest
+
+from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.run_summary import summarise
+from enginebench.records.load import Load, Rate, Users
+from enginebench.records.run import LostProcess
+from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
+from loadtests.harness.live.document import read_live
+from loadtests.harness.schedule.rates import arrival_times, share_of
+from loadtests.harness.users.lost_share import Share
+from tests.support.loadtests.locust_process import CONCURRENT, Locust, start
+from tests.support.servers.scripted import Script, ScriptedServer
+
+RATE = CONCURRENT.with_name("rate.py")
+OPEN = ("--rate", "30", "--stage-seconds", "9", "--warm-up", "1", "--seed", "3")
+
+
+def missing(locust: Locust, worker: int) -> int:
+    """How many arrivals of a worker's share have no record, and were due before the run's end."""
+    (only,) = locust.meta.stages
+    load, end = only.load, only.end
+    assert isinstance(load, Rate)
+    assert end is not None
+    times = arrival_times(load, 1.0, 8.0, 3, 0)
+    share = (only.start + round(seconds * SECOND) for _, seconds in share_of(times, worker, 2))
+    due = takewhile(lambda at: at < end, share)
+    sent = (locust.run / f"requests-{worker}.jsonl").read_bytes()
+    return sum(f'"t_sched":{at},'.encode() not in sent for at in due)
+
+
+@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "asked to end"])
+def test_the_arrivals_of_a_lost_worker_are_counted(tmp_path: Path, kill: signal.Signals) -> None:
+    with ScriptedServer(Script(ttft=0.02)) as server:
+        locust = start(server, tmp_path, *OPEN, processes=2, scenario=RATE)
+        locust.wait_until(lambda: locust.stage is not None and locust.stage.steady_start is not None)
+        time.sleep(1.5)
+        psutil.Process(locust.process.pid).children()[1].send_signal(kill)
+        lost_at = time.monotonic()
+        locust.wait_until(lambda: any(view.counts.get("processes_lost") for view in read_live(locust.run).stages))
+        assert time.monotonic() - lost_at < 6, "while the run goes on"
+        (view,) = read_live(locust.run).stages
+        assert "process_lost" in {finding.kind for finding in view.findings}
+        output = locust.wait(60)
+    assert locust.process.returncode == 2, output
+    assert re.search(r"Worker process \d was lost .* after the start of the run: nobody sends its share", output)
+    (lost,) = locust.meta.lost
+    assert lost.arrivals == missing(locust, int(lost.worker)) > 30
+    told = f"Worker process {lost.worker} was lost"
+    assert f"and {lost.arrivals} arrivals of its share were not sent." in output.partition("ERROR/")[2]
+    assert output.count(told) == 2, "at once and at the end"
+    findings = {finding.kind: finding.evidence for finding in summarise(load_run(locust.run)).findings}
+    assert findings["process_lost"].endswith(f"; {lost.arrivals} arrivals of its share were sent by nobody")
+
+
+def stage(index: int, start: float, end: float | None, load: Load, steady_end: float | None = None) -> Stage:
+    at = [None if seconds is None else round(seconds * SECOND) for seconds in (steady_end, end)]
+    plan = StagePlan(load, Extent(0), Extent(4), drains=steady_end is not None)
+    return Stage(index, plan, round(start * SECOND), steady_end=at[0], end=at[1])
+
+
+TEN = Rate(10)  # of which each of two processes sends five a second
+NOW = 20.0
+
+
+@pytest.mark.parametrize(
+    ("stages", "last", "arrivals"),
+    [
+        pytest.param([stage(0, 10, None, TEN)], 15.0, 25, id="the stage goes on"),
+        pytest.param([stage(0, 10, 18, TEN)], 15.0, 15, id="it is over"),
+        pytest.param([stage(0, 10, 18, TEN), stage(1, 18, None, TEN)], 15.0, 25, id="another has begun"),
+        pytest.param([stage(0, 10, 18, TEN), stage(1, 25, None, TEN)], 15.0, 25, id="another has been announced"),
+        pytest.param([stage(0, 10, None, TEN, steady_end=17)], 15.0, 10, id="nothing is sent after its window"),
+        pytest.param([stage(0, 10, None, Users(3))], 15.0, 0, id="a closed loop"),
+    ],
+)
+def test_missing_arrivals_are_those_due_since_the_last_one(stages: list[Stage], last: float, arrivals: int) -> None:
+    share = Share(1, 2, round(last * SECOND), lambda _: (n / 10 + 0.05 for n in count()))
+    begun = tuple(stages)
+    for now in (last, NOW - 1, NOW, NOW):  # counted once, however often it is asked for
+        lost = share.lost(begun, round(now * SECOND))
+    assert lost == LostProcess("1", round(last * SECOND), arrivals)
+
+
+def test_a_process_without_a_share_leaves_no_arrivals() -> None:
+    share = Share(2, 2, 0, lambda _: (n / 10 for n in count()))
+    assert share.lost((stage(0, 0, None, TEN),), 20 * SECOND).arrivals == 0

@@ -1,0 +1,119 @@
+"""Orders to a real page: what is refused, and which server gets keys. Each order is a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from enginebench.settings.schema import settings_of
+from loadtests.harness.run.host import free_port
+from loadtests.harness.scenario import Scenario
+from loadtests.harness.settings.run import RunSettings
+from tests.support.loadtests.locust_process import Locust, start
+from tests.support.servers.scripted import ScriptedServer
+
+SECRETS = ("the-api-key", "the-header")
+ROUTES = [
+    *(("GET", path) for path in ("/", "/stats/requests", "/stats/report", "/exceptions", "/tasks", "/logs")),
+    *(("GET", path) for path in ("/assets/nothing.js", "/enginebench/page.js", "/enginebench/series", "/nowhere")),
+    *(("POST", path) for path in ("/swarm", "/stop", "/user", "/stats/reset")),
+    ("OPTIONS", "/swarm"),
+    ("HEAD", "/"),
+]
+HIDDEN = [
+    *("runs", "run_id", "exporter", "header", "command", "insecure_key", "dataset", "trace", "tokenizer"),
+    *("repeat_index", "prompt_set", "locustfile", "logfile", "html_file", "csv_prefix", "config", "stop_timeout"),
+    *("enginebench_plan", "enginebench_typed", "web_host", "expect_workers", "autostart", "tags", "user_classes"),
+    *("shape_class", "num_users", "no_such_option"),
+]
+
+
+@dataclass
+class Page:
+    client: httpx.Client
+    locust: Locust
+    named: ScriptedServer
+    other: ScriptedServer
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    port, folder = free_port(), tmp_path_factory.mktemp("page")
+    with (
+        ScriptedServer() as named,
+        ScriptedServer() as other,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client,
+    ):
+        locust = start(
+            named, folder, "--web-port", str(port), "--header", "X-Secret: the-header", headless=False, processes=2,
+            environment={"ENGINEBENCH_API_KEY": "the-api-key"},
+        )  # fmt: skip
+        try:
+            locust.wait_until(lambda: answers(client))
+            yield Page(client, locust, named, other)
+        finally:
+            locust.process.terminate()
+            output = locust.wait()
+    assert "Traceback" not in output
+
+
+def answers(client: httpx.Client) -> bool:
+    try:
+        return bool(client.get("/worker-count").json()["worker_count"] == 2)
+    except httpx.TransportError:
+        return False
+
+
+@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}], ids=str)
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_another_site_is_refused_on_every_route(method: str, path: str, headers: dict[str, str], page: Page) -> None:
+    form = {"host": page.other.url} if method == "POST" else None
+    refused = page.client.request(method, path, headers=headers, data=form)
+    assert refused.status_code == 403
+    assert "access-control-allow-origin" not in refused.headers
+    assert page.other.bodies == page.named.bodies == []
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_what_the_page_does_not_show_is_refused(name: str, page: Page) -> None:
+    answer = page.client.post("/swarm", data={"host": page.other.url, "stages": "1", name: "/tmp/elsewhere"})
+    assert answer.status_code == 400
+    said = f"This page does not show `{name}`: give it on the command line."
+    assert answer.json() == {"success": False, "message": said}
+    assert page.other.bodies == []
+
+
+@pytest.mark.parametrize("edited", [{"user_class_name": "User", "host": "http://evil.example"}, {"abstract": True}, 5])
+def test_user_classes_are_not_edited(edited: Any, page: Page) -> None:
+    assert page.client.post("/user", json=edited).status_code == 400
+
+
+def test_no_path_and_no_secret_is_on_the_page(page: Page) -> None:
+    settings = [one for kind in (Scenario, RunSettings) for one in settings_of(kind)]
+    for one in settings:
+        if one.metavar in {"PATH", "FOLDER", "COMMAND"} or one.secret or one.hint is Path:
+            assert not one.on_page, one.name
+    html = page.client.get("/").text
+    assert not any(secret in html for secret in SECRETS)
+    assert '"stage_seconds"' in html
+    assert '"runs"' not in html
+
+
+def test_keys_go_to_the_server_of_the_command_line_only(page: Page) -> None:
+    """Other, named, other: whatever has run before."""
+    for server, with_keys in ((page.other, False), (page.named, True), (page.other, False)):
+        server.headers.clear()
+        form = {"host": server.url, "stages": "2", "stage_seconds": "30", "user_count": "1"}
+        answer = page.client.post("/swarm", data=form).json()
+        assert answer["success"], answer
+        page.locust.wait_until(lambda server=server: len(server.headers) > 8)  # type: ignore[misc]
+        page.client.post("/stop", headers={"Sec-Fetch-Site": "same-origin"}).raise_for_status()
+        page.locust.wait_until(lambda: page.client.get("/stats/requests").json()["state"] == "stopped")
+        for secret in SECRETS:
+            sent = [any(secret in value for value in headers.values()) for headers in server.headers]
+            assert all(sent) if with_keys else not any(sent), secret
