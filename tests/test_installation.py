@@ -168,7 +168,7 @@ def test_they_are_compared(tested: Installation) -> None:
 
 
 def test_a_peak_is_planned_from_them(tested: Installation) -> None:
-    options = ("--peak", "40req/s", "--slo", "ttft_p95=5", "--allow-drift", "--json")
+    options = ("--peak", "40users", "--slo", "ttft_p95=5", "--json")
     plan = json.loads(tested.call("enginebench", "plan", str(tested.runs()[0]), *options))
     assert plan
 

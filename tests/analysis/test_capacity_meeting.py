@@ -1,5 +1,5 @@
-"""A capacity meeting, acted out: two servers of known laws, an SLO of two objectives, a peak and a price. Every number of
-the plan is checked against the laws."""
+"""A capacity meeting, acted out: two servers of known laws, an SLO of two objectives, a peak and a price. Every number
+of the plan is checked against the laws."""
 
 from __future__ import annotations
 
@@ -91,10 +91,8 @@ def test_the_truth_is_that_of_the_law(known: Law) -> None:
 def test_the_director_buys_the_right_server(meeting: Meeting) -> None:
     answer = meeting.document.answer
     assert isinstance(answer, ReplicasAnswer)
-    assert [(each.name, each.count, each.simulated, each.month) for each in answer.candidates] == [
-        ("b", 5, 5, pytest.approx(6570)),
-        ("a", 12, 12, pytest.approx(15768)),
-    ]
+    assert [(each.name, each.count, each.simulated) for each in answer.candidates] == [("b", 5, 5), ("a", 12, 12)]
+    assert [each.month for each in answer.candidates] == pytest.approx([6570, 15768])
     assert answer.complete
     assert sentence(answer).replace(" (not confirmed)", "") == (
         "b needs 5 replicas for 120 users, $6,570 a month; a needs 12, $15,768."

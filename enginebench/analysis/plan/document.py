@@ -181,12 +181,10 @@ def _errors(plans: Sequence[Plan]) -> Iterator[Table | Text]:
             for name, held in held_out
         ]
         columns = (ENGINE, Column("load", text=True), *(Column(title) for title in FIGURES.values()))
-        yield Table(
-            "errors", "Each load predicted from a fit to the others, against its measurement", columns, tuple(rows), 0
-        )
+        yield Table("errors", "Each load predicted from a fit to the others", columns, tuple(rows), 0)
         yield Text(
-            f"The simulated number of replicas is shown if no prediction is more than {format_share(MAX_ERROR)} off. If it "
-            "differs from the measured one, trust the measurement."
+            f"The simulated number of replicas is shown if no prediction is more than {format_share(MAX_ERROR)} off. "
+            "If it differs from the measured one, trust the measurement."
         )
 
 
@@ -246,7 +244,6 @@ def _bills(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
         if price is None:
             continue
         listed = price.listed
-        source = "" if listed is None else f"{listed.page}, {listed.as_of or 'undated'}"
         rows.append(
             (
                 Word(plan.name),
@@ -256,7 +253,8 @@ def _bills(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
                 Number(Estimate(None if number is None else price.per_hour * number), style="money"),
                 Number(Estimate(plan.replicas.month), style="money"),
                 Number(plan.replicas.per_million, style="money"),
-                Word(source if listed is None or listed.verified else f"{source}, UNVERIFIED"),
+                None if listed is None else Word(f"{listed.page}, {listed.as_of or 'undated'}"),
+                None if listed is None or listed.verified else Word("UNVERIFIED", Tone.CAUTION),
             )
         )
     columns = (
@@ -268,9 +266,10 @@ def _bills(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
         Column("a month"),
         Column("per 1M tokens at capacity"),
         Column("price from", text=True, rank=2),
+        Column("", text=True),
     )
     if rows:
-        yield Table("bill", "US dollars; a month has 730 hours", columns, tuple(rows), 0)
+        yield Table("bill", "US dollars; a month has 730 hours", columns, tuple(rows), 0).without_empty_columns()
 
 
 def _rows(frame: Frame, plans: Sequence[Plan]) -> Iterator[Row]:

@@ -1,5 +1,5 @@
-"""A model of one replica, fitted to records: what a step costs, how many requests run, how prompts are prefilled; and the
-futures in which it is simulated, each with its own draw of what the fit leaves open.
+"""A model of one replica, fitted to records: what a step costs, how many requests run, and how prompts are prefilled;
+and the futures in which it is simulated, each with its own draw of what the fit leaves open.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ class EngineModel:
     """What the simulation needs to know of a replica.
 
     `slots` is how many requests run at a time; `None` if no limit was seen, and then `most_running` is how many did.
-    `admits` limits the prompts of one prefill.
     """
 
     cost: StepCost
@@ -47,7 +46,6 @@ class EngineModel:
     slots_from: SlotsFrom = SlotsFrom.UNKNOWN
     most_running: int = 0
     pauses: bool = False  # running requests pause while prompts are prefilled
-    admits: int | None = None
     late_handover: bool = False  # a waiting request gets a freed slot one step late
     delivery: float = 0.0  # seconds of TTFT outside the engine's steps
     tokens_per_step: float = 1.0
@@ -55,7 +53,7 @@ class EngineModel:
     noise: Floats = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)  # of each measured step
 
     def slowed(self, deviations: float) -> EngineModel:
-        """Return the same replica on another day, slower than usual by `deviations` standard deviations of its drift."""
+        """Return the replica on another day, slower than usual by `deviations` standard deviations of its drift."""
         if self.drift == 0:
             return self
         return replace(self, cost=self.cost.scaled(math.exp(self.drift * deviations)))
@@ -136,7 +134,6 @@ def fit_model(stages: Sequence[Steps], declared_slots: int | None = None) -> Fit
         slots_from=source,
         most_running=int(max(steps.occupied.max(initial=0) for steps in fitted)),
         pauses=in_batch and _pauses(fitted),
-        admits=_admits(fitted, slots) if in_batch else None,
         # If delivery takes longer than a step, slots are empty while requests are on their way.
         late_handover=slots is not None
         and in_batch
@@ -164,7 +161,7 @@ def _ran_at_once(steps: Steps) -> int:
 
 
 def _streams(steps: Steps) -> Floats:
-    """Count the requests that are between two tokens at the end of each gap between tokens: they wait for no slot."""
+    """Count the requests between two tokens at the end of each gap between tokens: they wait for no slot."""
     decoding = steps.prompts == 0
     end, seconds = steps.end[decoding], steps.seconds[decoding]
     begun = np.searchsorted(np.sort(end - seconds), end, side="left")
@@ -182,8 +179,8 @@ def saturated_slots(stages: Sequence[Steps]) -> int | None:
     usual = int(np.argmax(counts))
     if counts[usual] >= AGREED * len(full):
         return usual
-    # Over a slow network, requests on their way seem to wait at any number of running ones. The limit is then the number
-    # at which they pile up, and that no step exceeds.
+    # Over a slow network, requests on their way seem to wait at any number of running ones. The limit is then the
+    # number at which they pile up, and that no step exceeds.
     most = len(counts) - 1
     piled = counts[most] >= MIN_PILED and counts[most] > counts[max(most - BELOW, 0) : most].sum()
     return most if piled and all(steps.occupied.max(initial=0) <= most for steps in stages) else None
@@ -193,16 +190,6 @@ def _pauses(stages: Sequence[Steps]) -> bool:
     """Whether more prefills were computed alone than together with tokens of running requests."""
     joined = sum(int((steps.mixed & (steps.occupied > steps.prompts)).sum()) for steps in stages)
     return sum(int(steps.alone.sum()) for steps in stages) > joined
-
-
-def _admits(stages: Sequence[Steps], slots: int | None) -> int | None:
-    """Return the most prompts that a step admitted when it left others waiting although several slots were free."""
-    most = slots - 1 if slots is not None else np.inf
-    held = [s.prompts[(s.left > 0) & (s.prompts > 0) & (s.occupied < most)] for s in stages]
-    together = np.concatenate(held)
-    if len(together) < MIN_SEEN or np.mean(together == together.max()) < AGREED:
-        return None
-    return int(together.max())
 
 
 def _late_handover(stages: Sequence[Steps], slots: int) -> bool:

@@ -1,5 +1,5 @@
-"""Requests as the plan counts them: their lengths, when their tokens came, and the figures of a load, which are computed
-in the same way from measured and from simulated requests, with their spread over futures.
+"""Requests as the plan counts them: their lengths, when their tokens came, and the figures of a load, which are
+computed in the same way from measured and from simulated requests, with their spread over futures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the records of one engine to its simulation: the model, how far it is off, and the replicas that a peak needs."""
+"""From the records of one engine to its simulation: the model, its errors, and the replicas that a peak needs."""
 
 from __future__ import annotations
 

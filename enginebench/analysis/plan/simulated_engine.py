@@ -145,7 +145,7 @@ class ContinuousBatch(SimulatedEngine):
     def _prefill(self) -> list[Completion]:
         """Compute one step that admits what waits."""
         model, work, running, waiting = self._model, self._work, self._running, self._waiting
-        room = min(len(waiting), self._slots - len(running) - self._freed, model.admits or math.inf)
+        room = min(len(waiting), self._slots - len(running) - self._freed)
         self._freed = 0
         admitted = []
         tokens = 0.0
