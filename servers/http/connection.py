@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from servers.http.errors import ApiError, bad_request
 
 MAX_HEAD = 64 * 1024  # bytes; sizes of chunks, their extensions and trailers may be that many more than the body
+PART = 16 * 1024  # bytes
 TIMEOUT = 60.0  # seconds from the first read of a request to its end
 MAX_PIPELINED = 256  # requests that wait for the answers before theirs
 READ_AHEAD = 1024 * 1024  # bytes of such requests; reading on is how it is noticed that a client leaves
@@ -26,20 +27,25 @@ TOO_SLOW = ApiError(408, f"A request must arrive within {TIMEOUT:g} s.", code="t
 
 
 class Connection(HttpToolsProtocol):
-    """`_framing` is the bytes of the current request that are not its body, less as many as the body has; `_read` those
-    of the last read."""
+    """`_framing` is the bytes of the current request that are not its body, less as many as the body has."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._framing = self._read = self._read_ahead = 0
+        self._framing = self._read_ahead = 0
         self._in_head = True
         self._timer: asyncio.TimerHandle | None = None
         self._unanswered: deque[RequestResponseCycle] = deque()
 
     def data_received(self, data: bytes) -> None:
-        self._read = len(data)
-        self._framing += self._read
-        self._read_ahead = self._read_ahead + self._read if self.pipeline else 0
+        """In parts, because a read may hold 50,000 headers or chunks, which would be parsed before they are counted."""
+        for start in range(0, len(data), PART):
+            self._receive(data[start : start + PART])
+            if self.transport.is_closing():
+                break
+
+    def _receive(self, data: bytes) -> None:
+        self._framing += len(data)
+        self._read_ahead = self._read_ahead + len(data) if self.pipeline else 0
         super().data_received(data)
         if self.pipeline and self._read_ahead <= READ_AHEAD:
             self.flow.resume_reading()
@@ -49,7 +55,8 @@ class Connection(HttpToolsProtocol):
             self._timer = self.loop.call_later(TIMEOUT, self._refuse, TOO_SLOW)
 
     def on_headers_complete(self) -> None:
-        if max(self._framing, self._read) > MAX_HEAD and self._head_size() > MAX_HEAD:
+        # A part may hold the end of the request before, and what follows that is not counted.
+        if self._framing > MAX_HEAD - PART and self._head_size() > MAX_HEAD:
             self._refuse(TOO_LARGE)
             raise ValueError("the parser stops here")
         super().on_headers_complete()

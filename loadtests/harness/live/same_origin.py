@@ -11,9 +11,9 @@ import socket
 from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urlsplit
 
 HOST = re.compile(r"(?:[a-z]+://)?(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::\d+)?/?")
+ORIGIN = re.compile(r"[a-zA-Z]+://[^/?#]*")
 HERE = {"localhost", "host.docker.internal"}  # the latter is how containers call the machine that they run on
 OWN_SITE = {"same-origin", "none"}  # the page itself, and an address that a person has typed
 
@@ -78,5 +78,5 @@ def _is_loopback(host: str) -> bool:
 
 
 def _origin_of(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
+    match = ORIGIN.match(url)
+    return match[0] if match else url
