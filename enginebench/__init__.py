@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from enginebench.analysis.answer import Replicas
-    from enginebench.analysis.document import Document
     from enginebench.analysis.verdict.capacity import Capacity
     from enginebench.analysis.verdict.comparison import Comparison
-    from enginebench.api import Runs
+    from enginebench.api import Report, Runs
 
 __all__ = ["capacity", "compare", "load", "plan", "report"]
 
@@ -63,7 +62,7 @@ def plan(runs: Runs, peak: str, price: float | None = None) -> tuple[Replicas, .
     return replicas(runs, peak, price)
 
 
-def report(runs: Runs, peak: str | None = None, price: float | None = None) -> Document:
+def report(runs: Runs, peak: str | None = None, price: float | None = None) -> Report:
     """Make the document of `enginebench report`: `.html()`, `.markdown()`, and every number in `.frame`."""
     from enginebench.api import document
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from enginebench.analysis.plan.settings import PlanSettings, parse_peak
 from enginebench.analysis.reports import report_document, title_of
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.analysis.write.html import page
+from enginebench.analysis.write.markdown import markdown
 from enginebench.records.slo import parse_objectives
 
 
@@ -60,10 +62,22 @@ def replicas(runs: Runs, peak: str, price: float | None) -> tuple[Replicas, ...]
     return replicas_of(runs.frame, _settings(runs, peak, price))
 
 
-def document(runs: Runs, peak: str | None, price: float | None) -> Document:
+class Report(Document):
+    """A document that writes itself."""
+
+    def html(self) -> str:
+        """One self-contained page."""
+        return page(self)
+
+    def markdown(self) -> str:
+        return markdown(self)
+
+
+def document(runs: Runs, peak: str | None, price: float | None) -> Report:
     settings = _settings(runs, peak, price)
     planned = replicas_of(runs.frame, settings) if peak is not None else ()
-    return report_document(runs.frame, title_of(runs.summaries), planned, settings.peak)
+    made = report_document(runs.frame, title_of(runs.summaries), planned, settings.peak)
+    return Report(**{each.name: getattr(made, each.name) for each in fields(made)})
 
 
 def _settings(runs: Runs, peak: str | None, price: float | None) -> PlanSettings:

@@ -230,14 +230,3 @@ class Document:
     sections: tuple[Section, ...]
     frame: pl.DataFrame
     exit_code: int = 0
-
-    def html(self) -> str:
-        """One self-contained page."""
-        from enginebench.analysis.write.html import page
-
-        return page(self)
-
-    def markdown(self) -> str:
-        from enginebench.analysis.write.markdown import markdown
-
-        return markdown(self)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
+import engines.bench.tables as bench
 from enginebench.analysis.document import Block, Cell, Code, Column, Document, NextStep, Number, Section, Table, Word
 from enginebench.analysis.engine_runs import by_load
 from enginebench.analysis.frame import SCHEMA, Frame, frame_of
@@ -23,7 +24,6 @@ from enginebench.analysis.write.export import write
 from enginebench.records.view import Estimate
 from enginebench.studies.source import PartRuns, StudySource, read_source
 from enginebench.studies.study.folder import load_study
-from engines.bench import tables as bench
 from engines.bench.document import BenchResult
 
 EMPTY = BenchResult("", (), {}, {}, {}, (), ())

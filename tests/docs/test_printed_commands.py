@@ -54,7 +54,7 @@ CHECKED_ELSEWHERE = (
 """Programs of others, and installations: see above, and `tests/grafana` for Prometheus with the shipped files."""
 
 LONG = ("run", "quick", "study", "calibrate", "serve", "bench")
-VERDICTS = (0, 1)
+VERDICTS = (0, 1, 3)
 REACHED = "everything before the load was in order"
 NOT_BUILT = "cannot run here"  # an engine that this machine lacks; the command is right
 
