@@ -90,7 +90,7 @@ def _add_tokens(app: FastAPI, context: Context) -> None:
         """Token ids of a prompt, or of a chat as the model's template renders it."""
         info = context.lifecycle.info()
         check_headers(request.scope["headers"], context.settings)
-        content = await read_body(request.receive, context.settings)
+        content = await read_body(request.receive, context.settings.max_body_bytes)
         ids = await context.intake.tokens(content, info)
         document = {"count": len(ids), "max_model_len": info.context_length, "tokens": ids}
         return Response(msgspec.json.encode(document), media_type="application/json")

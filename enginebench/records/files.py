@@ -78,12 +78,11 @@ def _bytes(content: str | bytes) -> bytes:
 
 
 def _replace(place: Path, named: Path, content: bytes, synced: bool) -> None:
-    partial = place.with_name(f".{token_hex(8)}.partial")
+    partial = place.with_name(f".{token_hex(8)}.partial")  # no link can stand there
     try:
-        with partial.open("xb") as file:  # never through a link
-            file.write(content)
-            if synced:
-                file.flush()
+        partial.write_bytes(content)
+        if synced:
+            with partial.open("rb") as file:
                 os.fsync(file.fileno())
         partial.replace(place)
     except OSError as error:

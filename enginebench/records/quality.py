@@ -9,12 +9,15 @@ Log-probabilities are logits after a softmax: where logits differ by at most d, 
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import msgspec
 
 TOP = 5  # likeliest tokens of each position that are compared too
 NO_WEIGHTS = "random weights predict nothing"
 MOST_DIFFERENCE = 1e-5  # what the project brief allows in float32
+MAX_EXPONENT = 700.0  # of a float's exponential
+Logarithm = Annotated[float, msgspec.Meta(ge=-1e6, le=1.0)]  # of a probability, with its rounding
 TEXT = (
     "The lighthouse stood at the end of a long pier, and every evening its keeper climbed ninety-two steps to "
     "light the lamp. In 1911 a storm broke three windows and carried away the boat, but the light did not go out."
@@ -31,15 +34,22 @@ class Quality(msgspec.Struct, frozen=True):
     text. Without log-probabilities, `why` says why."""
 
     tokens: tuple[str, ...] = ()
-    logprobs: tuple[float, ...] = ()
-    top: tuple[dict[str, float], ...] = ()
+    logprobs: tuple[Logarithm, ...] = ()
+    top: tuple[dict[str, Logarithm], ...] = ()
     dtype: str | None = None  # the engine's number format
     why: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raises `ValueError`, of what was read too."""
+        if not len(self.tokens) == len(self.logprobs) == len(self.top):
+            raise ValueError("each token has one log-probability, and others beside it")
 
     @property
     def perplexity(self) -> float | None:
         """exp of the mean negative log-probability (Jelinek et al. 1977)."""
-        return math.exp(-math.fsum(self.logprobs) / len(self.logprobs)) if self.logprobs else None
+        if not self.logprobs:
+            return None
+        return math.exp(min(-math.fsum(self.logprobs) / len(self.logprobs), MAX_EXPONENT))
 
 
 class QualityAgainst(msgspec.Struct, frozen=True):

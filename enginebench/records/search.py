@@ -78,9 +78,9 @@ class SearchRecord:
                 return f"capacity {self.bracket}"
             case "found":
                 return f"Capacity at {slo} is {self.bracket}{judged}."
-            case "met at the highest load":
+            case "met at the highest load" if self.met is not None:
                 return f"Capacity at {slo} is at least {self.met:.3g} {self.unit}, the highest load searched{judged}."
-            case "missed at the lowest load":
+            case "missed at the lowest load" if self.missed is not None:
                 return f"Capacity at {slo} is below {self.missed:.3g} {self.unit}, the lowest load searched{judged}."
             case _:
                 return f"Capacity at {slo} is {self.bracket}{judged}. {self._more}"

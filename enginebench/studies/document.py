@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from engines.bench.document import BenchResult
 
 EMPTY = BenchResult("", (), {}, {}, {}, (), ())
 FILES = ("report.html", "report.md", "frame.parquet", "figure.svg")
+CHARTS = "report-charts"  # of report.md
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,9 @@ def write_report(folder: Path, says: Callable[[str], None] = lambda _: None) -> 
     """
     document = study_document(read_source(load_study(folder), says))
     says("Writing the report …")
+    shutil.rmtree(folder / CHARTS, ignore_errors=True)
     names = FILES if document.figure is not None else FILES[:-1]
     for name in names:
         write(document, folder / name, inside=True)
-    return document, [folder / name for name in names]
+    charts = sorted((folder / CHARTS).glob("*.svg"))
+    return document, [*(folder / name for name in names), *charts]

@@ -43,7 +43,9 @@ def publish(folder: Path, results: Path, name: str = "") -> Path:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     for path in [*written, *(folder / name for name in KEPT if (folder / name).exists())]:
-        shutil.copyfile(path, place / path.name)
+        copy = place / path.relative_to(folder)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copyfile(path, copy)
     files = list(_records(folder))
     packed = _packed(folder, files)
     if len(packed) <= MOST_BYTES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -13,6 +13,7 @@ import msgspec
 from enginebench.records.files import read_document
 from enginebench.records.profile import Profile
 from enginebench.records.quality import Quality, QualityAgainst, against
+from enginebench.records.run import HOST, as_typed, instant
 from enginebench.settings.schema import UserMistake
 from engines.bench.settings import LeftOut
 from engines.contract.base import EngineInfo
@@ -142,7 +143,9 @@ def read_result(path: Path) -> BenchResult:
         document = read_document(path, dict[str, Any])
         if document.get("schema") != SCHEMA:
             raise NotABench(f"{path} has schema {document.get('schema')}; this version reads {SCHEMA}.")
-        return msgspec.convert(document, BenchResult)
+        result = msgspec.convert(document, BenchResult)
+        instant(result.made_at)
+        return replace(result, host=as_typed(result.host, HOST))
     except NotABench:
         raise
     except ValueError:

@@ -30,8 +30,8 @@ Batching = Literal["none", "continuous"]
 # "messages": it gets chats as they were sent too, and renders them itself.
 Feature = Literal["seed", "stop", "logprobs", "ignore_eos", "min_tokens", "forced", "messages"]
 GREEDY_BELOW = 1e-3  # a lower temperature is greedy: scaled logits would overflow
-# A nucleus of this probability, or less, is the likeliest token in every vocabulary of up to a million tokens. Libraries
-# compute with 32 bits, in which the smallest values of `top_p` are 0, and some keep no token then.
+# A nucleus of this probability or less is the likeliest token, in every vocabulary of up to a million tokens. In the 32
+# bits of most libraries the smallest values of `top_p` are 0, and some libraries keep no token then.
 GREEDY_TOP_P = 1e-6
 
 

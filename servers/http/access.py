@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 from collections.abc import Iterable
 
@@ -37,26 +36,18 @@ def check_headers(headers: Headers, settings: ServerSettings) -> None:
         raise _too_large(settings.max_body_bytes)
 
 
-async def read_body(receive: Receive, settings: ServerSettings) -> bytes:
-    """The whole body. Raises `ApiError` 413 for one that is too large and 408 for one that is too slow, and
-    `ClientGone`. uvicorn discards what is not read."""
+async def read_body(receive: Receive, most: int) -> bytes:
+    """The whole body. Raises `ApiError` 413 above `most` bytes, and `ClientGone`. uvicorn discards what is not read."""
     parts, size, more = [], 0, True
-    try:
-        async with asyncio.timeout(settings.request_timeout):
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientGone
-                parts.append(message["body"])
-                size += len(parts[-1])
-                if size > settings.max_body_bytes:
-                    raise _too_large(settings.max_body_bytes)
-                more = message["more_body"]
-    except TimeoutError:
-        limit = settings.request_timeout
-        raise ApiError(
-            408, f"The body did not arrive within {limit:g} s.", code="timeout", headers={"connection": "close"}
-        ) from None
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        parts.append(message["body"])
+        size += len(parts[-1])
+        if size > most:
+            raise _too_large(most)
+        more = message["more_body"]
     return b"".join(parts)
 
 

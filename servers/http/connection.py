@@ -15,14 +15,15 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from servers.http.errors import ApiError, bad_request
 
 MAX_HEAD = 64 * 1024  # bytes; sizes of chunks, their extensions and trailers may be that many more than the body
-HEAD_TIMEOUT = 30.0  # seconds from the first read of a head to its end
+PART = 16 * 1024  # bytes
+TIMEOUT = 60.0  # seconds from the first read of a request to its end
 MAX_PIPELINED = 256  # requests that wait for the answers before theirs
 READ_AHEAD = 1024 * 1024  # bytes of such requests; reading on is how it is noticed that a client leaves
 
 TOO_LARGE = ApiError(
     431, f"A request's head, chunk extensions and trailers are limited to {MAX_HEAD} bytes.", code="head_too_large"
 )
-TOO_SLOW = ApiError(408, f"A request's head must arrive within {HEAD_TIMEOUT:g} s.", code="head_too_slow")
+TOO_SLOW = ApiError(408, f"A request must arrive within {TIMEOUT:g} s.", code="too_slow")
 
 
 class Connection(HttpToolsProtocol):
@@ -32,10 +33,17 @@ class Connection(HttpToolsProtocol):
         super().__init__(*arguments, **named)
         self._framing = self._read_ahead = 0
         self._in_head = True
-        self._head_timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._unanswered: deque[RequestResponseCycle] = deque()
 
     def data_received(self, data: bytes) -> None:
+        """In parts, because a read may hold 50,000 headers or chunks, which would be parsed before they are counted."""
+        for start in range(0, len(data), PART):
+            self._receive(data[start : start + PART])
+            if self.transport.is_closing():
+                break
+
+    def _receive(self, data: bytes) -> None:
         self._framing += len(data)
         self._read_ahead = self._read_ahead + len(data) if self.pipeline else 0
         super().data_received(data)
@@ -43,16 +51,16 @@ class Connection(HttpToolsProtocol):
             self.flow.resume_reading()
         if self._framing > MAX_HEAD:
             self._refuse(TOO_LARGE)
-        elif self._in_head and self._framing and not self._unanswered and self._head_timer is None:
-            self._head_timer = self.loop.call_later(HEAD_TIMEOUT, self._refuse, TOO_SLOW)
+        elif self._timer is None and (self._framing or not self._in_head) and not self._answers_another():
+            self._timer = self.loop.call_later(TIMEOUT, self._refuse, TOO_SLOW)
 
     def on_headers_complete(self) -> None:
-        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD:
+        # A part may hold the end of the request before, and what follows that is not counted.
+        if self._framing > MAX_HEAD - PART and self._head_size() > MAX_HEAD:
             self._refuse(TOO_LARGE)
             raise ValueError("the parser stops here")
         super().on_headers_complete()
         self._in_head = False
-        self._stop_head_timer()
         self.headers = []  # for trailers, which nobody reads
         self._unanswered.append(self.cycle)
         if len(self.pipeline) > MAX_PIPELINED:
@@ -66,6 +74,7 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._framing, self._in_head = 0, True
+        self._stop_timer()
 
     def on_response_complete(self) -> None:
         self._unanswered.popleft()
@@ -79,12 +88,18 @@ class Connection(HttpToolsProtocol):
         self._disconnect()
         super().connection_lost(exc)
 
+    def _answers_another(self) -> bool:
+        """Whether a request before the one that arrives has no whole answer yet."""
+        return len(self._unanswered) > (0 if self._in_head else 1)
+
+    def _head_size(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+
     def _refuse(self, error: ApiError) -> None:
         """Close the connection, with a response if none is under way and no earlier request waits for its own."""
         if self.transport.is_closing():
             return
-        expected = [] if self._in_head else [self.cycle]
-        if list(self._unanswered) == expected and not any(cycle.response_started for cycle in expected):
+        if not self._answers_another() and (self._in_head or not self.cycle.response_started):
             body = error.body()
             head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
             self.transport.write(STATUS_LINE[error.status] + head + body)
@@ -95,13 +110,13 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
     def _disconnect(self) -> None:
-        self._stop_head_timer()
+        self._stop_timer()
         self.pipeline.clear()
         for cycle in self._unanswered:
             cycle.disconnected = True
             cycle.message_event.set()
 
-    def _stop_head_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -106,7 +106,7 @@ class CompletionResponse:
         admission = context.lifecycle.admission
         check_headers(scope["headers"], context.settings)
         admission.refuse_if_full()  # without reading the body
-        content = await read_body(receive, context.settings)
+        content = await read_body(receive, context.settings.max_body_bytes)
         received = clock()
         with admission.preparing():
             accepted = await context.intake.accept(content, self._endpoint, info)

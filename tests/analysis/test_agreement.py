@@ -6,6 +6,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -61,7 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     for repeat in range(3):
         for order, engine in enumerate((Engine("slow", slots=4), Engine("fast", slots=8))):
-            facts = {
+            facts: dict[str, Any] = {
                 "run_id": f"{engine.label}-{repeat}",
                 "repeat": repeat,
                 "started_at": f"2026-11-21T10:{repeat:02d}:{order:02d}.000+00:00",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunSummary]:
     for repeat in range(3):
         for order, engine in enumerate((SLOW, FAST)):
             name = f"{engine.label}-{repeat}"
-            facts = {"run_id": name, "repeat": repeat, "started_at": started(repeat, order)}
+            facts: dict[str, Any] = {"run_id": name, "repeat": repeat, "started_at": started(repeat, order)}
             simulate(folder / name, engine, LOADS, 20.0, seed=repeat, **facts)
     return summaries_of([str(folder)], folder, SLO)
 
@@ -62,7 +63,8 @@ def test_a_verdict_has_status_share_and_requests(frame: Frame) -> None:
     assert missed is not None
     assert (met.status, met.confirmed, met.share, met.agreeing, met.runs) == (Status.MET, True, 1.0, 3, 3)
     assert (missed.status, missed.confirmed) == (Status.MISSED, True)
-    assert met.n == sum(run.at("8 users").requests for run in frame.engine("fast").runs)  # type: ignore[union-attr]
+    stages = [run.at("8 users") for run in frame.engine("fast").runs]
+    assert met.n == sum(stage.requests for stage in stages if stage is not None)
 
 
 def test_the_best_is_compared_with_the_next_best(frame: Frame) -> None:

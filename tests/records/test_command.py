@@ -42,7 +42,8 @@ def test_a_program_is_named_as_it_is_typed(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_module_is_named_with_its_package(tmp_path: Path) -> None:
     (tmp_path / "program").mkdir()
-    code = f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); from enginebench.records.command import typed_command"
+    code = f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); "
+    code += "from enginebench.records.command import typed_command"
     (tmp_path / "program/__main__.py").write_text(f"{code}\nprint(*typed_command())\n")
     command = [sys.executable, "-m", "program", "--seed", "3"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -26,6 +26,7 @@ from enginebench.records.view import EMPTY, Distribution, Estimate
 FIRST = 250_000  # gaps of a window that are kept, whatever they are
 NEAR = 0.05  # standard deviations of a gap's rank to either side of their percentiles: what is kept of the others
 KEPT = 64 * 1024 * 1024  # bytes of kept gaps; beyond, none
+LONGEST_GAP = 10_000 * SECOND  # longer ones, of records that contradict themselves, count as that long
 
 
 class Moments:
@@ -82,7 +83,8 @@ class GapCounter:
         self, windows: Sequence[tuple[int, int]], longest: int, quantiles: Mapping[str, float] = PERCENTILES
     ) -> None:
         self._windows = [_Window(start, end, Moments(), np.zeros(1, dtype=np.int64), {}) for start, end in windows]
-        self._shift = (int(longest).bit_length() + 1) // 2  # as many bins as nanoseconds in one
+        self._ceiling = min(max(int(longest), SECOND), LONGEST_GAP)
+        self._shift = (self._ceiling.bit_length() + 1) // 2  # as many bins as nanoseconds in one
         self._quantiles = quantiles
         self._full = False
 
@@ -152,8 +154,8 @@ class GapCounter:
                 gaps = part.gaps[np.repeat(inside, part.later)]
             else:
                 continue
-            if len(gaps):
-                yield window, gaps
+            if len(gaps):  # four bytes hold no gap that would need many bins
+                yield window, gaps if gaps.dtype == np.uint32 else np.minimum(gaps, self._ceiling)
 
     def _ranks(self, window: _Window) -> list[int]:
         return [nearest_rank(window.moments.n, q) for q in self._quantiles.values()]

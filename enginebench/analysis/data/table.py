@@ -179,7 +179,7 @@ def sink(tables: Callable[[pl.DataType], Iterator[pl.DataFrame]], path: Path) ->
             yield table if columns is None else table.select(columns)
 
     partial = path.absolute().with_name(f".{token_hex(8)}.partial")  # another command may be making the same table
-    partial.touch(exist_ok=False)  # the error of Python, where it cannot be written
+    partial.touch()  # the error of Python, where it cannot be written
     widest = pl.Int64()
     for kind in (pl.UInt32(), widest):
         requests = register_io_source(source, schema=schema_with(kind)).drop("text")

@@ -29,6 +29,7 @@ SOURCES: Mapping[str, Source] = {**GAUGES, **COUNTERS}
 COMBINE: Mapping[str, Callable[[list[float]], float]] = {"sum": sum, "mean": fmean, "max": max, "count": len}
 Series = tuple[Integers, Floats]
 NOTHING: Series = (np.zeros(0, np.int64), np.zeros(0))
+MAX_INSTANTS = 1_000_000  # of a window, at which users are counted
 ALWAYS = (-(2**63), 2**63 - 1)
 
 
@@ -90,7 +91,7 @@ class TelemetrySeries:
 
         Between two samples a process has the larger number of them, and none where both are further away than `NEAR`.
         """
-        instants = np.arange(start, end, SECOND // 4)
+        instants = np.arange(start, end, max(SECOND // 4, (end - start) // MAX_INSTANTS))
         known = [process.series["users"] for process in self.processes.values() if "users" in process.series]
         if not known or len(instants) == 0:
             return None

@@ -10,7 +10,7 @@ from enginebench.analysis.document import Cell, Column, Number, Table, Tone, Wor
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.tested import number_format
 from enginebench.analysis.verdict.differences import Kind
-from enginebench.analysis.verdict.slo import SloVerdict
+from enginebench.analysis.verdict.slo import SloVerdict, Status
 from enginebench.records.load import Load
 from enginebench.records.metrics import (
     BY_NAME,
@@ -130,17 +130,17 @@ def _percentile(frame: Frame) -> str:
 
 
 def _latency(frame: Frame, column: MetricColumn) -> tuple[Column, Callable[[_Row], Cell]]:
-    limits = {objective.column: objective.limit for objective in frame.tier if column_of(objective) == column}
-
     def cell(row: _Row) -> Cell:
         engine = frame.engine(row.engine)
         if not engine.at(row.stage):
             return None
         estimate = engine.column(row.stage, column)
         answered = engine.mean(lambda view: (view.metrics[column.name].answered or {}).get(column.statistic), row.stage)
-        limit = limits.get(column.name)
-        over = limit is not None and estimate.value is not None and estimate.value > limit
-        return Number(estimate, column.unit, tone=Tone.BAD if over else Tone.PLAIN, answered=answered)
+        verdict = frame.verdict(row.engine, row.stage)
+        missed = verdict is not None and any(
+            each.status is Status.MISSED and column_of(each.objective) == column for each in verdict.objectives
+        )
+        return Number(estimate, column.unit, tone=Tone.BAD if missed else Tone.PLAIN, answered=answered)
 
     return Column(column.title), cell
 

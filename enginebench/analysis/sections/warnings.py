@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from enginebench.analysis.document import Cell, Column, Section, Table, Tone, Warning, Word
 from enginebench.analysis.frame import Frame
+from enginebench.analysis.verdict.differences import run_to_run
+from enginebench.records.formatting import format_share
 from enginebench.records.view import SEVERITIES, Finding, Severity
 
 TONES: dict[Severity, Tone] = {"invalid": Tone.BAD, "warn": Tone.CAUTION, "note": Tone.DIM}
@@ -40,6 +42,10 @@ def _of_comparison(frame: Frame) -> Iterator[Warning]:
             yield Warning(f"different_{difference.kind.name.lower()}", "invalid", evidence, "", count=runs)
         elif difference.hidden:
             yield Warning("different", "note", difference.kind.value, "", count=runs)
+    for engine in frame.engines:
+        if spreads := run_to_run(engine):
+            evidence = format_share(max(spreads.values()))
+            yield Warning("run_to_run", "warn", evidence, "", (engine.label,), tuple(spreads), len(engine.runs))
     if len(frame.engines) > 1 and frame.tested.repeats[1] > 1 and not frame.tested.interleaved:
         yield Warning("not_interleaved", "warn", "", "", count=runs)
 

@@ -3,8 +3,8 @@
 estimate.py        the number and its interval; exact percentiles
 effective_size.py  how many independent requests correlated ones are worth, along time and by user
 intervals.py       percentiles, shares and rates of one window
-repeats.py         means, tests and ratios of repeated runs, and who won
-differences.py     effect sizes and spread of two groups of runs
+repeats.py         means, tests and ratios of repeated runs
+samples.py         two samples of runs of one metric: their ratio or difference, and p
 steadiness.py      initial transient, trend, users in lock step
 
 How often the intervals hold is simulated:  make simulations

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from statistics import mean, stdev
 
-from enginebench.analysis.engine_runs import EngineRuns, common_stages, settings_apart
+from enginebench.analysis.engine_runs import EngineRuns, common_stages, settings_apart, stages_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.formatting import significant
-from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
+from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS, THROUGHPUT
 
 
 class Kind(Enum):
@@ -33,6 +34,7 @@ class Kind(Enum):
 INCOMPARABLE = (Kind.SCENARIO, Kind.WORKLOAD)
 BASELINE = "baseline"
 TOLERANCE = 0.05  # share by which mean lengths may differ
+RUN_TO_RUN = 0.05  # standard deviation of repeats, as a share of their mean, from which a warning says so
 # Settings that may differ: what they do to lengths and stages shows in the measured lengths and loads.
 SOFT_SETTINGS = {
     *("seed", "prompt_set", "same_prompts", "ignore_eos", "prompt_length_measured", "request_timeout"),
@@ -55,7 +57,7 @@ class Difference:
     @property
     def hidden(self) -> bool:
         """Whether no column of the candidates shows it."""
-        return self.kind in (Kind.VERSION, Kind.CLIENT, Kind.SETTINGS)
+        return self.kind in (Kind.VERSION, Kind.CLIENT, Kind.SETTINGS, Kind.LENGTHS)
 
 
 def differences(engines: Sequence[EngineRuns]) -> tuple[Difference, ...]:
@@ -85,15 +87,25 @@ def of_versions(before: Sequence[EngineRuns], now: Sequence[EngineRuns]) -> tupl
     return tuple(difference for difference in differing if difference.kind is not Kind.VERSION)
 
 
+def run_to_run(engine: EngineRuns) -> dict[str, float]:
+    """Standard deviation of output tokens/s over the repeats as a share of their mean, by stage, if it is material."""
+    spreads: dict[str, float] = {}
+    for stage in stages_of(engine.runs):
+        rates = [rate for view in engine.at(stage.label) if (rate := view.value(THROUGHPUT)) is not None]
+        if len(rates) > 1 and mean(rates) > 0 and stdev(rates) >= RUN_TO_RUN * mean(rates):
+            spreads[stage.label] = stdev(rates) / mean(rates)
+    return spreads
+
+
 def _lengths(engines: Sequence[EngineRuns]) -> dict[str, str]:
     """Mean prompt and output tokens by label, if they differ by more than `TOLERANCE` at a stage of all engines."""
     runs = [run for engine in engines for run in engine.runs]
     for stage in common_stages(runs):
         for name in (PROMPT_TOKENS, OUTPUT_TOKENS):
-            means = {engine.label: engine.value(stage, name) for engine in engines}
-            known = [mean for mean in means.values() if mean]
+            lengths = {engine.label: engine.value(stage, name) for engine in engines}
+            known = [length for length in lengths.values() if length]
             if known and min(known) < (1 - TOLERANCE) * max(known):
-                return {label: significant(mean) for label, mean in means.items() if mean}
+                return {label: significant(length) for label, length in lengths.items() if length}
     return {}
 
 

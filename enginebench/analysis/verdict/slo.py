@@ -81,7 +81,7 @@ def judge(stages: Sequence[StageView], objectives: Sequence[Objective]) -> SloVe
         runs=len(stages),
         agreeing=runs.count(status),
         objectives=verdicts,
-        missing=_missing(stages, verdicts) if status is Status.NOT_MEASURED else None,
+        missing=_missing(stages, objectives) if status is Status.NOT_MEASURED else None,
     )
     return replace(verdict, confirmed=True) if verdict.by_runs and status is not Status.NOT_MEASURED else verdict
 
@@ -124,7 +124,8 @@ def _share_within(stages: Sequence[StageView], objectives: Sequence[Objective]) 
     return (sum((share.value or 0.0) * share.n for share in shares) / n if n else None), n
 
 
-def _missing(stages: Sequence[StageView], verdicts: Sequence[ObjectiveVerdict]) -> Missing:
-    """Either nothing was observed, or the end of the run cut off the requests that decide."""
-    cut_off = any(stage.requests for stage in stages) and any(verdict.judgement.unknown for verdict in verdicts)
-    return Missing.CUT_OFF if cut_off else Missing.NOT_OBSERVED
+def _missing(stages: Sequence[StageView], objectives: Sequence[Objective]) -> Missing:
+    """The end of the run cut off the requests that decide, unless something was not observed at all."""
+    judgements = [_judgement(stage, objective) for stage in stages if stage.requests for objective in objectives]
+    observed = all(judgement.share.missing is not Missing.NOT_OBSERVED for judgement in judgements)
+    return Missing.CUT_OFF if observed and any(judgement.unknown for judgement in judgements) else Missing.NOT_OBSERVED

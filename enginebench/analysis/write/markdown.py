@@ -33,7 +33,8 @@ def markdown(document: Document, pictures: Mapping[str, str] | None = None) -> s
         parts.append(f"**{words.warnings_title(document.warnings, len(document.warnings))}**")
         parts.append("\n".join(map(_warning, document.warnings)))
     for section in document.sections:
-        blocks = [part for block in section.blocks for part in _block(block, pictures)]
+        heading = f"### {escaped(section.title)}"  # a table of the section's own title needs none
+        blocks = [part for block in section.blocks for part in _block(block, pictures) if part != heading]
         if section.folded:
             parts += [f"<details><summary>{_html(section.title)}</summary>", *blocks, "</details>"]
         else:

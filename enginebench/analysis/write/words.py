@@ -52,8 +52,8 @@ PURPOSES = {
     "continue_study": "Measure the cells that are left",
     "search": "Find the limit, and confirm it",
     "confirm": "Confirm {load}",
-    "higher": "Test more than {load}",
-    "lower": "Test less than {beyond}",
+    "higher": "Test loads above {load}",
+    "lower": "Test loads below {beyond}",
     "repeat": "Repeat the runs, so that the difference can be tested",
     "measure": "Measure longer",
     "slo": "Name an SLO to learn how many users meet it",
@@ -74,6 +74,10 @@ WARNINGS = {
         "measure them together: `enginebench run … --repeat 5`",
     ),
     "different_workload": ("the runs were asked different things: {evidence}", "measure all with the same options"),
+    "run_to_run": (
+        "output tokens/s differ from run to run, with a standard deviation of {evidence}",
+        "repeat more often, and see what else runs on the machine",
+    ),
     "different": ("the runs differ in their {evidence}", "see how they were measured, below"),
     "different_scenario": ("the runs are of different scenarios", "compare runs of one scenario"),
 }

@@ -169,7 +169,6 @@ def _checked(path: Path, facts: StudyFacts) -> StudyFacts:
     check_labels(path, facts.grid)
     try:
         parse_objectives(facts.grid.slo)
-        instant(facts.started_at)
     except ValueError as error:
         raise ValueError(NOT_UNDERSTOOD.format(path, error)) from None
     return msgspec.structs.replace(facts, host=as_typed(facts.host, HOST))

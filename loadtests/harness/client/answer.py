@@ -228,11 +228,12 @@ class Answer:
         return others, others(empty)
 
     def check_length(self, moment: Moment) -> None:
-        """Fail an answer that is longer than any model's; call it when much has come."""
+        """Fail an answer that is longer than any model's, and forget its text; call it when much has come."""
         self._length += sum(map(len, self._text[self._measured :]))
         self._measured = len(self._text)
         if self._length > LIMIT:
             self._fail(f"the answer's text {TOO_LONG}", moment)
+            self._text, self._spoken, self._measured = [], [], 0
         elif max(self.chunks, len(self.logprobs)) > MAX_CHUNKS:
             self._fail(f"the answer has more than {MAX_CHUNKS} chunks", moment)
 

@@ -17,9 +17,9 @@ from gevent.pywsgi import WSGIServer
 
 from enginebench.settings.schema import Address, UserMistake, write_address
 from loadtests.harness.event_loop import yield_to_io
-from loadtests.harness.live.guard import Guarded
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.prometheus import CONTENT_TYPE, families
+from loadtests.harness.live.same_origin import SameOrigin
 from loadtests.harness.settings.run import EXPORTER_PORTS, RunSettings
 
 logger = logging.getLogger(__name__)
@@ -60,8 +60,8 @@ class MetricsServer:
         self._families = families
         self._scrapes: deque[float] = deque(maxlen=2)  # when the last ones began
         self._answered = -math.inf  # when the last one that was answered began
-        guarded = Guarded(self._answer, host, "--exporter")
-        self._server = WSGIServer((host, port), guarded, log=None, error_log=None)
+        page = SameOrigin(self._answer, host, "--exporter")
+        self._server = WSGIServer((host, port), page, log=None, error_log=None)
         self._server.start()
 
     @property

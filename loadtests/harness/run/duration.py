@@ -15,33 +15,35 @@ FEW = 4  # stages that are listed one by one
 @dataclass(frozen=True, slots=True)
 class Duration:
     """`seconds` as planned: warm-ups that are prolonged and the last answers come on top. `None` where the server
-    decides. `loads` says in words what they are spent on, `left_out` how many rows of a recording are not sent."""
+    decides. `loads` says in words what they are spent on."""
 
     seconds: float | None
     loads: str
     at_most: bool = False
-    left_out: int = 0
 
     def sentence(self, runs: int = 1) -> str:
         """For so many runs of it, one after the other."""
         each = f"{runs} runs of " if runs > 1 else ""
-        rows = f" {counted(self.left_out, 'row')} without a prompt or an answer will be left out." * bool(self.left_out)
         if self.seconds is None:
-            return f"{each}{self.loads}: how long that takes depends on the server.{rows}"
+            return f"{each}{self.loads}: how long that takes depends on the server."
         bound = "at most" if self.at_most else "at least"
         total = f"{rounded_time(self.seconds * runs)}: {each and f'{each}{rounded_time(self.seconds)}: '}"
-        return f"This takes {bound} {total}{self.loads}.{rows}"
+        return f"This takes {bound} {total}{self.loads}."
 
 
 def duration_of(scenario: Scenario) -> Duration:
     """Raises `UserMistake` where nothing would be measured."""
     recorded, plan, search = scenario.recorded(), scenario.plan(), scenario.search_plan()
-    left_out = recorded.left_out if recorded is not None else 0
+    rows = ""
+    if recorded is not None and recorded.left_out:
+        rows = f"; {counted(recorded.left_out, 'row')} without a prompt or an answer left out"
+    if recorded is not None and recorded.unsent_columns:
+        rows += f"; columns that are not sent: {', '.join(recorded.unsent_columns)}"
     if search is not None:
-        return Duration(scenario.search_seconds, f"a search for the most {search.by} within --slo", True, left_out)
+        return Duration(scenario.search_seconds, f"a search for the most {search.by} within --slo{rows}", at_most=True)
     times = [stage.seconds for stage in plan]
     known = [seconds for seconds in times if seconds is not None]
-    return Duration(sum(known) if len(known) == len(times) else None, _loads(plan), left_out=left_out)
+    return Duration(sum(known) if len(known) == len(times) else None, _loads(plan) + rows)
 
 
 def _loads(plan: Sequence[StagePlan]) -> str:

@@ -26,8 +26,8 @@ OPTION = "enginebench_plan"  # under this name it travels
 class RunPlan:
     """`start` is nanoseconds on the monotonic clock called `clock`, `start_wall` the same instant by the wall clock.
 
-    `grace` is how many seconds requests in flight get when the run is stopped before its end. `with_keys`: the server is
-    the one that the command line names.
+    `grace` is how many seconds requests in flight get when the run is stopped before its end. `with_keys`: the server
+    is the one that the command line names.
     """
 
     meta: RunMeta

@@ -119,7 +119,7 @@ class Target:
         return str(next(iter(owners), None) or "")
 
     def engine(self) -> dict[str, Any] | None:
-        """What `/v1/engine` says, without what is not of its type; `None` where there is no such page, or a huge one."""
+        """What `/v1/engine` says, without what is not of its type; `None` without such a page, or for a huge one."""
         told = self._optional("GET", "/v1/engine")
         facts = as_typed(told, ENGINE)
         for name in told.keys() - facts.keys():

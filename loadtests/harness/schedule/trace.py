@@ -54,10 +54,12 @@ class TraceArrival:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """In the order of arrival. `left_out` counts the rows without a prompt or an answer, which are no requests."""
+    """In the order of arrival. `left_out` counts the rows without a prompt or an answer, which are no requests;
+    `unsent_columns` are those of the file that are not sent."""
 
     arrivals: tuple[TraceArrival, ...]
     left_out: int = 0
+    unsent_columns: tuple[str, ...] = ()
 
     @property
     def is_timed(self) -> bool:

@@ -18,7 +18,7 @@ from locust.runners import STATE_INIT
 from enginebench.records.metrics import columns
 from enginebench.records.stage import SECOND
 from loadtests.harness.live.cells import cell, findings_text, phase_of
-from loadtests.harness.live.guard import Guarded
+from loadtests.harness.live.same_origin import SameOrigin
 from loadtests.harness.live.series import EVERY, LiveSeries
 from loadtests.harness.users.events import current_run
 from loadtests.harness.users.failures import forget, last_failure
@@ -29,13 +29,7 @@ START_LIMIT = 30 * SECOND
 KEY = "tokens"  # of the tab, in the page's address
 SHOWN_BY_LOCUST = {"user_count", "spawn_rate", "run_time", "host", "profile"}
 SHOWN_BY_CLASS_PICKER = {"user_classes", "shape_class"}
-OF_A_USER_CLASS = {
-    "user_class_name",
-    "host",
-    "weight",
-    "fixed_count",
-    "tasks",
-}  # what the class picker lets people edit
+EDITED_BY_CLASS_PICKER = {"user_class_name", "host", "weight", "fixed_count", "tasks"}
 SCRIPT = "enginebench/page.js"
 SERIES = "enginebench/series"
 
@@ -90,7 +84,7 @@ def _add_tab(environment: Environment, **_: Any) -> None:
         return
     options = environment.parsed_options
     display_name = getattr(options, "web_host_display_name", None) or ""
-    page.app.wsgi_app = Guarded(  # type: ignore[method-assign]
+    page.app.wsgi_app = SameOrigin(  # type: ignore[method-assign]
         page.app.wsgi_app, page.host, "--web-host-display-name", display_name
     )
     shown = SHOWN_BY_LOCUST | argument_parser.ui_extra_args_dict().keys()
@@ -109,7 +103,7 @@ def _add_tab(environment: Environment, **_: Any) -> None:
         given, allowed = set(request.form), shown
         if request.endpoint == "locust.update_user":
             edited = request.get_json(force=True, silent=True)
-            allowed = OF_A_USER_CLASS if page.userclass_picker_is_active else set()
+            allowed = EDITED_BY_CLASS_PICKER if page.userclass_picker_is_active else set()
             given = set(edited) if isinstance(edited, dict) else {"JSON"}
         if hidden := sorted(given - allowed):
             said = f"This page does not show `{hidden[0]}`: give it on the command line."

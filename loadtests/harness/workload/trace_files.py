@@ -30,6 +30,7 @@ from loadtests.harness.workload.trace_requests import (
     read_batch,
     read_conversation,
     read_request,
+    unsent_columns,
 )
 from loadtests.harness.workload.trace_tables import FORMATS, GRAMMAR, PREVIOUS, Columns, columns_of, format_of
 
@@ -52,9 +53,8 @@ UNREADABLE = (LookupError, TypeError, AttributeError, ValueError, OverflowError)
 def read_trace(path: str, form: str = "auto", columns: str = "") -> Trace:
     """Raises `UserMistake` when there is no such file, or it is not in this format."""
     try:
-        if form == "auto" and columns:
-            form = "columns"
-        arrivals = list(_arrivals(Path(path), form, columns))
+        form, first, numbered = _begun(Path(path), "columns" if form == "auto" and columns else form)
+        arrivals = list(_run(Path(path)) if form == "run" else _arrivals(path, form, columns, first, numbered))
     except (OSError, EOFError, zlib.error) as error:  # the last two where what is compressed is cut short or damaged
         raise UserMistake(f"cannot read {path}: {getattr(error, 'strerror', None) or error}.") from None
     except UnicodeDecodeError:
@@ -70,26 +70,26 @@ def read_trace(path: str, form: str = "auto", columns: str = "") -> Trace:
     untimed = [arrival.requests[0].row for arrival in kept if arrival.at is None]
     if 0 < len(untimed) < len(kept):
         raise UserMistake(f"{untimed[0]} of {path}: it has no time, and other rows have one.")
-    return Trace(in_order(kept), arrivals.count(None))
+    return Trace(in_order(kept), arrivals.count(None), unsent_columns(first) if form == "requests" else ())
 
 
-def _arrivals(path: Path, form: str, columns: str) -> Arrivals:
-    """Raises `OSError` and `UserMistake`."""
-    if form == "auto" and list(path.glob("requests*.jsonl")):
-        form = "run"
-    if form == "run":
-        yield from _run(path)
-        return
+def _begun(path: Path, form: str) -> tuple[str, Any, Rows]:
+    """The format, the first row, and all rows. Raises `OSError` and `UserMistake`."""
+    if form == "run" or (form == "auto" and list(path.glob("requests*.jsonl"))):
+        return "run", None, iter(())
     numbered = lines(path) if form == "lines" else _documents(path) if path.is_dir() else rows(path)
     first = list(islice(numbered, LOOKED_AT))
     if not first:
         raise UserMistake(f"{path} is empty, or has nothing but a header.")
-    numbered = chain(first, numbered)
-    form = _guessed(path, first) if form == "auto" else form
+    return _guessed(path, first) if form == "auto" else form, first[0][1], chain(first, numbered)
+
+
+def _arrivals(path: str, form: str, columns: str, first: Any, numbered: Rows) -> Arrivals:
+    """Raises `OSError` and `UserMistake`."""
     if form == "otel":
         yield from _of_spans(numbered, path)
         return
-    read = BY_ROW[form] if form in BY_ROW else _table(form, columns, first[0][1]).read
+    read = BY_ROW[form] if form in BY_ROW else _table(form, columns, first).read
     for place, row in numbered:
         try:
             yield from read(row, place)
@@ -99,13 +99,13 @@ def _arrivals(path: Path, form: str, columns: str) -> Arrivals:
             raise _not_in_format(f"{place} of {path}", form, error) from None
 
 
-def _of_spans(numbered: Iterable[tuple[str, Any]], path: Path) -> Arrivals:
+def _of_spans(numbered: Rows, path: str) -> Arrivals:
     try:
         yield from read_otel(document for _, document in numbered)
     except (UserMistake, UnicodeDecodeError):
         raise
     except UNREADABLE as error:
-        raise _not_in_format(str(path), "otel", error) from None
+        raise _not_in_format(path, "otel", error) from None
 
 
 def _not_in_format(what: str, form: str, error: Exception) -> UserMistake:
@@ -133,7 +133,7 @@ def _guessed(path: Path, first: Sequence[tuple[str, Any]]) -> str:
     has = ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
     raise UserMistake(
         f"{path} has an unknown format: rows of a dataset have prompt, messages or prompt_tokens, and {place} has "
-        f"{has or 'nothing'}; name the columns of a trace with --trace-as {GRAMMAR}, or the format of a dataset with "
+        f"{has or 'nothing'}; of a trace, name the columns with --trace-as {GRAMMAR}; of a dataset, the format with "
         "--dataset-format."
     )
 

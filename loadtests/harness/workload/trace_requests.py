@@ -52,6 +52,13 @@ def read_request(row: Any, place: str) -> Iterator[TraceArrival]:
     yield TraceArrival(None if timestamp in (None, "") else seconds_of(timestamp, 1e-3), (_sendable(request),))
 
 
+def unsent_columns(row: Any) -> tuple[str, ...]:
+    """The columns of a row that `read_request` does not send."""
+    texts = ("prompt",) if "prompt" in row else (*TEXTS, *ABOUT)
+    read = {*texts, *REQUEST_COLUMNS - set(TEXTS), *SYSTEMS, *LIMITS, *SENT, "session_id", "delay", "timestamp"}
+    return tuple(str(name) for name in row if name not in read) if isinstance(row, Mapping) else ()
+
+
 def read_batch(row: Any, place: str) -> Iterator[TraceArrival]:
     """A line of OpenAI's Batch API, `{"custom_id", "url", "body"}`, or of Anthropic's, with the body in `params`."""
     row = _object(row, "it")
@@ -64,6 +71,8 @@ def read_batch(row: Any, place: str) -> Iterator[TraceArrival]:
     source = next((name for name in ("messages", "prompt", "input") if name in fields), None)
     if source is None:
         raise UserMistake("its `body` has neither `messages` nor `prompt` nor `input`")
+    if isinstance(fields[source], list) and len([text for text in fields[source] if isinstance(text, str)]) > 1:
+        raise UserMistake(f"its `{source}` is several texts, and one answer is measured")
     if fields.get("n") not in (None, 1):
         raise UserMistake(f"it asks for {fields['n']} answers, and one is measured")
     texts: Texts = ()
@@ -122,7 +131,7 @@ def _prompt(row: Row) -> tuple[Texts, dict[str, Any]]:
     fields: dict[str, Any] = {}
     if messages is not None:
         texts, fields = _conversation(messages)
-        if prompt is not None and prompt not in (text for _, text in texts):
+        if prompt is not None and prompt not in [message.get("content") for message in messages]:
             raise UserMistake(f"its `messages` do not have the text of its `{name}`: leave one of them in the file")
     elif prompt is None:
         return (), {}

@@ -34,14 +34,15 @@ def test_a_folder_that_is_no_run_gets_a_sentence(tmp_path: Path, spoil: object, 
         load_run(tmp_path)
 
 
-def test_a_damaged_table_gets_a_sentence_and_is_made_again_once_it_is_deleted(tmp_path: Path) -> None:
+def test_a_damaged_table_is_made_again_and_gets_a_sentence_without_lines(tmp_path: Path) -> None:
     write_run(tmp_path, META, [record(0, 0)])
     load_run(tmp_path)
     (tmp_path / "requests.parquet").write_bytes(b"PAR1")
-    with pytest.raises(NotARun, match=r"requests\.parquet is damaged: delete it"):
-        load_run(tmp_path)
-    (tmp_path / "requests.parquet").unlink()
     assert len(load_run(tmp_path).requests) == 1
+    (tmp_path / "requests.parquet").write_bytes(b"PAR1")
+    (tmp_path / "requests-0.jsonl").unlink()
+    with pytest.raises(NotARun, match=r"requests\.parquet is damaged or from another version"):
+        load_run(tmp_path)
 
 
 def test_runs_are_found_by_folder_by_the_start_of_their_id_and_by_age(tmp_path: Path) -> None:

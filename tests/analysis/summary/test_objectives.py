@@ -136,23 +136,23 @@ def test_unknown_token_counts_are_no_reason_to_miss_an_objective_of_tpot(tmp_pat
     """It cannot be judged, and is neither missed nor met by everyone."""
     records = [record(k, 3 * SECOND + k, **UNCOUNTED) for k in range(30)]
     stage = stage_of(tmp_path, records, slo=["tpot_p90=0.1", "ntpot_p90=0.1", "ttft_p50=1"], model="unheard-of")
-    assert [(judgement.answer, judgement.unknown, judgement.share.why) for judgement in stage.judgements] == [
-        ("not enough evidence", 30, "cannot be judged: the tokens of the answers are unknown"),
-        ("not enough evidence", 30, "cannot be judged: the tokens of the answers are unknown"),
+    assert [(judgement.answer, judgement.unknown, judgement.share.missing) for judgement in stage.judgements] == [
+        ("not enough evidence", 30, Missing.NOT_OBSERVED),
+        ("not enough evidence", 30, Missing.NOT_OBSERVED),
         ("met", 0, None),
     ]
     assert not {"attainment", "goodput"} & set(stage.quantities)
 
 
 @pytest.mark.parametrize(
-    ("uncounted", "answer", "why"),
+    ("uncounted", "answer", "missing"),
     [
         pytest.param(2, "met", None, id="too few to change it"),
-        pytest.param(60, "not enough evidence", "cannot be judged: the tokens of the answers are unknown", id="enough"),
+        pytest.param(60, "not enough evidence", Missing.NOT_OBSERVED, id="enough"),
     ],
 )
 def test_some_unknown_token_counts_matter_if_they_could_change_the_answer(
-    tmp_path: Path, uncounted: int, answer: str, why: str | None
+    tmp_path: Path, uncounted: int, answer: str, missing: Missing | None
 ) -> None:
     places = random.Random(1).sample(range(100), 100)
     records = [
@@ -160,7 +160,7 @@ def test_some_unknown_token_counts_matter_if_they_could_change_the_answer(
     ]
     (judgement,) = stage_of(tmp_path, records, slo=["tpot_p50=0.1"], model="unheard-of").judgements
     assert (judgement.answer, judgement.unknown, judgement.share.n) == (answer, uncounted, 100 - uncounted)
-    assert judgement.share.why == why
+    assert judgement.share.missing is missing
 
 
 def test_an_objective_that_was_not_measured_is_refused(tmp_path: Path) -> None:

@@ -127,7 +127,8 @@ def test_what_was_in_flight_when_the_engine_died_is_felt_and_not_what_was_usual(
         for k in range(600)
     ]
     (outage,) = disrupted(tmp_path, records, Rate(10.0), events=(RunEvent(20 * SECOND - 1, "kill -9 1"),))
-    assert (outage.failed, outage.usual) == (25, pytest.approx(0.12))
+    assert outage.failed == 25
+    assert outage.usual == pytest.approx(0.12)
 
 
 def test_the_peak_is_that_of_all_who_felt_it(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from enginebench.analysis.engine_runs import EngineRuns
-from enginebench.analysis.verdict.differences import Kind, differences, of_versions
-from tests.support.analysis.compared import run, view
+from enginebench.analysis.verdict.differences import Kind, differences, of_versions, run_to_run
+from tests.support.analysis.compared import engine_of, run, view
 
 
 def engine(label: str, *changes: dict[str, Any], **numbers: float) -> EngineRuns:
@@ -69,3 +69,9 @@ def test_versions_of_one_engine_differ_in_all_but_the_version_of_the_tool() -> N
     changed = {"engine": {"name": "x", "dtype": "q8_0"}}
     kinds = {found.kind for found in of_versions([before], [engine("a", changed, output_tokens=60)])}
     assert kinds == {Kind.FORMAT, Kind.SETTINGS, Kind.LENGTHS}
+
+
+def test_repeats_that_differ_by_5_percent_or_more() -> None:
+    assert run_to_run(engine_of("a", throughput=(100.0, 120.0, 80.0))) == {"8 users": 0.2}
+    assert not run_to_run(engine_of("a", throughput=(100.0, 104.0, 96.0)))
+    assert not run_to_run(engine_of("a", throughput=(100.0,)))

@@ -73,10 +73,27 @@ def test_the_reason_why_nothing_was_measured(stages: Sequence[StageView], missin
     assert judge(stages, [TTFT]).missing is missing
 
 
-def test_an_objective_whose_tokens_are_unknown_in_one_run_is_not_measured() -> None:
-    unknown = view(8, {}, outcomes={"ok": 20}, judgements=(Judgement.without(TTFT),))
-    verdict = verdict_of(stage(20, 20, answer="met"), unknown)
-    assert (verdict.status, verdict.confirmed, verdict.missing) == (Status.NOT_MEASURED, False, Missing.NOT_OBSERVED)
+@pytest.mark.parametrize(
+    ("judgement", "status"),
+    [
+        pytest.param(Judgement.without(TTFT), Status.NOT_MEASURED, id="nothing is known"),
+        pytest.param(
+            Judgement(TTFT, Estimate(None, missing=Missing.NOT_OBSERVED), OPEN, unknown=20),
+            Status.NOT_MEASURED,
+            id="20 unknown answers decide",
+        ),
+        pytest.param(
+            Judgement(TTFT, Estimate(1.0, n=400, missing=Missing.NOT_OBSERVED), OPEN, unknown=1),
+            Status.MET,
+            id="a single one does not",
+        ),
+    ],
+)
+def test_requests_whose_tokens_are_unknown(judgement: Judgement, status: Status) -> None:
+    unknown = view(8, {}, outcomes={"ok": judgement.share.n + 20}, judgements=(judgement,))
+    verdict = verdict_of(stage(20, 20), unknown)
+    assert (verdict.status, verdict.confirmed) == (status, False)
+    assert verdict.missing is (Missing.NOT_OBSERVED if status is Status.NOT_MEASURED else None)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 
 from enginebench.records.files import read_meta, read_requests
+from loadtests.harness.command.server_process import LOCUST
 from tests.support.loadtests.run_command import ENVIRONMENT, RUN
 
 
@@ -28,7 +29,7 @@ def running(runs: Path, stages: str = "3", seconds: str = "300") -> tuple[subpro
         assert time.monotonic() < deadline
         time.sleep(0.2)
     children = psutil.Process(process.pid).children(recursive=True)
-    assert {"locust", "serve"} <= {word for child in children for word in child.cmdline()}
+    assert {LOCUST[-1], "serve"} <= {word for child in children for word in child.cmdline()}
     return process, children
 
 
@@ -54,7 +55,7 @@ def test_killed_it_leaves_no_process_behind(tmp_path: Path) -> None:
 
 def test_a_run_whose_locust_was_killed_is_reported_and_leaves_with_2(tmp_path: Path) -> None:
     process, children = running(tmp_path, "3,4", "4")
-    (locust,) = [child for child in children if "locust" in child.cmdline()]
+    (locust,) = [child for child in children if LOCUST[-1] in child.cmdline()]
     locust.kill()
     _, said = process.communicate(timeout=120)
     assert process.returncode == 2

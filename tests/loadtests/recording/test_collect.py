@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -45,11 +46,10 @@ def test_two_different_files_of_one_worker_are_refused_before_anything_is_copied
     assert not (run / "requests-1.jsonl").exists()
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
-def test_what_is_no_file_of_records_is_refused(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/etc/hostname")])
+def test_what_is_no_file_of_records_is_refused(tmp_path: Path, make: Callable[[Path], None]) -> None:
     run, other = part(tmp_path / "run", 0), part(tmp_path / "other", 1)
-    odd = other / "requests-2.jsonl"
-    {"link": lambda: odd.symlink_to("/etc/hostname"), "pipe": lambda: os.mkfifo(odd), "folder": odd.mkdir}[kind]()
+    make(other / "requests-2.jsonl")
     with pytest.raises(UserMistake, match="not a file of records"):
         collect(run, [other])
     assert not (run / "requests-1.jsonl").exists()

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from loadtests.harness.run.duration import duration_of
-from loadtests.harness.scenario import Scenario, rates, slo, users
+from loadtests.harness.scenario import Scenario, rates, slo, tokens, users
+from loadtests.harness.workload.datasets import QUESTIONS
 
 TRACES = Path(__file__).parents[2] / "data/traces"
 
@@ -52,8 +53,14 @@ TRACES = Path(__file__).parents[2] / "data/traces"
         pytest.param(
             Scenario(stages=users("16"), stage_seconds=30, dataset=str(TRACES / "burstgpt.csv")),
             1,
-            "This takes at least 30 s: 30 s at 16 users. 1 row without a prompt or an answer will be left out.",
+            "This takes at least 30 s: 30 s at 16 users; 1 row without a prompt or an answer left out.",
             id="a dataset with a row that is not sent",
+        ),
+        pytest.param(
+            Scenario(stages=users("16"), stage_seconds=30, dataset=str(QUESTIONS), output_tokens=tokens("9")),
+            1,
+            "This takes at least 30 s: 30 s at 16 users.",
+            id="a dataset that is sent whole",
         ),
     ],
 )

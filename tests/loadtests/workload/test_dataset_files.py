@@ -14,7 +14,8 @@ import polars as pl
 import pytest
 
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.scenario import Scenario, read
+from loadtests.harness.run.duration import duration_of
+from loadtests.harness.scenario import Scenario, read, users
 from loadtests.harness.schedule.trace import TraceArrival, TraceRequest
 from loadtests.harness.workload.datasets import dataset
 from loadtests.harness.workload.trace_files import read_trace
@@ -198,6 +199,9 @@ def test_a_row_is_sent_as_it_stands(tmp_path: Path, data: bytes, form: str, expe
                      id="a batch of something else"),
         pytest.param(jsonl(batch(messages=SPOKEN, n=3)), "auto",
                      "row 1 of PATH: it asks for 3 answers, and one is measured.", id="a batch of several answers"),
+        pytest.param(jsonl(batch("/v1/completions", prompt=["a", "b"])), "auto",
+                     "row 1 of PATH: its `prompt` is several texts, and one answer is measured.",
+                     id="a batch of several prompts"),
         pytest.param(jsonl({"custom_id": "a"}), "auto", "row 1 of PATH: its `body` is not a JSON object.",
                      id="a batch without a body"),
         pytest.param(b"prompt,output_tokens\na,7\nb,7,9\n", "auto", "line 3 of PATH has 3 values for 2 columns; "
@@ -224,9 +228,9 @@ def test_a_row_is_sent_as_it_stands(tmp_path: Path, data: bytes, form: str, expe
                      "row 1 of PATH: it has a delay and is the first of its session.", id="a delay before a session"),
         pytest.param(jsonl({"session_id": "s", "turns": [{"text": "a"}, {"text": "b", "delay": 5}]}), "auto",
                      "PATH has an unknown format: rows of a dataset have prompt, messages or prompt_tokens, and row 1 "
-                     "has session_id, turns; name the columns of a trace with --trace-as time=COLUMN,prompt=COLUMN,"
-                     "output=COLUMN[,session=COLUMN], with time_ms or time_ns for other units and none with --rate, "
-                     "or the format of a dataset with --dataset-format.", id="a session in a row"),
+                     "has session_id, turns; of a trace, name the columns with --trace-as time=COLUMN,prompt=COLUMN,"
+                     "output=COLUMN[,session=COLUMN], with time_ms or time_ns for other units and none with --rate; "
+                     "of a dataset, the format with --dataset-format.", id="a session in a row"),
         pytest.param(jsonl({"prompt": "a"}), "otel", "PATH has no request with a prompt and an answer.",
                      id="another format than was named"),
         pytest.param(b"PAR1, cut", "auto", "cannot read PATH: it is not Parquet", id="Parquet that is none"),
@@ -299,6 +303,16 @@ def test_parquet_has_conversations_messages_and_tools(tmp_path: Path) -> None:
     part = {"type": "image", "image": b"\x89PNG"}
     with pytest.raises(UserMistake, match=r"row 1 of .*: it cannot be sent as JSON .*bytes is not JSON serializable"):
         read({"messages": [{"role": "user", "content": [part]}]})
+
+
+def test_columns_that_are_not_sent_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(
+        jsonl({"id": 7, "prompt": "Who?", "text": "b", "context": "c", "output_tokens": 5, "tools": TOOLS})
+    )
+    scenario = Scenario(stages=users("16"), stage_seconds=30, dataset=str(path))
+    told = "This takes at least 30 s: 30 s at 16 users; columns that are not sent: id, text, context."
+    assert duration_of(scenario).sentence() == told
 
 
 def test_conversations_without_an_answered_turn_are_left_out_and_counted(tmp_path: Path) -> None:

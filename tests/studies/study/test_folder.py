@@ -27,7 +27,13 @@ GRID = Grid(
     repeats=2,
 )
 FACTS = StudyFacts(
-    name="small", variants=("quick",), grid=GRID, command=("enginebench", "study"), commit=None, started_at="", host={}
+    name="small",
+    variants=("quick",),
+    grid=GRID,
+    command=("enginebench", "study"),
+    commit=None,
+    started_at="2026-11-02T10:00:00+00:00",
+    host={},
 )
 
 
@@ -38,11 +44,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 def ended(cell: str, outcome: str = "done", seconds: float = 1.0, **more: str) -> CellRecord:
-    return CellRecord(cell=cell, outcome=outcome, started_at="", seconds=seconds, **more)  # type: ignore[arg-type]
+    return CellRecord(cell=cell, outcome=outcome, started_at="2026-11-02T10:00:00+00:00", seconds=seconds, **more)  # type: ignore[arg-type]
 
 
 def test_a_study_is_read_as_it_was_written(folder: Path) -> None:
-    append_line(folder / SITTINGS, Sitting(started_at="", command=(), commit=None, host={}, versions={}, budget=60))
+    append_line(
+        folder / SITTINGS,
+        Sitting(started_at="2026-11-02T10:00:00+00:00", command=(), commit=None, host={}, versions={}, budget=60),
+    )
     append_line(folder / CELLS, ended("users.m.a.1", seconds=20, path="runs/users.m.a.1"))
     append_line(folder / CELLS, ended("users.m.b.1", "skipped", 0.1, reason="b is not installed."))
     study = load_study(folder)

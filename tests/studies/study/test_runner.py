@@ -72,7 +72,16 @@ def study(
     )
     folder.mkdir(exist_ok=True)
     write_facts(
-        folder, StudyFacts(name="small", variants=(), grid=grid, command=(), commit=None, started_at="", host={})
+        folder,
+        StudyFacts(
+            name="small",
+            variants=(),
+            grid=grid,
+            command=(),
+            commit=None,
+            started_at="2026-11-02T10:00:00+00:00",
+            host={},
+        ),
     )
     return load_study(folder)
 

@@ -1,0 +1,82 @@
+"""Keeps other web sites, open in the same browser, from Locust's page and from the exporter.
+
+A browser says which site asks, in `Origin`, `Referer` and `Sec-Fetch-Site` (https://www.w3.org/TR/fetch-metadata).
+A site that has its own name lead to this machine (DNS rebinding) is known by `Host`.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable, Iterable
+from ipaddress import ip_address
+from typing import Any
+
+HOST = re.compile(r"(?:[a-z]+://)?(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::\d+)?/?")
+ORIGIN = re.compile(r"[a-zA-Z]+://[^/?#]*")
+HERE = {"localhost", "host.docker.internal"}  # the latter is how containers call the machine that they run on
+OWN_SITE = {"same-origin", "none"}  # the page itself, and an address that a person has typed
+
+StartResponse = Callable[..., Any]
+Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
+
+
+class SameOrigin:
+    """A WSGI application that other web sites can neither order about nor read.
+
+    `bound` is the address that it listens on. `option` is how people give it a `name`, under which it is reached too.
+    """
+
+    def __init__(self, application: Application, bound: str, option: str, name: str = "") -> None:
+        self._application, self._option = application, option
+        self._names = HERE | {_host_in(text) for text in (socket.gethostname(), bound, name)} - {""}
+        self._open = not (_host_in(bound) in HERE or _is_loopback(_host_in(bound)))
+
+    def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        refusal = self._refusal(environ)
+        if refusal is not None:
+            start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
+            return [] if environ["REQUEST_METHOD"] == "HEAD" else [f"{refusal}\n".encode()]
+
+        def start_unshared(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
+            kept = [header for header in headers if not header[0].lower().startswith("access-control-")]
+            return start_response(status, [*kept, ("X-Frame-Options", "DENY")], *rest)
+
+        return self._application(environ, start_unshared)
+
+    def _refusal(self, environ: dict[str, Any]) -> str | None:
+        host = environ.get("HTTP_HOST", "")
+        if not self._is_own(_host_in(host)):
+            return f"This page is reached as localhost, by an IP address, or by a name that {self._option} gives it."
+        own = f"{environ['wsgi.url_scheme']}://{host}".lower()
+        asking = environ.get("HTTP_ORIGIN") or _origin_of(environ.get("HTTP_REFERER", "")) or own
+        if asking.lower() != own or environ.get("HTTP_SEC_FETCH_SITE", "none") not in OWN_SITE:
+            return "Another web site has asked for this page: type its address into the browser instead."
+        return None
+
+    def _is_own(self, host: str) -> bool:
+        if host in self._names or host.endswith(".localhost"):
+            return True
+        try:
+            ip_address(host)
+        except ValueError:
+            return self._open and "." not in host and host != ""  # containers of one network have such names
+        return self._open or _is_loopback(host)
+
+
+def _host_in(text: str) -> str:
+    """The host of an address with or without port, in lower case; empty if there is none."""
+    match = HOST.fullmatch(text.lower())
+    return (match[1] or match[2]).rstrip(".") if match else ""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _origin_of(url: str) -> str:
+    match = ORIGIN.match(url)
+    return match[0] if match else url
