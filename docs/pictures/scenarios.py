@@ -26,7 +26,7 @@ from validation.plan.batching_server import Asked, BatchingServer, users, write_
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs/images"
 PAGE = (1200, 1000)  # of Locust's page
-PLAN = (980, 1230)  # of the plan, down to its chart
+PLAN = (980, 1195)  # of the plan, down to its chart
 
 
 @dataclass(frozen=True, slots=True)

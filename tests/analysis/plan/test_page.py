@@ -46,7 +46,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     """A page, and the document of the same plan: 20 req/s with headroom, and one spare replica."""
     folder, slo = tmp_path_factory.mktemp("page"), parse_objectives(["ttft_p95=0.3"])
     run = write_run(folder / "run", BatchingServer(jitter=0.02), rates(3, 6, 9), Asked(), window=30.0)
-    settings = PlanSettings(peak=Rate(16.0), headroom=0.25, spares=1, slo=slo, price=(("", "2"),), peak_seconds=120.0)
+    settings = PlanSettings(peak=Rate(16.0), headroom=0.25, spares=1, slo=slo, price=(("", "2"),), peak_seconds=60.0)
     frame = frame_of([summarise(load_run(run), slo)])
     (plan,) = plans_of(frame, settings)
     document = plan_document(frame, settings, [plan])
