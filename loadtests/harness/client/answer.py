@@ -262,25 +262,25 @@ class Answer:
 
     def _parts(self, delta: Mapping[str, Any]) -> tuple[str | None, str | None]:
         """Reasoning, and what else was generated. Text of unknown fields counts as reasoning: it is not the answer."""
-        thoughts: list[str] = []
-        answers: list[str] = []
+        thought: str | None = None
+        answered: str | None = None
         for name, value in delta.items():
             if not value or name in METADATA:
                 continue
             if type(value) is str and name in self.answers:
-                answers.append(value)
+                answered = value if answered is None else answered + value
                 continue
-            thought, answered = "", ""
+            own_thought, own_answer = "", ""
             for text, is_answer in self._texts(name, value, None):
                 if is_answer:
-                    answered += text
+                    own_answer += text
                 else:
-                    thought += text
-            if answered:
-                answers.append(answered)
-            if thought and thought not in thoughts:  # some servers send reasoning under two names
-                thoughts.append(thought)
-        return "".join(thoughts) or None, "".join(answers) or None
+                    own_thought += text
+            if own_answer:
+                answered = (answered or "") + own_answer
+            if own_thought != thought:  # some servers send reasoning under two names
+                thought = (thought or "") + own_thought
+        return thought or None, answered
 
     def _texts(self, name: str, value: Any, is_answer: bool | None) -> Iterator[tuple[str, bool]]:
         """All texts within a field, and whether each belongs to the answer. `is_answer` is what the field's place

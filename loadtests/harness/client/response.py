@@ -49,11 +49,16 @@ class Response:
             self.keep_alive = False
             if not self.ended:
                 self.malformed = f"the answer is not HTTP/1.1 ({error})"
-        self._framing_bytes = 0 if self._pieces else self._framing_bytes + len(data)
-        if self._framing_bytes > FRAMING_LIMIT and not self.ended and self.malformed is None:
-            self.malformed = f"more than {FRAMING_LIMIT // 2**10} kB came without content: headers, or the like"
+        if not self._pieces:
+            self._framing_bytes += len(data)
+            if self._framing_bytes > FRAMING_LIMIT and not self.ended and self.malformed is None:
+                self.malformed = f"more than {FRAMING_LIMIT // 2**10} kB came without content: headers, or the like"
+        elif self._framing_bytes:
+            self._framing_bytes = 0
         if self.ended or self.malformed is not None:
             self._parser = None  # it holds this object's methods: let go of each other without the garbage collector
+            if self.content_encoding != "identity":
+                self._pieces.clear()
         self._between_chunks = not self._in_chunk and data.endswith(b"\r\n")
         pieces, self._pieces = self._pieces, []
         return pieces
@@ -123,7 +128,7 @@ class Response:
             self.malformed = f"the server compressed its answer ({self.content_encoding}) though asked not to"
 
     def on_body(self, piece: bytes) -> None:
-        if not self.ended and self.content_encoding == "identity":
+        if not self.ended:
             self._pieces.append(piece)
 
     def on_chunk_header(self) -> None:

@@ -63,11 +63,11 @@ class EventReader:
                 self._partial.clear()
             events = self._events(lines)
         self._partial += rest
-        if len(self._partial) > LIMIT or sum(map(len, self._data)) + len(self._data) > LIMIT:
+        self._between = not (self._partial or self._data or self._kind or self._after_cr or self._at_start)
+        if not self._between and len(self._partial) + sum(map(len, self._data)) + len(self._data) > LIMIT:
             self._partial.clear()
             self._data.clear()
             raise ValueError(f"an event {TOO_LONG}")
-        self._between = not (self._partial or self._data or self._kind or self._after_cr or self._at_start)
         return events
 
     def close(self) -> list[Event]:

@@ -78,7 +78,11 @@ class CompletionAnswer(Answer):
                 self._likelihoods(choice.logprobs)
             if choice.finish_reason:  # of one chunk in a hundred: no call for the others
                 self._finish(choice.finish_reason)
-            thought, answered = self._choice_parts(choice)
+            delta = choice.delta
+            if type(delta) is dict and len(delta) == 1 and type(delta.get("content")) is str:  # nearly all
+                thought, answered = None, delta["content"]
+            else:
+                thought, answered = self._choice_parts(choice)
             thoughts = thoughts or thought
             answers = answered if answers is None else answers + (answered or "")
         if thoughts or answers:
