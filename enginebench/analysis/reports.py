@@ -208,6 +208,10 @@ def next_step(frame: Frame) -> NextStep | None:
     load, beyond = (None if end is None else f"{end:g}" for end in (capacity.load, capacity.beyond))
     run, users = run_command(frame, capacity.engine), capacity.unit == USERS
     at = ("concurrent", "--stages") if users else ("rate", "--rate")
+    if load is None and beyond is None:
+        if capacity.uncounted:
+            return NextStep("count", ("enginebench", "report", *folders, "--tokenizer", "FILE"))
+        return NextStep("measure", frame.engine(capacity.engine).runs[0].command)
     if load is None:
         lower = f"{(capacity.beyond or 2) / 2:g}"
         return NextStep("lower", run(*at, lower), names={"beyond": f"{beyond} {capacity.unit}"})

@@ -63,7 +63,7 @@ def _judged_by_one_metric(scheduled: pl.DataFrame, objectives: Sequence[Objectiv
         unknown = requests[name].null_count()
         answer: SloAnswer = answers.pop() if len(answers) == 1 else UNDECIDED
         if answer == UNDECIDED and (requests["outcome"].filter(requests[name].is_null()) == "ok").any():
-            share = replace(share, missing=Missing.NOT_OBSERVED)  # token counts are unknown
+            share = replace(share, missing=Missing.UNCOUNTED)
         elif answers:
             share = replace(share, missing=Missing.CUT_OFF)
         yield Judgement(objective, share, answer, unknown=unknown)

@@ -96,7 +96,7 @@ def _throughput(stage: StageData) -> Estimate:
     ended = requests.filter(pl.col("t_end").is_between(window.start, window.end, closed="left"))
     uncounted = ended.filter((pl.col("outcome") == "ok") & pl.col("output_tokens").is_null())
     if not tokens.any() and (len(uncounted) or stage.flows.uncounted(window.start, window.end)):
-        return Estimate(None, missing=Missing.NOT_OBSERVED)
+        return Estimate(None, missing=Missing.UNCOUNTED)
     ended = ended.drop_nulls("output_tokens")
     users, by_user = users_of(ended), None
     if users is not None and len(ended):

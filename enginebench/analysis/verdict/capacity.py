@@ -14,7 +14,7 @@ from enginebench.analysis.engine_runs import EngineRuns, by_load
 from enginebench.analysis.verdict.slo import SloVerdict, Status, judge
 from enginebench.records.search import SearchRecord
 from enginebench.records.slo import Objective, of_tier
-from enginebench.records.view import StageView
+from enginebench.records.view import Missing, StageView
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,11 @@ class Capacity:
 
     def at(self, load: float | None) -> LoadVerdict | None:
         return next((verdict for verdict in self.verdicts if verdict.load == load), None)
+
+    @property
+    def uncounted(self) -> bool:
+        """Whether a load was not judged because the tokens of its answers are unknown."""
+        return any(verdict.slo.missing is Missing.UNCOUNTED for verdict in self.verdicts)
 
     @property
     def next_to_measure(self) -> LoadVerdict | None:

@@ -125,7 +125,11 @@ def _share_within(stages: Sequence[StageView], objectives: Sequence[Objective]) 
 
 
 def _missing(stages: Sequence[StageView], objectives: Sequence[Objective]) -> Missing:
-    """The end of the run cut off the requests that decide, unless something was not observed at all."""
+    """The requests that decide were cut off by the end of the run, or their tokens are unknown, unless something was
+    not observed at all."""
     judgements = [_judgement(stage, objective) for stage in stages if stage.requests for objective in objectives]
-    observed = all(judgement.share.missing is not Missing.NOT_OBSERVED for judgement in judgements)
-    return Missing.CUT_OFF if observed and any(judgement.unknown for judgement in judgements) else Missing.NOT_OBSERVED
+    reasons = {judgement.share.missing for judgement in judgements}
+    if Missing.UNCOUNTED in reasons:
+        return Missing.UNCOUNTED
+    cut_off = Missing.NOT_OBSERVED not in reasons and any(judgement.unknown for judgement in judgements)
+    return Missing.CUT_OFF if cut_off else Missing.NOT_OBSERVED

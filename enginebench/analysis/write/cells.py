@@ -34,6 +34,7 @@ DASHES = {
     Missing.FEW_REPEATS: "–ᵇ",
     Missing.CUT_OFF: "–ᶜ",
     Missing.CYCLIC: "–ᵈ",
+    Missing.UNCOUNTED: "–ᵉ",
     Missing.FAILED: INFINITE,
 }
 UNTESTED = "ᵇ"  # behind a ratio of too few repeats

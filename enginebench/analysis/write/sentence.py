@@ -93,6 +93,8 @@ def _capacity(answer: CapacityAnswer) -> str:
     load, beyond, unit = capacity.load, capacity.beyond, capacity.unit
     slo = capacity.objectives[0].text if len(capacity.objectives) == 1 else "the SLO"
     if load is None and beyond is None:
+        if capacity.uncounted:
+            return f"Whether any load meets {slo} cannot be judged: the tokens of the answers are unknown."
         return f"It is unknown whether any load meets {slo}: too few outcomes were measured."
     missed = _evidence(capacity, beyond, answer.beyond)
     if load is None:

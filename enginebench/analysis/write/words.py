@@ -40,6 +40,7 @@ LEGEND = {
     DASHES[Missing.FEW_REPEATS]: "fewer than three repeats: not tested",
     DASHES[Missing.CUT_OFF]: "the end of the run hides the outcome",
     DASHES[Missing.CYCLIC]: "requests repeat in cycles: no interval",
+    DASHES[Missing.UNCOUNTED]: "the tokens of the answers are unknown",
 }
 SPELLED_OUT = {
     TTFT: "first token (TTFT)",
@@ -56,6 +57,7 @@ PURPOSES = {
     "lower": "Test loads below {beyond}",
     "repeat": "Repeat the runs, so that the difference can be tested",
     "measure": "Measure longer",
+    "count": "Name the model's tokenizer, which counts the tokens of the answers",
     "slo": "Name an SLO to learn how many users meet it",
     "plan": "Plan the replicas of a peak",
     "buy": "Plan with {engine}",

@@ -137,8 +137,8 @@ def test_unknown_token_counts_are_no_reason_to_miss_an_objective_of_tpot(tmp_pat
     records = [record(k, 3 * SECOND + k, **UNCOUNTED) for k in range(30)]
     stage = stage_of(tmp_path, records, slo=["tpot_p90=0.1", "ntpot_p90=0.1", "ttft_p50=1"], model="unheard-of")
     assert [(judgement.answer, judgement.unknown, judgement.share.missing) for judgement in stage.judgements] == [
-        ("not enough evidence", 30, Missing.NOT_OBSERVED),
-        ("not enough evidence", 30, Missing.NOT_OBSERVED),
+        ("not enough evidence", 30, Missing.UNCOUNTED),
+        ("not enough evidence", 30, Missing.UNCOUNTED),
         ("met", 0, None),
     ]
     assert not {"attainment", "goodput"} & set(stage.quantities)
@@ -148,7 +148,7 @@ def test_unknown_token_counts_are_no_reason_to_miss_an_objective_of_tpot(tmp_pat
     ("uncounted", "answer", "missing"),
     [
         pytest.param(2, "met", None, id="too few to change it"),
-        pytest.param(60, "not enough evidence", Missing.NOT_OBSERVED, id="enough"),
+        pytest.param(60, "not enough evidence", Missing.UNCOUNTED, id="enough"),
     ],
 )
 def test_some_unknown_token_counts_matter_if_they_could_change_the_answer(

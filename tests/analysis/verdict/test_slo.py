@@ -61,11 +61,20 @@ def test_share_and_n_are_of_all_runs() -> None:
     assert (verdict.share, verdict.n, verdict.within, verdict.runs) == (0.975, 400, 390, 2)
 
 
+UNCOUNTED = view(
+    8,
+    {},
+    outcomes={"ok": 20},
+    judgements=(Judgement(TTFT, Estimate(None, missing=Missing.UNCOUNTED), OPEN, unknown=20),),
+)
+
+
 @pytest.mark.parametrize(
     ("stages", "missing"),
     [
         pytest.param([stage(0, 0)], Missing.NOT_OBSERVED, id="no request"),
         pytest.param([stage(19, 20, unknown=1)], Missing.CUT_OFF, id="cut off"),
+        pytest.param([stage(19, 20), UNCOUNTED], Missing.UNCOUNTED, id="tokens that are unknown"),
         pytest.param([stage(19, 20)], None, id="measured"),
     ],
 )
@@ -78,12 +87,12 @@ def test_the_reason_why_nothing_was_measured(stages: Sequence[StageView], missin
     [
         pytest.param(Judgement.without(TTFT), Status.NOT_MEASURED, id="nothing is known"),
         pytest.param(
-            Judgement(TTFT, Estimate(None, missing=Missing.NOT_OBSERVED), OPEN, unknown=20),
+            Judgement(TTFT, Estimate(None, missing=Missing.UNCOUNTED), OPEN, unknown=20),
             Status.NOT_MEASURED,
             id="20 unknown answers decide",
         ),
         pytest.param(
-            Judgement(TTFT, Estimate(1.0, n=400, missing=Missing.NOT_OBSERVED), OPEN, unknown=1),
+            Judgement(TTFT, Estimate(1.0, n=400, missing=Missing.UNCOUNTED), OPEN, unknown=1),
             Status.MET,
             id="a single one does not",
         ),
@@ -93,7 +102,8 @@ def test_requests_whose_tokens_are_unknown(judgement: Judgement, status: Status)
     unknown = view(8, {}, outcomes={"ok": judgement.share.n + 20}, judgements=(judgement,))
     verdict = verdict_of(stage(20, 20), unknown)
     assert (verdict.status, verdict.confirmed) == (status, False)
-    assert verdict.missing is (Missing.NOT_OBSERVED if status is Status.NOT_MEASURED else None)
+    expected = judgement.share.missing or Missing.NOT_OBSERVED
+    assert verdict.missing is (expected if status is Status.NOT_MEASURED else None)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from enginebench.analysis.write.sentence import GROWTH, NO_ANSWER, sentence
 from enginebench.records.load import Rate, Users
 from enginebench.records.metrics import BY_NAME, FAILURE_SHARE, QUANTITY_BY_NAME, TTFT, Column
 from enginebench.records.slo import parse_objectives
-from enginebench.records.view import Estimate
+from enginebench.records.view import Estimate, Missing
 from tests.support.analysis.documents import LADDER, ONE_OBJECTIVE, SLO, UNKNOWN, capacity, verdict
 
 MAX_WORDS = 30
@@ -72,6 +72,10 @@ CAPACITIES: list[tuple[Answer, str]] = [
     (
         CapacityAnswer(capacity({1.0: UNKNOWN}, None, None), (), (), None),
         "It is unknown whether any load meets the SLO: too few outcomes were measured.",
+    ),
+    (
+        CapacityAnswer(capacity({1.0: replace(UNKNOWN, missing=Missing.UNCOUNTED)}, None, None), (), (), None),
+        "Whether any load meets the SLO cannot be judged: the tokens of the answers are unknown.",
     ),
     (
         CapacityAnswer(capacity({1.0: verdict(9, 9)}, 1.0, None, MIXED, "req/s"), (1.2, 0.09), (), None),
