@@ -36,6 +36,7 @@ from enginebench.analysis.summary.run_summary import SUMMARY, FlowSeries, RunSum
 from enginebench.records.files import place_inside
 from enginebench.records.formatting import format_share, in_words
 from enginebench.records.metrics import Column, columns
+from enginebench.records.quality import MAX_EXPONENT
 from enginebench.records.view import Finding
 from enginebench.settings.schema import UserMistake
 
@@ -269,6 +270,7 @@ def _with_test(comparison: MetricComparison, p: float, half: float) -> MetricCom
     if error > 0:
         p = max(p, t_p_value(math.log(ratio.value) / error, math.inf))
         half = max(half, t_quantile(math.inf) * error)
+    half = min(half, MAX_EXPONENT)
     if ratio.low is not None:
         ratio = replace(ratio, low=ratio.value * math.exp(-half), high=ratio.value * math.exp(half))
     return replace(comparison, p=p, ratio=ratio)

@@ -35,7 +35,8 @@ def trend_lines(summaries: Sequence[RunSummary]) -> list[str]:
     lines = []
     for label, of_engine in values.items():
         if len(of_engine) > 1 and axis.quantitative:
-            bars = "".join(BARS[min(int(len(BARS) * value / most), len(BARS) - 1)] for _, value in of_engine)
+            heights = (min(max(int(len(BARS) * value / most), 0), len(BARS) - 1) for _, value in of_engine)
+            bars = "".join(BARS[height] for height in heights)
             (first, least), (last, largest) = of_engine[0], of_engine[-1]
             ends = f"{significant(least)} to {significant(largest)}, from {first.text} to {last.text} {axis.title}"
             lines.append(f"{label:<{width}}  {column.full_title}  {bars}  {ends}")
