@@ -107,7 +107,7 @@ def test_what_a_server_says_is_text_not_markup(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
     records = [record(k, k * 10**8) for k in range(100)]
     records[50] = msgspec.structs.replace(records[50], outcome="http_error", detail=evil)
-    meta = meta_of(stages_of((1,), 10.0), label=evil, model=evil, command=("enginebench", evil))
+    meta = meta_of(stages_of((1,), 10.0), label=evil, model=evil, command=("enginebench", evil), run_id="a-run")
     summary = summarise(load_run(write_run(tmp_path, meta, records)))
     page = render(reported([summary]))
     assert evil not in page
