@@ -82,7 +82,7 @@ OTHER_PYTHONS := 3.11 3.12 3.13 3.14
 QUICK := tests/settings tests/records tests/engines/fake tests/engines/contract/test_protocol.py \
 	$(addprefix tests/engines/process/test_, process.py child.py scripted_child.py worker.py tree.py) \
 	tests/loadtests/client tests/loadtests/users tests/loadtests/test_standard_names.py \
-	tests/analysis/report/test_formats.py tests/analysis/plan/test_steps.py tests/test_enginebench.py tests/test_installation.py
+	tests/analysis/write tests/analysis/plan/test_steps.py tests/test_enginebench.py tests/test_installation.py
 
 test-pythons: $(STAMP) ## the quick part of the suite on each other Python that this machine has
 	@own=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); failed=0; \

@@ -33,7 +33,6 @@ LONG = (  # longest first
     "tests/loadtests/scenarios/",
 )
 TORCH = "torch"  # the group with the most work
-TOGETHER = ("tests/analysis/report/",)  # its session makes runs and a page, and Vega's JavaScript engine starts
 
 os.environ.setdefault("ENGINEBENCH_RUST_PROFILE", "quick")  # for every process that a test starts, too
 
@@ -52,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Fixtures of the whole session are safe to make in several processes: what they build appears in one step, under a
     lock (`engines.models.cache.built_once`). Files that need torch in the test's own process are one group, `TORCH`,
-    because its import takes eight seconds of CPU. The folders `TOGETHER` are a group each.
+    because its import takes eight seconds of CPU.
 
     With `--no-loadscope-reorder` groups start in this order: `TORCH`; the places `LONG`, as a long test at the end
     would run alone; the largest ones. Last are those whose name ends with that of a program written in Rust: on a
@@ -68,10 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
             fixtures = {name: made[-1] for name, made in item._fixtureinfo.name2fixturedefs.items() if made}
             shared = sorted(name for name, fixture in fixtures.items() if fixture.scope == "module")
-            folder = next((folder for folder in TOGETHER if folder in item.path.as_posix()), None)
-            if folder is not None:
-                item.add_marker(pytest.mark.xdist_group(folder))
-            elif shared:
+            if shared:
                 variants = item.callspec.params if hasattr(item, "callspec") else {}
                 group = [str(item.path), *(str(variants[name]) for name in shared if name in variants)]
                 item.add_marker(pytest.mark.xdist_group(" ".join(group)))

@@ -193,7 +193,7 @@ def test_a_part_that_is_malformed_is_left_out(run: Path, damages: tuple[Damage, 
     for damage in damages:
         damage(run)
     done = enginebench("report", run)
-    assert done.exit_code in {0, 1}, done.output  # 1: the search found nothing
+    assert done.exit_code in {0, 1, 3}, done.output  # 3: the search found nothing
     assert "Report:" in done.output
 
 
@@ -284,7 +284,7 @@ def test_texts_reach_no_terminal_and_no_file_as_commands(run: Path, tmp_path: Pa
     facts = {"name": HOSTILE, "options": {HOSTILE: HOSTILE}, HOSTILE: HOSTILE}
     meta = ("label", "model", "scenario", "url", "command.0", "versions.enginebench", "host.cpu", "plan.0.name")
     put("meta.json", *((path, HOSTILE) for path in meta), ("engine", facts), ("stages.0.plan.name", HOSTILE))(run)
-    for number in range(0, 60, 2):
+    for number in range(0, 60, 40):  # few enough that a percentile is left to be drawn
         line = {"outcome": "http_error", "detail": HOSTILE, "finish_reason": HOSTILE, "request_class": HOSTILE}
         put("requests-0.jsonl", *line.items(), ("status", 500), line=number)(run)
     put("telemetry.jsonl", ("cpu_holder", HOSTILE), ("cpu_holder_cores", 2.0), ("run_delay", 0.9))(run)

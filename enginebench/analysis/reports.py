@@ -86,9 +86,9 @@ def report_document(
     )
 
 
-def comparison_document(frame: Frame, title: str) -> Document:
+def comparison_document(frame: Frame, title: str, allow_invalid: bool = False) -> Document:
     """Engines at one load, in every compared metric. Missing an objective is no failure of a comparison."""
-    whole = report_document(frame, title)
+    whole = report_document(frame, title, allow_invalid=allow_invalid)
     kept = {"comparison", "loads", "slo", "setup", "warnings"}
     sections = sorted(whole.sections, key=lambda section: section.key != "comparison")
     sections = [replace(section, folded=False) for section in sections if section.key in kept]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 
 from enginebench.analysis.data.load import NotARun
@@ -12,6 +11,7 @@ from enginebench.analysis.plan.settings import PlanSettings, parse_peak
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.formatting import counted
+from enginebench.records.run import instant
 from enginebench.records.slo import parse_objectives
 from enginebench.studies.study.cells import Cell
 from enginebench.studies.study.folder import CellState, NotAStudy, Sitting, StudyFacts, StudyFolder
@@ -146,9 +146,15 @@ def _runs(
 
 def _gpus_at(study: StudyFolder, started_at: str) -> str:
     """Names of the GPUs of the sitting in which a run was made; empty where there were none."""
-    run = datetime.fromisoformat(started_at)
-    begun = [sitting for sitting in study.sittings if datetime.fromisoformat(sitting.started_at) <= run]
+    begun = [sitting for sitting in study.sittings if _is_before(sitting.started_at, started_at)]
     return ", ".join(str(gpu.get("name")) for gpu in begun[-1].gpus) if begun else ""
+
+
+def _is_before(at: str, other: str) -> bool:
+    try:
+        return instant(at) <= instant(other)
+    except ValueError:
+        return False
 
 
 def _bench(

@@ -145,6 +145,8 @@ def read_result(path: Path) -> BenchResult:
             raise NotABench(f"{path} has schema {document.get('schema')}; this version reads {SCHEMA}.")
         result = msgspec.convert(document, BenchResult)
         instant(result.made_at)
+        if any(one.info is None for one in result.measured):
+            raise ValueError("a variant was measured and says nothing of its engine")
         return replace(result, host=as_typed(result.host, HOST))
     except NotABench:
         raise

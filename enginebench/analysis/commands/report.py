@@ -27,14 +27,15 @@ RUNS = typer.Argument(
 )
 
 
+AllowInvalid = Annotated[bool, typer.Option("--allow-invalid", help="Exit with 0 or 1 despite invalid runs.")]
+
+
 @with_flags(RunsSettings, PlanSettings, leave_out=NOT_ASKED)
 def report(
     names: Annotated[list[str] | None, RUNS] = None,
     output: Output = None,
     as_json: AsJson = False,
-    allow_invalid: Annotated[
-        bool, typer.Option("--allow-invalid", help="Exit with 0 or 1 despite invalid runs.")
-    ] = False,
+    allow_invalid: AllowInvalid = False,
     **given: Any,
 ) -> None:
     """Report on one run, or on several engines.
@@ -92,6 +93,7 @@ def compare(
     ] = None,
     output: Output = None,
     as_json: AsJson = False,
+    allow_invalid: AllowInvalid = False,
     **given: Any,
 ) -> None:
     """Compare engines at one load: which is better, by how much, and is the difference significant?
@@ -120,7 +122,8 @@ def compare(
     stages = list(dict.fromkeys(view.label for summary in summaries for view in summary.stages))
     if stage is not None and stage not in stages:
         raise UserMistake(f"no run has a stage `{stage}`; choose from {', '.join(stages)}.")
-    deliver(comparison_document(frame_of(summaries, baseline, stage=stage), title_of(summaries)), output or (), as_json)
+    frame = frame_of(summaries, baseline, stage=stage)
+    deliver(comparison_document(frame, title_of(summaries), allow_invalid), output or (), as_json)
 
 
 def read_runs(

@@ -83,8 +83,9 @@ class GapCounter:
         self, windows: Sequence[tuple[int, int]], longest: int, quantiles: Mapping[str, float] = PERCENTILES
     ) -> None:
         self._windows = [_Window(start, end, Moments(), np.zeros(1, dtype=np.int64), {}) for start, end in windows]
-        self._ceiling = min(max(int(longest), SECOND), LONGEST_GAP)
-        self._shift = (self._ceiling.bit_length() + 1) // 2  # as many bins as nanoseconds in one
+        expected = min(max(int(longest), SECOND), LONGEST_GAP)
+        self._ceiling = min(64 * expected, LONGEST_GAP)
+        self._shift = (expected.bit_length() + 1) // 2  # as many bins as nanoseconds in one
         self._quantiles = quantiles
         self._full = False
 

@@ -194,7 +194,11 @@ def sink(tables: Callable[[pl.DataType], Iterator[pl.DataFrame]], path: Path) ->
             if kind is widest or not isinstance(error, pl.exceptions.InvalidOperationError):
                 raise
         else:
-            partial.replace(path)
+            try:
+                partial.replace(path)
+            except OSError:  # a folder is in its place
+                partial.unlink()
+                raise
             return
 
 

@@ -18,6 +18,7 @@ from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.requests import Lengths, Requests, answers_per_second, figures, latencies_of
 from enginebench.analysis.plan.steps import Steps, find_steps
 from enginebench.records.load import Load, Users
+from enginebench.records.metrics import E2E_SINCE_DUE, OUTPUT_TOKENS, PROMPT_TOKENS
 from enginebench.records.rules import FAILURES_BORNE, UNJUDGED
 from enginebench.records.slo import FAILURES, Objective
 from enginebench.records.stage import SECOND
@@ -70,16 +71,16 @@ def _stage(run: RunData, window: Window, several: bool) -> MeasuredStage:
     stage = window.stage
     stop = stage.end if stage.end is not None else window.end
     due = with_metrics(run.requests.filter(pl.col("t_sched").is_between(stage.start, stop, closed="left")))
-    complete = pl.all_horizontal(pl.col("t_first", "e2e_user", "output_tokens").is_not_null())
+    complete = pl.all_horizontal(pl.col("t_first", E2E_SINCE_DUE, OUTPUT_TOKENS).is_not_null())
     ok = due.filter((pl.col("outcome") == "ok") & complete)
     sched = ok["t_sched"].to_numpy() / SECOND
-    prompt = ok["prompt_tokens"].fill_null(0).to_numpy().astype(np.float64)
+    prompt = ok[PROMPT_TOKENS].fill_null(0).to_numpy().astype(np.float64)
     cached = ok["cached_tokens"].fill_null(0).to_numpy().astype(np.float64)
-    lengths = Lengths(prompt - cached, ok["output_tokens"].to_numpy().astype(np.float64))
+    lengths = Lengths(prompt - cached, ok[OUTPUT_TOKENS].to_numpy().astype(np.float64))
     requests = Requests(
         sched,
         ok["t_first"].to_numpy() / SECOND,
-        sched + ok["e2e_user"].to_numpy(),
+        sched + ok[E2E_SINCE_DUE].to_numpy(),
         lengths,
         latencies_of(ok),
     )
@@ -111,7 +112,7 @@ def _starts(due: pl.DataFrame, begin: int, steady: int) -> Floats:
 
 def _think(ok: pl.DataFrame) -> Floats:
     """Return the pauses from the last token of an answer to the same user's next request."""
-    last = pl.col("t_sched") + pl.col("e2e_user") * SECOND
+    last = pl.col("t_sched") + pl.col(E2E_SINCE_DUE) * SECOND
     pause = (pl.col("t_sched").shift(-1) - last).over("user", order_by="t_sched") / SECOND
     pauses: Floats = ok.select(pause=pause)["pause"].drop_nulls().to_numpy()
     return np.maximum(pauses, 0.0)

@@ -16,7 +16,7 @@ from enginebench.analysis.arrays import Flags, Floats, Integers
 from enginebench.analysis.data.formulas import columns_of, expression
 from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.steps import Generator
-from enginebench.records.metrics import E2E, OBJECTIVES, THROUGHPUT, TPOT, TTFT
+from enginebench.records.metrics import E2E, OBJECTIVES, OUTPUT_TOKENS, THROUGHPUT, TPOT, TTFT
 from enginebench.records.rules import percentile
 from enginebench.records.slo import FAILURES, Objective
 from enginebench.records.stage import SECOND
@@ -31,7 +31,7 @@ FIGURES = {
 }
 """What a prediction is judged by, with titles."""
 INSTANTS = ("sched", "first", "last")
-KNOWN = {"t_sched", "t_first", "t_last", "output_tokens", "unseen_tokens", "first_chunk_tokens", "chunks"}
+KNOWN = {"t_sched", "t_first", "t_last", OUTPUT_TOKENS, "unseen_tokens", "first_chunk_tokens", "chunks"}
 LATENCIES = {name: metric for name, metric in OBJECTIVES.items() if columns_of([metric.formula]) <= KNOWN}
 """What an objective of a plan may limit: metrics of fields that a simulation has."""
 SPREAD = (0.05, 0.95)  # nine in ten futures lie inside
@@ -73,7 +73,7 @@ class Requests:
         cls, sched: Floats, first: Floats, last: Floats, lengths: Lengths, tokens_per_chunk: float = 1.0
     ) -> Requests:
         stamps = {"t_sched": sched * SECOND, "t_first": first * SECOND, "t_last": last * SECOND}
-        records = pl.DataFrame(stamps | {"output_tokens": lengths.output}).with_columns(
+        records = pl.DataFrame(stamps | {OUTPUT_TOKENS: lengths.output}).with_columns(
             unseen_tokens=0.0, first_chunk_tokens=tokens_per_chunk, chunks=pl.lit(None, pl.Float64)
         )
         return cls(sched, first, last, lengths, latencies_of(records))

@@ -59,10 +59,11 @@ def _profiles(frame: Frame) -> Iterator[Table]:
                 if profile.hot
                 else (None,) * 2
             ),
-            Word(", ".join(f"runs/{run.run_id}/{FOLDER}/{file}" for file in profile.files)) if profile.files else None,
+            Word(", ".join(f"runs/{run.run_id}/{FOLDER}/{name}" for name in names)) if names else None,
         )
         for run in frame.runs
         for profile in run.profiles
+        for names in [tuple(name for name in (profile.picture, *profile.files) if name is not None)]
     ]
     titles = ("engine", "of", "load", "profile", "most time or memory in")
     headings = (*(Column(title, text=True) for title in titles), Column("share"), Column("files", text=True))

@@ -9,6 +9,7 @@ import numpy as np
 
 from enginebench.analysis.arrays import Floats
 from enginebench.analysis.stats.estimate import CONFIDENCE, t_p_value, t_quantile
+from enginebench.records.quality import MAX_EXPONENT
 from enginebench.records.view import NO_SAMPLES, Estimate, Missing
 
 REPEATS = 3  # runs of each engine below which no winner is named
@@ -101,7 +102,7 @@ def ratio_test(
     relative_error = least_error / float(min(top.mean(), bottom.mean()))
     difference, p = t_test(np.log(top), np.log(bottom), paired, confidence, relative_error)
     bounds = (difference.value, difference.low, difference.high)
-    value, low, high = (None if bound is None else math.exp(bound) for bound in bounds)
+    value, low, high = (None if bound is None else math.exp(min(bound, MAX_EXPONENT)) for bound in bounds)
     return Estimate(value, low, high, n, difference.missing), p
 
 

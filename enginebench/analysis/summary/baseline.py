@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from enginebench.analysis.summary.run_summary import FlowSeries, RunSummary, read_summary, write_summary
+from enginebench.records.files import place_inside
 
 SUMMARY = "summary.json"
 
@@ -22,10 +23,10 @@ def save_baseline(folder: Path, summaries: Sequence[RunSummary]) -> list[Path]:
     for saved in _saved(folder):
         if read_summary(saved).label in labels:
             shutil.rmtree(saved)
+    folder.mkdir(parents=True, exist_ok=True)
     written = []
     for summary in summaries:
-        place = folder / summary.run_id
-        place.mkdir(parents=True, exist_ok=True)
+        place = place_inside(folder, f"{summary.run_id}/{SUMMARY}").parent
         stages = tuple(replace(stage, curves={}, series={}) for stage in summary.stages)
         flow = FlowSeries(summary.flow.step, (), ())
         written.append(write_summary(replace(summary, folder=place, stages=stages, flow=flow)))

@@ -88,7 +88,7 @@ def disruptions_of(run: RunData, objectives: Sequence[Objective]) -> tuple[Disru
         if causes := _causes_in(run, window):
             requests = window.scheduled(run.requests)
             found += _followed(run, requests, causes, window.start, window.end, objectives)
-    if peaks := list(_peaks(run.meta.stages)):
+    if run.meta.search is None and (peaks := list(_peaks(run.meta.stages))):
         start = run.meta.stages[0].steady_start or 0
         found += _followed(run, with_metrics(run.requests), peaks, start, run.last, objectives)
     return tuple(found)
@@ -130,8 +130,11 @@ def _bursts(window: Window) -> Iterator[_Cause]:
 
 
 def _peaks(stages: Sequence[Stage]) -> Iterator[_Cause]:
-    """Stages of a heavier load between two of the same lighter one: one burst in several stages."""
+    """Stages of a heavier load between two of the same lighter one: one burst in several stages. Brief ones look for a
+    load, and are none."""
     for before, stage, after in zip(stages, stages[1:], stages[2:], strict=False):
+        if before.plan.brief or stage.plan.brief:
+            continue
         if before.load == after.load and stage.load.value > before.load.value and stage.end is not None:
             yield _Cause(stage.start, stage.end, load=stage.load.value)
 

@@ -33,6 +33,7 @@ from enginebench.records.view import Finding, Missing, StageView
 SCHEMA_VERSION = 4
 SUMMARY = "summary.json"
 POINTS = 240  # of a whole run
+SHORTEST = 0.04  # seconds: its steps are whole nanoseconds, whatever its records say
 HELD = 2.0  # seconds for which a gauge is what its last sample said: there is one a second
 
 
@@ -141,7 +142,7 @@ def _held(values: Sequence[float | None], steps: int) -> tuple[float | None, ...
 
 def _edges(run: RunData) -> tuple[Instants, float]:
     """From the run's start to its last instant: a second apart, more in a long run and less in a trial."""
-    span = run.last / SECOND
+    span = max(run.last / SECOND, SHORTEST)
     step = max(span / POINTS, min(1.0, span / 40))
     step = float(f"{step:.2g}")
     count = max(math.floor(span / step), 1)  # a last step that is not full would look like a drop

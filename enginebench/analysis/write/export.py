@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -150,16 +151,21 @@ def _write_markdown(document: Document, path: Path, inside: bool) -> None:
     if path.exists() and not path.is_file():
         write_atomically(path, markdown(document))
         return
-    pictures = {}
+    pictures: dict[str, str] = {}
     for figure in figures(document):
-        name = f"{path.stem}-charts/{figure.key}.svg"
-        place = (
-            place_inside(path.parent, name) if inside else path.with_name(f"{path.stem}-charts") / f"{figure.key}.svg"
-        )
+        name = f"{path.stem}-charts/{_file_name(figure.key)}.svg"
+        if name in pictures.values():
+            name = name.replace(".svg", f"-{len(pictures)}.svg")
+        place = place_inside(path.parent, name) if inside else path.parent / name
         place.parent.mkdir(exist_ok=True)
         _put(place, svg(figure, standalone=True), inside)
         pictures[figure.key] = name
     _put(path, markdown(document, pictures), inside)
+
+
+def _file_name(key: str) -> str:
+    """A key may name an engine, and an engine's label may hold anything."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", key)
 
 
 WRITERS: dict[str, Callable[[Document], str | bytes]] = {

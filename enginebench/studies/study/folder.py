@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -28,7 +27,7 @@ from msgspec import Struct
 
 from enginebench.records.files import NOT_UNDERSTOOD, read_document, read_lines, write_inside
 from enginebench.records.plain_text import is_file_name
-from enginebench.records.run import HOST, as_typed, instant
+from enginebench.records.run import HOST, as_typed
 from enginebench.records.slo import parse_objectives
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.cells import Cell, cells_of
@@ -150,14 +149,7 @@ def load_study(folder: Path) -> StudyFolder:
     cells = cells_of(facts.grid)
     expected = _expected(facts.grid, cells, records)
     states = tuple(CellState(cell, records.get(cell.id), expected[cell.id]) for cell in cells)
-    return StudyFolder(folder, facts, tuple(_sittings(folder)), states)
-
-
-def _sittings(folder: Path) -> Iterator[Sitting]:
-    for sitting in _lines(folder / SITTINGS, Sitting):
-        with suppress(ValueError):
-            instant(sitting.started_at)
-            yield sitting
+    return StudyFolder(folder, facts, tuple(_lines(folder / SITTINGS, Sitting)), states)
 
 
 def _checked(path: Path, facts: StudyFacts) -> StudyFacts:

@@ -18,7 +18,7 @@ def test_icl_is_pooled_over_chunks(tmp_path: Path) -> None:
     """Gaps of 10 ms three times and of 5 s once, in two answers: longer than 32 bits of nanoseconds hold."""
     records = [
         record(0, 3 * SECOND, icl=(10 * MS, 10 * MS, 10 * MS), chunks=4, output_tokens=4),
-        record(1, 3 * SECOND, icl=(5 * SECOND,), chunks=2, output_tokens=2),
+        record(1, 3 * SECOND, icl=(5 * SECOND,), chunks=2, output_tokens=2, t_end=9 * SECOND),
         record(2, 3 * SECOND, icl=(), chunks=1, output_tokens=1),
     ]
     icl = stage_of(tmp_path, records).metrics["icl"]

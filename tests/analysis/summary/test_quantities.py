@@ -122,7 +122,7 @@ def test_unknown_token_counts_are_not_0_tokens(tmp_path: Path, changes: dict[str
         [record(k, 2 * SECOND + k * 50 * MS, **UNCOUNTED | changes) for k in range(140)],
         model="unheard-of",
     )
-    assert stage.estimate("throughput") == Estimate(None, missing=Missing.NOT_OBSERVED)
+    assert stage.estimate("throughput") == Estimate(None, missing=Missing.UNCOUNTED)
     assert {"output_tokens", "tokens_per_chunk", "energy_per_token"} & set(stage.quantities) == set()
     assert stage.value("user_throughput") == (None if stage.ok else 0), "a failure takes +Inf for a token"
     assert (stage.metrics["ntpot"].mean, stage.metrics["tpot"].mean) == (None, None)

@@ -114,10 +114,10 @@ def test_two_configurations_of_an_engine_and_a_server_are_interleaved_and_compar
         assert least <= ttfts[len(ttfts) // 2] < most
         assert all(b"of-there" not in path.read_bytes() for path in folder.iterdir() if path.is_file())
     compare = [sys.executable, "-m", "enginebench", "compare", str(tmp_path), "--baseline", "slow", "--json"]
-    compared = subprocess.run([*compare, "--allow-different"], capture_output=True, text=True, env=ENVIRONMENT)
+    compared = subprocess.run(compare, capture_output=True, text=True, env=ENVIRONMENT)
     document = json.loads(compared.stdout)
-    assert set(document["folders"]) == {"slow", "quick", "there"}
-    assert "quick" in document["sentence"]
+    assert {candidate["engine"] for candidate in document["candidates"]} == {"slow", "quick", "there"}
+    assert document["candidates"][0]["engine"] == "quick"
 
 
 def test_answers_are_compared_alone_under_load_and_between_engines(tmp_path: Path) -> None:
@@ -125,9 +125,6 @@ def test_answers_are_compared_alone_under_load_and_between_engines(tmp_path: Pat
     command += ["--stages", "1,4", "--stage-requests", "64", "--output-tokens", "8", "--runs", str(tmp_path), "--json"]
     done = subprocess.run([*command, "--allow-invalid"], capture_output=True, text=True, env=ENVIRONMENT)
     document = json.loads(done.stdout)
-    for run in document["runs"]:
-        said = [finding["evidence"] for finding in run["findings"] if finding["kind"] == "answers_under_load"]
-        assert len(said) == 1, done.stderr
-        assert said[0].endswith("prompts got the same answer at 4 users as at 1 user")
-    (same,) = {(each["engine"], each["prompts"] - each["identical"]) for each in document["comparison"]["answers"]}
-    assert same[1] == 0
+    assert {row["engine"] for row in document["rows"] if row["statistic"] == "answers_under_load"} == {"a", "b"}
+    (under_load,) = (each for each in document["warnings"] if each["kind"] == "answers_under_load")
+    assert under_load["evidence"].endswith("prompts got the same answer at 4 users as at 1 user")

@@ -157,7 +157,7 @@ def test_a_folder_that_cannot_be_written_gets_a_sentence_and_exit_code_2(tmp_pat
     taken.touch()
     with without_settings():
         done = CliRunner().invoke(app, [*RUN[3:], "--engine", "fake", "--runs", str(taken)])
-    assert f"{taken} cannot be written (Not a directory): name another folder with --runs." in done.stderr
+    assert f"{taken} cannot be written (File exists): name another folder with --runs." in done.stderr
     assert (done.exit_code, done.stdout) == (2, "")
 
 
@@ -212,9 +212,9 @@ def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path) -> N
     assert f"{server.url} lists 2 models; first is tested. --model names another." in done.stderr
     assert read_meta(tmp_path / "mine").label == "scripted", "as the server calls its engine"
     document = json.loads(done.stdout)
-    assert document["invalid"] is True
-    assert [f["kind"] for f in document["runs"][0]["findings"] if f["severity"] == "invalid"] == ["failures"]
-    assert cli._report([Path(document["runs"][0]["folder"])], allow_invalid=True, as_json=True, judged=False) == 0
+    assert document["exit_code"] == 2
+    assert [each["kind"] for each in document["warnings"] if each["severity"] == "invalid"] == ["failures"]
+    assert cli._report([tmp_path / "mine"], allow_invalid=True, as_json=True, judged=False) == 0
 
 
 def test_an_unknown_scenario_gets_the_choices(tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
 """Long answers are measured under the load they were asked for: the next stage bends neither TPOT nor throughput."""
 
-import json
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from enginebench.cli import app
+from tests.support.analysis.rows import number, rows_of
 from tests.support.loadtests.locust_process import start
 from tests.support.servers.served import served
 
@@ -25,11 +25,10 @@ def test_answers_of_hundreds_of_tokens_are_measured_without_bias(tmp_path: Path,
         output = locust.wait()
     assert locust.process.returncode == 0, output
     done = CliRunner().invoke(app, ["report", str(locust.run), "--json", "--allow-invalid"])
-    (run,) = json.loads(done.stdout)["runs"]
-    assert [stage["label"] for stage in run["stages"]] == ["4 users", "16 users"]
-    for stage, users in zip(run["stages"], (4, 16), strict=True):
+    rows = rows_of(done.stdout)
+    for users in (4, 16):
         tpot = EACH + FURTHER * (users - 1)
         mean = 180 * tpot + FIRST
-        assert stage["metrics"]["tpot"]["percentiles"]["p50"]["value"] == pytest.approx(tpot, rel=0.03)
-        throughput = stage["quantities"]["throughput"]["value"]
+        assert number(rows, "tpot", "p50", f"{users} users") == pytest.approx(tpot, rel=0.03)
+        throughput = number(rows, "throughput", "value", f"{users} users")
         assert throughput == pytest.approx(users * 180 / mean, rel=0.15)  # few answers: lengths vary

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from enginebench.analysis.data.load import load_run
+from enginebench.analysis.summary.recovery import Disruption
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.files import read_meta, read_requests
 from enginebench.records.load import Rate
 from enginebench.records.stage import SECOND
-from enginebench.records.view import Finding
 from loadtests.harness.schedule.rates import arrival_times
 from tests.support.loadtests.locust_process import ROOT, start
 from tests.support.servers.scripted import Script, ScriptedServer
@@ -24,8 +24,9 @@ from tests.support.servers.served import served
 PROFILE = "20x5+80x2+20x9"
 
 
-def recoveries(run: Path) -> list[Finding]:
-    return [finding for finding in summarise(load_run(run)).findings if finding.kind == "recovery"]
+def disruption_of(run: Path) -> Disruption:
+    (disruption,) = summarise(load_run(run)).disruptions
+    return disruption
 
 
 def test_a_command_is_run_at_its_time_and_recorded_and_its_failure_is_told(tmp_path: Path) -> None:
@@ -42,8 +43,7 @@ def test_a_command_is_run_at_its_time_and_recorded_and_its_failure_is_told(tmp_p
     (event,) = locust.meta.events
     assert event.what.startswith("echo said")
     assert event.t - locust.meta.stages[0].start == pytest.approx(3 * SECOND, abs=0.2 * SECOND)
-    (finding,) = recoveries(locust.run)
-    assert "0 requests failed" in finding.evidence
+    assert disruption_of(locust.run).failed == 0
 
 
 def test_a_killed_engine_is_felt_and_got_over(tmp_path: Path) -> None:
@@ -60,9 +60,9 @@ def test_a_killed_engine_is_felt_and_got_over(tmp_path: Path) -> None:
     assert meta.events[2].what.startswith("kill -KILL ")
     outcomes = Counter(one.outcome for one in read_requests(folder))
     assert outcomes["ok"] > 100
-    (finding,) = recoveries(folder)
-    assert "the server's first start had taken" in finding.evidence
-    assert " after it TTFT (user) was back within " in finding.evidence
+    outage = disruption_of(folder)
+    assert outage.first_start is not None
+    assert outage.recovered is not None
 
 
 @pytest.mark.alone  # the server must really serve 40 a second
@@ -83,7 +83,8 @@ def test_a_spike_is_felt_and_got_over(tmp_path: Path) -> None:
     due = [at for one in locust.records if (at := (one.t_sched - stage.start) / SECOND) < 16]
     assert sorted(due) == pytest.approx(list(drawn), abs=1e-6)
     findings = summarise(load_run(locust.run)).findings
-    (finding,) = [finding for finding in findings if finding.kind == "recovery"]
-    assert finding.evidence.startswith("after the burst to 80 req/s: TTFT (user) peaked at ")
-    assert "after its end TTFT (user) was back within" in finding.evidence
+    burst = disruption_of(locust.run)
+    assert (burst.command, burst.load) == ("", 80)
+    assert burst.peak is not None
+    assert burst.recovered is not None
     assert not [finding for finding in findings if finding.kind == "never_steady"], "it was not meant to be"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -102,9 +103,9 @@ def test_replicas_follow_from_the_bracket(told: Told) -> None:
     frame = frame_of([told.summary])
     (ours,) = replicas_of(frame, PlanSettings(peak=Users(80), slo=frame.tier))
     assert ours.count is not None
-    least, most = ours.count, ours.count
-    assert least <= 80 / (CROSSING - 1), "one user fewer than that is held"
-    assert most >= 80 / CROSSING
+    (capacity,) = frame.capacities.values()
+    assert capacity.load is not None
+    assert ours.count == math.ceil(80 / capacity.load)
 
 
 def test_a_load_that_was_looked_at_briefly_counts_once(told: Told) -> None:
