@@ -103,7 +103,7 @@ def workers_missing(run: RunData, stages: Sequence[StageView]) -> Iterator[Evide
     recorded = {str(worker) for worker in run.requests["worker"].unique()}
     seen = len(recorded | run.telemetry.load_workers)  # more workers than users: some have nothing to record
     if seen < run.meta.workers:
-        yield Evidence("warn", f"the folder has records of {seen} of the {run.meta.workers} worker processes")
+        yield Evidence("invalid", f"the folder has records of {seen} of the {run.meta.workers} worker processes")
 
 
 def process_lost(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
