@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from enginebench.analysis.document import Document, Figure, NextStep, Warning
@@ -61,11 +61,8 @@ PURPOSES = {
     "slo": "Name an SLO to learn how many users meet it",
     "plan": "Plan the replicas of a peak",
     "buy": "Plan with {engine}",
-    "compare": "Compare it with another engine",
-    "fix": "Fix what makes the run invalid, and repeat it",
-    "look": "See every chart and table",
-    "baseline": "Save a baseline",
-    "deploy": "Use {engine}",
+    "deploy": "Use {engine}, for up to {load} on each server",
+    "sustained": "Find the highest load that one server sustains within the SLO",
 }
 """By the `purpose` of a `NextStep`, with its `names` put in."""
 
@@ -87,7 +84,7 @@ WARNINGS = {
 
 
 def tested_line(tested: Tested) -> str:
-    """`vLLM with SmolLM2-135M · 32-token prompts, 8-token answers · closed loop, 1 and 8 users, 10 s each · …`"""
+    """`SmolLM2-135M on vLLM · 32-token prompts, 8-token answers · closed loop, 1 and 8 users, 10 s each · …`"""
     parts = [
         _subject(tested),
         _lengths(tested),
@@ -126,8 +123,18 @@ def abbreviations(document: Document) -> str:
 
 
 def legend(document: Document) -> tuple[tuple[str, str], ...]:
-    """The signs that a document uses, each with what it means."""
-    used = signs_of(document)
+    """The signs on the first screen, each with what it means."""
+    return _legend(signs_of([document.candidates] if document.candidates is not None else []))
+
+
+def legend_of_sections(document: Document) -> tuple[tuple[str, str], ...]:
+    """The signs that only the sections below the first screen use."""
+    blocks = [block for section in document.sections for block in section.blocks]
+    explained = legend(document)
+    return tuple(sign for sign in _legend(signs_of(blocks)) if sign not in explained)
+
+
+def _legend(used: Collection[str]) -> tuple[tuple[str, str], ...]:
     return tuple((sign, meaning) for sign, meaning in LEGEND.items() if sign in used)
 
 
@@ -178,7 +185,7 @@ def warning_texts(warning: Warning) -> tuple[str, str]:
 def _subject(tested: Tested) -> str:
     engines = in_words(tested.engines) if len(tested.engines) <= MAX_NAMES else f"{len(tested.engines)} engines"
     models = in_words(tested.models[:MAX_NAMES]) if len(tested.models) <= MAX_NAMES else f"{len(tested.models)} models"
-    subject = " with ".join(filter(None, dict.fromkeys((engines, models))))
+    subject = " on ".join(filter(None, dict.fromkeys((models, engines))))
     return f"{subject} at {tested.target.removeprefix('http://')}" if tested.target else subject
 
 
@@ -193,7 +200,7 @@ def _load(tested: Tested) -> str:
     numbers = [load_number(load) for load in tested.loads]
     loads = in_words(numbers) if len(numbers) <= MAX_NAMES else f"{numbers[0]} to {numbers[-1]}"
     unit = "user" if tested.unit == "users" and tested.loads == (1.0,) else tested.unit
-    text = f"{'open' if tested.open_loop else 'closed'} loop, {loads} {unit}".rstrip()
+    text = f"{'open' if tested.open_loop else 'closed'} loop, {tested.profile or f'{loads} {unit}'}".rstrip()
     if tested.seconds is None:
         return text
     shortest, longest = (f"{seconds:.0f}" if seconds >= 1 else f"{seconds:.2g}" for seconds in tested.seconds)
