@@ -21,6 +21,7 @@ from enginebench.analysis.write.cells import (
     signs_of,
 )
 from enginebench.records.formatting import INFINITE, format_limit, in_words, join_labels, significant
+from enginebench.records.load import Rate
 from enginebench.records.metrics import E2E, OBJECTIVES, TPOT, TTFT
 from enginebench.records.slo import Objective
 from enginebench.records.view import Missing
@@ -200,12 +201,22 @@ def _load(tested: Tested) -> str:
     numbers = [load_number(load) for load in tested.loads]
     loads = in_words(numbers) if len(numbers) <= MAX_NAMES else f"{numbers[0]} to {numbers[-1]}"
     unit = "user" if tested.unit == "users" and tested.loads == (1.0,) else tested.unit
-    text = f"{'open' if tested.open_loop else 'closed'} loop, {tested.profile or f'{loads} {unit}'}".rstrip()
-    if tested.seconds is None:
+    loads = _profile(tested.profile) if tested.profile else f"{loads} {unit}"
+    text = f"{'open' if tested.open_loop else 'closed'} loop, {loads}".rstrip()
+    if tested.seconds is None or tested.profile is not None:
         return text
     shortest, longest = (f"{seconds:.0f}" if seconds >= 1 else f"{seconds:.2g}" for seconds in tested.seconds)
     span = shortest if shortest == longest else f"{shortest} to {longest}"
     return f"{text}, {span} s{' each' if len(numbers) > 1 else ''}"
+
+
+def _profile(label: str) -> str:
+    """`4 req/s for 20 s, then 30 req/s for 10 s`"""
+    try:
+        parts = Rate(0.0, profile=label.removesuffix(f" {Rate.unit}")).cycle
+    except ValueError:
+        parts = ()
+    return ", then ".join(f"{load_number(rate)} {Rate.unit} for {seconds:g} s" for rate, seconds in parts) or label
 
 
 def _repeats(tested: Tested) -> str:
