@@ -69,8 +69,8 @@ GPU = Hardware("Intel Xeon", 48, None, "NVIDIA H200")
         ),
         (
             replace(TESTED, open_loop=True, unit="req/s", loads=(7.714,), profile="4x20+30x10 req/s", hardware=()),
-            "mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · open loop, 4 req/s for 20 s, then 30 req/s for "
-            "10 s · one run · 28 Nov 2026",
+            "mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · open loop, 4 req/s for 20 s, then 30 req/s "
+            "for 10 s · one run · 28 Nov 2026",
         ),
         (
             replace(TESTED, prompt_tokens=None, output_tokens=None, loads=(), repeats=(3, 3), hardware=(), dates=None),
