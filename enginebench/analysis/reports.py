@@ -226,7 +226,8 @@ def next_step(frame: Frame) -> NextStep | None:
         return NextStep("bracket", run("capacity", "--by", by, "--search-range", f"{load}-{beyond}"), names=names)
     slo = ",".join(map(str, frame.tier))
     peak = f"{10 * (capacity.load or 1):g}{'users' if users else '/s'}"
-    return NextStep("plan", ("enginebench", "plan", *folders, "--peak", peak, "--slo", slo))
+    names = {"peak": load_of(10 * (capacity.load or 1), capacity.unit).label}
+    return NextStep("plan", ("enginebench", "plan", *folders, "--peak", peak, "--slo", slo), names=names)
 
 
 def _after_disruption(frame: Frame) -> NextStep:
@@ -259,6 +260,9 @@ def run_command(frame: Frame, name: str) -> Callable[..., tuple[str, ...]]:
     url = command[command.index("--url") + 1] if "--url" in command[:-1] else None
     target = ["--url", url or run.url] if url is not None or engine is None else ["--engine", str(engine)]
     asked = {name: run.workload.get(name) for name in (PROMPT_TOKENS, OUTPUT_TOKENS)}
+    length = str(asked[OUTPUT_TOKENS] or "")
+    if length.isdigit() and any(finding.kind == "lock_step" for finding in run.findings):  # its remedy
+        asked[OUTPUT_TOKENS] = f"uniform:{int(length) // 2}-{int(length) + int(length) // 2}"
     lengths = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items() if value]
     slo = ["--slo", ",".join(map(str, frame.tier))] if frame.tier else []
     given = [word for pair in pairwise(command) if pair[0] in CARRIED for word in pair]

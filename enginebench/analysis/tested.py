@@ -8,9 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from enginebench.analysis.engine_runs import EngineRuns
+from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.comparison import interleaved
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
 from enginebench.records.view import StageView
+
+SCRIPTED = "no model (scripted answers)"  # of the `fake` engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
     windows, counts = [stage.seconds for stage in stages], [len(engine.runs) for engine in engines]
     urls = {run.url for run in runs}
     return Tested(
-        models=tuple(dict.fromkeys(run.model for run in runs if run.model)),
+        models=tuple(dict.fromkeys(model for run in runs if (model := _model(run)))),
         engines=tuple(engine.label for engine in engines),
         scenario=runs[0].scenario,
         target=urls.pop() if len(urls) == 1 else None,
@@ -101,6 +104,10 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
         hardware=tuple(dict.fromkeys(hardware(run.host) for run in runs)),
         dates=_dates([run.started_at for run in runs]),
     )
+
+
+def _model(run: RunSummary) -> str | None:
+    return SCRIPTED if (run.engine or {}).get("name") == "fake" else run.model
 
 
 def _profile(stages: Sequence[StageView]) -> str | None:

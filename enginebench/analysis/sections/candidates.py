@@ -58,7 +58,6 @@ def by_load(frame: Frame) -> Table:
         (place, lambda row: Word(row.stage) if named else _load(row.load)),
         (Column("within the SLO", text=True), lambda row: frame.verdict(row.engine, row.stage)),
         (Column("requests within"), lambda row: _share(frame.verdict(row.engine, row.stage))),
-        (Column("confirmed", text=True, rank=2), lambda row: confirmed(frame.verdict(row.engine, row.stage))),
         *_failures(frame, rows),
         *[_latency(frame, column) for column in latency_columns(frame)],
         (Column(TOKENS.of.unit), lambda row: _tokens(frame, row)),
@@ -84,9 +83,9 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         (Column("per 1M tokens", rank=3), lambda row: _per_million(planned.get(row.engine))),
         (Column(f"within{at}"), lambda row: _share(frame.verdict(row.engine, stage))),
         (Column(f"{TOKENS.of.unit}{at}"), lambda row: _tokens(frame, row)),
-        (Column("over next"), lambda row: _ratio(frame, row.engine, frame.next_best(row.engine))),
+        (Column("× next row"), lambda row: _ratio(frame, row.engine, frame.next_best(row.engine))),
         *_failures(frame, rows),
-        *[_latency(frame, column) for column in latency_columns(frame)],
+        *[_latency(frame, column, at) for column in latency_columns(frame)],
     ]
     return _table(frame, "Candidates", columns, rows)
 
@@ -131,7 +130,7 @@ def _percentile(frame: Frame) -> str:
     return next((p for p in SHOWN if requests * (1 - PERCENTILES[p]) >= 1), SHOWN[-1])
 
 
-def _latency(frame: Frame, column: MetricColumn) -> tuple[Column, Callable[[_Row], Cell]]:
+def _latency(frame: Frame, column: MetricColumn, at: str = "") -> tuple[Column, Callable[[_Row], Cell]]:
     def cell(row: _Row) -> Cell:
         engine = frame.engine(row.engine)
         if not engine.at(row.stage):
@@ -144,7 +143,7 @@ def _latency(frame: Frame, column: MetricColumn) -> tuple[Column, Callable[[_Row
         )
         return Number(estimate, column.unit, tone=Tone.BAD if missed else Tone.PLAIN, answered=answered)
 
-    return Column(column.title), cell
+    return Column(f"{column.title}{at}"), cell
 
 
 def _failures(frame: Frame, rows: Sequence[_Row]) -> list[tuple[Column, Callable[[_Row], Cell]]]:

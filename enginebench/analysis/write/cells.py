@@ -38,7 +38,7 @@ DASHES = {
     Missing.FAILED: INFINITE,
 }
 UNTESTED = "ᵇ"  # behind a ratio of too few repeats
-NO_DIFFERENCE = "no significant difference"
+NO_DIFFERENCE = "not significant"
 SAME = 0.0005  # a relative change below it is none
 
 NO_BREAK = "\u00a0"

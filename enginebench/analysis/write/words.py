@@ -29,7 +29,7 @@ from enginebench.records.view import Missing
 MAX_WARNINGS = 5  # on the first screen
 MAX_NAMES = 3  # engines, models or formats that a line names
 LEGEND = {
-    UNCONFIRMED: "as measured, not confirmed",
+    UNCONFIRMED: "not confirmed: too few independent requests or runs to be 95 % sure",
     OPEN_ENDED: "nothing higher was tested",
     BELOW: "missed at this load, the lowest tested",
     INTERVAL: "95 % confidence interval",
@@ -60,7 +60,7 @@ PURPOSES = {
     "measure": "Measure longer",
     "count": "Name the model's tokenizer, which counts the tokens of the answers",
     "slo": "Name an SLO to learn how many users meet it",
-    "plan": "Plan the replicas of a peak",
+    "plan": "Plan replicas for a peak, such as {peak}",
     "buy": "Plan with {engine}",
     "deploy": "Use {engine}, for up to {load} on each server",
     "sustained": "Find the highest load that one server sustains within the SLO",
@@ -69,9 +69,8 @@ PURPOSES = {
 
 WARNINGS = {
     "not_interleaved": (
-        "the engines were not measured in interleaved repeats, so that a drift of the machine may look like a "
-        "difference",
-        "measure them together: `enginebench run … --repeat 5`",
+        "the repeats were not interleaved, so that a drift of the machine may look like a difference",
+        "measure the engines by one command with --repeat 5",
     ),
     "different_workload": ("the runs were asked different things: {evidence}", "measure all with the same options"),
     "run_to_run": (
@@ -192,7 +191,9 @@ def _subject(tested: Tested) -> str:
 
 def _lengths(tested: Tested) -> str:
     lengths = ((tested.prompt_tokens, "prompts"), (tested.output_tokens, "answers"))
-    return ", ".join(f"{tokens:,.0f}-token {noun}" for tokens, noun in lengths if tokens is not None)
+    known = [tokens for tokens, _ in lengths if tokens is not None]
+    text = ", ".join(f"{tokens:,.0f}-token {noun}" for tokens, noun in lengths if tokens is not None)
+    return text if all(tokens.is_integer() for tokens in known) else f"{text} on average"
 
 
 def _load(tested: Tested) -> str:

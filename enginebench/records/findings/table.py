@@ -109,8 +109,7 @@ STAGE_RULES: tuple[Rule, ...] = (
     Rule(
         "lock_step",
         load.lock_step,
-        "vary the lengths (--output-tokens uniform:32-96); a pause helps only if it is random and as long as an answer "
-        "(--think-time exponential:8)",
+        "vary the lengths, as by --output-tokens uniform:32-96",
     ),
     Rule("littles_law_off", load.littles_law_off, "make the stages longer, and see whether a worker was lost"),
     Rule(

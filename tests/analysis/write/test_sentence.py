@@ -45,7 +45,7 @@ CAPACITIES: list[tuple[Answer, str]] = [
     (
         CapacityAnswer(certain, (0.0803, 0.0271), (1.5, 0.0302), Growth.QUEUE),
         "8 users meet the SLO (p95: 80.3 ms and 27.1 ms, 46 of 46 requests); 16 do not (TTFT p95 1.50 s). "
-        "The limit is waiting for a free slot.",
+        "The bottleneck is the queue for a free slot.",
     ),
     (
         CapacityAnswer(both, (0.0803, 0.0271), (math.inf, 0.0302), None),
@@ -213,7 +213,7 @@ REPLICAS: list[tuple[Answer, str]] = [
     (ReplicasAnswer(Rate(2.5), (Replicas("b", b, 1, None, None),), True), "Plan 1 replica for 2.5 req/s."),
     (
         ReplicasAnswer(Users(120), (few, many, many, replace(many, name="d")), True),
-        "b needs 5 replicas for 120 users, $6,570 a month; a needs 12, $15,768 (not confirmed); 2 more need more.",
+        "b needs 5 replicas for 120 users, $6,570 a month; a needs 12, $15,768 (not confirmed); 2 others need more.",
     ),
     (
         ReplicasAnswer(Users(120), (few, Replicas("c", none, None, None, None, NotPlanned.MISSED)), False),

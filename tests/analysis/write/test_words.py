@@ -104,7 +104,9 @@ def test_without_an_slo_the_legend_spells_out_what_the_candidates_show() -> None
 
 
 def test_the_legend_has_what_the_document_uses() -> None:
-    assert words.legend(documents.quick()) == (("≈", "as measured, not confirmed"),)
+    assert words.legend(documents.quick()) == (
+        ("≈", "not confirmed: too few independent requests or runs to be 95 % sure"),
+    )
     rows = tuple((code,) for code in Missing)
     document = documents.document(NoAnswer.ALL_FAILED, Table("t", "", (Column("x"),), rows))
     assert {sign for sign, _ in words.legend(document)} == set(DASHES.values())
