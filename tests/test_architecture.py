@@ -23,7 +23,7 @@ MAY_IMPORT = {
     BENCH: {
         *(BENCH, "engines", ANALYSIS, RECORDS, SETTINGS),
         "loadtests.harness.run.host",  # facts of the machine
-        "loadtests.harness.profiling",  # what `--profile` offers
+        "loadtests.harness.profiler",  # the command of `--profile`
     },
     "servers": {"servers", "engines", SETTINGS},
     "loadtests": {"loadtests", RECORDS, SETTINGS},

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from enginebench.analysis.settings import GateSettings
-from enginebench.settings.flags import AsJson, EngineSettings, TrustRemoteCode, read_settings, with_flags
-from enginebench.settings.profile import ProfileSettings, read_profile
+from enginebench.settings.flags import AsJson, EngineSettings, Profile, TrustRemoteCode, read_settings, with_flags
 from enginebench.settings.schema import UserMistake
 from engines.bench.settings import BenchSettings, FileSettings
 
@@ -31,7 +30,6 @@ app = typer.Typer()
     FileSettings,
     BenchSettings,
     GateSettings,
-    ProfileSettings,
     leave_out={"allow_invalid", "markdown"},
 )
 def bench(
@@ -46,6 +44,7 @@ def bench(
         typer.Option(metavar="NAME", help="Model to load; may be repeated, to compare sizes. Default: smollm2-135m."),
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
+    profile: Profile = None,
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
@@ -66,8 +65,9 @@ def bench(
     from enginebench.analysis.write.console import stderr
     from enginebench.records.files import write_atomically
     from engines.bench.document import to_json
-    from engines.bench.profile import profile_all, profiler_for
+    from engines.bench.profile import profile_all
     from engines.bench.settings import variants_of
+    from loadtests.harness.profiler import Profiler
 
     log = stderr()
     files: FileSettings = read_settings(FileSettings, given)
@@ -77,8 +77,7 @@ def bench(
         raise UserMistake("the table needs packages that are not here: give --output FILE, and read it where they are.")
     before = _before(files)
     variants = variants_of(engines, model or [], option or [], sweep or [])
-    wanted = read_profile(given)
-    chosen = profiler_for(wanted, variants)
+    profiler = None if profile is None else Profiler.of(profile)
     models = _models(variants, trust_remote_code)
 
     def keep(found: BenchResult) -> None:
@@ -90,15 +89,18 @@ def bench(
             write_atomically(files.output, to_json(found))
 
     found = asyncio.run(_measure(variants, models, settings, log, keep))
-    if chosen is not None:
-        with log.status(f"Profiling with {chosen.name} …"):
-            made = profile_all(chosen, wanted.profile_seconds, variants, models, settings, found, files.output)
-            found = replace(found, profiles=asyncio.run(made))
-        keep(found)
+    failures = [one.failure for one in found.results]
+    if profiler is not None:
+        measured = [one for one in variants if one.label in {result.label for result in found.measured}]
+        place = (files.output or Path("bench.json")).with_suffix(".profiles")
+        with log.status(f"Profiling with {profiler.name} …"):
+            folders, unprofiled = asyncio.run(profile_all(profiler, measured, models, settings, place))
+        failures += unprofiled
+        for line in (*unprofiled, *(str(path) for folder in folders for path in sorted(folder.iterdir()))):
+            log.print(line, soft_wrap=True)
     if as_json or _can_show():
         _show(found, as_json)
     code = 0 if before is None else _judged(before, found, gating, as_json)
-    failures = [*(one.failure for one in found.results), *(profile.failure for profile in found.profiles)]
     if any(failures):  # then a baseline stays as it is
         raise typer.Exit(2)
     if files.save_baseline and files.baseline is not None:

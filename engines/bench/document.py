@@ -11,7 +11,6 @@ from typing import Any, Literal
 import msgspec
 
 from enginebench.records.files import read_document
-from enginebench.records.profile import Profile
 from enginebench.records.quality import Quality, QualityAgainst, against
 from enginebench.records.run import HOST, as_typed, instant
 from enginebench.settings.schema import UserMistake
@@ -120,7 +119,6 @@ class BenchResult:
         "own time to the first token"
     )
     schema: int = SCHEMA
-    profiles: tuple[Profile, ...] = ()
 
     @property
     def measured(self) -> list[Result]:

@@ -156,7 +156,7 @@ def accepted(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("enginebench.studies.study.sitting.measure", reached)
     monkeypatch.setattr("engines.bench.cli._models", lambda *_: {})
     monkeypatch.setattr("engines.process.replicas.load_replicas", reached)
-    monkeypatch.setattr("loadtests.harness.profiling.profilers.Profiler.missing", lambda _: None)
+    monkeypatch.setattr("loadtests.harness.profiler.which", lambda name, path: name)
     monkeypatch.setattr("engines.models.fetch.fetch_and_show", lambda *_: None)
     expanded = [path for word in arguments for path in (sorted(glob(word)) if "*" in word else [word])]
     if expanded[0] == "serve":
