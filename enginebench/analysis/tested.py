@@ -48,7 +48,7 @@ class Tested:
 
     @staticmethod
     def of_benches(
-        models: tuple[str, ...], engines: tuple[str, ...], hosts: Sequence[Mapping[str, Any]], dates: Sequence[str]
+        models: tuple[str, ...], engines: tuple[str, ...], host: Mapping[str, Any], date: str, rounds: int
     ) -> Tested:
         """Engines measured without HTTP, and so without a load."""
         return Tested(
@@ -63,11 +63,11 @@ class Tested:
             loads=(),
             seconds=None,
             requests=0,
-            repeats=(1, 1),
-            interleaved=False,
+            repeats=(rounds, rounds),
+            interleaved=rounds > 1,
             formats={},
-            hardware=tuple(dict.fromkeys(map(hardware, hosts))),
-            dates=_dates(dates),
+            hardware=(hardware(host),),
+            dates=_dates([date]),
         )
 
 

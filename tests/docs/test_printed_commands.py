@@ -96,7 +96,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         path.write_text(json.dumps(agent_traces.weka(path.stem)))
     (here / "spans.jsonl").write_text(json.dumps(agent_traces.otlp(agent_traces.SPANS)) + "\n")
     other_tools.guidellm(here / "benchmarks.json")
-    shutil.copy(ROOT / "validation" / "results" / "engine_bench.json", here / "bench.json")
     for run in (1, 2, 3):
         other_tools.vllm_bench(here / f"run-{run}.json")
     saved = ["gate", "--runs", str(here), "--baseline", str(here / "performance" / "baseline"), "--save-baseline"]
