@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from enginebench.analysis.commands.output import Output
-from enginebench.settings.flags import AsJson, EngineSettings, given_texts, with_flags
-from enginebench.settings.profile import ProfileSettings, read_profile
+from enginebench.settings.flags import AsJson, EngineSettings, Profile, given_texts, with_flags
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.setting_groups import RESULTS
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from loadtests.harness.command.contenders import Contender
     from loadtests.harness.command.job import Job
     from loadtests.harness.command.terminal import Terminal
-    from loadtests.harness.profiling.profilers import Profiler
+    from loadtests.harness.profiler import Profiler
 
 app = typer.Typer()
 
@@ -50,7 +49,7 @@ NOT_OFFERED = {"model", "repeat_index", "prompt_set"}  # `run` sets them itself
 
 
 @app.command(context_settings={"allow_extra_args": True})
-@with_flags(Scenario, RunSettings, ProfileSettings, leave_out=NOT_OFFERED)
+@with_flags(Scenario, RunSettings, leave_out=NOT_OFFERED)
 def run(
     context: typer.Context,
     scenario: Annotated[str, typer.Argument(help="Name of a scenario, such as concurrent, or a locustfile.")],
@@ -62,6 +61,7 @@ def run(
     repeat: Annotated[int, REPEAT] = 1,
     keep_loaded: Annotated[bool, KEEP_LOADED] = False,
     processes: Processes = 1,
+    profile: Profile = None,
     allow_invalid: Annotated[
         bool,
         typer.Option(
@@ -94,9 +94,9 @@ def run(
     from loadtests.harness.command.contenders import contenders
     from loadtests.harness.command.engine_checks import checked
     from loadtests.harness.command.job import Job, find_scenario
-    from loadtests.harness.command.profile import profiler_for
     from loadtests.harness.command.server_process import listen
     from loadtests.harness.command.terminal import Terminal, sigterm_is_ctrl_c
+    from loadtests.harness.profiler import Profiler
 
     terminal = Terminal(Console(stderr=True, highlight=False, markup=False))
     path = find_scenario(scenario)
@@ -110,9 +110,10 @@ def run(
         listen([port]).close()
     texts = given_texts(Scenario, given) | given_texts(RunSettings, given)
     job = Job.of(path, texts, processes, context.args)
-    wanted = read_profile(given)
-    chosen = profiler_for(wanted, tested)
-    tested, sentence = checked(tested, chosen)
+    profiler = None if profile is None else Profiler.of(profile)
+    if profiler is not None and not engine:
+        raise UserMistake("--profile is for engines that --engine serves: it needs their processes.")
+    tested, sentence = checked(tested)
     tested = rounds.prepared(job, tested, repeat)
     if sentence is not None:
         terminal.say(sentence)
@@ -122,8 +123,8 @@ def run(
     try:
         with sigterm_is_ctrl_c():
             complete = _measure(job, tested, repeat, port, terminal, folders, keep_loaded)
-            if chosen is not None:
-                complete = _profile(job, tested, chosen, wanted.profile_seconds, terminal, folders) and complete
+            if profiler is not None:
+                complete = _profile(job, tested, profiler, terminal, folders) and complete
             code = _report(folders, allow_invalid, as_json, "slo" in texts) if folders else 2
     except KeyboardInterrupt:
         report = (
@@ -165,20 +166,15 @@ def _measure(
     return complete
 
 
-def _profile(
-    job: Job, tested: list[Contender], chosen: Profiler, seconds: float, terminal: Terminal, folders: list[Path]
-) -> bool:
-    """Each engine that was measured, beside its last run. False where one could not be profiled."""
+def _profile(job: Job, tested: list[Contender], profiler: Profiler, terminal: Terminal, folders: list[Path]) -> bool:
+    """Profile each engine that was measured, into its last run. Return whether that worked for all of them."""
     from enginebench.records.files import read_meta
     from loadtests.harness.command.profile import profile
 
-    complete = True
     last = {read_meta(folder).label: folder for folder in folders}
-    for contender in tested:
-        if contender.engine and contender.name in last:
-            done = profile(job, contender, last[contender.name], chosen, seconds, terminal)
-            complete = complete and done
-    return complete
+    measured = [one for one in tested if one.engine and one.name in last]
+    worked = [profile(job, one, last[one.name], profiler, terminal) for one in measured]
+    return all(worked)
 
 
 def _report(folders: list[Path], allow_invalid: bool, as_json: bool, judged: bool = False) -> int:

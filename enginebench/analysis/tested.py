@@ -54,7 +54,7 @@ class Tested:
 
     @staticmethod
     def of_benches(
-        models: tuple[str, ...], engines: tuple[str, ...], hosts: Sequence[Mapping[str, Any]], dates: Sequence[str]
+        models: tuple[str, ...], engines: tuple[str, ...], host: Mapping[str, Any], date: str, rounds: int
     ) -> Tested:
         """Engines measured without HTTP, and so without a load."""
         return Tested(
@@ -70,11 +70,11 @@ class Tested:
             profile=None,
             seconds=None,
             requests=0,
-            repeats=(1, 1),
-            interleaved=False,
+            repeats=(rounds, rounds),
+            interleaved=rounds > 1,
             formats={},
-            hardware=tuple(dict.fromkeys(map(hardware, hosts))),
-            dates=_dates(dates),
+            hardware=(hardware(host),),
+            dates=_dates([date]),
         )
 
 
