@@ -42,7 +42,7 @@ class _Row:
 
 
 def candidates(frame: Frame, replicas: Sequence[Replicas] = (), peak: Load | None = None) -> Table:
-    """Engines at the load that all of them were measured at, the best first; of one engine every load."""
+    """Engines at their common load, the best first; of one engine every load."""
     table = by_engine(frame, replicas, peak) if len(frame.engines) > 1 else by_load(frame)
     return table.without_empty_columns()
 
@@ -108,12 +108,14 @@ def _table(
 
 
 def latency_columns(frame: Frame) -> tuple[MetricColumn, ...]:
-    """TTFT and TPOT at the percentiles that the SLO names; without one at the highest that enough requests support."""
+    """TTFT and TPOT at the percentiles that the SLO names; a metric that it does not name at the percentile of the
+    others, and without an SLO at the highest that enough requests support."""
     named = [column for objective in frame.tier if (column := column_of(objective)) is not None]
     metrics = {column.name: column for column in named}
     due = frame.since_due or any(objective.metric == TTFT for objective in frame.tier)
     first = BY_NAME[BY_NAME[TTFT].since_due or TTFT] if due else BY_NAME[TTFT]
-    fill = [MetricColumn(metric, _percentile(frame)) for metric in (first, BY_NAME[TPOT]) if metric.name not in metrics]
+    statistic = named[0].statistic if named else _percentile(frame)
+    fill = [MetricColumn(metric, statistic) for metric in (first, BY_NAME[TPOT]) if metric.name not in metrics]
     return tuple(sorted([*named, *fill], key=lambda column: list(BY_NAME).index(column.name)))
 
 

@@ -56,6 +56,7 @@ def periods(disruption: Disruption) -> Table:
             (
                 Word(name),
                 Number(Estimate(period.end - period.start), "s"),
+                Number(Estimate(period.requests / (period.end - period.start) if period.end > period.start else None)),
                 Number(Estimate(float(period.requests)), style="count"),
                 failed if disruption.failed else None,
                 within,
@@ -65,7 +66,14 @@ def periods(disruption: Disruption) -> Table:
             )
         )
     headings = (
-        *(Column("", text=True), Column("lasts"), Column("requests"), Column("failed"), Column("within the SLO")),
+        *(
+            Column("", text=True),
+            Column("lasts"),
+            Column("req/s"),
+            Column("requests"),
+            Column("failed"),
+            Column("within the SLO"),
+        ),
         *(Column("TTFT p50"), Column("TTFT p95"), Column("most in flight")),
     )
     return Table("periods", "Before, during and after", headings, tuple(rows)).without_empty_columns()
@@ -79,7 +87,7 @@ def figure(frame: Frame, engine: str, disruption: Disruption) -> Figure:
     marks = () if ended is None else (Point(disruption.end + ended, None, label="recovered"),)
     return Figure(
         key="disruption",
-        title="TTFT of each request against the instant it was due",
+        title="TTFT of each request by time",
         kind="time",
         x=Axis("time", "s"),
         y=Axis("TTFT", "s"),

@@ -291,14 +291,14 @@ def _burst(answer: BurstAnswer) -> str:
     felt += [counted(answer.failed, "request") + (" fails" if answer.failed == 1 else " fail")] * bool(answer.failed)
     peak = " and ".join(felt) or "the first token was not measured"
     if answer.absorbed:
-        return f"The {cause} is absorbed: {peak}{', and the SLO is met throughout' if answer.judged else ''}."
+        return f"The {cause} is absorbed: {peak}{', and the SLO is met throughout' if answer.judged else ''} (one run)."
     if answer.recovered is None:
         never = "the SLO is not met again" if answer.judged else "latency does not return to what it was"
-        return f"The {cause} is not absorbed: {peak}, and {never} before the run ends."
+        return f"The {cause} is not absorbed: {peak}, and {never} before the run ends (one run)."
     again = f"{goal} again" if answer.judged else goal
     seconds = significant(answer.recovered, 2) if answer.recovered < 100 else f"{answer.recovered:.0f}"
     since = "it began" if answer.command else f"the {cause} ended"
-    return f"The {cause} is not absorbed: {peak}, and {again} {seconds} s after {since}."
+    return f"The {cause} is not absorbed: {peak}, and {again} {seconds} s after {since} (one run)."
 
 
 def _gate(answer: GateAnswer) -> str:

@@ -229,26 +229,26 @@ BURSTS: list[tuple[Answer, str]] = [
     (
         BurstAnswer("mock", "", False, 30.1, 91.2, True, 0),
         "The burst is not absorbed: the first token takes up to 30.1 s, "
-        "and the SLO is met again 91 s after the burst ended.",
+        "and the SLO is met again 91 s after the burst ended (one run).",
     ),
     (
         BurstAnswer("mock", "", True, 0.54, 0.0, True, 0),
-        "The burst is absorbed: the first token takes up to 540 ms, and the SLO is met throughout.",
+        "The burst is absorbed: the first token takes up to 540 ms, and the SLO is met throughout (one run).",
     ),
     (
         BurstAnswer("mock", "kill -9 1", False, 3.0, None, True, 40),
         "The outage is not absorbed: the first token takes up to 3.00 s and 40 requests fail, and the SLO is not met "
-        "again before the run ends.",
+        "again before the run ends (one run).",
     ),
     (
         BurstAnswer("mock", "", False, 2.0, 312.4, False, 0),
         "The burst is not absorbed: the first token takes up to 2.00 s, and latency is back to what it was 312 s after "
-        "the burst ended.",
+        "the burst ended (one run).",
     ),
     (
         BurstAnswer("mock", "", False, None, None, False, 0),
         "The burst is not absorbed: the first token was not measured, "
-        "and latency does not return to what it was before the run ends.",
+        "and latency does not return to what it was before the run ends (one run).",
     ),
 ]
 

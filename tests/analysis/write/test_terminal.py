@@ -120,6 +120,6 @@ def test_long_tables_say_how_many_rows_are_left_out() -> None:
 
 
 def test_a_command_is_one_line_however_long() -> None:
-    step = NextStep("look", ("enginebench", *("run",) * 60))
+    step = NextStep("search", ("enginebench", *("run",) * 60))
     lines = printed(documents.document(NoAnswer.NOTHING_MEASURED, step=step)).splitlines()
     assert lines[-1].endswith("enginebench" + " run" * 60)
