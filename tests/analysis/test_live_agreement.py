@@ -9,6 +9,7 @@ the exact one.
 from __future__ import annotations
 
 import math
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -93,8 +94,9 @@ def run(
         until(lambda: _answers(api, "up"), "Prometheus tries to scrape it")
         with ScriptedServer(script) as server:
             locust = start(server, folder, *options, processes=processes)  # it ends after one more scrape
-            output = locust.wait()
+            output, over = locust.wait(), time.time()
         assert locust.process.returncode == 0, output
+        until(lambda: any(float(one["value"][1]) > over for one in _answers(api, f"timestamp({BAD})")), "rules know it")
         frame = frame_of(summaries_of([str(locust.run)], folder))
         meta = locust.meta
         yield Run(frame, locust.records, read_live(locust.run), limit, meta.run_id, dict(meta.workload), api)
