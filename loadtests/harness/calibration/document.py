@@ -27,7 +27,7 @@ NUMBERS: tuple[tuple[Column, str, str], ...] = (
 def document_of(calibration: Calibration) -> Document:
     return Document(
         title="calibration",
-        tested=Tested.of_benches((), ("load generator",), [calibration.host], [calibration.made_at]),
+        tested=Tested.of_benches((), ("load generator",), calibration.host, calibration.made_at, 1),
         objectives=(),
         answer=_answer(calibration),
         candidates=_table(calibration),
