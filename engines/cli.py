@@ -147,7 +147,6 @@ def uninstall(name: Annotated[str, typer.Argument(help="An installed engine.", s
 def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
     """What is known of every engine, or of one, by name."""
     from engines.contract.registry import engine_class, names, settings, spec
-    from engines.pytorch.device import OnTorch
 
     specs = {one: spec(one) for one in (names() if name is None else [name])}
     kinds = {one: engine_class(one) for one in specs}
@@ -158,7 +157,6 @@ def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
             "language": kinds[one].language,
             "version": kinds[one].version_here(),
             "why_not_here": kinds[one].why_not_here(),
-            "on_torch": issubclass(kinds[one], OnTorch),
             "options": [
                 {"name": each.name, "default": each.default, "choices": each.choices, "help": each.help}
                 for each in settings(one)

@@ -23,7 +23,7 @@ MAY_IMPORT = {
     BENCH: {
         *(BENCH, "engines", ANALYSIS, RECORDS, SETTINGS),
         "loadtests.harness.run.host",  # facts of the machine
-        "loadtests.harness.profiling",  # what `--profile` offers
+        "loadtests.harness.profiler",  # the command of `--profile`
     },
     "servers": {"servers", "engines", SETTINGS},
     "loadtests": {"loadtests", RECORDS, SETTINGS},
@@ -31,7 +31,7 @@ MAY_IMPORT = {
     STUDIES: {
         *(STUDIES, ANALYSIS, "loadtests", RECORDS, SETTINGS),
         *("engines.machine", "engines.contract.registry"),  # what is on this machine
-        *("engines.bench.settings", "engines.bench.document", "engines.bench.tables"),  # run as a process, and reported
+        *("engines.bench.settings", "engines.bench.result", "engines.bench.report"),  # run as a process, and reported
     },
 }
 STANDARD_LIBRARY_ONLY = (

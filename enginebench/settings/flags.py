@@ -24,6 +24,14 @@ EngineSettings = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="[ENGINE.]NAME=VALUE", help="Set an option of all engines, or of one."),
 ]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMAND",
+        help="After all measurements, run a profiler against each engine under load: py-spy, nsys, or a command with "
+        "{pid}, the engine's process id.",
+    ),
+]
 """Options that several commands have."""
 
 Command = TypeVar("Command", bound=Callable[..., None])

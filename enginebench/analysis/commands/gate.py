@@ -106,4 +106,4 @@ def judged(before: Sequence[RunSummary], current: Sequence[RunSummary], settings
     compared = columns("compared", since_due([*before, *current]))
     gate = judge(baseline, now, compared, settings.fail_at / 100, settings.allow_missing)
     frame = frame_of(current)
-    return gate_document(gate, "Gate", frame.tested, warnings(frame))
+    return gate_document(gate, frame.tested, warnings(frame))

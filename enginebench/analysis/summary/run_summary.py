@@ -22,8 +22,7 @@ from enginebench.analysis.summary.findings import findings_of_run
 from enginebench.analysis.summary.quantities import StageData
 from enginebench.analysis.summary.recovery import Disruption, disruptions_of
 from enginebench.analysis.summary.stage import view_of
-from enginebench.records.files import NOT_UNDERSTOOD, read_document, write_inside
-from enginebench.records.profile import Profile, read_profiles
+from enginebench.records.files import NOT_UNDERSTOOD, profile_files, read_document, write_inside
 from enginebench.records.run import RunFacts
 from enginebench.records.slo import Objective, RunObjectives, of_tier
 from enginebench.records.stage import SECOND
@@ -61,7 +60,7 @@ class RunSummary(RunFacts):
     stages: tuple[StageView, ...]
     flow: FlowSeries
     findings: tuple[Finding, ...]
-    profiles: tuple[Profile, ...] = ()  # what profilers saw, after the measurements
+    profile: tuple[str, ...] = ()  # names of the files that a profiler wrote
     disruptions: tuple[Disruption, ...] = ()  # bursts, and what was done to the server
 
     @property
@@ -114,7 +113,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
         stages=stages,
         flow=_flow(run, flows.result(), edges, step),
         findings=findings,
-        profiles=read_profiles(run.folder),
+        profile=profile_files(run.folder),
         disruptions=disruptions_of(run, of_tier(objectives)),
     )
 

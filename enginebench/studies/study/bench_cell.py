@@ -9,8 +9,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.grid import StudyEngine, StudyModel, StudyPart
-from engines.bench.document import NotABench, read_result
+from engines.bench.result import read_result
 from loadtests.harness.command.guard import start_guarded
 from loadtests.harness.command.progress import progress
 from loadtests.harness.command.server_process import PYTHON
@@ -70,7 +71,7 @@ def bench_cell(
         raise BenchFailed(f"{_last_line(log)} (all output: {log})")
     try:
         failure = read_result(document).results[0].failure
-    except NotABench as error:
+    except UserMistake as error:
         raise BenchFailed(str(error)) from None
     if failure is not None:
         raise BenchFailed(failure)
