@@ -16,10 +16,10 @@ from enginebench.analysis.answer import (
     SpeedAnswer,
 )
 from enginebench.analysis.document import Document, NextStep, Section, Warning
-from enginebench.analysis.frame import Frame
+from enginebench.analysis.frame import Frame, column_of
 from enginebench.analysis.plan.candidates import replicas_answer
 from enginebench.analysis.sections import disruptions
-from enginebench.analysis.sections.candidates import candidates, column_of
+from enginebench.analysis.sections.candidates import candidates
 from enginebench.analysis.sections.comparison import comparison
 from enginebench.analysis.sections.figures import figures, first_figure
 from enginebench.analysis.sections.loads import growth, loads
