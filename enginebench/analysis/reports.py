@@ -91,9 +91,9 @@ def report_document(
 def comparison_document(frame: Frame, title: str, allow_invalid: bool = False) -> Document:
     """Engines at one load, in every compared metric. Missing an objective is no failure of a comparison."""
     whole = report_document(frame, title, allow_invalid=allow_invalid)
-    kept = {"comparison", "loads", "slo", "setup", "warnings"}
+    left_out = {"disruptions", "charts", "numbers"}
     sections = sorted(whole.sections, key=lambda section: section.key != "comparison")
-    sections = [replace(section, folded=False) for section in sections if section.key in kept]
+    sections = [replace(section, folded=False) for section in sections if section.key not in left_out]
     code = INVALID if whole.exit_code == INVALID else GOOD
     return replace(whole, sections=tuple(sections), exit_code=code)
 
