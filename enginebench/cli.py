@@ -36,7 +36,7 @@ COMMANDS = {
     "models": "engines.cli",
     "bench": "engines.bench.cli",
     "doctor": "enginebench.studies.cli",
-    "calibrate": "loadtests.cli",
+    "calibrate": "enginebench.studies.cli",
     "collect": "loadtests.cli",
     "import": "enginebench.analysis.cli",
 }
