@@ -92,7 +92,7 @@ class Objective:
         if self.judged is None:
             return f"failures ≤ {format_share(1 - self.q)}"
         limit = format_limit(self.limit) if self.judged.unit == "s" else significant(self.limit)
-        return f"{self.judged.title.removesuffix(' (user)')} {self.statistic} ≤ {limit}"
+        return f"{self.judged.short_title} {self.statistic} ≤ {limit}"
 
 
 @cache
