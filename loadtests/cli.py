@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from contextlib import nullcontext
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enginebench.analysis.commands.output import Output
 from enginebench.settings.flags import AsJson, EngineSettings, Profile, given_texts, with_flags
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.scenario import Scenario
@@ -208,9 +207,7 @@ def collect(
 
 @app.command()
 def calibrate(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer and shorter loads, in less than a minute, and a chart.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer and shorter loads, in less than a minute.")] = False,
     seconds: Annotated[
         float | None,
         typer.Option(
@@ -225,6 +222,7 @@ def calibrate(
             "them also on a busy machine."
         ),
     ] = "",
+    output: Output = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure how accurate this machine's load generator is, against a scripted server of known timing.
@@ -238,22 +236,19 @@ def calibrate(
 
       enginebench calibrate --loads 100x50,400x50
     """
-    from rich.console import Console
-
+    from enginebench.analysis.commands.output import deliver
+    from enginebench.analysis.write.console import stderr
     from loadtests.harness.calibration import calibrate as calibration
-    from loadtests.harness.calibration.scatter import scatter
-    from loadtests.harness.calibration.table import WIDTH, sentence, table
+    from loadtests.harness.calibration.document import document_of
     from loadtests.harness.command.terminal import sigterm_is_ctrl_c
     from loadtests.harness.run.calibration import Cell, keep, path_here
 
-    log = Console(stderr=True, highlight=False, markup=False)
-    points: list[tuple[float, float]] = []
+    log = stderr()
 
-    def progress(cell: Cell, requests: calibration.Points) -> None:
+    def progress(cell: Cell) -> None:
         load = f"{cell.users} users × {cell.rate:g} tokens/s, {cell.condition} machine"
         error = f"TTFT p99 error {cell.ttft.p99 * 1e3:.3f} ms, {cell.cpu_per_token * 1e6:.1f} µs of CPU per token"
         log.print(f"{load}: {error}", soft_wrap=not log.is_terminal)
-        points.extend(requests)
 
     own = calibration.parse_grid(loads) if loads else None
     quiet, busy = (own, own) if own else calibration.QUICK_GRIDS if quick else (calibration.GRID, calibration.BUSY_GRID)
@@ -264,17 +259,7 @@ def calibrate(
     except KeyboardInterrupt:
         log.print("stopped; nothing was saved")
         raise typer.Exit(2) from None
-    if as_json:
-        sys.stdout.write(json.dumps(asdict(measured)) + "\n")
-    elif quick:
-        console = Console(highlight=False, markup=False)
-        for line in [f"TTFT of {len(points):,} requests", *scatter(points), ""]:
-            console.print(line, no_wrap=True, crop=False)
-        console.print(sentence(measured), soft_wrap=not console.is_terminal)
-    else:
-        console = Console(highlight=False, width=WIDTH)
-        console.print(table(measured))
-        console.print(sentence(measured))
+    deliver(document_of(measured), output or (), as_json)
     path = path_here(processes)
     if keep(measured, path):  # last: what was measured is shown also where this fails
         log.print(f"Saved in {path}", soft_wrap=True)

@@ -45,8 +45,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Frame:
-    """`engines` are the candidates, the best first. `stage` is the highest load that all of them were measured at.
-    `capacities` are within the first tier of objectives, by engine."""
+    """`engines` are the candidates, the best first. `stage` is the load they are compared at: the highest at which all
+    were measured and one meets the SLO. `capacities` are within the first tier of objectives, by engine."""
 
     engines: tuple[EngineRuns, ...]
     objectives: tuple[Objective, ...]
@@ -173,7 +173,7 @@ def frame_of(
     part: str = "",
     stage: str | None = None,
 ) -> Frame:
-    """Rank, judge and compare runs of one question. `stage` names the load of the comparison, if not the highest.
+    """Rank, judge and compare runs of one question. `stage` names the load of the comparison, if not the common one.
 
     Raises `UserMistake` if runs of one label were judged by different objectives.
     """
@@ -181,7 +181,7 @@ def frame_of(
     objectives = engines[0].runs[0].objectives
     tiers = {tier: {c.engine: c for c in capacities_of(engines, tier)} for tier in tiers_of(objectives)}
     capacities = next(iter(tiers.values()), {})
-    common = stage or comparison.common_stage(engines)
+    common = stage or comparison.common_stage(engines, capacities)
     ranked = comparison.ranking(engines, common, capacities)
     base = comparison.baseline_of(ranked, baseline)
     several = len(ranked) > 1 and common is not None

@@ -32,9 +32,9 @@ class Shown:
     table: tuple[str, ...] = ()  # columns of the table of stages: terminal, page, Markdown
     compared: tuple[str, ...] = ()  # engines are compared by it, and versions gated
     chart: tuple[str, ...] = ()  # drawn over the loads
-    live: tuple[str, ...] = ()  # progress line, Locust's page; live.json has every metric
+    live: tuple[str, ...] = ()  # progress line, Locust's page, live.json
     curve: bool = False  # its distribution is drawn
-    exported: bool = False  # by the load generator's exporter: a metric as a histogram, a quantity as a gauge
+    exported: bool = False  # in live.json and by the exporter: a metric as a histogram, a quantity as a gauge
 
 
 NOWHERE = Shown()
@@ -72,8 +72,8 @@ class Metric:
 @dataclass(frozen=True, slots=True)
 class Quantity:
     """A value of a whole stage, over its steady window. The formula is in words; where it is a mean over the answered
-    requests that have a value, `mean` is that value. The others are computed by analysis/summary/quantities.py from the
-    records, and by loadtests/harness/live/view.py while the run goes on.
+    requests that have a value, `mean` is that value. The others are computed by analysis/summary/quantities.py;
+    those that are shown during the run, also by loadtests/harness/live/view.py.
 
     `better` says which values are better when engines are compared; `None` where neither is. Of shares, which may be 0,
     the difference is compared, and of other quantities the ratio.
@@ -211,7 +211,6 @@ ICL = Metric(
     Field("icl"),
     "chunks",
     "inter-chunk latency: every gap between successive chunks of every answer counts once",
-    shown=Shown(exported=True),
 )
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 BY_NAME = {metric.name: metric for metric in REQUEST_METRICS}
@@ -352,7 +351,6 @@ TOTALS: tuple[Quantity, ...] = (
         "requests that met every objective, their class's too; absent without objectives",
     ),
     Quantity("output_tokens", "output", "tokens", "since the run's start", "of requests that have ended"),
-    Quantity("prompt_tokens", "prompt", "tokens", "since the run's start", "of requests that have ended"),
 )
 """Counters, each with the suffix `_total`."""
 

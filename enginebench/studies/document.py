@@ -20,6 +20,7 @@ from enginebench.analysis.sections.comparison import comparison
 from enginebench.analysis.sections.figures import first_figure
 from enginebench.analysis.sections.warnings import warnings, warnings_section
 from enginebench.analysis.write.export import write
+from enginebench.records.load import load_of
 from enginebench.records.view import Estimate
 from enginebench.studies.source import PartRuns, StudySource, read_source
 from enginebench.studies.study.folder import load_study
@@ -57,7 +58,7 @@ def study_document(source: StudySource) -> Document:
     tables = [part.frame.table for part in parts] + [_bench_frame(source)]
     return replace(
         document,
-        next=_next(source),
+        next=_next(source) or _with(document.next, head.frame),
         warnings=warned,
         sections=(
             *(section for section in rest if not section.folded),
@@ -168,6 +169,16 @@ def _next(source: StudySource) -> NextStep | None:
     if source.facts is None or not source.unfinished:
         return None
     return NextStep("continue_study", ("enginebench", "study", str(source.folder)))
+
+
+def _with(step: NextStep | None, frame: Frame) -> NextStep | None:
+    """Of a limit that is known, the best engine is the result; records of a study may lie in an archive, so that no
+    command reads them."""
+    capacity = frame.capacities.get(frame.names[0])
+    if step is None or step.purpose != "plan" or capacity is None:
+        return step
+    names = {"engine": capacity.engine, "load": load_of(capacity.load or 0.0, capacity.unit).label}
+    return NextStep("deploy", names=names)
 
 
 def write_report(folder: Path, says: Callable[[str], None] = lambda _: None) -> tuple[Document, list[Path]]:

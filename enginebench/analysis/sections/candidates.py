@@ -42,7 +42,7 @@ class _Row:
 
 
 def candidates(frame: Frame, replicas: Sequence[Replicas] = (), peak: Load | None = None) -> Table:
-    """Engines at the load that all of them were measured at, the best first; of one engine every load."""
+    """Engines at their common load, the best first; of one engine every load."""
     table = by_engine(frame, replicas, peak) if len(frame.engines) > 1 else by_load(frame)
     return table.without_empty_columns()
 
@@ -58,7 +58,6 @@ def by_load(frame: Frame) -> Table:
         (place, lambda row: Word(row.stage) if named else _load(row.load)),
         (Column("within the SLO", text=True), lambda row: frame.verdict(row.engine, row.stage)),
         (Column("requests within"), lambda row: _share(frame.verdict(row.engine, row.stage))),
-        (Column("confirmed", text=True, rank=2), lambda row: confirmed(frame.verdict(row.engine, row.stage))),
         *_failures(frame, rows),
         *[_latency(frame, column) for column in latency_columns(frame)],
         (Column(TOKENS.of.unit), lambda row: _tokens(frame, row)),
@@ -84,9 +83,9 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         (Column("per 1M tokens", rank=3), lambda row: _per_million(planned.get(row.engine))),
         (Column(f"within{at}"), lambda row: _share(frame.verdict(row.engine, stage))),
         (Column(f"{TOKENS.of.unit}{at}"), lambda row: _tokens(frame, row)),
-        (Column("over next"), lambda row: _ratio(frame, row.engine, frame.next_best(row.engine))),
+        (Column("× next row"), lambda row: _ratio(frame, row.engine, frame.next_best(row.engine))),
         *_failures(frame, rows),
-        *[_latency(frame, column) for column in latency_columns(frame)],
+        *[_latency(frame, column, at) for column in latency_columns(frame)],
     ]
     return _table(frame, "Candidates", columns, rows)
 
@@ -108,12 +107,14 @@ def _table(
 
 
 def latency_columns(frame: Frame) -> tuple[MetricColumn, ...]:
-    """TTFT and TPOT at the percentiles that the SLO names; without one at the highest that enough requests support."""
+    """TTFT and TPOT at the percentiles that the SLO names; a metric that it does not name at the percentile of the
+    others, and without an SLO at the highest that enough requests support."""
     named = [column for objective in frame.tier if (column := column_of(objective)) is not None]
     metrics = {column.name: column for column in named}
     due = frame.since_due or any(objective.metric == TTFT for objective in frame.tier)
     first = BY_NAME[BY_NAME[TTFT].since_due or TTFT] if due else BY_NAME[TTFT]
-    fill = [MetricColumn(metric, _percentile(frame)) for metric in (first, BY_NAME[TPOT]) if metric.name not in metrics]
+    statistic = named[0].statistic if named else _percentile(frame)
+    fill = [MetricColumn(metric, statistic) for metric in (first, BY_NAME[TPOT]) if metric.name not in metrics]
     return tuple(sorted([*named, *fill], key=lambda column: list(BY_NAME).index(column.name)))
 
 
@@ -129,7 +130,7 @@ def _percentile(frame: Frame) -> str:
     return next((p for p in SHOWN if requests * (1 - PERCENTILES[p]) >= 1), SHOWN[-1])
 
 
-def _latency(frame: Frame, column: MetricColumn) -> tuple[Column, Callable[[_Row], Cell]]:
+def _latency(frame: Frame, column: MetricColumn, at: str = "") -> tuple[Column, Callable[[_Row], Cell]]:
     def cell(row: _Row) -> Cell:
         engine = frame.engine(row.engine)
         if not engine.at(row.stage):
@@ -142,7 +143,7 @@ def _latency(frame: Frame, column: MetricColumn) -> tuple[Column, Callable[[_Row
         )
         return Number(estimate, column.unit, tone=Tone.BAD if missed else Tone.PLAIN, answered=answered)
 
-    return Column(column.title), cell
+    return Column(f"{column.title}{at}"), cell
 
 
 def _failures(frame: Frame, rows: Sequence[_Row]) -> list[tuple[Column, Callable[[_Row], Cell]]]:

@@ -63,6 +63,7 @@ def by_load(frame: Frame, column: Column) -> Figure | None:
         series=tuple(one for one in series if one.points),
         limit=objective.limit if objective is not None else None,
         limit_title="SLO" if objective is not None else "",
+        at=next((_place(frame, stage) for stage in frame.stages if stage.label == frame.stage), None),
     )
 
 

@@ -39,7 +39,8 @@ def print_document(console: Console, document: Document) -> None:
     console.print()
     if document.candidates is not None and document.candidates.rows:
         print_table(console, document.candidates)
-    print_legend(console, document)
+    spelled = list(filter(None, [words.abbreviations(document)]))
+    print_legend(console, words.legend(document), spelled)
     if document.figure is not None:
         _print_figure(console, document.figure)
     if document.next is not None:
@@ -55,11 +56,11 @@ def print_document(console: Console, document: Document) -> None:
             console.print(RichText(clean(section.title), style="bold underline"))
             for block in blocks:
                 _print_block(console, block, section.title)
+    print_legend(console, words.legend_of_sections(document))
 
 
-def print_legend(console: Console, document: Document) -> None:
-    parts = [f"{sign} {meaning}" for sign, meaning in words.legend(document)]
-    parts += filter(None, [words.abbreviations(document)])
+def print_legend(console: Console, legend: Sequence[tuple[str, str]], more: Sequence[str] = ()) -> None:
+    parts = [*(f"{sign} {meaning}" for sign, meaning in legend), *more]
     if parts:
         console.print(_wrapped(" · ".join(parts), console.width), style="dim")
         console.print()

@@ -17,9 +17,9 @@ from locust.runners import STATE_INIT
 
 from enginebench.records.metrics import columns
 from enginebench.records.stage import SECOND
-from loadtests.harness.live.cells import cell, findings_text, phase_of
 from loadtests.harness.live.same_origin import SameOrigin
 from loadtests.harness.live.series import EVERY, LiveSeries
+from loadtests.harness.live.text import cell, findings_text, phase_of
 from loadtests.harness.users.events import current_run
 from loadtests.harness.users.failures import forget, last_failure
 from loadtests.harness.users.judging import Judge
@@ -48,7 +48,7 @@ class ShownRun:
         """A row of `titles` for each stage that has begun, the newest first."""
         document, stages = self.live.document, self.run.stages
         there = self.live.meta.hosts == 1 or self.run.over  # the records of other hosts come at the end
-        if there and self.live.scales.objectives.of_all:
+        if there and self.live.metrics.objectives.of_all:
             self.judge.look(stages, self.run.over)
         rows = []
         for stage in reversed(stages):

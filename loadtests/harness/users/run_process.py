@@ -26,9 +26,9 @@ from enginebench.records.stage import SECOND, Nanoseconds, Stage, StagePlan, cha
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.event_loop import yield_to_io
+from loadtests.harness.live.buckets import CountedMetrics
 from loadtests.harness.live.counts import LiveCounts
 from loadtests.harness.live.live_run import INTERVAL, MESSAGE, LiveRun
-from loadtests.harness.live.scales import Scales
 from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.recording.telemetry import Scraper, TelemetrySampler
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT, GROWS_SINCE
@@ -72,8 +72,8 @@ class RunProcess:
         Client.forget_closing()
         self.folder = plan.folder_here(settings.runs)
         self._worker = getattr(runner, "worker_index", 0)  # a master has none and writes no records
-        scales = Scales(RunObjectives.of(plan.meta.workload))
-        self._counts = LiveCounts(scales)
+        metrics = CountedMetrics(RunObjectives.of(plan.meta.workload))
+        self._counts = LiveCounts(metrics)
         self._users = 0
         self._requests = 0
         self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)
@@ -93,7 +93,6 @@ class RunProcess:
         self._journal = Recorder(self.folder / JOURNAL) if plans else None
         self._telemetry = TelemetrySampler(
             Recorder(self.folder / ("telemetry.jsonl" if plans else f"telemetry-{self._worker}.jsonl")),
-            self._counts.sampled,
             self.start,
             Scraper(plan.meta.url, self.access) if plans else None,
             (lambda: int(runner.user_count)) if makes_load else None,
@@ -103,7 +102,7 @@ class RunProcess:
         if plans:
             own = self._counts if makes_load else None
             self.live = LiveRun(
-                self.folder, self.start, scales, own, lambda: self._meta, lambda: int(runner.user_count)
+                self.folder, self.start, metrics, own, lambda: self._meta, lambda: int(runner.user_count)
             )
         self.conductor: Conductor | None = None
         self.ahead = BuildAhead()

@@ -58,6 +58,7 @@ TESTED = Tested(
     open_loop=False,
     unit="users",
     loads=(1.0, 4.0, 8.0, 16.0),
+    profile=None,
     seconds=(6.0, 20.0),
     requests=138,
     repeats=(1, 1),

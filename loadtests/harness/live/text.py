@@ -20,7 +20,7 @@ def phase_of(stage: Stage) -> str:
 
 
 def cell(view: StageView | None, column: Column) -> str:
-    """With its unit; empty where nothing was observed yet."""
+    """With its unit; empty until something was observed."""
     estimate = None if view is None else view.estimate(column.name, column.statistic)
     value = None if estimate is None else inf if estimate.missing is Missing.FAILED else estimate.value
     if value is None:
@@ -43,10 +43,10 @@ def parts_of(view: StageView) -> list[str]:
     return [" ".join((title, *texts)) for title, texts in parts.items()]
 
 
-def findings_text(view: StageView | None, least: tuple[str, ...] = ("invalid", "warn", "note")) -> str:
-    """The evidence of the gravest finding among those severities, and how many others there are; empty without one."""
-    found = [finding for finding in view.findings if finding.severity in least] if view is not None else []
-    if not found:
+def findings_text(view: StageView | None, severities: tuple[str, ...] = ("invalid", "warn", "note")) -> str:
+    """The evidence of the gravest finding of those severities, and how many others there are; empty without one."""
+    findings = [finding for finding in view.findings if finding.severity in severities] if view is not None else []
+    if not findings:
         return ""
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return f"{found[0].severity}: {found[0].evidence}{more}"
+    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    return f"{findings[0].severity}: {findings[0].evidence}{more}"
