@@ -16,8 +16,8 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from engines.contract.registry import ENGINES
 from grafana.build import BOARDS, FOLDER, render, target
 from grafana.palette import BY_ENGINE, BY_GPU, BY_REASON, RED
-from grafana.queries import DASHBOARDS
 from servers.gpu.nvml import THROTTLES
+from tests.support.dashboards import DASHBOARDS
 
 ROOT = Path(__file__).parents[2]
 PANELS = [

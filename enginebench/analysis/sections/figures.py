@@ -13,7 +13,6 @@ from enginebench.records.metrics import REQUEST_METRICS, THROUGHPUT, USER_THROUG
 from enginebench.records.view import Estimate, StageView
 
 LOGARITHMIC = 20  # an axis whose values span more than this factor is logarithmic
-TIMELINE = ("in_flight", "throughput")
 
 
 def first_figure(frame: Frame) -> Figure | None:
