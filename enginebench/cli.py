@@ -81,11 +81,10 @@ class LazyCommands(TyperGroup):
 
 
 def _say(sentence: str) -> None:
-    from rich.console import Console
-
     from enginebench.records.plain_text import plain_lines
+    from enginebench.settings.console import stderr
 
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = stderr()
     console.print(plain_lines(sentence), style="red", soft_wrap=not console.is_terminal)
 
 

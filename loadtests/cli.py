@@ -87,8 +87,6 @@ def run(
 
       enginebench run single --url http://127.0.0.1:8000 --output-tokens 64
     """
-    from rich.console import Console
-
     from loadtests.harness.command import rounds
     from loadtests.harness.command.contenders import contenders
     from loadtests.harness.command.engine_checks import checked
@@ -97,7 +95,7 @@ def run(
     from loadtests.harness.command.terminal import Terminal, sigterm_is_ctrl_c
     from loadtests.harness.profiler import Profiler
 
-    terminal = Terminal(Console(stderr=True, highlight=False, markup=False))
+    terminal = Terminal()
     path = find_scenario(scenario)
     headers = given.pop("header") or []
     tested = contenders(engine or [], url or [], option or [], model or [], headers)

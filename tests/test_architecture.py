@@ -141,7 +141,7 @@ def test_the_packages_that_a_scenario_enters_by_import_nothing_heavy() -> None:
 
 
 def test_the_front_door_opens_no_heavy_room() -> None:
-    heavy = ("torch", "transformers", "locust", "gevent", "polars", "vl_convert", "fastapi", "uvicorn")
+    heavy = ("torch", "transformers", "locust", "gevent", "polars", "fastapi", "uvicorn")
     code = f"import enginebench.cli, sys; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
@@ -149,14 +149,14 @@ def test_the_front_door_opens_no_heavy_room() -> None:
 
 @pytest.mark.parametrize("room", [room for room in ROOMS if (ROOT / room.replace(".", "/") / "cli.py").exists()])
 def test_help_of_every_room_is_light(room: str) -> None:
-    heavy = ("torch", "transformers", "locust", "gevent", "polars", "vl_convert")
+    heavy = ("torch", "transformers", "locust", "gevent", "polars")
     code = f"import {room}.cli, sys; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
 
 
 def test_a_process_that_makes_load_imports_nothing_that_serves_or_analyses() -> None:
-    heavy = ("polars", "vl_convert", "scipy", "numpy", "fastapi", "uvicorn", "tokenizers", "torch", "transformers")
+    heavy = ("polars", "scipy", "numpy", "fastapi", "uvicorn", "tokenizers", "torch", "transformers")
     code = f"import loadtests.concurrent, sys; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"

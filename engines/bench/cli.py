@@ -59,7 +59,7 @@ def bench(
 
       enginebench bench candle -o concurrency=32 --sweep dtype=float32,q8_0,q4_0
     """
-    from enginebench.analysis.write.console import stderr
+    from enginebench.settings.console import stderr
     from engines.bench.profile import profile_all
     from engines.bench.settings import variants_of
     from loadtests.harness.profiler import Profiler

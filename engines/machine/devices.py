@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -133,6 +134,13 @@ def usable_cores() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
+
+
+def cuda_program(name: str) -> str | None:
+    """Return the path of a program on PATH or of NVIDIA's toolkit in CUDA_HOME or its usual folder."""
+    roots = filter(None, (os.environ.get("CUDA_HOME"), "/usr/local/cuda"))
+    folders = [os.environ.get("PATH", ""), *(os.path.join(root, "bin") for root in roots)]
+    return shutil.which(name, path=os.pathsep.join(folders))
 
 
 def free_port() -> int:

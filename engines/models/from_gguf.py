@@ -24,6 +24,7 @@ from typing import Any
 from engines.contract.errors import EngineUnavailable
 from engines.machine.extras import install_command
 from engines.models.stored import llama_3_factors
+from engines.process.environments import last_line
 
 NEEDED = ("torch", "transformers", "gguf", "accelerate", "safetensors")
 MOST_EXACT_BYTES = 1_000_000_000  # of GGUF; a bigger file is written as bfloat16
@@ -43,8 +44,7 @@ def convert(gguf: Path, folder: Path) -> None:
     command = [sys.executable, "-m", "engines.models.from_gguf", str(gguf.resolve()), str(folder.resolve())]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise EngineUnavailable(f"{gguf.name} could not be converted: {last}")
+        raise EngineUnavailable(f"{gguf.name} could not be converted: {last_line(done.stderr)}.")
 
 
 def _convert(gguf: Path, folder: Path) -> None:

@@ -22,8 +22,8 @@ import pytest
 
 from grafana import load_promql
 from grafana.palette import RED
-from grafana.queries import DASHBOARDS, VARIABLES, filled_in
 from loadtests.harness.run.host import free_port
+from tests.support.dashboards import DASHBOARDS, VARIABLES, filled_in
 from tests.support.loadtests.load_exporter import ScriptedRun, exported
 from tests.support.loadtests.locust_process import start
 from tests.support.prometheus import SeriesOfRuleTests, answers, prometheus, running, until

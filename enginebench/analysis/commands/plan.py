@@ -73,7 +73,7 @@ def plan(
     from enginebench.analysis.plan.document import plan_document
     from enginebench.analysis.plan.page import page_data
     from enginebench.analysis.plan.prices import check_labels
-    from enginebench.analysis.write.console import stderr
+    from enginebench.settings.console import stderr
 
     summaries = separated(read_runs(names or (), folder, settings.slo, need_requests=True))
     check_labels(settings, [summary.label for summary in summaries])

@@ -131,7 +131,7 @@ def read_runs(
 ) -> list[RunSummary]:
     """Summaries of the named runs, with progress on standard error."""
     from enginebench.analysis.summary.loading import summaries_of
-    from enginebench.analysis.write.console import stderr
+    from enginebench.settings.console import stderr
 
     with stderr().status("Reading the runs …") as status:
 

@@ -43,7 +43,7 @@ def calibrate(
       enginebench calibrate --loads 100x50,400x50
     """
     from enginebench.analysis.commands.output import deliver
-    from enginebench.analysis.write.console import stderr
+    from enginebench.settings.console import stderr
     from enginebench.studies.calibrate.document import document_of
     from loadtests.harness.calibration import calibrate as calibration
     from loadtests.harness.command.terminal import sigterm_is_ctrl_c

@@ -57,14 +57,12 @@ def quick(
 
     Example:  enginebench quick http://127.0.0.1:8000 --slo ttft_p95=500ms
     """
-    from rich.console import Console
-
     from loadtests.harness.command.terminal import Terminal, sigterm_is_ctrl_c
 
     if find_spec("polars") is None:  # `make bundle` leaves it out
         raise UserMistake("`quick` ends with a report, for which the packages are not here: use `enginebench run`.")
     began = time.monotonic()
-    terminal = Terminal(Console(stderr=True, highlight=False, markup=False))
+    terminal = Terminal()
     folder = runs / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-quick-{secrets.token_hex(2)}"
     try:
         with sigterm_is_ctrl_c():

@@ -14,7 +14,7 @@ from enginebench.studies.study.grid import StudyEngine, StudyModel, StudyPart
 from engines.bench.result import read_result
 from loadtests.harness.command.guard import start_guarded
 from loadtests.harness.command.progress import progress
-from loadtests.harness.command.server_process import PYTHON
+from loadtests.harness.command.server_process import PYTHON, last_line
 from loadtests.harness.command.terminal import Terminal
 
 POLL = 0.2  # seconds
@@ -58,7 +58,7 @@ def bench_cell(
         try:
             while process.poll() is None:
                 time.sleep(POLL)
-                show(None, f"{_last_line(log)}, {time.monotonic() - began:.0f} s")
+                show(None, f"{last_line(log) or 'starting'}, {time.monotonic() - began:.0f} s")
                 if time.monotonic() >= deadline:
                     raise OutOfTime
                 if part.limit is not None and time.monotonic() - began >= part.limit:
@@ -68,7 +68,7 @@ def bench_cell(
                 _end(process)
             guard.close()
     if not document.exists():
-        raise BenchFailed(f"{_last_line(log)} (all output: {log})")
+        raise BenchFailed(f"{last_line(log)} (all output: {log})")
     try:
         failure = read_result(document).results[0].failure
     except UserMistake as error:
@@ -85,8 +85,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _last_line(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "starting"
