@@ -23,7 +23,7 @@ def slo_setting(group: str = "") -> tuple[Objective, ...]:
         (),
         f"Objective, such as ttft_p99=500ms; may be repeated. METRIC is one of {', '.join(OBJECTIVES)}. A "
         "tier goes before its objectives: fast:ttft_p95=300ms,tpot_p95=30ms.",
-        metavar="[TIER:]METRIC_pN=TIME",
+        metavar="SLO",
         read=parse_slo,
         write=write_objectives,
         group=group,
