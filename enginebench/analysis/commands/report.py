@@ -11,7 +11,7 @@ from enginebench.analysis.commands.output import PAGE, Output, check_formats, de
 from enginebench.analysis.plan.settings import PlanSettings
 from enginebench.analysis.settings import ReadSettings, RunsSettings
 from enginebench.settings.flags import AsJson, read_settings, with_flags
-from enginebench.settings.schema import UserMistake, settings_of
+from enginebench.settings.schema import UserMistake, choose_from, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,7 +123,7 @@ def compare(
         raise UserMistake(f"there are no runs of `{baseline}`; the baseline is one of {', '.join(labels)}.")
     stages = list(dict.fromkeys(view.label for summary in summaries for view in summary.stages))
     if stage is not None and stage not in stages:
-        raise UserMistake(f"no run has a stage `{stage}`; choose from {', '.join(stages)}.")
+        raise UserMistake(f"no run has a stage `{stage}`; {choose_from(stage, stages)}")
     frame = frame_of(summaries, baseline, stage=stage)
     deliver(comparison_document(frame, title_of(summaries), allow_invalid), output or (), as_json)
 
