@@ -18,7 +18,6 @@ from random import Random
 from urllib.request import urlopen
 
 from docs.pictures.browser import height_of, take
-from enginebench.analysis.commands.plan import EXAMPLE_DATA
 from loadtests.harness.command.server_process import PYTHON, ServerProcess
 from loadtests.harness.run.host import free_port
 from validation.plan.batching_server import Asked, BatchingServer, users, write_run
@@ -26,7 +25,7 @@ from validation.plan.batching_server import Asked, BatchingServer, users, write_
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs/images"
 PAGE = (1200, 1000)  # of Locust's page
-PLAN = (980, 1195)  # of the plan, down to its chart
+PLAN = (1280, 960)  # of the plan, down to its sliders
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +114,8 @@ def plan(folder: Path) -> Path:
         server = BatchingServer(base=0.03, per_running=0.002, per_token=0.0005, slots=16, jitter=0.05)
         write_run(folder, server, users(2, 4, 8, 12, 16, 20, 24), Asked(), window=240.0)
     page = folder / "plan.html"
-    peak = ["--peak", "60users", "--slo", "ttft_p95=0.3", "--gpu", "L4"]
-    run([*PYTHON, "-m", "enginebench", "plan", str(folder), *peak, "--html", str(page)])
-    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text())
-    assert data is not None, f"{page} has no data"
-    EXAMPLE_DATA.write_text(f"{data[1]}\n")
+    peak = ["--peak", "60", "--slo", "ttft_p95=0.3,tpot_p95=0.08", "--price", "0.8"]
+    run([*PYTHON, "-m", "enginebench", "plan", str(folder), *peak, "--output", str(page)])
     return page
 
 

@@ -67,11 +67,13 @@ def by_load(frame: Frame) -> Table:
 
 
 def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> Table:
-    stage, planned = frame.stage, {replica.name: replica for replica in replicas}
+    """At the load that all were measured at; with a peak, each engine at its own capacity, which its replicas have."""
+    planned = {replica.name: replica for replica in replicas}
     differs = {difference.kind: difference.values for difference in frame.differences}
-    at = f" at {stage}" if stage is not None else ""
+    at = " there" if peak else f" at {frame.stage}" if frame.stage is not None else ""
     loads = {view.label: view.load for view in frame.stages}
-    rows = [_Row(name, stage or "", loads.get(stage or "", 0.0)) for name in frame.names]
+    stages = {name: (capacity_stage(frame, name) if peak else None) or frame.stage or "" for name in frame.names}
+    rows = [_Row(name, stage, loads.get(stage, 0.0)) for name, stage in stages.items()]
     unit = frame.stages[0].load_unit if frame.stages else ""
     columns: list[tuple[Column, Callable[[_Row], Cell]]] = [
         (Column("engine", text=True), lambda row: Word(row.engine)),
@@ -82,13 +84,20 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         (Column("simulated", rank=2), lambda row: _simulated(planned.get(row.engine))),
         (Column("a month"), lambda row: _month(planned.get(row.engine))),
         (Column("per 1M tokens", rank=3), lambda row: _per_million(planned.get(row.engine))),
-        (Column(f"within{at}"), lambda row: _share(frame.verdict(row.engine, stage))),
+        (Column(f"within{at}"), lambda row: _share(frame.verdict(row.engine, row.stage))),
         (Column(f"{TOKENS.of.unit}{at}"), lambda row: _tokens(frame, row)),
-        (Column("over next"), lambda row: _ratio(frame, row.engine, frame.next_best(row.engine))),
+        *([] if peak else [(Column("over next"), lambda row: _ratio(frame, row.engine, frame.next_best(row.engine)))]),
         *_failures(frame, rows),
-        *[_latency(frame, column) for column in latency_columns(frame)],
+        *[_latency(frame, column, " there" if peak else "") for column in latency_columns(frame)],
     ]
     return _table(frame, "Candidates", columns, rows)
+
+
+def capacity_stage(frame: Frame, name: str) -> str | None:
+    """Return the stage at an engine's measured capacity."""
+    capacity = frame.capacities.get(name)
+    at = None if capacity is None else capacity.at_load
+    return None if at is None else at.stage
 
 
 def _load(load: float) -> Cell:
@@ -129,7 +138,7 @@ def _percentile(frame: Frame) -> str:
     return next((p for p in SHOWN if requests * (1 - PERCENTILES[p]) >= 1), SHOWN[-1])
 
 
-def _latency(frame: Frame, column: MetricColumn) -> tuple[Column, Callable[[_Row], Cell]]:
+def _latency(frame: Frame, column: MetricColumn, place: str = "") -> tuple[Column, Callable[[_Row], Cell]]:
     def cell(row: _Row) -> Cell:
         engine = frame.engine(row.engine)
         if not engine.at(row.stage):
@@ -142,7 +151,7 @@ def _latency(frame: Frame, column: MetricColumn) -> tuple[Column, Callable[[_Row
         )
         return Number(estimate, column.unit, tone=Tone.BAD if missed else Tone.PLAIN, answered=answered)
 
-    return Column(column.title), cell
+    return Column(column.title + place), cell
 
 
 def _failures(frame: Frame, rows: Sequence[_Row]) -> list[tuple[Column, Callable[[_Row], Cell]]]:
