@@ -194,17 +194,18 @@ def exit_code(frame: Frame, warned: Sequence[Warning], allow_invalid: bool = Fal
     return NOT_ENOUGH if Status.NOT_MEASURED in statuses else GOOD
 
 
-def next_step(frame: Frame) -> NextStep | None:
+def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
     """What would raise or confirm the answer: an SLO, more repeats, a higher or lower load, a search for the limit
-    between two loads; of a limit that is known, a plan."""
+    between two loads; of a limit that is known, a plan. `planned` is the engine that is planned with, else it is the
+    best one."""
     if not frame.stages or any(difference.incomparable for difference in frame.differences):
         return None
     folders = _folders(frame)
     if not frame.tier:
         return NextStep("slo", ("enginebench", "report", *folders, "--slo", "ttft_p95=1s"))
-    if len(frame.engines) > 1 and frame.tested.repeats[0] < REPEATS:
+    if planned is None and len(frame.engines) > 1 and frame.tested.repeats[0] < REPEATS:
         return NextStep("repeat", (*frame.engines[0].runs[0].command, "--repeat", "5"))
-    capacity = frame.capacities.get(frame.names[0])
+    capacity = frame.capacities.get(planned or frame.names[0])
     if capacity is None or not capacity.verdicts:
         return None
     load, beyond = (None if end is None else f"{end:g}" for end in (capacity.load, capacity.beyond))
@@ -224,8 +225,10 @@ def next_step(frame: Frame) -> NextStep | None:
         by = "users" if users else "rate"
         names = {"load": load, "beyond": texts[1]}
         return NextStep("bracket", run("capacity", "--by", by, "--search-range", f"{load}-{beyond}"), names=names)
+    if planned is not None:
+        return NextStep("buy", names={"engine": planned})
     slo = ",".join(objective.typed for objective in frame.tier)
-    peak = f"{10 * (capacity.load or 1):g}{'users' if users else '/s'}"
+    peak = f"{10 * (capacity.load or 1):g}{'' if users else '/s'}"
     names = {"peak": load_of(10 * (capacity.load or 1), capacity.unit).label}
     return NextStep("plan", ("enginebench", "plan", *folders, "--peak", peak, "--slo", slo), names=names)
 

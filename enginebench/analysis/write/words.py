@@ -53,7 +53,6 @@ PURPOSES = {
     "bracket": "Find the limit between {load} and {beyond}",
     "continue_study": "Measure the cells that are left",
     "search": "Find the limit, and confirm it",
-    "confirm": "Confirm {load}",
     "higher": "Test loads above {load}",
     "lower": "Test loads below {beyond}",
     "repeat": "Repeat the runs, so that the difference can be tested",
