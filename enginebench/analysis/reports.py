@@ -16,10 +16,10 @@ from enginebench.analysis.answer import (
     SpeedAnswer,
 )
 from enginebench.analysis.document import Document, NextStep, Section, Warning
-from enginebench.analysis.frame import Frame
+from enginebench.analysis.frame import Frame, column_of
 from enginebench.analysis.plan.candidates import replicas_answer
 from enginebench.analysis.sections import disruptions
-from enginebench.analysis.sections.candidates import candidates, column_of
+from enginebench.analysis.sections.candidates import candidates
 from enginebench.analysis.sections.comparison import comparison
 from enginebench.analysis.sections.figures import figures, first_figure
 from enginebench.analysis.sections.loads import growth, loads
@@ -91,9 +91,9 @@ def report_document(
 def comparison_document(frame: Frame, title: str, allow_invalid: bool = False) -> Document:
     """Engines at one load, in every compared metric. Missing an objective is no failure of a comparison."""
     whole = report_document(frame, title, allow_invalid=allow_invalid)
-    kept = {"comparison", "loads", "slo", "setup", "warnings"}
+    left_out = {"disruptions", "charts", "numbers"}
     sections = sorted(whole.sections, key=lambda section: section.key != "comparison")
-    sections = [replace(section, folded=False) for section in sections if section.key in kept]
+    sections = [replace(section, folded=False) for section in sections if section.key not in left_out]
     code = INVALID if whole.exit_code == INVALID else GOOD
     return replace(whole, sections=tuple(sections), exit_code=code)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from enginebench.analysis.answer import Replicas
 from enginebench.analysis.document import Cell, Column, Number, Table, Tone, Word
-from enginebench.analysis.frame import Frame
+from enginebench.analysis.frame import Frame, column_of
 from enginebench.analysis.tested import number_format
 from enginebench.analysis.verdict.differences import Kind
 from enginebench.analysis.verdict.slo import SloVerdict, Status
@@ -15,7 +15,6 @@ from enginebench.records.load import Load
 from enginebench.records.metrics import (
     BY_NAME,
     FAILURE_SHARE,
-    OBJECTIVES,
     PERCENTILES,
     QUANTITY_BY_NAME,
     THROUGHPUT,
@@ -23,7 +22,6 @@ from enginebench.records.metrics import (
     TTFT,
 )
 from enginebench.records.metrics import Column as MetricColumn
-from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate
 
 KEY = "candidates"
@@ -125,13 +123,6 @@ def latency_columns(frame: Frame) -> tuple[MetricColumn, ...]:
     statistic = named[0].statistic if named else _percentile(frame)
     fill = [MetricColumn(metric, statistic) for metric in (first, BY_NAME[TPOT]) if metric.name not in metrics]
     return tuple(sorted([*named, *fill], key=lambda column: list(BY_NAME).index(column.name)))
-
-
-def column_of(objective: Objective) -> MetricColumn | None:
-    """The percentile that an objective limits; `None` if it is not computed, or failures are limited."""
-    if objective.judged is None or objective.statistic not in PERCENTILES:
-        return None
-    return MetricColumn(OBJECTIVES[objective.metric], objective.statistic)
 
 
 def _percentile(frame: Frame) -> str:
