@@ -18,7 +18,7 @@ SETTINGS, RECORDS, ANALYSIS, STUDIES = (
 ROOMS = (SETTINGS, RECORDS, "engines", BENCH, "servers", "loadtests", ANALYSIS, STUDIES)
 MAY_IMPORT = {
     SETTINGS: {SETTINGS},
-    RECORDS: {RECORDS},
+    RECORDS: {RECORDS, "enginebench.settings.units"},
     "engines": {"engines", SETTINGS},
     BENCH: {
         *(BENCH, "engines", ANALYSIS, RECORDS, SETTINGS),
@@ -36,6 +36,7 @@ MAY_IMPORT = {
 }
 STANDARD_LIBRARY_ONLY = (
     "enginebench/settings/schema.py",
+    "enginebench/settings/units.py",
     "engines/contract/base.py",
     "engines/contract/protocol.py",
     "engines/process/worker.py",

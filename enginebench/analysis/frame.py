@@ -104,7 +104,7 @@ class Frame:
             return None
         capacity = self.capacities.get(name)
         if capacity is not None:
-            return next((verdict.slo for verdict in capacity.verdicts if verdict.stage == stage), None)
+            return next((verdict.slo for verdict in capacity.verdicts if stage in verdict.stages), None)
         stages = self.engine(name).at(stage)
         return judge(stages, self.tier) if stages and all(s.judgement(o) for s in stages for o in self.tier) else None
 

@@ -68,6 +68,11 @@ class Metric:
     def __post_init__(self) -> None:
         object.__setattr__(self, "of", reader(self.formula))
 
+    @property
+    def short_title(self) -> str:
+        """Without the clock: `TTFT` for `TTFT (user)`."""
+        return self.title.partition(" (")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
@@ -352,7 +357,7 @@ TOTALS: tuple[Quantity, ...] = (
 
 def titles_of(names: Iterable[str]) -> list[str]:
     """`TTFT`, `output tokens/s`: of metrics and quantities, a metric's two clocks as one."""
-    metrics = {metric.name: metric.title.partition(" (")[0] for metric in (*REQUEST_METRICS, ICL)}
+    metrics = {metric.name: metric.short_title for metric in (*REQUEST_METRICS, ICL)}
     quantities = {name: Column(quantity, "value").full_title for name, quantity in QUANTITY_BY_NAME.items()}
     return list(dict.fromkeys((metrics | quantities)[name] for name in names))
 
@@ -379,8 +384,7 @@ class Column:
     @property
     def title(self) -> str:
         """`TTFT p95`, without the clock."""
-        title = self.of.title.partition(" (")[0]
-        return title if isinstance(self.of, Quantity) else f"{title} {self.statistic}"
+        return self.of.title if isinstance(self.of, Quantity) else f"{self.of.short_title} {self.statistic}"
 
     @property
     def full_title(self) -> str:
@@ -416,6 +420,13 @@ def columns(surface: Surface, since_due: bool = False) -> tuple[Column, ...]:
         for metric in REQUEST_METRICS
         for statistic in getattr(metric.shown, surface)
     ) + tuple(Column(quantity, statistic) for quantity in QUANTITIES for statistic in getattr(quantity.shown, surface))
+
+
+def over_runs() -> frozenset[str]:
+    """Names of the metrics whose percentiles tables, comparisons and charts show over several runs."""
+    surfaces: tuple[Surface, ...] = ("table", "compared", "chart")
+    shown = {column.name for due in (False, True) for surface in surfaces for column in columns(surface, due)}
+    return frozenset(shown & BY_NAME.keys())
 
 
 def tables() -> str:

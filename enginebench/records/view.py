@@ -49,11 +49,6 @@ class Estimate:
     effective: float | None = None
 
     @property
-    def unbounded(self) -> bool:
-        """Whether `high` is +inf because nothing that was observed bounds the percentile."""
-        return self.high == math.inf and self.missing is Missing.FEW_REQUESTS
-
-    @property
     def ends(self) -> tuple[float | None, float | None]:
         """Of the interval; neither where it has no width, which would be read as certainty."""
         return (None, None) if self.low == self.high else (self.low, self.high)
@@ -91,11 +86,22 @@ def _inverse(number: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Ordered:
+    """Numbers in ascending order, packed: `values` as little-endian float64. Each stands for as many numbers up to it
+    as `weights` says (little-endian uint32), or for itself alone if there are none."""
+
+    values: bytes = b""
+    weights: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class Distribution:
     """One metric over `n` requests, `failed` of which failed. `percentiles` are by name (`p95`), nearest rank.
 
     Mean, standard deviation, extremes and `answered` (percentiles) are of the requests that ended well; `answered` is
-    given where others did not.
+    given where others did not. `ended` holds the values of those requests and `cut_off` the lower bounds of the ones
+    that were cut off, from which percentiles over several runs are made; `None` for metrics that no surface shows over
+    runs.
     """
 
     n: int
@@ -106,6 +112,8 @@ class Distribution:
     largest: float | None
     percentiles: Mapping[str, Estimate]
     answered: Mapping[str, float] | None = None
+    ended: Ordered | None = None
+    cut_off: Ordered | None = None
 
     def percentile(self, name: str) -> Estimate:
         return self.percentiles.get(name, NO_SAMPLES)

@@ -7,7 +7,7 @@
 
 `from_text` reads such a class from text, whether it came from `-o name=value`, a flag, a variable or a web page;
 `enginebench.settings.flags` makes a typer command's flags of it.
-Standard library only: engines in foreign environments import it too.
+Standard library and `units` only: engines in foreign environments import it too.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from enginebench.settings.units import parse_seconds
+
 PREFIX = "ENGINEBENCH_"
 MOST_USED = "Most used"
 """The group that stands first in `--help`, among the command's own options."""
+SECONDS = "S"  # the metavar of durations
 Address = tuple[str, int]
 
 
@@ -114,8 +117,10 @@ class Setting:
                 return False
             raise UserMistake(f"{self.shown_name} is true or false, not `{text}`.")
         try:
-            return hint(text)
+            return parse_seconds(text) if hint is float and self.metavar == SECONDS else hint(text)
         except ValueError:
+            if self.metavar == SECONDS:
+                raise UserMistake(f"{self.shown_name} is a time such as 500ms, 5s, 2m or 1h, not `{text}`.") from None
             kind = {int: "a whole number", float: "a number"}.get(hint, f"a {hint.__name__}")
             raise UserMistake(f"{self.shown_name} is {kind}, not `{text}`.") from None
 

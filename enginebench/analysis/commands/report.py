@@ -89,7 +89,9 @@ def compare(
     ] = None,
     stage: Annotated[
         str | None,
-        typer.Option(help="The load to compare at. Default: the highest of all engines.", show_default=False),
+        typer.Option(
+            help="The load to compare at. Default: the highest that one sustains.", metavar="STAGE", show_default=False
+        ),
     ] = None,
     output: Output = None,
     as_json: AsJson = False,

@@ -136,12 +136,13 @@ def _latency(frame: Frame, column: MetricColumn, at: str = "") -> tuple[Column, 
         if not engine.at(row.stage):
             return None
         estimate = engine.column(row.stage, column)
-        answered = engine.mean(lambda view: (view.metrics[column.name].answered or {}).get(column.statistic), row.stage)
         verdict = frame.verdict(row.engine, row.stage)
         missed = verdict is not None and any(
             each.status is Status.MISSED and column_of(each.objective) == column for each in verdict.objectives
         )
-        return Number(estimate, column.unit, tone=Tone.BAD if missed else Tone.PLAIN, answered=answered)
+        return Number(
+            estimate, column.unit, tone=Tone.BAD if missed else Tone.PLAIN, answered=engine.answered(row.stage, column)
+        )
 
     return Column(f"{column.title}{at}"), cell
 

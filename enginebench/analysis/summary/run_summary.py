@@ -29,7 +29,7 @@ from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import GAUGES
 from enginebench.records.view import Finding, Missing, StageView
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 SUMMARY = "summary.json"
 POINTS = 240  # of a whole run
 SHORTEST = 0.04  # seconds: its steps are whole nanoseconds, whatever its records say
@@ -97,7 +97,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
 
     def view(window: Window) -> StageView:
         requests = window.scheduled(run.requests)  # with every metric: the larger half of a window, and so made once
-        metrics = distributions(requests)
+        metrics = distributions(requests, objectives)
         return view_of(StageData(run, window, flows.result(), requests, metrics, good), objectives)
 
     with ThreadPoolExecutor(2) as pool:  # NumPy and Polars release the interpreter's lock; two windows are in memory

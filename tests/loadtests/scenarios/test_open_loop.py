@@ -199,7 +199,7 @@ def start_another(environment, **_):
 
 
 def another(runner):
-    while current_run().stage.steady_start is None:
+    while current_run().generator.stage.steady_start is None:
         gevent.sleep(0.1)
     if {stops_first}:
         runner.stop_users({{"User": 1}})
