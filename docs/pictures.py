@@ -22,8 +22,8 @@ from pathlib import Path
 from random import Random
 from urllib.request import urlopen
 
+from enginebench.settings.system import free_port
 from loadtests.harness.command.server_process import PYTHON, ServerProcess
-from loadtests.harness.run.host import free_port
 from validation.plan.batching_server import Asked, BatchingServer, users, write_run
 
 ROOT = Path(__file__).parents[1]
