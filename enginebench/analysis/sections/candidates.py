@@ -78,7 +78,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         *[_difference(title, differs[kind]) for kind, title in COLUMNS_OF_DIFFERENCES.items() if kind in differs],
         (Column(f"{unit} within the SLO"), lambda row: frame.capacities.get(row.engine)),
         (Column(f"replicas for {peak.label if peak else ''}"), lambda row: _replicas(planned.get(row.engine))),
-        (Column("simulated", rank=2), lambda row: _simulated(planned.get(row.engine))),
+        (Column("simulated replicas", rank=2), lambda row: _simulated(planned.get(row.engine))),
         (Column("a month"), lambda row: _month(planned.get(row.engine))),
         (Column("per 1M tokens", rank=3), lambda row: _per_million(planned.get(row.engine))),
         (Column(f"within{at}"), lambda row: _share(frame.verdict(row.engine, row.stage))),
