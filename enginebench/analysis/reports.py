@@ -194,17 +194,18 @@ def exit_code(frame: Frame, warned: Sequence[Warning], allow_invalid: bool = Fal
     return NOT_ENOUGH if Status.NOT_MEASURED in statuses else GOOD
 
 
-def next_step(frame: Frame) -> NextStep | None:
+def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
     """What would raise or confirm the answer: an SLO, more repeats, a higher or lower load, a search for the limit
-    between two loads; of a limit that is known, a plan."""
+    between two loads; of a limit that is known, a plan. `planned` is the engine that is planned with, else it is the
+    best one."""
     if not frame.stages or any(difference.incomparable for difference in frame.differences):
         return None
     folders = _folders(frame)
     if not frame.tier:
-        return NextStep("slo", ("enginebench", "report", *folders, "--slo", "ttft_p95=1"))
-    if len(frame.engines) > 1 and frame.tested.repeats[0] < REPEATS:
+        return NextStep("slo", ("enginebench", "report", *folders, "--slo", "ttft_p95=1s"))
+    if planned is None and len(frame.engines) > 1 and frame.tested.repeats[0] < REPEATS:
         return NextStep("repeat", (*frame.engines[0].runs[0].command, "--repeat", "5"))
-    capacity = frame.capacities.get(frame.names[0])
+    capacity = frame.capacities.get(planned or frame.names[0])
     if capacity is None or not capacity.verdicts:
         return None
     load, beyond = (None if end is None else f"{end:g}" for end in (capacity.load, capacity.beyond))
@@ -217,15 +218,19 @@ def next_step(frame: Frame) -> NextStep | None:
         return NextStep("measure", frame.engine(capacity.engine).runs[0].command)
     if load is None:
         lower = f"{(capacity.beyond or 2) / 2:g}"
-        return NextStep("lower", run(*at, lower), names={"beyond": texts[1]})
+        return NextStep("lower", run(*at, lower), names={"engine": capacity.engine, "beyond": texts[1]})
     if beyond is None:
-        return NextStep("higher", run(*at, f"{2 * (capacity.load or 1):g}"), names={"load": texts[0]})
+        return NextStep(
+            "higher", run(*at, f"{2 * (capacity.load or 1):g}"), names={"engine": capacity.engine, "load": texts[0]}
+        )
     if not capacity.confirmed:
         by = "users" if users else "rate"
-        names = {"load": load, "beyond": texts[1]}
+        names = {"engine": capacity.engine, "load": load, "beyond": texts[1]}
         return NextStep("bracket", run("capacity", "--by", by, "--search-range", f"{load}-{beyond}"), names=names)
-    slo = ",".join(map(str, frame.tier))
-    peak = f"{10 * (capacity.load or 1):g}{'users' if users else '/s'}"
+    if planned is not None:
+        return NextStep("buy", names={"engine": planned})
+    slo = ",".join(objective.typed for objective in frame.tier)
+    peak = f"{10 * (capacity.load or 1):g}{'' if users else '/s'}"
     names = {"peak": load_of(10 * (capacity.load or 1), capacity.unit).label}
     return NextStep("plan", ("enginebench", "plan", *folders, "--peak", peak, "--slo", slo), names=names)
 
@@ -233,7 +238,7 @@ def next_step(frame: Frame) -> NextStep | None:
 def _after_disruption(frame: Frame) -> NextStep:
     """What the burst or outage leaves open is how much load a server sustains."""
     if not frame.tier:
-        return NextStep("slo", ("enginebench", "report", *_folders(frame), "--slo", "ttft_p95=1"))
+        return NextStep("slo", ("enginebench", "report", *_folders(frame), "--slo", "ttft_p95=1s"))
     by = "users" if frame.stages[0].load_unit == USERS else "rate"
     return NextStep("sustained", run_command(frame, frame.names[0])("capacity", "--by", by))
 
@@ -264,7 +269,7 @@ def run_command(frame: Frame, name: str) -> Callable[..., tuple[str, ...]]:
     if length.isdigit() and any(finding.kind == "lock_step" for finding in run.findings):  # its remedy
         asked[OUTPUT_TOKENS] = f"uniform:{int(length) // 2}-{int(length) + int(length) // 2}"
     lengths = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items() if value]
-    slo = ["--slo", ",".join(map(str, frame.tier))] if frame.tier else []
+    slo = ["--slo", ",".join(objective.typed for objective in frame.tier)] if frame.tier else []
     given = [word for pair in pairwise(command) if pair[0] in CARRIED for word in pair]
     model = (run.engine or {}).get("model")
     if "--engine" in target and "--engine" not in command and model:  # a study names neither for one cell

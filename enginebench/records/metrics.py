@@ -98,7 +98,7 @@ SEEN_TOKENS = Field("output_tokens") - Field("unseen_tokens")
 FIRST_TOKENS = FirstOf(Field("first_chunk_tokens"), SEEN_TOKENS / Positive(Field("chunks")))
 """Tokens of the first chunk; where the server does not say, as many as in the mean chunk."""
 
-T_SCHED, T_CONNECT, T_SEND, T_END = Field("t_sched"), Field("t_connect"), Field("t_send"), Field("t_end")
+T_SCHED, T_CONNECT, T_SEND = Field("t_sched"), Field("t_connect"), Field("t_send")
 T_FIRST, T_FIRST_OUT, T_LAST = Field("t_first"), Field("t_first_out"), Field("t_last")
 DELIVERY = Between(T_SEND, T_FIRST) - Field("server_queue") - Field("server_prefill")
 KNOWN = Known(DELIVERY)  # the means of all parts of TTFT are over the same requests, so that they add up
@@ -324,12 +324,7 @@ OFFERED_RATE, ACHIEVED_RATE, FAILURE_SHARE, CONCURRENCY = (
     "failure_share",
     "concurrency",
 )
-PROMPT_TOKENS, OUTPUT_TOKENS, CLIENT_ERROR, ENERGY = (
-    "prompt_tokens",
-    "output_tokens",
-    "client_error",
-    "energy_per_token",
-)
+PROMPT_TOKENS, OUTPUT_TOKENS, CLIENT_ERROR = "prompt_tokens", "output_tokens", "client_error"
 TTFT_PARTS = ("ttft_client", "ttft_queue", "ttft_prefill", "ttft_delivery")
 """Quantities that add up to the mean TTFT since the request was due."""
 

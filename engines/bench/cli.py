@@ -59,7 +59,7 @@ def bench(
 
       enginebench bench candle -o concurrency=32 --sweep dtype=float32,q8_0,q4_0
     """
-    from enginebench.analysis.write.console import stderr
+    from enginebench.settings.console import stderr
     from engines.bench.profile import profile_all
     from engines.bench.settings import variants_of
     from loadtests.harness.profiler import Profiler
@@ -86,7 +86,7 @@ def bench(
             log.print(line, soft_wrap=True)
     if shown:
         from enginebench.analysis.commands.output import deliver
-        from engines.bench.report import document_of
+        from engines.bench.document import document_of
 
         deliver(document_of(result), as_json=as_json)
     if failures:

@@ -51,10 +51,10 @@ def gate(
     """
     from enginebench.analysis.summary.baseline import save_baseline as save
     from enginebench.analysis.summary.loading import summaries_of
-    from enginebench.analysis.write.console import stderr
     from enginebench.analysis.write.junit import junit
     from enginebench.analysis.write.markdown import markdown
     from enginebench.records.files import write_atomically
+    from enginebench.settings.console import stderr
 
     reading: ReadSettings = read_settings(ReadSettings, given)
     settings: GateSettings = read_settings(GateSettings, given)

@@ -64,11 +64,13 @@ def by_load(frame: Frame) -> Table:
 
 
 def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> Table:
-    stage, planned = frame.stage, {replica.name: replica for replica in replicas}
+    """At the load that all were measured at; with a peak, each engine at its own capacity, which its replicas have."""
+    planned = {replica.name: replica for replica in replicas}
     differs = {difference.kind: difference.values for difference in frame.differences}
-    at = f" at {stage}" if stage is not None else ""
+    at = " at that load" if peak else f" at {frame.stage}" if frame.stage is not None else ""
     loads = {view.label: view.load for view in frame.stages}
-    rows = [_Row(name, stage or "", loads.get(stage or "", 0.0)) for name in frame.names]
+    stages = {name: (capacity_stage(frame, name) if peak else None) or frame.stage or "" for name in frame.names}
+    rows = [_Row(name, stage, loads.get(stage, 0.0)) for name, stage in stages.items()]
     unit = frame.stages[0].load_unit if frame.stages else ""
     columns: list[tuple[Column, Callable[[_Row], Cell]]] = [
         (Column("engine", text=True), lambda row: Word(row.engine)),
@@ -76,16 +78,23 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         *[_difference(title, differs[kind]) for kind, title in COLUMNS_OF_DIFFERENCES.items() if kind in differs],
         (Column(f"{unit} within the SLO"), lambda row: frame.capacities.get(row.engine)),
         (Column(f"replicas for {peak.label if peak else ''}"), lambda row: _replicas(planned.get(row.engine))),
-        (Column("simulated", rank=2), lambda row: _simulated(planned.get(row.engine))),
+        (Column("simulated replicas", rank=2), lambda row: _simulated(planned.get(row.engine))),
         (Column("a month"), lambda row: _month(planned.get(row.engine))),
         (Column("per 1M tokens", rank=3), lambda row: _per_million(planned.get(row.engine))),
-        (Column(f"within{at}"), lambda row: _share(frame.verdict(row.engine, stage))),
+        (Column(f"within{at}"), lambda row: _share(frame.verdict(row.engine, row.stage))),
         (Column(f"{TOKENS.of.unit}{at}"), lambda row: _tokens(frame, row)),
-        (Column("× next row"), lambda row: _ratio(frame, row.engine, frame.next_best(row.engine))),
+        *([] if peak else [(Column("× next row"), lambda row: _ratio(frame, row.engine, frame.next_best(row.engine)))]),
         *_failures(frame, rows),
         *[_latency(frame, column, at) for column in latency_columns(frame)],
     ]
     return _table(frame, "Candidates", columns, rows)
+
+
+def capacity_stage(frame: Frame, name: str) -> str | None:
+    """Return the stage at an engine's measured capacity."""
+    capacity = frame.capacities.get(name)
+    at = None if capacity is None else capacity.at_load
+    return None if at is None else at.stage
 
 
 def _load(load: float) -> Cell:

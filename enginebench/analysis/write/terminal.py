@@ -19,10 +19,10 @@ from rich.text import Text as RichText
 from enginebench.analysis.document import Block, Code, Column, Document, Figure, Table, Text, Tone, Warning
 from enginebench.analysis.write import words
 from enginebench.analysis.write.cells import NO_BREAK, Shown, clean, glued, show
-from enginebench.analysis.write.console import CAUTION, GOOD
 from enginebench.analysis.write.sentence import sentence
 from enginebench.analysis.write.terminal_chart import chart
 from enginebench.records.formatting import in_words
+from enginebench.settings.console import CAUTION, GOOD
 
 STYLES = {Tone.PLAIN: "", Tone.GOOD: GOOD, Tone.BAD: "red3", Tone.CAUTION: CAUTION, Tone.DIM: "dim"}
 SEVERITIES = {"invalid": "bold red3", "warn": CAUTION, "note": "dim"}

@@ -81,8 +81,6 @@ def study(
 
       enginebench study status
     """
-    from rich.console import Console
-
     from loadtests.harness.command.terminal import Terminal
 
     words = name or []
@@ -92,7 +90,7 @@ def study(
         return _list()
     if words[0] == STATUS:
         return _status(words[1:], folder, as_json)
-    terminal = Terminal(Console(stderr=True, highlight=False, markup=False))
+    terminal = Terminal()
     if words[0] == REPORT:
         return _report_of(_one(words[1:]), folder, terminal)
     if install and budget is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from enginebench.analysis.write.console import CAUTION
+from enginebench.settings.console import CAUTION
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.archive import is_archive, name_in, unpack
 from enginebench.studies.study.folder import (

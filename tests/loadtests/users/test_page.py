@@ -15,10 +15,10 @@ from enginebench.analysis.summary.loading import summaries_of
 from enginebench.records.rules import overall
 from enginebench.records.slo import RunObjectives
 from enginebench.records.stage import SECOND
+from enginebench.settings.system import free_port
 from loadtests.harness.live.buckets import CountedMetrics
 from loadtests.harness.live.counts import Counts, LiveCounts
 from loadtests.harness.live.series import BACK, MOST, LiveSeries
-from loadtests.harness.run.host import free_port
 from loadtests.harness.users.judging import Judge, read_answers
 from tests.support.analysis.synthetic import Engine, meta_of, record, simulate, stages_of
 from tests.support.loadtests.locust_process import start

@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from enginebench.settings.system import last_line
 from engines.machine.cuda import Check, gpu_checks
 from engines.machine.devices import NoAnswer, driver, free_memory, usable_cores
 from engines.machine.extras import install_command
 from engines.models.cache import cache_folder
-from engines.process.environments import last_line
 
 OLDEST_PYTHON = (3, 11)
 DISK_WANTED = 2_000_000_000  # bytes: the default model, converted, and some runs
@@ -78,7 +78,7 @@ def _load_test() -> Check:
         command += ["--stages", "1", "--stage-seconds", "1", "--warm-up", "0", "--exporter", "none"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_TEST_LIMIT, cwd=folder)
-            said = last_line(done.stderr)
+            said = last_line(done.stderr).rstrip(".") or "it printed nothing"
         except subprocess.TimeoutExpired:
             said = f"it has not ended after {LOAD_TEST_LIMIT:.0f} s"
         records = [path.read_text() for path in Path(folder).glob("*/requests-*.jsonl")]

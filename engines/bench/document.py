@@ -41,9 +41,10 @@ CANDIDATES = (
 def document_of(result: BenchResult) -> Document:
     models = tuple(dict.fromkeys(each.model for each in result.measured if each.model))
     engines = tuple(dict.fromkeys(each.label for each in result.measured))
+    rounds = max((len(series.rounds) for each in result.measured for series in each.series), default=1)
     return Document(
         title="bench",
-        tested=Tested.of_benches(models, engines, result.host, result.made_at, len(result.rounds)),
+        tested=Tested.of_benches(models, engines, result.host, result.made_at, rounds),
         objectives=(),
         answer=answer_of(result),
         candidates=candidates(result),
