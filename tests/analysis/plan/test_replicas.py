@@ -56,8 +56,8 @@ def test_at_least_57_of_60_futures_meet_every_objective(limit: float, slow: int,
 
 
 def test_the_reason_for_a_size_is_the_share_of_futures_that_meet_the_slo() -> None:
-    """Answers of 11 steps must end within 2.3 s. A user without a slot waits for another answer: about 2.2 s with steps of
-    100 ms, and too long on the slower machines."""
+    """Answers of 11 steps must end within 2.3 s. A user without a slot waits for another answer: about 2.2 s with steps
+    of 100 ms, and too long on the slower machines."""
     answer = fewest_replicas(fleet(engine(slots=4, drift=0.2), Users(16), "e2e_p99=2.3"), SUPPORTED)
     assert (answer.count, answer.chosen.met) == (4, 1.0)
     assert answer.fewer is not None
