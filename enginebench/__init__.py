@@ -45,7 +45,8 @@ def capacity(runs: Runs) -> dict[str, Capacity]:
 def compare(runs: Runs, baseline: str | None = None, stage: str | None = None) -> tuple[Comparison, ...]:
     """Compare each engine with the next best one, and with the baseline, in every metric at one load.
 
-    `stage` names the load, such as `8 users`; by default it is the highest that all engines were measured at. A
+    `stage` names the load, such as `8 users`; by default it is the highest that all
+    engines were measured at and one sustains within the SLO. A
     comparison has the ratio, its 95 % interval and, from three repeats on, whether the difference is significant.
     """
     return runs.framed(baseline, stage).comparisons

@@ -11,7 +11,8 @@ import inspect
 import os
 import re
 import sys
-from difflib import get_close_matches
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from enginebench.settings.schema import UserMistake
+from enginebench.settings.schema import UserMistake, choose_from
 
 # Command -> the module that defines it, in the order of `--help`.
 COMMANDS = {
@@ -36,7 +37,7 @@ COMMANDS = {
     "models": "engines.cli",
     "bench": "engines.bench.cli",
     "doctor": "enginebench.studies.cli",
-    "calibrate": "loadtests.cli",
+    "calibrate": "enginebench.studies.cli",
     "collect": "loadtests.cli",
     "import": "enginebench.analysis.cli",
 }
@@ -53,13 +54,15 @@ class LazyCommands(TyperGroup):
         command = get_group(importlib.import_module(COMMANDS[cmd_name]).app).commands[cmd_name]
         # Typer keeps the line breaks of every paragraph but the first, which on a narrow terminal are in its midst.
         command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help or ""))
+        command.get_params = partial(_without_types, command.get_params)  # type: ignore[method-assign]
         return command
+
+    def get_params(self, ctx: Any) -> Any:
+        return _without_types(super().get_params, ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in COMMANDS:
-            near = get_close_matches(args[0], COMMANDS, n=1)
-            meant = f"did you mean `{near[0]}`?" if near else f"choose from {', '.join(COMMANDS)}."
-            raise UserMistake(f"no command called `{args[0]}`; {meant}")
+            raise UserMistake(f"no command called `{args[0]}`; {choose_from(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -80,16 +83,30 @@ class LazyCommands(TyperGroup):
         raise typer.Exit(2)
 
 
+def _without_types(get_params: Callable[[Any], list[Any]], ctx: Any) -> list[Any]:
+    """A switch takes no value, which `<bool>` in its help would promise."""
+    parameters = get_params(ctx)
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
+
+
 def _say(sentence: str) -> None:
-    from rich.console import Console
-
     from enginebench.records.plain_text import plain_lines
+    from enginebench.settings.console import stderr
 
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = stderr()
     console.print(plain_lines(sentence), style="red", soft_wrap=not console.is_terminal)
 
 
-app = typer.Typer(cls=LazyCommands, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+app = typer.Typer(
+    cls=LazyCommands,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def _show_version(wanted: bool) -> None:

@@ -6,16 +6,14 @@ import json
 import sys
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
+from enginebench.settings.console import stdout
 from enginebench.settings.flags import AsJson, TrustRemoteCode
 from enginebench.settings.schema import UserMistake
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 SHOW = "show"
 SHOWN = ("name", "source", "licence", "parameters", "hub_id", "architecture", "context_length")  # of a model
@@ -63,7 +61,7 @@ def engines(context: typer.Context, as_json: AsJson = False) -> None:
     for name, row in rows.items():
         if name not in here:
             reasons.setdefault(row["why_not_here"], []).append(name)
-    console = _console()
+    console = stdout(markup=True)
     console.print(table)
     if reasons:
         console.print("\nnot here")
@@ -95,7 +93,7 @@ def show(
     for one in rows[name]["options"]:
         choices = f" ({', '.join(one['choices'])})" if one["choices"] else ""
         table.add_row(f"[bold]{one['name']}[/]", str(one["default"]), _escape(one["help"] + choices))
-    console = _console()
+    console = stdout(markup=True)
     console.print(table)
     if (reason := rows[name]["why_not_here"]) is not None:
         console.print(f"\n[bold]{name}[/] cannot run here: {_escape(reason)}")
@@ -147,7 +145,6 @@ def uninstall(name: Annotated[str, typer.Argument(help="An installed engine.", s
 def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
     """What is known of every engine, or of one, by name."""
     from engines.contract.registry import engine_class, names, settings, spec
-    from engines.pytorch.device import OnTorch
 
     specs = {one: spec(one) for one in (names() if name is None else [name])}
     kinds = {one: engine_class(one) for one in specs}
@@ -158,7 +155,6 @@ def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
             "language": kinds[one].language,
             "version": kinds[one].version_here(),
             "why_not_here": kinds[one].why_not_here(),
-            "on_torch": issubclass(kinds[one], OnTorch),
             "options": [
                 {"name": each.name, "default": each.default, "choices": each.choices, "help": each.help}
                 for each in settings(one)
@@ -224,7 +220,7 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
             f"{preset.parameters / 1e6:,.0f}\n[dim]{preset.context_length:,}[/]",
             f"{f32}{f16}\n[dim]{eight}{four}[/]",
         )
-    console = _console()
+    console = stdout(markup=True)
     console.print(table)
     console.print(
         "\nGB are weights plus the cache of one sequence of 4096 tokens; context is in tokens. smollm2-135m is the "
@@ -249,12 +245,6 @@ def fetch(
         _print_json(asdict(model))
     else:
         typer.echo(model.folder)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False)
 
 
 def _table(*columns: str) -> Any:

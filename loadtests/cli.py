@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from contextlib import nullcontext
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enginebench.settings.flags import AsJson, EngineSettings, given_texts, with_flags
-from enginebench.settings.profile import ProfileSettings, read_profile
+from enginebench.settings.flags import AsJson, EngineSettings, Profile, given_texts, with_flags
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.setting_groups import RESULTS
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
     from loadtests.harness.command.contenders import Contender
     from loadtests.harness.command.job import Job
     from loadtests.harness.command.terminal import Terminal
-    from loadtests.harness.profiling.profilers import Profiler
+    from loadtests.harness.profiler import Profiler
 
 app = typer.Typer()
 
@@ -51,7 +48,7 @@ NOT_OFFERED = {"model", "repeat_index", "prompt_set"}  # `run` sets them itself
 
 
 @app.command(context_settings={"allow_extra_args": True})
-@with_flags(Scenario, RunSettings, ProfileSettings, leave_out=NOT_OFFERED)
+@with_flags(Scenario, RunSettings, leave_out=NOT_OFFERED)
 def run(
     context: typer.Context,
     scenario: Annotated[str, typer.Argument(help="Name of a scenario, such as concurrent, or a locustfile.")],
@@ -63,6 +60,7 @@ def run(
     repeat: Annotated[int, REPEAT] = 1,
     keep_loaded: Annotated[bool, KEEP_LOADED] = False,
     processes: Processes = 1,
+    profile: Profile = None,
     allow_invalid: Annotated[
         bool,
         typer.Option(
@@ -89,17 +87,15 @@ def run(
 
       enginebench run single --url http://127.0.0.1:8000 --output-tokens 64
     """
-    from rich.console import Console
-
     from loadtests.harness.command import rounds
     from loadtests.harness.command.contenders import contenders
     from loadtests.harness.command.engine_checks import checked
     from loadtests.harness.command.job import Job, find_scenario
-    from loadtests.harness.command.profile import profiler_for
     from loadtests.harness.command.server_process import listen
     from loadtests.harness.command.terminal import Terminal, sigterm_is_ctrl_c
+    from loadtests.harness.profiler import Profiler
 
-    terminal = Terminal(Console(stderr=True, highlight=False, markup=False))
+    terminal = Terminal()
     path = find_scenario(scenario)
     headers = given.pop("header") or []
     tested = contenders(engine or [], url or [], option or [], model or [], headers)
@@ -111,9 +107,10 @@ def run(
         listen([port]).close()
     texts = given_texts(Scenario, given) | given_texts(RunSettings, given)
     job = Job.of(path, texts, processes, context.args)
-    wanted = read_profile(given)
-    chosen = profiler_for(wanted, tested)
-    tested, sentence = checked(tested, chosen)
+    profiler = None if profile is None else Profiler.of(profile)
+    if profiler is not None and not engine:
+        raise UserMistake("--profile is for engines that --engine serves: it needs their processes.")
+    tested, sentence = checked(tested)
     tested = rounds.prepared(job, tested, repeat)
     if sentence is not None:
         terminal.say(sentence)
@@ -123,8 +120,8 @@ def run(
     try:
         with sigterm_is_ctrl_c():
             complete = _measure(job, tested, repeat, port, terminal, folders, keep_loaded)
-            if chosen is not None:
-                complete = _profile(job, tested, chosen, wanted.profile_seconds, terminal, folders) and complete
+            if profiler is not None:
+                complete = _profile(job, tested, profiler, terminal, folders) and complete
             code = _report(folders, allow_invalid, as_json, "slo" in texts) if folders else 2
     except KeyboardInterrupt:
         report = (
@@ -166,20 +163,15 @@ def _measure(
     return complete
 
 
-def _profile(
-    job: Job, tested: list[Contender], chosen: Profiler, seconds: float, terminal: Terminal, folders: list[Path]
-) -> bool:
-    """Each engine that was measured, beside its last run. False where one could not be profiled."""
+def _profile(job: Job, tested: list[Contender], profiler: Profiler, terminal: Terminal, folders: list[Path]) -> bool:
+    """Profile each engine that was measured, into its last run. Return whether that worked for all of them."""
     from enginebench.records.files import read_meta
     from loadtests.harness.command.profile import profile
 
-    complete = True
     last = {read_meta(folder).label: folder for folder in folders}
-    for contender in tested:
-        if contender.engine and contender.name in last:
-            done = profile(job, contender, last[contender.name], chosen, seconds, terminal)
-            complete = complete and done
-    return complete
+    measured = [one for one in tested if one.engine and one.name in last]
+    worked = [profile(job, one, last[one.name], profiler, terminal) for one in measured]
+    return all(worked)
 
 
 def _report(folders: list[Path], allow_invalid: bool, as_json: bool, judged: bool = False) -> int:
@@ -208,79 +200,3 @@ def collect(
 
     new = gather(run, parts)
     print(f"{len(new)} files added to {run}" + (": " + ", ".join(path.name for path in new) if new else ""))
-
-
-@app.command()
-def calibrate(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer and shorter loads, in less than a minute, and a chart.")
-    ] = False,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            metavar="S", min=1, help="Seconds of each load, once all users are active. Default: 6; --quick: 3."
-        ),
-    ] = None,
-    processes: Processes = 1,
-    loads: Annotated[
-        str,
-        typer.Option(
-            help="Users x tokens per second for each, such as 100x50,400x50. Default: six loads, three of "
-            "them also on a busy machine."
-        ),
-    ] = "",
-    as_json: AsJson = False,
-) -> None:
-    """Measure how accurate this machine's load generator is, against a scripted server of known timing.
-
-    Takes about three minutes, with --quick less than one. Reports use the result, and say when a test exceeded the
-    calibrated load.
-
-    Examples:
-
-      enginebench calibrate --quick
-
-      enginebench calibrate --loads 100x50,400x50
-    """
-    from rich.console import Console
-
-    from loadtests.harness.calibration import calibrate as calibration
-    from loadtests.harness.calibration.scatter import scatter
-    from loadtests.harness.calibration.table import WIDTH, sentence, table
-    from loadtests.harness.command.terminal import sigterm_is_ctrl_c
-    from loadtests.harness.run.calibration import Cell, keep, path_here
-
-    log = Console(stderr=True, highlight=False, markup=False)
-    points: list[tuple[float, float]] = []
-
-    def progress(cell: Cell, requests: calibration.Points) -> None:
-        load = f"{cell.users} users × {cell.rate:g} tokens/s, {cell.condition} machine"
-        error = f"TTFT p99 error {cell.ttft.p99 * 1e3:.3f} ms, {cell.cpu_per_token * 1e6:.1f} µs of CPU per token"
-        log.print(f"{load}: {error}", soft_wrap=not log.is_terminal)
-        points.extend(requests)
-
-    own = calibration.parse_grid(loads) if loads else None
-    quiet, busy = (own, own) if own else calibration.QUICK_GRIDS if quick else (calibration.GRID, calibration.BUSY_GRID)
-    length = seconds or (calibration.QUICK_SECONDS if quick else calibration.SECONDS)
-    try:
-        with sigterm_is_ctrl_c():
-            measured = calibration.calibrate(quiet, busy, length, processes, progress)
-    except KeyboardInterrupt:
-        log.print("stopped; nothing was saved")
-        raise typer.Exit(2) from None
-    if as_json:
-        sys.stdout.write(json.dumps(asdict(measured)) + "\n")
-    elif quick:
-        console = Console(highlight=False, markup=False)
-        for line in [f"TTFT of {len(points):,} requests", *scatter(points), ""]:
-            console.print(line, no_wrap=True, crop=False)
-        console.print(sentence(measured), soft_wrap=not console.is_terminal)
-    else:
-        console = Console(highlight=False, width=WIDTH)
-        console.print(table(measured))
-        console.print(sentence(measured))
-    path = path_here(processes)
-    if keep(measured, path):  # last: what was measured is shown also where this fails
-        log.print(f"Saved in {path}", soft_wrap=True)
-    else:
-        log.print(f"Not saved: {path} has a calibration of more loads.", soft_wrap=True)

@@ -6,7 +6,6 @@ import dataclasses
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +13,6 @@ from fastapi import FastAPI, Request
 from prometheus_client import CollectorRegistry
 from starlette.responses import Response
 
-from engines.contract.errors import EngineError
 from engines.process.replicas import ServedEngine
 from servers.exposition import exposition
 from servers.gpu.collector import GpuCollector
@@ -58,8 +56,6 @@ def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: ServerSetti
     _add_tokens(app, context)
     _add_description(app, context)
     _add_observation(app, lifecycle, metrics, registry_of([metrics, gpus]))
-    if settings.engine_profile is not None:
-        _add_profile(app, context, *settings.engine_profile)
     return app
 
 
@@ -150,23 +146,3 @@ def _add_observation(app: FastAPI, lifecycle: Lifecycle, metrics: Metrics, regis
         metrics.engine_stats = await lifecycle.engine.stats()
         page, content_type = await exposition(registry, request.headers.get("accept", ""))
         return Response(page, media_type=content_type)
-
-
-def _add_profile(app: FastAPI, context: Context, kind: str, path: Path) -> None:
-    async def profile(request: Request, on: bool) -> dict[str, str]:
-        check_key(request.scope["headers"], context.settings)
-        try:
-            await context.lifecycle.engine.profile(kind, path, on)
-        except EngineError as error:
-            raise ApiError(500, str(error), code="profile_failed") from None
-        return {"profiler": kind, "path": str(path)}
-
-    @app.post("/start_profile")
-    async def start_profile(request: Request) -> dict[str, str]:
-        """Start to profile the engine's process."""
-        return await profile(request, on=True)
-
-    @app.post("/stop_profile")
-    async def stop_profile(request: Request) -> dict[str, str]:
-        """End the profile. Answers once its files are written."""
-        return await profile(request, on=False)

@@ -6,7 +6,6 @@ import os
 import shlex
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 from enginebench.settings.flags import Given, read_settings
@@ -15,13 +14,6 @@ from enginebench.settings.schema import UserMistake, setting
 MIB = 1024 * 1024
 ADDRESS, LIMITS, ENGINE, LOG = "Address and access", "Limits", "The engine's process", "Log"
 _address, _limit = (partial(setting, group=group) for group in (ADDRESS, LIMITS))
-
-
-def _read_profile(text: str) -> tuple[str, Path]:
-    kind, _, path = text.partition("=")
-    if not kind or not path:
-        raise UserMistake(f"a profile is KIND=PATH, such as torch=/tmp/engine, not `{text}`.")
-    return kind, Path(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +51,6 @@ class ServerSettings:
         metavar="COMMAND",
         read=lambda text: tuple(shlex.split(text)),
         write=shlex.join,
-        group=ENGINE,
-    )
-    engine_profile: tuple[str, Path] | None = setting(
-        None,
-        "Profiler of the engine's own process, torch or memray, and the beginning of its files' names: then POST "
-        "/start_profile and POST /stop_profile, as vLLM has them, start and end a profile.",
-        flag="",
-        metavar="KIND=PATH",
-        read=_read_profile,
-        write=lambda given: f"{given[0]}={given[1]}",
         group=ENGINE,
     )
     warmup_tokens: int = setting(

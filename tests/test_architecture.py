@@ -18,12 +18,12 @@ SETTINGS, RECORDS, ANALYSIS, STUDIES = (
 ROOMS = (SETTINGS, RECORDS, "engines", BENCH, "servers", "loadtests", ANALYSIS, STUDIES)
 MAY_IMPORT = {
     SETTINGS: {SETTINGS},
-    RECORDS: {RECORDS},
+    RECORDS: {RECORDS, "enginebench.settings.units"},
     "engines": {"engines", SETTINGS},
     BENCH: {
         *(BENCH, "engines", ANALYSIS, RECORDS, SETTINGS),
         "loadtests.harness.run.host",  # facts of the machine
-        "loadtests.harness.profiling",  # what `--profile` offers
+        "loadtests.harness.profiler",  # the command of `--profile`
     },
     "servers": {"servers", "engines", SETTINGS},
     "loadtests": {"loadtests", RECORDS, SETTINGS},
@@ -31,11 +31,12 @@ MAY_IMPORT = {
     STUDIES: {
         *(STUDIES, ANALYSIS, "loadtests", RECORDS, SETTINGS),
         *("engines.machine", "engines.contract.registry"),  # what is on this machine
-        *("engines.bench.settings", "engines.bench.document", "engines.bench.tables"),  # run as a process, and reported
+        *("engines.bench.settings", "engines.bench.result", "engines.bench.document"),  # run as a process, and reported
     },
 }
 STANDARD_LIBRARY_ONLY = (
     "enginebench/settings/schema.py",
+    "enginebench/settings/units.py",
     "engines/contract/base.py",
     "engines/contract/protocol.py",
     "engines/process/worker.py",
@@ -140,7 +141,7 @@ def test_the_packages_that_a_scenario_enters_by_import_nothing_heavy() -> None:
 
 
 def test_the_front_door_opens_no_heavy_room() -> None:
-    heavy = ("torch", "transformers", "locust", "gevent", "polars", "vl_convert", "fastapi", "uvicorn")
+    heavy = ("torch", "transformers", "locust", "gevent", "polars", "fastapi", "uvicorn")
     code = f"import enginebench.cli, sys; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
@@ -148,14 +149,14 @@ def test_the_front_door_opens_no_heavy_room() -> None:
 
 @pytest.mark.parametrize("room", [room for room in ROOMS if (ROOT / room.replace(".", "/") / "cli.py").exists()])
 def test_help_of_every_room_is_light(room: str) -> None:
-    heavy = ("torch", "transformers", "locust", "gevent", "polars", "vl_convert")
+    heavy = ("torch", "transformers", "locust", "gevent", "polars")
     code = f"import {room}.cli, sys; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
 
 
 def test_a_process_that_makes_load_imports_nothing_that_serves_or_analyses() -> None:
-    heavy = ("polars", "vl_convert", "scipy", "numpy", "fastapi", "uvicorn", "tokenizers", "torch", "transformers")
+    heavy = ("polars", "scipy", "numpy", "fastapi", "uvicorn", "tokenizers", "torch", "transformers")
     code = f"import loadtests.concurrent, sys; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"

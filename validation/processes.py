@@ -114,6 +114,12 @@ def cpu_of(process: psutil.Process) -> float:
     return float(sum(process.cpu_times()[:2]))
 
 
+def peak_memory(process: psutil.Process) -> int:
+    """The high-water mark of its resident memory so far, which Linux keeps, in bytes."""
+    status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) * 1024
+
+
 def machine_cpu() -> float:
     """CPU seconds that all cores together have been busy."""
     times = psutil.cpu_times()

@@ -147,7 +147,8 @@ percentile. `time`: one dot or step for each instant."""
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart with its numbers. `limit` is the SLO's own limit on the vertical axis, called `limit_title`."""
+    """A chart with its numbers. `limit` is the SLO's own limit on the vertical axis, called `limit_title`. `at` is the
+    load at which the candidates are compared."""
 
     key: str
     title: str
@@ -158,6 +159,7 @@ class Figure:
     limit: float | None = None
     limit_title: str = ""
     spans: tuple[Span, ...] = ()
+    at: float | None = None
     marks: tuple[Point, ...] = ()  # single points with a label, such as a recovery
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from enginebench.analysis.stats.pooled_percentile import pooled_answered, pooled_percentile
 from enginebench.analysis.stats.repeats import repeats_interval, within_run_error
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.metrics import PERCENTILES, REQUEST_METRICS, Column
-from enginebench.records.view import NO_SAMPLES, Estimate, Missing, StageView
+from enginebench.records.view import EMPTY, NO_SAMPLES, Estimate, Missing, StageView
 from enginebench.settings.schema import UserMistake
 
 GPUS = "gpus"  # the gauge that is a number of devices
@@ -26,6 +27,7 @@ class EngineRuns:
 
     label: str
     runs: tuple[RunSummary, ...]
+    _known: dict[tuple[str, str, str], Estimate] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def at(self, stage: str) -> tuple[StageView, ...]:
         """That stage of each run that has it."""
@@ -37,8 +39,22 @@ class EngineRuns:
         return tuple(stage for run in self.runs for stage in run.stages)
 
     def estimate(self, stage: str, name: str, statistic: str = "value") -> Estimate:
-        """One run's own number; of several runs the mean, with an interval from their spread."""
-        return over_runs([view.estimate(name, statistic) for view in self.at(stage)])
+        """One run's own number. Of several a percentile is that of all their requests together; any other number is the
+        mean of the runs, with an interval from their spread."""
+        key = (stage, name, statistic)
+        if key not in self._known:  # several surfaces ask for each
+            views = self.at(stage)
+            self._known[key] = (
+                pooled_percentile([view.metrics.get(name, EMPTY) for view in views], statistic)
+                if statistic in PERCENTILES
+                else over_runs([view.estimate(name, statistic) for view in views])
+            )
+        return self._known[key]
+
+    def answered(self, stage: str, column: Column) -> float | None:
+        """The percentile of the requests that ended well, if others did not."""
+        runs = [view.metrics.get(column.name, EMPTY) for view in self.at(stage)]
+        return pooled_answered(runs, column.statistic) if column.statistic in PERCENTILES else None
 
     def column(self, stage: str, column: Column) -> Estimate:
         estimate = self.estimate(stage, column.name, column.statistic)

@@ -23,7 +23,7 @@ from enginebench.analysis.verdict.comparison import Comparison
 from enginebench.analysis.verdict.differences import Difference, differences
 from enginebench.analysis.verdict.gate import Check
 from enginebench.analysis.verdict.slo import SloVerdict, Status, judge
-from enginebench.records.metrics import BY_NAME, ICL, QUANTITY_BY_NAME, THROUGHPUT, columns
+from enginebench.records.metrics import BY_NAME, ICL, PERCENTILES, QUANTITY_BY_NAME, THROUGHPUT, Column, columns
 from enginebench.records.slo import Objective, of_tier, tiers_of
 from enginebench.records.telemetry import GAUGES
 from enginebench.records.view import Distribution, Estimate, Finding, StageView
@@ -45,8 +45,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Frame:
-    """`engines` are the candidates, the best first. `stage` is the highest load that all of them were measured at.
-    `capacities` are within the first tier of objectives, by engine."""
+    """`engines` are the candidates, the best first. `stage` is the load they are compared at: the highest at which all
+    were measured and one meets the SLO. `capacities` are within the first tier of objectives, by engine."""
 
     engines: tuple[EngineRuns, ...]
     objectives: tuple[Objective, ...]
@@ -104,7 +104,7 @@ class Frame:
             return None
         capacity = self.capacities.get(name)
         if capacity is not None:
-            return next((verdict.slo for verdict in capacity.verdicts if verdict.stage == stage), None)
+            return next((verdict.slo for verdict in capacity.verdicts if stage in verdict.stages), None)
         stages = self.engine(name).at(stage)
         return judge(stages, self.tier) if stages and all(s.judgement(o) for s in stages for o in self.tier) else None
 
@@ -138,25 +138,26 @@ class Frame:
             place = self._place(compared.engine, None) | {"stage": compared.stage}
             kind = "ratio" if compared.column.relative else "difference"
             statistic = f"{compared.column.statistic} {kind} to {compared.over}"
-            yield place | _cells(compared.column.name, statistic, "", compared.ratio)
+            yield place | cells(compared.column.name, statistic, "", compared.ratio)
             if compared.p is not None:
-                yield place | _cells(compared.column.name, f"{statistic}: p", "", Estimate(compared.p))
+                yield place | cells(compared.column.name, f"{statistic}: p", "", Estimate(compared.p))
             if compared.significant is not None:
                 significant = Estimate(float(compared.significant))
-                yield place | _cells(compared.column.name, f"{statistic}: significant", "", significant)
+                yield place | cells(compared.column.name, f"{statistic}: significant", "", significant)
 
     def _engine_rows(self, engine: EngineRuns) -> Iterator[Row]:
         """Over the repeats of an engine."""
         place = self._place(engine.label, engine.runs[0].model)
         shown = dict.fromkeys(
-            column for surface in ("table", "compared") for column in columns(surface, self.since_due)
+            column for surface in ("table", "compared", "chart") for column in columns(surface, self.since_due)
         )
+        shown |= dict.fromkeys(column for objective in self.objectives if (column := column_of(objective)) is not None)
         for stage in self.stages:
             if engine.at(stage.label):
                 at = place | {"stage": stage.label, "load": stage.load, "load_unit": stage.load_unit}
                 for column in shown:
                     estimate = engine.column(stage.label, column)
-                    yield at | _cells(column.name, column.statistic, column.unit, estimate)
+                    yield at | cells(column.name, column.statistic, column.unit, estimate)
         for tier, capacities in self.tiers.items():
             capacity = capacities.get(engine.label)
             if capacity is not None:
@@ -166,6 +167,13 @@ class Frame:
         return {"study": self.study or None, "part": self.part or None, "model": model, "engine": engine}
 
 
+def column_of(objective: Objective) -> Column | None:
+    """The percentile that an objective limits; `None` if it is not computed, or failures are limited."""
+    if objective.judged is None or objective.statistic not in PERCENTILES:
+        return None
+    return Column(objective.judged, objective.statistic)
+
+
 def frame_of(
     summaries: Sequence[RunSummary],
     baseline: str | None = None,
@@ -173,7 +181,7 @@ def frame_of(
     part: str = "",
     stage: str | None = None,
 ) -> Frame:
-    """Rank, judge and compare runs of one question. `stage` names the load of the comparison, if not the highest.
+    """Rank, judge and compare runs of one question. `stage` names the load of the comparison, if not the common one.
 
     Raises `UserMistake` if runs of one label were judged by different objectives.
     """
@@ -181,7 +189,7 @@ def frame_of(
     objectives = engines[0].runs[0].objectives
     tiers = {tier: {c.engine: c for c in capacities_of(engines, tier)} for tier in tiers_of(objectives)}
     capacities = next(iter(tiers.values()), {})
-    common = stage or comparison.common_stage(engines)
+    common = stage or comparison.common_stage(engines, capacities)
     ranked = comparison.ranking(engines, common, capacities)
     base = comparison.baseline_of(ranked, baseline)
     several = len(ranked) > 1 and common is not None
@@ -202,22 +210,22 @@ def frame_of(
 def _capacity_rows(capacity: Capacity, tier: str) -> Iterator[Row]:
     unit = {"load_unit": capacity.unit}
     for name, load in (("capacity", capacity.load), ("capacity beyond", capacity.beyond)):
-        yield unit | _cells(f"{tier}{name}", "value", capacity.unit, Estimate(load))
-    yield unit | _cells(f"{tier}capacity", "confirmed", "", Estimate(float(capacity.confirmed)))
+        yield unit | cells(f"{tier}{name}", "value", capacity.unit, Estimate(load))
+    yield unit | cells(f"{tier}capacity", "confirmed", "", Estimate(float(capacity.confirmed)))
     for verdict in capacity.verdicts:
         at = unit | {"stage": verdict.stage, "load": verdict.load}
         slo = verdict.slo
         met = None if slo.status is Status.NOT_MEASURED else float(slo.status is Status.MET)
-        yield at | _cells(f"{tier}slo", "met", "", Estimate(met, n=slo.n, missing=slo.missing))
-        yield at | _cells(f"{tier}slo", "share", "share", Estimate(slo.share, n=slo.n))
-        yield at | _cells(f"{tier}slo", "confirmed", "", Estimate(float(slo.confirmed)))
-        yield at | _cells(f"{tier}slo", "agreeing runs", "", Estimate(float(slo.agreeing), n=slo.runs))
+        yield at | cells(f"{tier}slo", "met", "", Estimate(met, n=slo.n, missing=slo.missing))
+        yield at | cells(f"{tier}slo", "share", "share", Estimate(slo.share, n=slo.n))
+        yield at | cells(f"{tier}slo", "confirmed", "", Estimate(float(slo.confirmed)))
+        yield at | cells(f"{tier}slo", "agreeing runs", "", Estimate(float(slo.agreeing), n=slo.runs))
         for objective in slo.objectives:
             share = objective.judgement.share
-            yield at | _cells(f"{tier}slo {objective.objective}", "share", "share", share)
+            yield at | cells(f"{tier}slo {objective.objective}", "share", "share", share)
 
 
-def _cells(metric: str, statistic: str, unit: str, estimate: Estimate) -> Row:
+def cells(metric: str, statistic: str, unit: str, estimate: Estimate) -> Row:
     known = estimate.finite
     ends = {"value": known.value, "low": known.low, "high": known.high, "n": known.n}
     missing = None if estimate.missing is None else estimate.missing.value
@@ -230,11 +238,11 @@ def check_rows(check: Check) -> Iterator[Row]:
     statistic = "count" if check.column is None else check.column.statistic
     unit = "" if check.column is None else check.column.unit
     at: Row = {"engine": check.engine, "stage": check.stage or None}
-    yield at | _cells(name, f"{statistic} of the baseline", unit, check.baseline)
-    yield at | _cells(name, statistic, unit, check.now)
-    yield at | _cells(name, f"{statistic} change: {check.result.value}", "", check.change)
+    yield at | cells(name, f"{statistic} of the baseline", unit, check.baseline)
+    yield at | cells(name, statistic, unit, check.now)
+    yield at | cells(name, f"{statistic} change: {check.result.value}", "", check.change)
     if check.p is not None:
-        yield at | _cells(name, f"{statistic} change: p", "", Estimate(check.p))
+        yield at | cells(name, f"{statistic} change: p", "", Estimate(check.p))
 
 
 def _finding_row(finding: Finding) -> Row:
@@ -246,24 +254,24 @@ def _finding_row(finding: Finding) -> Row:
 def _stage_rows(stage: StageView) -> Iterator[Row]:
     """Every number of one stage of one run."""
     for outcome, count in stage.outcomes.items():
-        yield _cells(outcome, "count", "requests", Estimate(float(count), n=stage.requests))
+        yield cells(outcome, "count", "requests", Estimate(float(count), n=stage.requests))
     for name, count in stage.counts.items():
-        yield _cells(name, "count", "", Estimate(float(count), n=stage.requests))
+        yield cells(name, "count", "", Estimate(float(count), n=stage.requests))
     for name, estimate in stage.quantities.items():
-        yield _cells(name, "value", QUANTITY_BY_NAME[name].unit, estimate)
+        yield cells(name, "value", QUANTITY_BY_NAME[name].unit, estimate)
     for judgement in stage.judgements:
-        yield _cells(f"slo {judgement.objective}", "share", "share", judgement.share)
+        yield cells(f"slo {judgement.objective}", "share", "share", judgement.share)
     for name, distribution in stage.metrics.items():
         unit = ICL.unit if name == ICL.name else BY_NAME[name].unit
-        yield from (_cells(name, statistic, unit, estimate) for statistic, estimate in _statistics(distribution))
+        yield from (cells(name, statistic, unit, estimate) for statistic, estimate in _statistics(distribution))
     for name, level in stage.gauges.items():
         gauge_unit = GAUGES[name].unit if name in GAUGES else ""
-        yield _cells(name, "mean", gauge_unit, Estimate(level.mean))
-        yield _cells(name, "peak", gauge_unit, Estimate(level.peak))
+        yield cells(name, "mean", gauge_unit, Estimate(level.mean))
+        yield cells(name, "peak", gauge_unit, Estimate(level.peak))
     for view in stage.classes:
         for name, distribution in view.metrics.items():
             rows = _statistics(distribution)
-            yield from (_cells(f"{name} of {view.name}", s, BY_NAME[name].unit, estimate) for s, estimate in rows)
+            yield from (cells(f"{name} of {view.name}", s, BY_NAME[name].unit, estimate) for s, estimate in rows)
 
 
 def _statistics(distribution: Distribution) -> Iterator[tuple[str, Estimate]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from enginebench.analysis.answer import (
     Answer,
@@ -15,10 +16,10 @@ from enginebench.analysis.answer import (
     SpeedAnswer,
 )
 from enginebench.analysis.document import Document, NextStep, Section, Warning
-from enginebench.analysis.frame import Frame
+from enginebench.analysis.frame import Frame, column_of
 from enginebench.analysis.plan.candidates import replicas_answer
 from enginebench.analysis.sections import disruptions
-from enginebench.analysis.sections.candidates import candidates, column_of
+from enginebench.analysis.sections.candidates import candidates
 from enginebench.analysis.sections.comparison import comparison
 from enginebench.analysis.sections.figures import figures, first_figure
 from enginebench.analysis.sections.loads import growth, loads
@@ -29,13 +30,14 @@ from enginebench.analysis.stats.repeats import REPEATS
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo import Status
-from enginebench.records.load import Load, Users
+from enginebench.records.load import Load, Users, load_of
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS, THROUGHPUT, TTFT, USER_THROUGHPUT
 from enginebench.records.view import Estimate
 
 GOOD, MISSED, INVALID, NOT_ENOUGH = 0, 1, 2, 3  # exit codes
 USERS = Users.unit
 MAX_NAMES = 3  # engines that a title names
+CARRIED = ("-o", "--option", "--model")  # into the next command
 SECTIONS: tuple[Callable[[Frame], Section], ...] = (
     loads,
     comparison,
@@ -66,9 +68,9 @@ def report_document(
     warned = warnings(frame)
     disruption = disruptions.first_disruption(frame) if len(frame.engines) == 1 else None
     table, figure = candidates(frame, replicas, peak), first_figure(frame)
-    answer = answer_of(frame, replicas, peak)
+    answer, step = answer_of(frame, replicas, peak), next_step(frame)
     if disruption is not None:
-        answer = disruptions.answer(*disruption)
+        answer, step = disruptions.answer(*disruption), _after_disruption(frame)
         table, figure = disruptions.periods(disruption[1]), disruptions.figure(frame, *disruption)
     sections = [*(section(frame) for section in SECTIONS), *extra, warnings_section(warned)]
     return Document(
@@ -78,7 +80,7 @@ def report_document(
         answer=answer,
         candidates=table,
         figure=figure,
-        next=next_step(frame),
+        next=step,
         warnings=warned,
         sections=tuple(section for section in sections if section.blocks),
         frame=frame.table,
@@ -89,9 +91,9 @@ def report_document(
 def comparison_document(frame: Frame, title: str, allow_invalid: bool = False) -> Document:
     """Engines at one load, in every compared metric. Missing an objective is no failure of a comparison."""
     whole = report_document(frame, title, allow_invalid=allow_invalid)
-    kept = {"comparison", "loads", "slo", "setup", "warnings"}
+    left_out = {"disruptions", "charts", "numbers"}
     sections = sorted(whole.sections, key=lambda section: section.key != "comparison")
-    sections = [replace(section, folded=False) for section in sections if section.key in kept]
+    sections = [replace(section, folded=False) for section in sections if section.key not in left_out]
     code = INVALID if whole.exit_code == INVALID else GOOD
     return replace(whole, sections=tuple(sections), exit_code=code)
 
@@ -200,13 +202,14 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
         return None
     folders = _folders(frame)
     if not frame.tier:
-        return NextStep("slo", ("enginebench", "report", *folders, "--slo", "ttft_p95=1"))
+        return NextStep("slo", ("enginebench", "report", *folders, "--slo", "ttft_p95=1s"))
     if planned is None and len(frame.engines) > 1 and frame.tested.repeats[0] < REPEATS:
         return NextStep("repeat", (*frame.engines[0].runs[0].command, "--repeat", "5"))
     capacity = frame.capacities.get(planned or frame.names[0])
     if capacity is None or not capacity.verdicts:
         return None
     load, beyond = (None if end is None else f"{end:g}" for end in (capacity.load, capacity.beyond))
+    texts = [load_of(end or 0.0, capacity.unit).label for end in (capacity.load, capacity.beyond)]
     run, users = run_command(frame, capacity.engine), capacity.unit == USERS
     at = ("concurrent", "--stages") if users else ("rate", "--rate")
     if load is None and beyond is None:
@@ -215,18 +218,27 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
         return NextStep("measure", frame.engine(capacity.engine).runs[0].command)
     if load is None:
         lower = f"{(capacity.beyond or 2) / 2:g}"
-        return NextStep("lower", run(*at, lower), names={"beyond": f"{beyond} {capacity.unit}"})
+        return NextStep("lower", run(*at, lower), names={"beyond": texts[1]})
     if beyond is None:
-        return NextStep("higher", run(*at, f"{2 * (capacity.load or 1):g}"), names={"load": f"{load} {capacity.unit}"})
+        return NextStep("higher", run(*at, f"{2 * (capacity.load or 1):g}"), names={"load": texts[0]})
     if not capacity.confirmed:
         by = "users" if users else "rate"
-        names = {"load": load, "beyond": f"{beyond} {capacity.unit}"}
+        names = {"load": load, "beyond": texts[1]}
         return NextStep("bracket", run("capacity", "--by", by, "--search-range", f"{load}-{beyond}"), names=names)
     if planned is not None:
         return NextStep("buy", names={"engine": planned})
-    slo = ",".join(map(str, frame.tier))
+    slo = ",".join(objective.typed for objective in frame.tier)
     peak = f"{10 * (capacity.load or 1):g}{'' if users else '/s'}"
-    return NextStep("plan", ("enginebench", "plan", *folders, "--peak", peak, "--slo", slo))
+    names = {"peak": load_of(10 * (capacity.load or 1), capacity.unit).label}
+    return NextStep("plan", ("enginebench", "plan", *folders, "--peak", peak, "--slo", slo), names=names)
+
+
+def _after_disruption(frame: Frame) -> NextStep:
+    """What the burst or outage leaves open is how much load a server sustains."""
+    if not frame.tier:
+        return NextStep("slo", ("enginebench", "report", *_folders(frame), "--slo", "ttft_p95=1s"))
+    by = "users" if frame.stages[0].load_unit == USERS else "rate"
+    return NextStep("sustained", run_command(frame, frame.names[0])("capacity", "--by", by))
 
 
 def next_step_of(frame: Frame, search: tuple[str, ...]) -> NextStep:
@@ -251,10 +263,17 @@ def run_command(frame: Frame, name: str) -> Callable[..., tuple[str, ...]]:
     url = command[command.index("--url") + 1] if "--url" in command[:-1] else None
     target = ["--url", url or run.url] if url is not None or engine is None else ["--engine", str(engine)]
     asked = {name: run.workload.get(name) for name in (PROMPT_TOKENS, OUTPUT_TOKENS)}
+    length = str(asked[OUTPUT_TOKENS] or "")
+    if length.isdigit() and any(finding.kind == "lock_step" for finding in run.findings):  # its remedy
+        asked[OUTPUT_TOKENS] = f"uniform:{int(length) // 2}-{int(length) + int(length) // 2}"
     lengths = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items() if value]
-    slo = ["--slo", ",".join(map(str, frame.tier))] if frame.tier else []
+    slo = ["--slo", ",".join(objective.typed for objective in frame.tier)] if frame.tier else []
+    given = [word for pair in pairwise(command) if pair[0] in CARRIED for word in pair]
+    model = (run.engine or {}).get("model")
+    if "--engine" in target and "--engine" not in command and model:  # a study names neither for one cell
+        given += ["--model", str(model)]
 
     def words(scenario: str, *more: str) -> tuple[str, ...]:
-        return ("enginebench", "run", scenario, *target, *more, *slo, *lengths)
+        return ("enginebench", "run", scenario, *target, *given, *more, *slo, *lengths)
 
     return words

@@ -18,12 +18,12 @@ def parse_slo(text: str) -> tuple[Objective, ...]:
 
 
 def slo_setting(group: str = "") -> tuple[Objective, ...]:
-    """`--slo METRIC_pN=SECONDS`, as often as there are objectives; those of a tier have its name before them."""
+    """`--slo METRIC_pN=TIME`, as often as there are objectives; those of a tier have its name before them."""
     declared: tuple[Objective, ...] = setting(
         (),
-        f"Objective in seconds, such as ttft_p99=0.5; may be repeated. METRIC is one of {', '.join(OBJECTIVES)}. A "
-        "tier goes before its objectives: fast:ttft_p95=0.3,tpot_p95=0.03.",
-        metavar="[TIER:]METRIC_pN=SECONDS",
+        f"Objective, such as ttft_p99=500ms; may be repeated. METRIC is one of {', '.join(OBJECTIVES)}. A "
+        "tier goes before its objectives: fast:ttft_p95=300ms,tpot_p95=30ms.",
+        metavar="SLO",
         read=parse_slo,
         write=write_objectives,
         group=group,

@@ -8,8 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from enginebench.analysis.engine_runs import EngineRuns
+from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.comparison import interleaved
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
+from enginebench.records.view import StageView
+
+SCRIPTED = "no model (scripted answers)"  # of the `fake` engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,8 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """`prompt_tokens` and `output_tokens` are the means that were measured. `seconds` are the shortest and longest
+    """`prompt_tokens` and `output_tokens` are the means that were measured. `profile` is
+    the label of a single stage whose rate varies. `seconds` are the shortest and longest
     steady window. `repeats` are the fewest and most runs of an engine, `interleaved` by their time stamps. `formats`
     are the number formats of each engine, by label, as far as the servers say. `target` is the server's address, if
     all runs have the same one."""
@@ -38,6 +43,7 @@ class Tested:
     open_loop: bool
     unit: str
     loads: tuple[float, ...]
+    profile: str | None
     seconds: tuple[float, float] | None
     requests: int
     repeats: tuple[int, int]
@@ -48,7 +54,7 @@ class Tested:
 
     @staticmethod
     def of_benches(
-        models: tuple[str, ...], engines: tuple[str, ...], hosts: Sequence[Mapping[str, Any]], dates: Sequence[str]
+        models: tuple[str, ...], engines: tuple[str, ...], host: Mapping[str, Any], date: str, rounds: int
     ) -> Tested:
         """Engines measured without HTTP, and so without a load."""
         return Tested(
@@ -61,13 +67,14 @@ class Tested:
             open_loop=False,
             unit="",
             loads=(),
+            profile=None,
             seconds=None,
             requests=0,
-            repeats=(1, 1),
-            interleaved=False,
+            repeats=(rounds, rounds),
+            interleaved=rounds > 1,
             formats={},
-            hardware=tuple(dict.fromkeys(map(hardware, hosts))),
-            dates=_dates(dates),
+            hardware=(hardware(host),),
+            dates=_dates([date]),
         )
 
 
@@ -79,7 +86,7 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
     windows, counts = [stage.seconds for stage in stages], [len(engine.runs) for engine in engines]
     urls = {run.url for run in runs}
     return Tested(
-        models=tuple(dict.fromkeys(run.model for run in runs if run.model)),
+        models=tuple(dict.fromkeys(model for run in runs if (model := _model(run)))),
         engines=tuple(engine.label for engine in engines),
         scenario=runs[0].scenario,
         target=urls.pop() if len(urls) == 1 else None,
@@ -88,6 +95,7 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
         open_loop=any(stage.is_open for stage in stages),
         unit=stages[0].load_unit if stages else "",
         loads=tuple(sorted({stage.load for stage in stages})),
+        profile=_profile(stages),
         seconds=(min(windows), max(windows)) if windows else None,
         requests=sum(stage.requests for stage in stages),
         repeats=(min(counts), max(counts)),
@@ -96,6 +104,15 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
         hardware=tuple(dict.fromkeys(hardware(run.host) for run in runs)),
         dates=_dates([run.started_at for run in runs]),
     )
+
+
+def _model(run: RunSummary) -> str | None:
+    return SCRIPTED if (run.engine or {}).get("name") == "fake" else run.model
+
+
+def _profile(stages: Sequence[StageView]) -> str | None:
+    labels = {stage.label for stage in stages if stage.varies}
+    return labels.pop() if len(labels) == 1 and all(stage.varies for stage in stages) else None
 
 
 def number_format(engine: EngineRuns) -> str | None:

@@ -1,7 +1,6 @@
 """What is counted of a stage's requests besides their metrics: by each flag, what is unusual about them.
 
-Rules of findings read these counts (`StageView.counts`). They are declared once: the load generator reads the flag off
-each record, the analysis computes it for whole columns.
+Rules of findings read these counts (`StageView.counts`).
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@
     runs/<id>/journal.jsonl      a `JournalLine` as each stage, boundary or event happens, until `meta.json` has all
     runs/<id>/requests*.jsonl    a `SentRecord` as each request is sent, a `RequestRecord` as it ends; a file per worker
     runs/<id>/telemetry*.jsonl   one `TelemetrySample` about once a second; the server is in `telemetry.jsonl`
+    runs/<id>/profile/           what a profiler wrote (`--profile`)
 
 Readers ignore fields that they do not know, and fill those that are missing and optional. A line that a crash cut
 short, or that is not what it should be, is skipped.
@@ -23,7 +24,7 @@ from typing import TypeVar
 
 import msgspec
 
-from enginebench.records.plain_text import plain, plain_json
+from enginebench.records.plain_text import is_file_name, plain, plain_json
 from enginebench.records.request import Line, RequestRecord
 from enginebench.records.run import SCHEMA_VERSION, JournalLine, RunMeta
 from enginebench.records.telemetry import TelemetrySample
@@ -35,7 +36,16 @@ MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # no JSON
 T = TypeVar("T")
 _requests = msgspec.json.Decoder(Line)
 _samples = msgspec.json.Decoder(TelemetrySample)
-META, JOURNAL = "meta.json", "journal.jsonl"
+META, JOURNAL, PROFILE = "meta.json", "journal.jsonl", "profile"
+
+
+def profile_files(folder: Path) -> tuple[str, ...]:
+    """Return the names of the files that a profiler wrote for the run in `folder`. Links are left out."""
+    place = folder / PROFILE
+    if place.is_symlink() or not place.is_dir():
+        return ()
+    files = [path for path in place.iterdir() if path.is_file() and not path.is_symlink() and path.stat().st_size]
+    return tuple(sorted(path.name for path in files if is_file_name(path.name)))
 
 
 def write_atomically(path: Path, content: str | bytes, synced: bool = False) -> None:

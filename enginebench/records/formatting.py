@@ -67,20 +67,6 @@ def format_share(share: float | None) -> str:
     return f"{100 * share:.1f}".removesuffix(".0") + " %"
 
 
-def format_points(value: float, low: float | None, high: float | None) -> str:
-    """The difference of two shares: 0.021 → "+2.1 points [+1.2, +3.0]"."""
-    texts = [_signed_points(share) for share in (value, low, high) if share is not None]
-    return f"{texts[0]} points [{texts[1]}, {texts[2]}]" if len(texts) == 3 else f"{texts[0]} points"
-
-
-def _signed_points(share: float) -> str:
-    """A decimal; more where it would be 0 with one."""
-    if share == 0:
-        return "0"
-    points = 100 * abs(share)
-    return f"{'−' if share < 0 else '+'}{f'{points:.1f}' if points >= 0.05 else significant(points, 1)}"
-
-
 def format_bytes(size: float | None) -> str:
     """Binary prefixes: 1536 MiB is 1.50 GiB."""
     if size is None:
@@ -114,20 +100,6 @@ def format_count(count: float | None) -> str:
 def counted(count: int, noun: str) -> str:
     """`1 request`, `1,200 requests`"""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def format_interval(low: float | None, high: float | None) -> str:
-    """`[1.19, 1.28]`; nothing where there is none, or it has no width."""
-    ends = interval_ends(low, high)
-    return "" if ends is None else f"[{ends[0]}, {ends[1]}]"
-
-
-def format_estimate(value: float | None, low: float | None, high: float | None, before: str = "") -> str:
-    """`$1.84 [$1.80, $1.88]`; without an interval the number alone."""
-    if value is None:
-        return MISSING
-    ends = interval_ends(low, high)
-    return f"{before}{significant(value)}" + (f" [{before}{ends[0]}, {before}{ends[1]}]" if ends is not None else "")
 
 
 def interval_ends(low: float | None, high: float | None) -> tuple[str, str] | None:

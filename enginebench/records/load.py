@@ -75,3 +75,8 @@ class Rate(msgspec.Struct, frozen=True, tag_field="loop", tag="open"):
 
 Load = Users | Rate
 """Which of the two it is says the `loop` of the JSON object: `closed` or `open`."""
+
+
+def load_of(value: float, unit: str) -> Load:
+    """`value` users, or requests per second at a constant rate."""
+    return Users(int(value)) if unit == Users.unit else Rate(value)

@@ -32,9 +32,9 @@ class Shown:
     table: tuple[str, ...] = ()  # columns of the table of stages: terminal, page, Markdown
     compared: tuple[str, ...] = ()  # engines are compared by it, and versions gated
     chart: tuple[str, ...] = ()  # drawn over the loads
-    live: tuple[str, ...] = ()  # progress line, Locust's page; live.json has every metric
+    live: tuple[str, ...] = ()  # progress line, Locust's page, live.json
     curve: bool = False  # its distribution is drawn
-    exported: bool = False  # by the load generator's exporter: a metric as a histogram, a quantity as a gauge
+    exported: bool = False  # in live.json and by the exporter: a metric as a histogram, a quantity as a gauge
 
 
 NOWHERE = Shown()
@@ -68,12 +68,17 @@ class Metric:
     def __post_init__(self) -> None:
         object.__setattr__(self, "of", reader(self.formula))
 
+    @property
+    def short_title(self) -> str:
+        """Without the clock: `TTFT` for `TTFT (user)`."""
+        return self.title.partition(" (")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
     """A value of a whole stage, over its steady window. The formula is in words; where it is a mean over the answered
-    requests that have a value, `mean` is that value. The others are computed by analysis/summary/quantities.py from the
-    records, and by loadtests/harness/live/view.py while the run goes on.
+    requests that have a value, `mean` is that value. The others are computed by analysis/summary/quantities.py;
+    those that are shown during the run, also by loadtests/harness/live/view.py.
 
     `better` says which values are better when engines are compared; `None` where neither is. Of shares, which may be 0,
     the difference is compared, and of other quantities the ratio.
@@ -93,7 +98,7 @@ SEEN_TOKENS = Field("output_tokens") - Field("unseen_tokens")
 FIRST_TOKENS = FirstOf(Field("first_chunk_tokens"), SEEN_TOKENS / Positive(Field("chunks")))
 """Tokens of the first chunk; where the server does not say, as many as in the mean chunk."""
 
-T_SCHED, T_CONNECT, T_SEND, T_END = Field("t_sched"), Field("t_connect"), Field("t_send"), Field("t_end")
+T_SCHED, T_CONNECT, T_SEND = Field("t_sched"), Field("t_connect"), Field("t_send")
 T_FIRST, T_FIRST_OUT, T_LAST = Field("t_first"), Field("t_first_out"), Field("t_last")
 DELIVERY = Between(T_SEND, T_FIRST) - Field("server_queue") - Field("server_prefill")
 KNOWN = Known(DELIVERY)  # the means of all parts of TTFT are over the same requests, so that they add up
@@ -211,7 +216,6 @@ ICL = Metric(
     Field("icl"),
     "chunks",
     "inter-chunk latency: every gap between successive chunks of every answer counts once",
-    shown=Shown(exported=True),
 )
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 BY_NAME = {metric.name: metric for metric in REQUEST_METRICS}
@@ -320,12 +324,7 @@ OFFERED_RATE, ACHIEVED_RATE, FAILURE_SHARE, CONCURRENCY = (
     "failure_share",
     "concurrency",
 )
-PROMPT_TOKENS, OUTPUT_TOKENS, CLIENT_ERROR, ENERGY = (
-    "prompt_tokens",
-    "output_tokens",
-    "client_error",
-    "energy_per_token",
-)
+PROMPT_TOKENS, OUTPUT_TOKENS, CLIENT_ERROR = "prompt_tokens", "output_tokens", "client_error"
 TTFT_PARTS = ("ttft_client", "ttft_queue", "ttft_prefill", "ttft_delivery")
 """Quantities that add up to the mean TTFT since the request was due."""
 
@@ -352,14 +351,13 @@ TOTALS: tuple[Quantity, ...] = (
         "requests that met every objective, their class's too; absent without objectives",
     ),
     Quantity("output_tokens", "output", "tokens", "since the run's start", "of requests that have ended"),
-    Quantity("prompt_tokens", "prompt", "tokens", "since the run's start", "of requests that have ended"),
 )
 """Counters, each with the suffix `_total`."""
 
 
 def titles_of(names: Iterable[str]) -> list[str]:
     """`TTFT`, `output tokens/s`: of metrics and quantities, a metric's two clocks as one."""
-    metrics = {metric.name: metric.title.partition(" (")[0] for metric in (*REQUEST_METRICS, ICL)}
+    metrics = {metric.name: metric.short_title for metric in (*REQUEST_METRICS, ICL)}
     quantities = {name: Column(quantity, "value").full_title for name, quantity in QUANTITY_BY_NAME.items()}
     return list(dict.fromkeys((metrics | quantities)[name] for name in names))
 
@@ -386,8 +384,7 @@ class Column:
     @property
     def title(self) -> str:
         """`TTFT p95`, without the clock."""
-        title = self.of.title.partition(" (")[0]
-        return title if isinstance(self.of, Quantity) else f"{title} {self.statistic}"
+        return self.of.title if isinstance(self.of, Quantity) else f"{self.of.short_title} {self.statistic}"
 
     @property
     def full_title(self) -> str:
@@ -423,6 +420,13 @@ def columns(surface: Surface, since_due: bool = False) -> tuple[Column, ...]:
         for metric in REQUEST_METRICS
         for statistic in getattr(metric.shown, surface)
     ) + tuple(Column(quantity, statistic) for quantity in QUANTITIES for statistic in getattr(quantity.shown, surface))
+
+
+def over_runs() -> frozenset[str]:
+    """Names of the metrics whose percentiles tables, comparisons and charts show over several runs."""
+    surfaces: tuple[Surface, ...] = ("table", "compared", "chart")
+    shown = {column.name for due in (False, True) for surface in surfaces for column in columns(surface, due)}
+    return frozenset(shown & BY_NAME.keys())
 
 
 def tables() -> str:

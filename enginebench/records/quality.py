@@ -15,7 +15,6 @@ import msgspec
 
 TOP = 5  # likeliest tokens of each position that are compared too
 NO_WEIGHTS = "random weights predict nothing"
-MOST_DIFFERENCE = 1e-5  # what the project brief allows in float32
 MAX_EXPONENT = 700.0  # of a float's exponential
 Logarithm = Annotated[float, msgspec.Meta(ge=-1e6, le=1.0)]  # of a probability, with its rounding
 TEXT = (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from enginebench.records.formula import (
@@ -33,77 +34,76 @@ Reader = Callable[[Any], float | None]
 
 
 def reader(formula: Formula) -> Reader:
-    """Gives the formula's value for one record; `None` where a part of it was not observed."""
-    all_of = readers([formula])
-    return lambda record: all_of(record)[0]
-
-
-def readers(formulas: Iterable[Formula]) -> Callable[[Any], tuple[float | None, ...]]:
-    """Gives the values of several formulas for one record.
-
-    Made once, as straight Python in which no part is computed twice: the load generator computes every metric of every
-    request while it measures, and one closure for each node of each formula takes four times as long.
-    """
-    names: dict[Formula, str] = {}
-    lines: list[str] = []
-
-    def name_of(formula: Formula) -> str:
-        if formula not in names:
-            code = _code(formula, name_of)
-            names[formula] = f"v{len(names)}"
-            lines.append(f"    {names[formula]} = {code}\n")
-        return names[formula]
-
-    results = [name_of(formula) for formula in formulas]
-    scope: dict[str, Any] = {"inf": math.inf}
-    exec(f"def read(record):\n{''.join(lines)}    return ({', '.join(results)},)", scope)
-    read: Callable[[Any], tuple[float | None, ...]] = scope["read"]
-    return read
-
-
-def _code(formula: Formula, name_of: Callable[[Formula], str]) -> str:
-    """The formula in Python, with the names of its parts' values."""
+    """Gives the formula's value for one record; `None` if a part of it was not observed."""
     match formula:
         case Field(field):
-            return f"record.{field}"
+            return attrgetter(field)
         case Constant(value):
-            return f"{value!r}"
+            return lambda record: value
         case Longest(field):
-            return f"max(record.{field}) / {SECOND} if record.{field} else None"
+            return lambda record: max(gaps) / SECOND if (gaps := getattr(record, field)) else None
         case Is(field, wanted):
-            return f"1.0 if record.{field} == {wanted!r} else 0.0"
+            return lambda record: float(getattr(record, field) == wanted)
         case Between(start, end):
-            return _of_two(name_of(start), name_of(end), f"({name_of(end)} - {name_of(start)}) / {SECOND}")
+            return _of_two(start, end, lambda start, end: (end - start) / SECOND)
         case Difference(left, right):
-            return _of_two(name_of(left), name_of(right), f"{name_of(left)} - {name_of(right)}")
+            return _of_two(left, right, lambda left, right: left - right)
         case Quotient(top, bottom):
-            return _of_two(name_of(top), name_of(bottom), f"{name_of(top)} / {name_of(bottom)}")
+            return _of_two(top, bottom, lambda top, bottom: top / bottom)
         case FirstOf(first, second):
-            return f"{name_of(second)} if {name_of(first)} is None else {name_of(first)}"
+            return _first_of(reader(first), reader(second))
         case ByOutcome(ok, cut_off, failed):
-            judged = f"{name_of(failed)} if record.outcome != 'unsent' else None"
-            others = f"{name_of(cut_off)} if record.outcome == 'cut_off' else {judged}"
-            return f"{name_of(ok)} if record.outcome == 'ok' else {others}"
+            return _by_outcome(reader(ok), reader(cut_off), reader(failed))
         case Both(one, other):
-            return f"min({name_of(one)}, {name_of(other)})"
+            return _of_two(one, other, min)
         case Either(one, other):
-            return f"max({name_of(one)}, {name_of(other)})"
+            return _of_two(one, other, max)
         case Known(of):
-            return f"0.0 if {name_of(of)} is None else 1.0"
+            return _of_one(of, lambda value: float(value is not None))
         case Below(of, limit):
-            return f"1.0 if {name_of(of)} is not None and {name_of(of)} < {limit!r} else 0.0"
+            return _of_one(of, lambda value: float(value is not None and value < limit))
         case Above(of, limit):
-            return f"1.0 if {name_of(of)} is not None and {name_of(of)} > {limit!r} else 0.0"
+            return _of_one(of, lambda value: float(value is not None and value > limit))
         case Positive(of):
-            return f"{name_of(of)} if {name_of(of)} is not None and {name_of(of)} > 0 else None"
+            return _of_one(of, lambda value: value if value is not None and value > 0 else None)
         case Magnitude(of):
-            return f"None if {name_of(of)} is None else abs({name_of(of)})"
+            return _of_one(of, lambda value: None if value is None else math.fabs(value))
         case Not(flag):
-            return f"1.0 if {name_of(flag)} == 0 else 0.0"
+            return _of_one(flag, lambda value: float(value == 0))
         case When(flag, of):
-            return f"{name_of(of)} if {name_of(flag)} == 1 else None"
+            return _when(reader(flag), reader(of))
     raise AssertionError(f"not a formula: {formula!r}")
 
 
-def _of_two(one: str, other: str, combined: str) -> str:
-    return f"None if {one} is None or {other} is None else {combined}"
+def _of_one(formula: Formula, compute: Callable[[float | None], float | None]) -> Reader:
+    read = reader(formula)
+    return lambda record: compute(read(record))
+
+
+def _of_two(one: Formula, other: Formula, combine: Callable[[float, float], float]) -> Reader:
+    read_one, read_other = reader(one), reader(other)
+
+    def read(record: Any) -> float | None:
+        first, second = read_one(record), read_other(record)
+        return None if first is None or second is None else combine(first, second)
+
+    return read
+
+
+def _first_of(first: Reader, second: Reader) -> Reader:
+    return lambda record: second(record) if (value := first(record)) is None else value
+
+
+def _when(flag: Reader, of: Reader) -> Reader:
+    return lambda record: of(record) if flag(record) == 1 else None
+
+
+def _by_outcome(ok: Reader, cut_off: Reader, failed: Reader) -> Reader:
+    def read(record: Any) -> float | None:
+        if record.outcome == "ok":
+            return ok(record)
+        if record.outcome == "cut_off":
+            return cut_off(record)
+        return failed(record) if record.outcome != "unsent" else None
+
+    return read

@@ -18,11 +18,14 @@ from enginebench.records.formula import Formula
 from enginebench.records.metrics import OBJECTIVES, Metric
 from enginebench.records.readers import Reader, reader
 from enginebench.records.rules import within
+from enginebench.settings.units import parse_seconds
 
 FAILURES = "failures"
 GRAMMAR = (
-    f"[TIER:]METRIC_pN=SECONDS, such as ttft_p99=0.5, with METRIC one of {', '.join(OBJECTIVES)}, or failures=SHARE"
+    f"[TIER:]METRIC_pN=TIME, such as ttft_p99=500ms, with METRIC one of {', '.join(OBJECTIVES)}, or failures=SHARE"
 )
+OTHER_NAMES = {"itl": "tpot", "icl": "tpot", "latency": "e2e", "first_token": "ttft"}
+LONGEST = 60.0  # seconds that a limit without a unit may have: more is probably milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,16 @@ class Objective:
 
     def __str__(self) -> str:
         """As it is typed."""
-        limit = 1 - self.q if self.metric == FAILURES else self.limit
-        return f"{self.tier}:{self.name}={limit:g}" if self.tier else f"{self.name}={limit:g}"
+        limit = f"{1 - self.q:g}" if self.metric == FAILURES else f"{self.limit:g}{'s' if self.limit > LONGEST else ''}"
+        return f"{self.tier}:{self.name}={limit}" if self.tier else f"{self.name}={limit}"
+
+    @property
+    def typed(self) -> str:
+        """As a person would type it, with a unit: `ttft_p95=500ms`."""
+        if self.metric == FAILURES:
+            return str(self)
+        unit, size = ("ms", 0.001) if self.limit < 1 else ("s", 1.0)
+        return f"{f'{self.tier}:' if self.tier else ''}{self.name}={self.limit / size:.6g}{unit}"
 
     @property
     def judged(self) -> Metric | None:
@@ -81,7 +92,7 @@ class Objective:
         if self.judged is None:
             return f"failures ≤ {format_share(1 - self.q)}"
         limit = format_limit(self.limit) if self.judged.unit == "s" else significant(self.limit)
-        return f"{self.judged.title.removesuffix(' (user)')} {self.statistic} ≤ {limit}"
+        return f"{self.judged.short_title} {self.statistic} ≤ {limit}"
 
 
 @cache
@@ -164,11 +175,13 @@ def tiers_of(objectives: Iterable[Objective]) -> tuple[str, ...]:
 
 
 def _parse(text: str) -> Objective:
-    match = re.fullmatch(r"(?:([a-z0-9]+)_p(\d+(?:\.\d+)?)|failures)=([0-9.eE+-]+)", text.strip())
+    text = text.strip()
+    _refuse_mistakes(text)
+    match = re.fullmatch(r"(?:([a-z0-9]+)_p(\d+(?:\.\d+)?)|failures)\s*=\s*([0-9.eE+-]+)\s*([a-z]*)", text)
     try:
-        if match is None:
+        if match is None or (match[4] and not match[1]):
             raise ValueError
-        value = float(match[3])
+        value = parse_seconds(match[3] + match[4])
         if match[1] is None:
             objective = Objective(FAILURES, round(1 - value, 12))
         elif match[1] in OBJECTIVES and 0 < value < float("inf"):
@@ -178,5 +191,20 @@ def _parse(text: str) -> Objective:
         if not 0 < objective.q < 1:
             raise ValueError
     except ValueError:
-        raise ValueError(f"an objective is {GRAMMAR}, not `{text.strip()}`.") from None
+        raise ValueError(f"an objective is {GRAMMAR}, not `{text}`.") from None
+    if value > LONGEST and not match[4]:
+        raise ValueError(f"{value:g} s? Write {objective.name}={value:g}ms, or {value:g}s.")
     return objective
+
+
+def _refuse_mistakes(text: str) -> None:
+    """Common ways to write an objective that are not its grammar."""
+    name, sign, limit = re.match(r"\s*([\w.]*)\s*([<>=≤]*)\s*(.*)", text).groups()  # type: ignore[union-attr]
+    if turned := re.fullmatch(r"(p\d+(?:\.\d+)?)_([a-z0-9]+)", name):
+        raise ValueError(f"an objective begins with its metric: write {turned[2]}_{turned[1]}={limit}, not `{text}`.")
+    if sign not in {"", "="}:
+        raise ValueError(f"an objective is a limit with `=`: write {name}={limit}, not `{text}`.")
+    metric, _, statistic = name.partition("_p")
+    if metric in OTHER_NAMES and statistic:
+        meant = OTHER_NAMES[metric]
+        raise ValueError(f"{metric} is called {meant} here: write {meant}_p{statistic}={limit}, not `{text}`.")

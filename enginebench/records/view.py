@@ -28,8 +28,8 @@ class Missing(Enum):
     FEW_REPEATS = "few_repeats"
     FAILED = "failed"  # the percentile falls among failed requests
     CUT_OFF = "cut_off"  # it depends on requests that the end of the run cut off
-    UNCOUNTED = "uncounted"  # it depends on answers whose tokens are unknown
     CYCLIC = "cyclic"  # requests repeat in cycles: one pattern does not show how it would vary
+    UNCOUNTED = "uncounted"  # it depends on answers whose tokens are unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,6 @@ class Estimate:
     n: int = 0
     missing: Missing | None = None
     effective: float | None = None
-
-    @property
-    def unbounded(self) -> bool:
-        """Whether `high` is +inf because nothing that was observed bounds the percentile."""
-        return self.high == math.inf and self.missing is Missing.FEW_REQUESTS
 
     @property
     def ends(self) -> tuple[float | None, float | None]:
@@ -91,11 +86,22 @@ def _inverse(number: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Ordered:
+    """Numbers in ascending order, packed: `values` as little-endian float64. Each stands for as many numbers up to it
+    as `weights` says (little-endian uint32), or for itself alone if there are none."""
+
+    values: bytes = b""
+    weights: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class Distribution:
     """One metric over `n` requests, `failed` of which failed. `percentiles` are by name (`p95`), nearest rank.
 
     Mean, standard deviation, extremes and `answered` (percentiles) are of the requests that ended well; `answered` is
-    given where others did not.
+    given where others did not. `ended` holds the values of those requests and `cut_off` the lower bounds of the ones
+    that were cut off, from which percentiles over several runs are made; `None` for metrics that no surface shows over
+    runs.
     """
 
     n: int
@@ -106,6 +112,8 @@ class Distribution:
     largest: float | None
     percentiles: Mapping[str, Estimate]
     answered: Mapping[str, float] | None = None
+    ended: Ordered | None = None
+    cut_off: Ordered | None = None
 
     def percentile(self, name: str) -> Estimate:
         return self.percentiles.get(name, NO_SAMPLES)

@@ -17,12 +17,21 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from enginebench.settings.schema import MOST_USED, Setting, from_environment, from_text, settings_of
+from enginebench.settings.units import parse_seconds
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]
 EngineSettings = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="[ENGINE.]NAME=VALUE", help="Set an option of all engines, or of one."),
+]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMAND",
+        help="After all measurements, run a profiler against each engine under load: py-spy, nsys, or a command with "
+        "{pid}, the engine's process id.",
+    ),
 ]
 """Options that several commands have."""
 
@@ -75,3 +84,18 @@ def _parameter(one: Setting) -> inspect.Parameter:
     return inspect.Parameter(
         one.name, inspect.Parameter.KEYWORD_ONLY, default=unused, annotation=Annotated[hint, option]
     )
+
+
+def duration(least: float) -> Callable[[str], float]:
+    """The parser of an option in seconds: `500ms`, `5s`, `2m`, `1h`, or a bare number."""
+
+    def parse(text: str) -> float:
+        try:
+            seconds = parse_seconds(str(text))
+        except ValueError:
+            raise typer.BadParameter(f"it is a time such as 500ms, 5s, 2m or 1h, not `{text}`.") from None
+        if not seconds >= least:
+            raise typer.BadParameter(f"it is {least:g} s or more, not {text}.")
+        return seconds
+
+    return parse

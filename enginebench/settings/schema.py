@@ -7,7 +7,7 @@
 
 `from_text` reads such a class from text, whether it came from `-o name=value`, a flag, a variable or a web page;
 `enginebench.settings.flags` makes a typer command's flags of it.
-Standard library only: engines in foreign environments import it too.
+Standard library and `units` only: engines in foreign environments import it too.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Literal
+
+from enginebench.settings.units import parse_seconds
 
 PREFIX = "ENGINEBENCH_"
 MOST_USED = "Most used"
 """The group that stands first in `--help`, among the command's own options."""
+SECONDS = "S"  # the metavar of durations
 Address = tuple[str, int]
 
 
@@ -114,10 +118,19 @@ class Setting:
                 return False
             raise UserMistake(f"{self.shown_name} is true or false, not `{text}`.")
         try:
-            return hint(text)
+            return parse_seconds(text) if hint is float and self.metavar == SECONDS else hint(text)
         except ValueError:
+            if self.metavar == SECONDS:
+                raise UserMistake(f"{self.shown_name} is a time such as 500ms, 5s, 2m or 1h, not `{text}`.") from None
             kind = {int: "a whole number", float: "a number"}.get(hint, f"a {hint.__name__}")
             raise UserMistake(f"{self.shown_name} is {kind}, not `{text}`.") from None
+
+
+def choose_from(name: str, choices: Iterable[str]) -> str:
+    """The way out for a name that is none of the choices: `did you mean `vllm`?`, or all of them."""
+    known = list(choices)
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean `{near[0]}`?" if near else f"choose from {', '.join(known) or 'none'}."
 
 
 def setting(
@@ -171,7 +184,7 @@ def from_text(declared: type[Any], given: Mapping[str, str], flags: bool = False
     values = {}
     for name, text in given.items():
         if name not in known:
-            raise UserMistake(f"no option called `{name}`; choose from {', '.join(sorted(known)) or 'none'}.")
+            raise UserMistake(f"no option called `{name}`; {choose_from(name, sorted(known))}")
         values[name] = known[name].parse(text)
     return declared(**values)
 

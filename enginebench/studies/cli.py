@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from enginebench.studies.calibrate.command import calibrate
 from enginebench.studies.doctor import doctor
 from enginebench.studies.quick.command import quick
 from enginebench.studies.study.command import study
@@ -12,3 +13,4 @@ app = typer.Typer()
 app.command()(quick)
 app.command()(study)
 app.command()(doctor)
+app.command()(calibrate)

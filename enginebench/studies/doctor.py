@@ -25,14 +25,13 @@ def doctor(as_json: AsJson = False) -> None:
     """
     import typer
     from rich import box
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    from enginebench.analysis.write.console import CAUTION, GOOD, stderr
+    from enginebench.settings.console import CAUTION, GOOD, stderr, stdout
     from enginebench.studies.quick.discovery import find_server
+    from engines.machine.checks import examine
     from engines.machine.cuda import by_outcome
-    from engines.machine.doctor import examine
 
     with stderr().status("Checking this machine, with a short load test …"):
         checks = examine()
@@ -50,7 +49,7 @@ def doctor(as_json: AsJson = False) -> None:
             mark = missing if not check.ok else f"[{GOOD}]ok[/]" if check.needed else "[dim]not needed[/]"
             remedy = "" if check.ok else f"\n[dim]{escape(check.remedy)}[/]"
             table.add_row(check.name, mark, escape(check.found) + remedy)
-        console = Console(highlight=False)
+        console = stdout(markup=True)
         console.print(table)
         if broken:
             console.print(f"\nenginebench cannot work here until this is fixed: {', '.join(broken)}.")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import polars as pl
 
-import engines.bench.tables as bench
 from enginebench.analysis.document import Block, Cell, Code, Column, Document, NextStep, Number, Section, Table, Word
 from enginebench.analysis.engine_runs import by_load
 from enginebench.analysis.frame import SCHEMA, Frame, frame_of
@@ -21,10 +20,12 @@ from enginebench.analysis.sections.comparison import comparison
 from enginebench.analysis.sections.figures import first_figure
 from enginebench.analysis.sections.warnings import warnings, warnings_section
 from enginebench.analysis.write.export import write
+from enginebench.records.load import load_of
 from enginebench.records.view import Estimate
 from enginebench.studies.source import PartRuns, StudySource, read_source
 from enginebench.studies.study.folder import load_study
-from engines.bench.document import BenchResult
+from engines.bench.document import document_of, rows_of, sections_of
+from engines.bench.result import BenchResult
 
 EMPTY = BenchResult("", (), {}, {}, {}, (), ())
 FILES = ("report.html", "report.md", "frame.parquet", "figure.svg")
@@ -57,7 +58,7 @@ def study_document(source: StudySource) -> Document:
     tables = [part.frame.table for part in parts] + [_bench_frame(source)]
     return replace(
         document,
-        next=_next(source),
+        next=_next(source) or _with(document.next, head.frame),
         warnings=warned,
         sections=(
             *(section for section in rest if not section.folded),
@@ -104,20 +105,24 @@ def _own_servers(parts: Sequence[MeasuredPart]) -> Iterator[Section]:
 
 def _bench_sections(source: StudySource, title: str, result: BenchResult) -> Iterator[Section]:
     several = len(source.benches) > 1 or bool(source.parts)
-    for section in bench.sections_of(result):
+    for section in sections_of(result):
         yield replace(section, title=f"{title}: {section.title}" if several else section.title)
 
 
 def _bench_frame(source: StudySource) -> pl.DataFrame:
-    rows = [row for each in source.benches for row in bench.rows_of(each.result, source.name, each.part, each.model)]
+    rows = [
+        row
+        for each in source.benches
+        for row in rows_of(each.result, study=source.name, part=each.part, model=each.model)
+    ]
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
 def _without_load(source: StudySource, missing: list[Section]) -> Document:
     """A study of benches alone, or one of which nothing was measured."""
-    documents = [bench.document_of(each.result) for each in source.benches]
+    documents = [document_of(each.result) for each in source.benches]
     sections = [section for each in source.benches for section in _bench_sections(source, each.title, each.result)]
-    first = documents[0] if documents else bench.document_of(EMPTY)
+    first = documents[0] if documents else document_of(EMPTY)
     return replace(
         first,
         title=source.title,
@@ -164,6 +169,16 @@ def _next(source: StudySource) -> NextStep | None:
     if source.facts is None or not source.unfinished:
         return None
     return NextStep("continue_study", ("enginebench", "study", str(source.folder)))
+
+
+def _with(step: NextStep | None, frame: Frame) -> NextStep | None:
+    """Of a limit that is known, the best engine is the result; records of a study may lie in an archive, so that no
+    command reads them."""
+    capacity = frame.capacities.get(frame.names[0])
+    if step is None or step.purpose != "plan" or capacity is None:
+        return step
+    names = {"engine": capacity.engine, "load": load_of(capacity.load or 0.0, capacity.unit).label}
+    return NextStep("deploy", names=names)
 
 
 def write_report(folder: Path, says: Callable[[str], None] = lambda _: None) -> tuple[Document, list[Path]]:

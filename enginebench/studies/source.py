@@ -13,10 +13,11 @@ from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.formatting import counted
 from enginebench.records.run import instant
 from enginebench.records.slo import parse_objectives
+from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.cells import Cell
 from enginebench.studies.study.folder import CellState, NotAStudy, Sitting, StudyFacts, StudyFolder
 from enginebench.studies.study.grid import Grid, NotMeasured
-from engines.bench.document import BenchResult, NotABench, Result, read_result
+from engines.bench.result import BenchResult, Result, read_result
 
 GPUS = "gpus"  # of a run's host: the names of the GPUs of the sitting
 
@@ -165,7 +166,7 @@ def _bench(
     for cell, path in places:
         try:
             documents.append((cell, read_result(path)))
-        except (NotABench, OSError) as error:
+        except (UserMistake, OSError) as error:
             unreadable.append(NotMeasured(cell.id, str(error)))
     return (PartBench(part, title, model, _as_one(documents)) if documents else None), unreadable
 

@@ -1,184 +1,152 @@
-"""The result of a bench: one JSON document with every sample, from which tables and gate are made."""
+"""The result of a bench as a document of the analysis. Rounds are its repeats: each round's median is one sample."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import replace
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
+import polars as pl
 
-from enginebench.records.files import read_document
-from enginebench.records.profile import Profile
-from enginebench.records.quality import Quality, QualityAgainst, against
-from enginebench.records.run import HOST, as_typed, instant
-from enginebench.settings.schema import UserMistake
-from engines.bench.settings import LeftOut
-from engines.contract.base import EngineInfo
+from enginebench.analysis.answer import BenchAnswer, NoAnswer
+from enginebench.analysis.document import Cell, Column, Document, Number, Section, Table, Word
+from enginebench.analysis.frame import SCHEMA, cells
+from enginebench.analysis.sections.answers import quality_table
+from enginebench.analysis.stats.repeats import holm, ratio_test, repeats_interval
+from enginebench.analysis.tested import Tested
+from enginebench.records.rules import MARGIN, SIGNIFICANCE
+from enginebench.records.view import Estimate
+from engines.bench.result import DECODE, BenchResult, Result, Series
 
-SCHEMA = 1
-MEMORY = "memory"  # behind a case's name: the peak up to it
-DECODE = "decode"  # the measure of the time per token of the longest generation
-
-
-class NotABench(UserMistake):
-    """A file that holds no result of this version. One sentence; exit code 2."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """What is measured under a name. `size` is that of its case: tokens or requests."""
-
-    name: str
-    family: Literal["loading", "prefill", "generate", "decode", "batch"]
-    title: str
-    unit: Literal["s", "B", "share", "tokens/s"]
-    better: Literal["higher", "lower"]
-    size: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """Bytes per second that can be read, and floating-point operations per second of `dtype`; `None` where unknown."""
-
-    device: str
-    dtype: str
-    bandwidth: float | None
-    flops: float | None
-    by: str  # the library that measured
+COLUMNS = (
+    Column("engine", text=True),
+    Column("measure", text=True),
+    Column("median"),
+    Column("samples", rank=2),
+    Column("tokens/s", rank=1),
+    Column("of memory bandwidth", rank=3),
+    Column("of arithmetic", rank=4),
+)
+CANDIDATES = (
+    Column("engine", text=True),
+    Column("format", text=True, rank=2),
+    Column("decode", "tokens/s, one request"),
+    Column("prefill", "tokens/s, longest prompt"),
+    Column("batch", "tokens/s, largest"),
+    Column("memory", rank=1),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Of what the device allows, medians over rounds; `None` where the limit or the model's cost is not known."""
-
-    bandwidth: float | None
-    flops: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One measure of one variant: the samples of each round in the order in which they were taken."""
-
-    measure: Measure
-    rounds: tuple[tuple[float, ...], ...]
-    share: Share | None = None
-
-    @property
-    def samples(self) -> list[float]:
-        return [sample for one in self.rounds for sample in one]
-
-    @property
-    def medians(self) -> list[float]:
-        """Of each round that has samples."""
-        return [median(one) for one in self.rounds if one]
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """One variant. `info` is `None` and `failure` says why where it could not be loaded at all."""
-
-    label: str
-    engine: str
-    model: str | None
-    options: Mapping[str, str]
-    info: EngineInfo | None
-    series: tuple[Series, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
-    failure: str | None = None
-    quality: Quality | None = None  # asked once, in the first round
-
-    def of(self, name: str) -> Series | None:
-        return next((one for one in self.series if one.measure.name == name), None)
-
-    def family(self, name: str) -> list[Series]:
-        return [one for one in self.series if one.measure.family == name]
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """`load_average` is that of the machine as the round began: what else ran disturbs the figures."""
-
-    order: tuple[str, ...]
-    load_average: float
-    limits: tuple[Limit, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BenchResult:
-    made_at: str  # ISO 8601, UTC
-    command: tuple[str, ...]
-    host: Mapping[str, Any]
-    versions: Mapping[str, str]
-    settings: Mapping[str, Any]
-    rounds: tuple[Round, ...]
-    results: tuple[Result, ...]
-    stamps: str = (
-        "wall clock of the measuring process, at its end of the engine's pipe; measures called inside are the engine's "
-        "own time to the first token"
+def document_of(result: BenchResult) -> Document:
+    models = tuple(dict.fromkeys(each.model for each in result.measured if each.model))
+    engines = tuple(dict.fromkeys(each.label for each in result.measured))
+    rounds = max((len(series.rounds) for each in result.measured for series in each.series), default=1)
+    return Document(
+        title="bench",
+        tested=Tested.of_benches(models, engines, result.host, result.made_at, rounds),
+        objectives=(),
+        answer=answer_of(result),
+        candidates=candidates(result),
+        figure=None,
+        next=None,
+        warnings=(),
+        sections=sections_of(result),
+        frame=pl.DataFrame(list(rows_of(result)), schema=SCHEMA),
     )
-    schema: int = SCHEMA
-    profiles: tuple[Profile, ...] = ()
-
-    @property
-    def measured(self) -> list[Result]:
-        return [one for one in self.results if one.series]
-
-    @property
-    def qualities(self) -> list[QualityAgainst]:
-        """Each beside the first that has a quality."""
-        first = next((one.quality for one in self.measured if one.quality and one.quality.logprobs), None)
-        return [against(one.label, one.quality, first) for one in self.measured]
 
 
-def to_json(found: BenchResult) -> str:
-    return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
+def rows_of(result: BenchResult, **place: str) -> Iterator[dict[str, Any]]:
+    """Rows of the frame: each measure of each engine in each round and over the rounds. `place` names study, part and
+    model."""
+    for each in result.measured:
+        for series in each.series:
+            measure = series.measure
+            at = {"model": each.model, "engine": each.label, "stage": measure.title} | place
+            for repeat, samples in enumerate(series.rounds):
+                if samples:
+                    estimate = Estimate(median(samples), n=len(samples))
+                    yield at | {"repeat": repeat} | cells(measure.name, "median", measure.unit, estimate)
+            yield at | cells(measure.name, "median", measure.unit, repeats_interval(series.medians))
 
 
-def read_result(path: Path) -> BenchResult:
-    """Raises `NotABench`, and `OSError` where there is no such file."""
-    try:
-        document = read_document(path, dict[str, Any])
-        if document.get("schema") != SCHEMA:
-            raise NotABench(f"{path} has schema {document.get('schema')}; this version reads {SCHEMA}.")
-        result = msgspec.convert(document, BenchResult)
-        instant(result.made_at)
-        if any(one.info is None for one in result.measured):
-            raise ValueError("a variant was measured and says nothing of its engine")
-        return replace(result, host=as_typed(result.host, HOST))
-    except NotABench:
-        raise
-    except ValueError:
-        raise NotABench(f"{path} is not a result of `enginebench bench`.") from None
+def sections_of(result: BenchResult) -> tuple[Section, ...]:
+    """All measures with the quality on a fixed text, and what could not be measured."""
+    rows = tuple(tuple(_cells(each, series)) for each in result.measured for series in each.series)
+    blocks = [Table("bench", "Measures", COLUMNS, rows, 0).without_empty_columns()] if rows else []
+    quality = quality_table({each.label: each.quality for each in result.measured if each.quality is not None})
+    blocks += [] if quality is None else [quality]
+    lacking: list[tuple[Cell, ...]] = [
+        (Word(each.label), Word("all"), Word(each.failure)) for each in result.results if each.failure is not None
+    ]
+    lacking += [
+        (Word(each.label), Word(left.case), Word(left.why)) for each in result.results for left in each.left_out
+    ]
+    headings = (Column("engine", text=True), Column("measure", text=True), Column("reason", text=True))
+    missing = Table("left-out", "Not measured", headings, tuple(lacking))
+    sections = (
+        Section("bench", "Engines without HTTP", tuple(blocks)),
+        Section("left-out", "Not measured", (missing,)),
+    )
+    return tuple(section for section, known in zip(sections, (blocks, lacking), strict=True) if known)
 
 
-LOADING = {
-    "load": Measure("load", "loading", "loading time", "s", "lower"),
-    "memory": Measure("memory", "loading", "memory, loaded", "B", "lower"),
-    "memory peak": Measure("memory peak", "loading", "memory, peak", "B", "lower"),
-    "device memory": Measure("device memory", "loading", "device memory, allocated by the engine", "B", "lower"),
-    "device memory used": Measure("device memory used", "loading", "device memory, by NVML", "B", "lower"),
-    "kv cache": Measure("kv cache", "loading", "KV cache in use, largest batch", "share", "lower"),
-}
+def _cells(result: Result, series: Series) -> Iterator[Cell]:
+    measure, estimate = series.measure, repeats_interval(series.medians)
+    yield from (Word(result.label), Word(measure.title), Number(estimate, measure.unit))
+    yield Number(Estimate(float(sum(map(len, series.rounds)))), style="count")
+    yield _rate(series) if measure.unit == "s" and measure.family != "loading" and estimate.value else None
+    shares = (None, None) if series.share is None else (series.share.bandwidth, series.share.flops)
+    yield from (None if share is None else Number(Estimate(share), "share") for share in shares)
 
 
-def measure_of(name: str) -> Measure:
-    """From the names that `engines.bench.measure` and `engines.bench.turns` give."""
-    if name in LOADING:
-        return LOADING[name]
-    if name == DECODE:
-        return Measure(name, "decode", "time per decoded token", "s", "lower")
-    kind, size, *rest = name.split()
-    number = int(size)
-    if rest == [MEMORY]:
-        return Measure(name, "prefill", f"peak memory, up to {number} tokens", "B", "lower", number)
-    if kind == "prefill":
-        inside = ", by the engine's own clock" if rest else ""
-        return Measure(name, "prefill", f"prefill of {number} tokens{inside}", "s", "lower", number)
-    if kind == "generate":
-        return Measure(name, "generate", f"generation of {number} tokens", "s", "lower", number)
-    assert kind == "batch", name
-    title = f"{number} at a time, {'decoding' if rest else 'with prompts'}"
-    return Measure(name, "batch", title, "tokens/s", "higher", number)
+def _rate(series: Series) -> Number:
+    """Tokens per second of a measure in seconds."""
+    size = series.measure.size or 1
+    return Number(repeats_interval(series.medians).inverse.scaled(size), "tokens/s")
+
+
+def candidates(result: BenchResult) -> Table | None:
+    """A row for each engine, the fastest at decoding first, with its largest prefill and batch."""
+    rows: list[tuple[float, tuple[Cell, ...]]] = []
+    for each in result.measured:
+        decode, prefill, batch = (_largest(each, family) for family in ("decode", "prefill", "batch"))
+        memory = next((series for series in each.series if series.measure.name == "memory peak"), None)
+        rate = None if decode is None else _rate(decode)
+        row: tuple[Cell, ...] = (
+            Word(each.label),
+            None if each.info is None or each.info.dtype is None else Word(each.info.dtype),
+            rate,
+            None if prefill is None else _rate(prefill),
+            None if batch is None else Number(repeats_interval(batch.medians), "tokens/s"),
+            None if memory is None else Number(repeats_interval(memory.medians), "B"),
+        )
+        rows.append((rate.estimate.value or 0.0 if rate is not None else 0.0, row))
+    ranked = tuple(row for _, row in sorted(rows, key=lambda ranked: -ranked[0]))
+    return Table("candidates", "Candidates", CANDIDATES, ranked, 0).without_empty_columns() if rows else None
+
+
+def _largest(result: Result, family: str) -> Series | None:
+    """The measure of the largest size, by our clock, if it has samples."""
+    timed = [series for series in result.family(family) if series.measure.unit in {"s", "tokens/s"} and series.medians]
+    return max(timed, key=lambda series: (series.measure.size or 0, -len(series.measure.name)), default=None)
+
+
+def answer_of(result: BenchResult) -> BenchAnswer | NoAnswer:
+    """Who decodes fastest, by the rounds, and by how much over the next."""
+    decodes = {each.label: series.medians for each in result.measured for series in each.family("decode")}
+    ranked = sorted((label for label in decodes if decodes[label]), key=lambda label: _mean(decodes[label]))
+    if not ranked:
+        return NoAnswer.NOTHING_MEASURED
+    best = decodes[ranked[0]]
+    answer = BenchAnswer(ranked[0], None, DECODE, "tokens/s", repeats_interval(best).inverse, None, None)
+    if len(ranked) == 1:
+        return answer
+    tests = [ratio_test(decodes[other], best, len(best) == len(decodes[other])) for other in ranked[1:]]
+    (ratio, _), p = tests[0], holm([p for _, p in tests])[0]
+    significant = None if p is None or ratio.value is None else p <= SIGNIFICANCE and ratio.value >= MARGIN
+    return replace(answer, next=ranked[1], ratio=ratio, significant=significant)
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from enginebench.settings.schema import UserMistake
-from engines.bench.document import DECODE
+from engines.bench.result import DECODE
 from engines.bench.settings import Case
 from engines.contract.base import GenerateRequest, Model
 from engines.process.child import ChildEngine

@@ -1,4 +1,4 @@
-"""`enginebench bench --profile KIND`: each engine once more, after all rounds, with a profiler. No sample is taken."""
+"""`enginebench bench --profile`: after all rounds, each engine answers one request at a time under a profiler."""
 
 from __future__ import annotations
 
@@ -8,72 +8,45 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from enginebench.records.profile import Profile, write_profiles
-from enginebench.settings.profile import ProfileSettings
-from enginebench.settings.schema import UserMistake
-from engines.bench.document import BenchResult
 from engines.bench.measure import Prompts, ShortAnswer, take_turn
 from engines.bench.settings import BenchSettings, Case, Variant
 from engines.contract.base import Launch, Model
 from engines.contract.errors import EngineError, EngineUnavailable
-from engines.contract.registry import engine_class
 from engines.process.child import ChildEngine, Watch
 from engines.process.loading import load_engine
-from engines.pytorch.device import OnTorch
-from loadtests.harness.profiling.profilers import Profiler, profiler
-from loadtests.harness.profiling.recording import Recording
+from loadtests.harness.profiler import SECONDS, ProfileFailed, Profiler
 
-SETTLE = 2  # turns before the profile begins
-TOKENS = 64  # of an answer, at most
-
-
-def profiler_for(settings: ProfileSettings, variants: Sequence[Variant]) -> Profiler | None:
-    """The chosen one, which suits each engine. Raises `UserMistake`."""
-    if settings.profile is None:
-        return None
-    found = profiler(settings.profile)
-    for one in variants:
-        kind = engine_class(one.engine)
-        if (unfit := found.unfit(one.engine, kind.language, issubclass(kind, OnTorch))) is not None:
-            raise UserMistake(unfit)
-    return found
-
-
-def folder_of(output: Path | None, label: str) -> Path:
-    """Beside the document: `bench.profiles/candle`."""
-    parent = (output or Path("bench.json")).with_suffix(".profiles")
-    return parent / "".join(letter if letter.isalnum() or letter in "-_.=" else "_" for letter in label)
+SETTLE = 2  # turns before the profiler starts
+TOKENS = 64  # of an answer
 
 
 async def profile_all(
-    chosen: Profiler,
-    seconds: float,
+    profiler: Profiler,
     variants: Sequence[Variant],
     models: Mapping[str | None, Model | None],
     settings: BenchSettings,
-    measured: BenchResult,
-    output: Path | None,
-) -> tuple[Profile, ...]:
-    """Of what could be measured."""
-    labels = {one.label for one in measured.measured}
-    found = []
+    folder: Path,
+) -> tuple[list[Path], list[str]]:
+    """Return the folders with the profiler's files, one for each variant in `folder`, and a sentence for each that
+    could not be profiled."""
+    case = Case("generate", TOKENS, 1, settings.prompt_tokens, TOKENS)
+    made, failures = [], []
     for variant in variants:
-        if variant.label in labels:
-            folder = folder_of(output, variant.label)
-            case = Case("generate", TOKENS, 1, settings.prompt_tokens, TOKENS)
-            load = f"one request at a time of {case.prompt_tokens} + {case.answer_tokens} tokens"
-            recording = Recording(chosen, folder, variant.label, "engine", load, min(seconds, chosen.longest))
-            recording.stem.parent.mkdir(parents=True, exist_ok=True)
-            found.append(await _profile(recording, variant, models[variant.model], case))
-            write_profiles(folder, found[-1:])
-    return tuple(found)
+        name = "".join(letter if letter.isalnum() or letter in "-_.=" else "_" for letter in variant.label)
+        output = profiler.output(folder / name)
+        try:
+            await _profile(profiler, variant, models[variant.model], case, output)
+            made.append(output.parent)
+        except (EngineError, EngineUnavailable, ShortAnswer, ProfileFailed) as error:
+            failures.append(f"{variant.label} is not profiled: {error}")
+    return made, failures
 
 
-async def _profile(recording: Recording, variant: Variant, model: Model | None, case: Case) -> Profile:
-    def prefixed(launch: Launch) -> Launch:
-        return replace(launch, prefix=recording.prefix)
+async def _profile(profiler: Profiler, variant: Variant, model: Model | None, case: Case, output: Path) -> None:
+    def started(launch: Launch) -> Launch:
+        return replace(launch, prefix=profiler.prefix(output))
 
-    engine = load_engine(variant.engine, model, variant.options, Watch(), prefixed)
+    engine = load_engine(variant.engine, model, variant.options, Watch(), started)
     prompts = Prompts(model, "profile")
     try:
         await engine.start()
@@ -81,30 +54,18 @@ async def _profile(recording: Recording, variant: Variant, model: Model | None, 
             await take_turn(engine, case, prompts)
         work = asyncio.create_task(_repeat(engine, case, prompts))
         try:
-            await _record(recording, engine)
+            if profiler.prefix(output) or engine.pid is None:
+                await asyncio.sleep(SECONDS)
+            else:
+                await asyncio.to_thread(profiler.attach, engine.pid, output)
         finally:
             work.cancel()
-            with suppress(asyncio.CancelledError, EngineError, ShortAnswer):
+            with suppress(asyncio.CancelledError):
                 await work
-    except (EngineError, EngineUnavailable, ShortAnswer) as error:
-        recording.why = str(error)
     finally:
         await engine.stop()
-    return recording.read()
 
 
 async def _repeat(engine: ChildEngine, case: Case, prompts: Prompts) -> None:
     while True:
         await take_turn(engine, case, prompts)
-
-
-async def _record(recording: Recording, engine: ChildEngine) -> None:
-    chosen = recording.profiler
-    if chosen.inside:
-        await engine.profile(chosen.name, recording.stem, on=True)
-        await asyncio.sleep(recording.seconds)
-        await engine.profile(chosen.name, recording.stem, on=False)
-    elif chosen.attach is None:
-        await asyncio.sleep(recording.seconds)
-    elif engine.pid is not None:
-        await asyncio.to_thread(recording.attach, engine.pid)

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from engines.bench.document import Limit, Series, Share
+from engines.bench.result import Limit, Series, Share
 from engines.contract.base import Model
 from engines.machine.devices import BY_BUS, usable_cores
 from engines.models.presets import PRESETS, RANDOM

@@ -6,15 +6,14 @@ requests within one do.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 
 from enginebench.records.command import typed_command
-from engines.bench.document import BenchResult, Limit, Result, Round, Series, measure_of
 from engines.bench.measure import Prompts
-from engines.bench.roofline import ModelCost, arithmetic_of, cost_of, measure_limit, share_of
+from engines.bench.result import BenchResult, Limit, Result, Round, Series, measure_of
+from engines.bench.roofline import arithmetic_of, cost_of, measure_limit, share_of
 from engines.bench.settings import BenchSettings, LeftOut, Variant
 from engines.bench.turns import Measured, Tell, measure_variant
 from engines.contract.base import EngineInfo, Model
@@ -38,14 +37,14 @@ class Session:
         self._variants, self._models, self._settings, self._tell = variants, models, settings, tell
         self._made_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._rounds: list[Round] = []
-        self._measured: dict[str, list[Measured | None]] = {one.label: [] for one in variants}
+        self._measured: dict[str, list[Measured | None]] = {variant.label: [] for variant in variants}
         self._failures: dict[str, str] = {}
 
     async def take_round(self) -> None:
         """Measure every variant once more."""
         number = len(self._rounds)
         order = list(self._variants) if number % 2 == 0 else list(reversed(self._variants))
-        load_average, limits = os.getloadavg()[0], dict[tuple[str, str], Limit | None]()
+        limits = dict[tuple[str, str], Limit | None]()
         for variant in order:
             measured = await self._measure(variant, number)
             self._measured[variant.label].append(measured)
@@ -56,7 +55,7 @@ class Session:
                 self._tell(f"round {number + 1}: what {key[0]} allows in {key[1]}")
                 limits[key] = await measure_limit(*key)
         known = tuple(limit for limit in limits.values() if limit is not None)
-        self._rounds.append(Round(tuple(one.label for one in order), load_average, known))
+        self._rounds.append(Round(tuple(variant.label for variant in order), known))
 
     async def _measure(self, variant: Variant, number: int) -> Measured | None:
         if variant.label in self._failures:
@@ -87,39 +86,38 @@ class Session:
         )
 
     def _result_of(self, variant: Variant) -> Result:
-        rounds = self._measured[variant.label]
-        known = [one for one in rounds if one is not None]
+        rounds, model = self._measured[variant.label], self._models[variant.model]
+        known = [measured for measured in rounds if measured is not None]
         info = known[0].info if known else None
-        model = self._models[variant.model]
-        cost = cost_of(model) if model is not None else None
-        names = dict.fromkeys(name for one in known for name in one.values)
         left_out = dict[str, LeftOut]()
-        for one in known:
-            left_out |= {each.case: each for each in one.left_out if not all(each.case in two.values for two in known)}
+        for measured in known:
+            lacking = [each for each in measured.left_out if not all(each.case in other.values for other in known)]
+            left_out |= {each.case: each for each in lacking}
         return Result(
             label=variant.label,
             engine=variant.engine,
             model=None if model is None else model.name,
             options=dict(variant.options),
             info=info,
-            series=tuple(self._series(variant, name, rounds, cost) for name in names),
+            series=() if info is None else self._series(variant, info, model, rounds),
             left_out=tuple(left_out.values()),
             failure=self._failures.get(variant.label),
             quality=known[0].quality if known else None,
         )
 
-    def _series(self, variant: Variant, name: str, rounds: Sequence[Measured | None], cost: ModelCost | None) -> Series:
-        samples = tuple(() if one is None else tuple(one.values.get(name, ())) for one in rounds)
-        series = Series(measure_of(name), samples)
-        info = next(one.info for one in rounds if one is not None)
-        limits = [self._limit(index, info.device, arithmetic_of(info.dtype)) for index in range(len(rounds))]
-        return Series(series.measure, samples, share_of(series, info.dtype, cost, limits, gpus_of(variant, info)))
-
-    def _limit(self, index: int, device: str, dtype: str) -> Limit | None:
-        if index >= len(self._rounds):
-            return None
-        limits = self._rounds[index].limits
-        return next((one for one in limits if one.device == device and one.dtype == dtype), None)
+    def _series(
+        self, variant: Variant, info: EngineInfo, model: Model | None, rounds: Sequence[Measured | None]
+    ) -> tuple[Series, ...]:
+        cost = None if model is None else cost_of(model)
+        gpus, key = gpus_of(variant, info), (info.device, arithmetic_of(info.dtype))
+        limits = [next((one for one in each.limits if (one.device, one.dtype) == key), None) for each in self._rounds]
+        names = dict.fromkeys(name for measured in rounds if measured is not None for name in measured.values)
+        series = []
+        for name in names:
+            samples = tuple(() if one is None else tuple(one.values.get(name, ())) for one in rounds)
+            measure = measure_of(name)
+            series.append(Series(measure, samples, share_of(Series(measure, samples), info.dtype, cost, limits, gpus)))
+        return tuple(series)
 
 
 def gpus_of(variant: Variant, info: EngineInfo) -> int:

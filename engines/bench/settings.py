@@ -6,28 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Literal
 
 from enginebench.settings.schema import UserMistake, options_by_engine, read_sizes, setting, write_list
 from engines.contract.base import EngineInfo
 
 measure_setting = partial(setting, group="What is measured")
+sizes_setting = partial(measure_setting, read=read_sizes, write=write_list)
 effort_setting = partial(setting, group="How often")
 
 Sizes = tuple[int, ...]
 Kind = Literal["prefill", "generate", "batch"]
-MOST_ON_CPU, MOST_ON_GPU = 64, 1024  # requests of the largest batch, where no sizes are given
-
-
-sizes_setting = partial(measure_setting, read=read_sizes, write=write_list)
-
-
-@dataclass(frozen=True, slots=True)
-class FileSettings:
-    baseline: Path | None = setting(None, "Result to compare with, as by `enginebench gate`.", metavar="FILE")
-    save_baseline: bool = setting(False, "Write the result to --baseline; nothing is judged.")
-    output: Path | None = setting(None, "Write the JSON document to this file.", metavar="FILE")
+MOST_ON_CPU, MOST_ON_GPU = 64, 1024  # requests of the largest batch, if no sizes are given
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +121,13 @@ class LeftOut:
 
 def cases_of(settings: BenchSettings, info: EngineInfo) -> tuple[list[Case], list[LeftOut]]:
     """In the order in which they are measured: each kind by ascending size."""
-    wanted = [_prefill(tokens, info.context_length) for tokens in settings.prefill]
-    wanted += [Case("generate", tokens, 1, settings.prompt_tokens, tokens) for tokens in settings.generate]
-    wanted += [
-        Case("batch", requests, requests, settings.prompt_tokens, settings.batch_tokens)
-        for requests in settings.batch or _batches(info)
-    ]
+    on_cpu = info.device.partition(":")[0] in {"cpu", "none"}
+    batches = settings.batch or [2**power for power in range((MOST_ON_CPU if on_cpu else MOST_ON_GPU).bit_length())]
+    prompt, answer = settings.prompt_tokens, settings.batch_tokens
+    # A prompt as long as the context is one token shorter: engines count the answer's one token, too.
+    wanted = [Case("prefill", size, 1, size - (size == info.context_length), 1) for size in settings.prefill]
+    wanted += [Case("generate", size, 1, prompt, size) for size in settings.generate]
+    wanted += [Case("batch", size, size, prompt, answer) for size in batches]
     possible, left_out = [], []
     for case in wanted:
         if case.prompt_tokens + case.answer_tokens > info.context_length:
@@ -146,14 +137,3 @@ def cases_of(settings: BenchSettings, info: EngineInfo) -> tuple[list[Case], lis
         else:
             possible.append(case)
     return possible, left_out
-
-
-def _prefill(tokens: int, context: int) -> Case:
-    """As long as the context, it is one token shorter: engines count the answer's one token, too."""
-    return Case("prefill", tokens, 1, tokens - (tokens == context), 1)
-
-
-def _batches(info: EngineInfo) -> list[int]:
-    computes_on_gpu = info.device.partition(":")[0] not in {"cpu", "none"}
-    most = MOST_ON_GPU if computes_on_gpu else MOST_ON_CPU
-    return [2**power for power in range(most.bit_length())]

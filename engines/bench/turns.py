@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from enginebench.records.quality import Quality
-from engines.bench.document import MEMORY
 from engines.bench.measure import Prompts, ShortAnswer, take_turn, values_of
 from engines.bench.quality import quality_of
+from engines.bench.result import MEMORY
 from engines.bench.settings import BenchSettings, Case, LeftOut, Variant, cases_of
 from engines.contract.base import EngineInfo, Model
 from engines.contract.errors import EngineError, EngineUnavailable

@@ -3,8 +3,8 @@
 A child reads JSON objects from its standard input, one per line, and writes JSON objects to its standard output. Its
 log goes to standard error. `docs/engine-protocol.md` describes the protocol for authors of engines.
 
-    parent → child   load, generate, cancel, stats, profile
-    child  → parent  ready, chunk, done, error, stats, profiled
+    parent → child   load, generate, cancel, stats
+    child  → parent  ready, chunk, done, error, stats
 
 Every `generate` is answered by any number of `chunk`s and then exactly one `done` or `error`, also after a `cancel`.
 The end of standard input tells the child to stop. Standard library only: it also runs without our other packages.
@@ -125,25 +125,8 @@ class Stats:
     stats: EngineStats
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """Start to profile the child's own process, with the files named after `path`; without `on`, end that and write
-    them. Answered by one `profiled`. A child that cannot ignores it, as any message that it does not know."""
-
-    profiler: str
-    path: Path
-    on: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Profiled:
-    """`why` says why it could not be done."""
-
-    why: str | None = None
-
-
-ToChild = Load | Generate | Cancel | AskStats | Profile
-ToParent = Ready | ChunkReady | Done | Failed | Stats | Profiled
+ToChild = Load | Generate | Cancel | AskStats
+ToParent = Ready | ChunkReady | Done | Failed | Stats
 
 
 TO_CHILD: Mapping[str, type[Any]] = {
@@ -151,7 +134,6 @@ TO_CHILD: Mapping[str, type[Any]] = {
     "generate": Generate,
     "cancel": Cancel,
     "stats": AskStats,
-    "profile": Profile,
 }
 TO_PARENT: Mapping[str, type[Any]] = {
     "ready": Ready,
@@ -159,7 +141,6 @@ TO_PARENT: Mapping[str, type[Any]] = {
     "done": Done,
     "error": Failed,
     "stats": Stats,
-    "profiled": Profiled,
 }
 NAMES = {kind: name for names in (TO_CHILD, TO_PARENT) for name, kind in names.items()}
 FLAT = {Generate: "request", ChunkReady: "chunk", Stats: "stats"}

@@ -9,17 +9,17 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from enginebench.settings.system import last_line
 from engines.contract.base import Engine, Launch
 from engines.contract.errors import EngineUnavailable
-from engines.machine.devices import asked, visible_gpus
-from engines.process.environments import QUESTION_TIMEOUT, environment_of, last_line
+from engines.machine.devices import asked, cuda_program, visible_gpus
+from engines.process.environments import QUESTION_TIMEOUT, environment_of
 
 OLDEST_TOOLKIT = (11, 4)  # of cudarc, on which Candle and CubeCL build
 GPU_CODE = "GPU code of "  # what the checks of engines with code for GPUs are called, before the engine
@@ -101,8 +101,8 @@ def _torch_in(python: str) -> Build | None:
 
 
 def toolkit() -> Build | None:
-    """By NVIDIA's compiler on PATH, or in its usual folder; `None` where there is none."""
-    nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    """By NVIDIA's compiler; `None` if there is none."""
+    nvcc = cuda_program("nvcc")
     found = re.search(r"release (\d+)\.(\d+)", _said([nvcc, "--version"])) if nvcc else None
     if found is None:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -135,11 +135,11 @@ def usable_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def free_port() -> int:
-    """On the loopback interface, for a program that cannot choose one itself."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def cuda_program(name: str) -> str | None:
+    """Return the path of a program on PATH or of NVIDIA's toolkit in CUDA_HOME or its usual folder."""
+    roots = filter(None, (os.environ.get("CUDA_HOME"), "/usr/local/cuda"))
+    folders = [os.environ.get("PATH", ""), *(os.path.join(root, "bin") for root in roots)]
+    return shutil.which(name, path=os.pathsep.join(folders))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from enginebench.settings.console import stderr
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -23,9 +25,7 @@ def silent(task: str, done: int = 0, total: int | None = None) -> None:
 @contextmanager
 def terminal_progress(bars: bool = True) -> Iterator[Progress]:
     """Bars on standard error, or one line per task where that is not a terminal, or without `bars`."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
+    console = stderr()
     if bars and console.is_terminal:
         with _bars(console) as draw:
             yield draw

@@ -28,28 +28,10 @@ from engines.models.stored import (
 
 Format = Literal["float32", "float16", "bfloat16", "q8_0", "q4_0"]
 FORMATS: dict[Format, str] = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0", "q4_0": "Q4_0"}
-FILE_TYPES: dict[Format, str] = {
-    "float32": "ALL_F32",
-    "float16": "MOSTLY_F16",
-    "bfloat16": "MOSTLY_BF16",
-    "q8_0": "MOSTLY_Q8_0",
-    "q4_0": "MOSTLY_Q4_0",
-}
 ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2"}
 FORM = 2  # of what is written here; another one is another file
 BLOCK = 32
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # token types
-NAMES = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
 
 
 def format_of(dtype: str, has_gguf: bool) -> str:
@@ -93,7 +75,7 @@ def _write(model: Model, config: Mapping[str, Any], format: Format, path: Path) 
     except ImportError as error:
         raise EngineUnavailable("writing GGUF needs the package gguf; install it with: pip install gguf") from error
     writer = gguf.GGUFWriter(path, ARCHITECTURES[config["model_type"]])
-    writer.add_file_type(gguf.LlamaFileType[FILE_TYPES[format]])
+    writer.add_file_type(gguf.LlamaFileType[f"{'ALL' if format == 'float32' else 'MOSTLY'}_{FORMATS[format]}"])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     _add_shape(writer, model.name, config)
     _add_vocabulary(writer, json.loads((model.folder / "tokenizer.json").read_text()), config)
@@ -163,8 +145,13 @@ def _type_of(id: int, text: str, added: Mapping[int, Mapping[str, Any]], from_se
 
 def _tensors(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """GGUF's names, with 32-bit floats."""
+    import gguf
+
+    kind = gguf.MODEL_ARCH[ARCHITECTURES[config["model_type"]].upper()]
+    names = gguf.get_tensor_name_map(kind, config["num_hidden_layers"])
     for name, tensor in tensors_of(folder).items():
-        if (gguf_name := _name_of(name)) is None or (name == "lm_head.weight" and config.get("tie_word_embeddings")):
+        gguf_name = names.get_name(name, (".weight", ".bias"))
+        if gguf_name is None or (name == "lm_head.weight" and config.get("tie_word_embeddings")):
             continue
         if tensor.kind not in FLOAT_BYTES:
             raise EngineUnavailable(
@@ -175,17 +162,6 @@ def _tensors(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, Any
             heads = config["num_attention_heads"] if "q_proj" in name else key_heads(config)
             weights = _interleaved(weights, heads)
         yield gguf_name, weights
-
-
-def _name_of(name: str) -> str | None:
-    whole = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-    stem, _, kind = name.rpartition(".")
-    if stem in whole:
-        return f"{whole[stem]}.{kind}"
-    parts = stem.split(".", 3)
-    if len(parts) == 4 and parts[:2] == ["model", "layers"] and parts[3] in NAMES:
-        return f"blk.{parts[2]}.{NAMES[parts[3]]}.{kind}"
-    return None
 
 
 def _interleaved(weights: Any, heads: int) -> Any:

@@ -14,14 +14,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 from enginebench.settings.schema import setting
 from engines.contract import registry
 from engines.contract.base import EngineInfo, EngineStats, GenerateRequest, Launch, Model
 from engines.contract.errors import EngineError, EngineUnavailable
-from engines.contract.protocol import AskStats, Load, Profile
+from engines.contract.protocol import AskStats, Load
 from engines.machine.devices import amd_gpus, gpus_at, visible_gpus
 from engines.process.device_memory import DeviceMemory
 from engines.process.environments import command_of, environment_of
@@ -140,13 +139,6 @@ class ChildEngine:
         if self.state != "ready" or self._process is None:
             raise EngineUnavailable(f"the engine is {self.state}; try again shortly.")
         return self._process.open_stream(next(self._ids), request)
-
-    async def profile(self, profiler: str, path: Path, on: bool) -> None:
-        """Start or end a profile that the engine's process makes of itself. Raises `EngineError` where it cannot."""
-        if self.state != "ready" or self._process is None:
-            raise EngineUnavailable(f"the engine is {self.state}.")
-        if (why := await self._process.profile(Profile(profiler, path, on))) is not None:
-            raise EngineError(why)
 
     async def until_ready(self) -> None:
         """Wait until requests are accepted. Raises `EngineUnavailable` where that will not happen again."""

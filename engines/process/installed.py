@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Literal, cast
 
 from engines.contract.base import Engine, Launch, Model
 from engines.contract.errors import EngineUnavailable
-from engines.machine.devices import visible_gpus
+from engines.machine.devices import cuda_program, visible_gpus
 from engines.models.cache import cache_folder, locked
 from engines.models.progress import Progress
 
@@ -210,8 +210,7 @@ def _importable(module: str) -> bool:
 def _is_there(name: str) -> bool:
     if name.startswith("lib"):
         return find_library(name.removeprefix("lib")) is not None
-    usual = [str(Path(root) / "bin") for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if root]
-    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *usual])) is not None
+    return cuda_program(name) is not None
 
 
 def _identity(packages: Packages) -> str:

@@ -10,7 +10,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import msgspec
 
@@ -24,7 +24,6 @@ PIPE_BYTES = 1024 * 1024
 LAST_LINES = 20  # of a dead engine's standard error, in the server's log
 KILLED_WITHIN = 30.0  # seconds; the kernel takes long where a process held much memory of a GPU
 KILLED_CHECK = 0.02  # seconds
-PROFILE_TIMEOUT = 300.0  # seconds; long profiles take long to write
 LAST_OUTPUT = 1.0  # seconds that a dead process's pipes may stay open, as where a process outside its group holds them
 
 
@@ -60,7 +59,6 @@ class Process(asyncio.SubprocessProtocol):
         self.loaded: asyncio.Future[EngineInfo] = loop.create_future()
         self.exited: asyncio.Future[int] = loop.create_future()
         self.stats = EngineStats()
-        self.profiled: asyncio.Future[str | None] | None = None  # why the profile that was asked for could not be made
         self.asked_at: float | None = None  # when the open heartbeat was sent
         self.last_output_at = time.monotonic()
         self.killed_because: str | None = None
@@ -109,14 +107,6 @@ class Process(asyncio.SubprocessProtocol):
         pipe = self._transport.get_pipe_transport(0) if self._transport is not None else None
         if pipe is not None and not pipe.is_closing():
             cast(asyncio.WriteTransport, pipe).write(protocol.encode(message, msgspec.json.encode))
-
-    async def profile(self, message: protocol.Profile) -> str | None:
-        """Why it could not be done."""
-        self.profiled = asyncio.get_running_loop().create_future()
-        self.send(message)
-        either: set[asyncio.Future[Any]] = {self.profiled, self.exited}
-        await asyncio.wait(either, timeout=PROFILE_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
-        return self.profiled.result() if self.profiled.done() else "the engine did not answer: can it profile itself?"
 
     def open_stream(self, id: int, request: GenerateRequest) -> Stream:
         stream = self._streams[id] = Stream(lambda: self.send(protocol.Cancel(id)))
@@ -181,9 +171,6 @@ class Process(asyncio.SubprocessProtocol):
                     self.loaded.set_exception(EngineUnavailable(message.message))
             case protocol.Stats(stats):
                 self.stats, self.asked_at = stats, None
-            case protocol.Profiled(why):
-                if self.profiled is not None and not self.profiled.done():
-                    self.profiled.set_result(why)
             case protocol.ChunkReady() | protocol.Done():
                 raise protocol.ProtocolError(f"a line with fields of the wrong type: {line[:200]!r}")
             case protocol.Ready(info, version):

@@ -13,7 +13,6 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from enginebench.settings.schema import UserMistake
@@ -126,10 +125,6 @@ class Replicas:
             memory_peak_bytes=_sum(one.memory_peak_bytes for one in found),
             cpu_seconds=_sum(one.cpu_seconds for one in found),
         )
-
-    async def profile(self, profiler: str, path: Path, on: bool) -> None:
-        """Of the first replica. Raises `EngineError`."""
-        await self._children[0].profile(profiler, path, on)
 
     async def stop(self) -> None:
         await asyncio.gather(*(child.stop() for child in self._children))

@@ -34,7 +34,6 @@ from engines.contract.errors import (
     is_sticky,
 )
 from engines.contract.registry import class_at
-from engines.process.own_profile import End, start
 
 OPEN_FILES = 65_536  # descriptors that an engine may have open, where the system allows it
 
@@ -49,9 +48,6 @@ class Worker:
         self._running: dict[int, asyncio.Task[protocol.Done | protocol.Failed]] = {}
         self._loading: asyncio.Task[None] | None = None
         self._engine: Engine | None = None
-        self._tokens = 0  # generated so far
-        self._profiling: End | None = None  # of the running profile
-        self._profile_task: asyncio.Task[None] | None = None
 
     async def run(self, lines: asyncio.StreamReader) -> None:
         """Serve until standard input ends, even while the model loads."""
@@ -80,8 +76,6 @@ class Worker:
                     self._running[id].cancel()
             case protocol.AskStats():
                 self._send(protocol.encode(protocol.Stats(self._stats())))
-            case protocol.Profile() as profile:
-                self._profile_task = asyncio.get_running_loop().create_task(self._profile(profile))
 
     async def _load(self, load: protocol.Load) -> None:
         try:
@@ -114,7 +108,6 @@ class Worker:
             chunks: Any = self._engine.generate(generate.request)
             async with contextlib.aclosing(chunks):
                 async for chunk in chunks:
-                    self._tokens += chunk.tokens
                     self._send(protocol.encode_chunk(id, chunk))
                     if chunk.finish_reason is not None:
                         return protocol.Done(id, chunk.finish_reason, chunk.usage)
@@ -138,19 +131,6 @@ class Worker:
         except Exception as error:  # as after a CUDA error; the heartbeat is still answered
             traceback.print_exception(error)
             return EngineStats()
-
-    async def _profile(self, profile: protocol.Profile) -> None:
-        why = None
-        try:
-            if profile.on:
-                self._profiling = start(profile.profiler, profile.path, lambda: self._tokens)
-            elif self._profiling is not None:
-                end, self._profiling = self._profiling, None
-                await asyncio.get_running_loop().run_in_executor(None, end)  # heartbeats are answered meanwhile
-        except Exception as error:  # of another package's
-            traceback.print_exception(error)
-            why = f"{profile.profiler} failed in the engine's process: {first_line(error).rstrip('.')}."
-        self._send(protocol.encode(protocol.Profiled(why)))
 
     def _send(self, line: bytes) -> None:
         if not self._lines:

@@ -14,7 +14,7 @@ from enginebench.records.findings.table import STAGE_RULES
 from enginebench.records.metrics import MOMENTARY, QUANTITIES, TOTALS
 from grafana import load_promql
 from loadtests.harness.command.server_process import PORTS
-from loadtests.harness.live.prometheus import PREFIX, exported, name_of
+from loadtests.harness.live.prometheus import EXPORTED, PREFIX, name_of
 from loadtests.harness.settings.run import EXPORTER_PORTS, RunSettings
 
 FOLDER = Path(__file__).parents[2] / "docker" / "prometheus"
@@ -74,10 +74,10 @@ def test_the_targets_are_the_ports_that_runs_take() -> None:
 def test_only_what_a_load_test_exports_is_asked_for() -> None:
     """By rules and dashboards, under the names that its exporter writes."""
     known = {"run_info", "run_start_seconds", "objective_seconds", "finding", "stage_load"}
-    known |= {f"stage_{name_of(one)}" for one in exported()}
+    known |= {f"stage_{name_of(one)}" for one in EXPORTED}
     known |= {f"stage_{name_of(one)}" for one in QUANTITIES if one.shown.exported}
     known |= {name_of(one) for one in (*MOMENTARY, *TOTALS)}
-    known |= {f"{name_of(one)}{part}" for one in exported() for part in ("_bucket", "_sum", "_count")}
+    known |= {f"{name_of(one)}{part}" for one in EXPORTED for part in ("_bucket", "_sum", "_count")}
     files = [*RULES, *(FOLDER.parents[1] / "grafana" / "dashboards").glob("*.json")]
     asked = {name for file in files for name in re.findall(rf"(?<![:\w]){PREFIX}(\w+)", file.read_text())}
     assert asked <= known

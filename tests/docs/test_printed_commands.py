@@ -96,7 +96,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         path.write_text(json.dumps(agent_traces.weka(path.stem)))
     (here / "spans.jsonl").write_text(json.dumps(agent_traces.otlp(agent_traces.SPANS)) + "\n")
     other_tools.guidellm(here / "benchmarks.json")
-    shutil.copy(ROOT / "validation" / "results" / "engine_bench.json", here / "bench.json")
     for run in (1, 2, 3):
         other_tools.vllm_bench(here / f"run-{run}.json")
     saved = ["gate", "--runs", str(here), "--baseline", str(here / "performance" / "baseline"), "--save-baseline"]
@@ -156,7 +155,7 @@ def accepted(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("enginebench.studies.study.sitting.measure", reached)
     monkeypatch.setattr("engines.bench.cli._models", lambda *_: {})
     monkeypatch.setattr("engines.process.replicas.load_replicas", reached)
-    monkeypatch.setattr("loadtests.harness.profiling.profilers.Profiler.missing", lambda _: None)
+    monkeypatch.setattr("loadtests.harness.profiler.which", lambda name, path: name)
     monkeypatch.setattr("engines.models.fetch.fetch_and_show", lambda *_: None)
     expanded = [path for word in arguments for path in (sorted(glob(word)) if "*" in word else [word])]
     if expanded[0] == "serve":

@@ -13,12 +13,11 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from docs.pictures.charts import colour_of, dash_of
 from engines.contract.registry import ENGINES
 from grafana.build import BOARDS, FOLDER, render, target
 from grafana.palette import BY_ENGINE, BY_GPU, BY_REASON, RED
-from grafana.queries import DASHBOARDS
 from servers.gpu.nvml import THROTTLES
+from tests.support.dashboards import DASHBOARDS
 
 ROOT = Path(__file__).parents[2]
 PANELS = [
@@ -146,7 +145,7 @@ def test_lines_of_one_panel_are_told_apart(panel: dict[str, Any]) -> None:
     if panel["type"] == "timeseries":
         legends = [query["legendFormat"] for query in panel["targets"]]
         names = [re.sub(r"\{\{\w+\}\}", "7", legend) for legend in legends]
-        drawn = [(colour_of(panel, name), dash_of(panel, name)) for name in names]
+        drawn = [(_override(panel, name, "color"), _override(panel, name, "custom.lineStyle")) for name in names]
         assert all(one != other for one, other in combinations(drawn, 2)), names
 
 
@@ -160,6 +159,16 @@ def test_reasons_of_throttling_are_told_apart() -> None:
     names = [f"127.0.0.1:8000 GPU 0 {reason}" for reason in THROTTLES]
     colours = [colour for name in names for pattern, colour in BY_REASON.items() if _matches(pattern, name)]
     assert len(colours) == len(set(colours)) == len(THROTTLES) == 5
+
+
+def _override(panel: dict[str, Any], name: str, what: str) -> Any:
+    """A property of a series; the last rule that matches wins, as in Grafana."""
+    found = None
+    for rule in panel["fieldConfig"].get("overrides", ()):
+        kind, options = rule["matcher"]["id"], rule["matcher"]["options"]
+        if options == name if kind == "byName" else _matches(options, name):
+            found = next((one["value"] for one in rule["properties"] if one["id"] == what), found)
+    return found
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -9,8 +9,6 @@ from enginebench.records.formatting import (
     POINT_SPACE,
     align,
     format_bytes,
-    format_estimate,
-    format_points,
     format_ratio,
     format_seconds,
     format_share,
@@ -68,18 +66,6 @@ def test_format_ratio(value: float, low: float | None, high: float | None, text:
     assert format_ratio(value, low, high) == text
 
 
-@pytest.mark.parametrize(
-    ("value", "low", "high", "text"),
-    [
-        pytest.param(0.0213, 0.0116, 0.031, "+2.1 points [+1.2, +3.1]", id="a decimal"),
-        pytest.param(-0.3, -1.0, 0.0, "−30.0 points [−100.0, 0]", id="signs"),
-        pytest.param(0.0004, None, None, "+0.04 points", id="what is not quite none is not printed as none"),
-    ],
-)
-def test_format_points(value: float, low: float | None, high: float | None, text: str) -> None:
-    assert format_points(value, low, high) == text
-
-
 def test_shares_do_not_round_to_none_or_all() -> None:
     shares = [format_share(share) for share in (0.0, 0.0001, 0.1234, 0.99999, 1.0, None)]
     assert shares == ["0 %", "< 0.1 %", "12.3 %", "> 99.9 %", "100 %", "–"]
@@ -92,19 +78,3 @@ def test_bytes_have_binary_prefixes() -> None:
 def test_decimal_points_of_a_column_stand_in_line() -> None:
     column = align(["13.8", "0.119", "483", "–"])
     assert column == ["13.8" + 2 * FIGURE_SPACE, "0.119", "483" + POINT_SPACE + 3 * FIGURE_SPACE, "–"]
-
-
-@pytest.mark.parametrize(
-    ("numbers", "before", "text"),
-    [
-        pytest.param((1.84, 1.8, 1.88), "$", "$1.84 [$1.80, $1.88]", id="dollars"),
-        pytest.param((379.0, 371.0, 387.0), "", "379 [371, 387]", id="a number"),
-        pytest.param((379.0, 379.0, 379.0), "", "379", id="an interval without width is none"),
-        pytest.param((379.0, None, None), "", "379", id="without an interval"),
-        pytest.param((None, None, None), "$", "–", id="missing"),
-    ],
-)
-def test_an_estimate_stands_before_its_interval(
-    numbers: tuple[float | None, float | None, float | None], before: str, text: str
-) -> None:
-    assert format_estimate(*numbers, before) == text

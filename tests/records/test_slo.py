@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -48,10 +49,41 @@ def test_what_has_no_tier_keeps_none_behind_one_that_has() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("ttft_p95=500ms", 0.5),
+        ("ttft_p95=0.5", 0.5),
+        ("e2e_p99=2m", 120.0),
+        ("e2e_p99=300s", 300.0),
+        ("tpot_p50=1h", 3600),
+    ],
+)
+def test_a_limit_has_a_unit_or_is_in_seconds(text: str, limit: float) -> None:
+    (objective,) = parse_objectives([text])
+    assert objective.limit == pytest.approx(limit)
+    assert parse_objectives([str(objective)]) == parse_objectives([objective.typed]) == (objective,)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("ttft_p95=500", "500 s? Write ttft_p95=500ms, or 500s."),
+        ("itl_p95=0.1", "itl is called tpot here: write tpot_p95=0.1, not `itl_p95=0.1`."),
+        ("p95_ttft=0.5", "an objective begins with its metric: write ttft_p95=0.5, not `p95_ttft=0.5`."),
+        ("ttft_p95<0.5", "an objective is a limit with `=`: write ttft_p95=0.5, not `ttft_p95<0.5`."),
+        ("ttft_p95<=500ms", "an objective is a limit with `=`: write ttft_p95=500ms, not `ttft_p95<=500ms`."),
+    ],
+)
+def test_a_common_mistake_is_told_the_right_way_to_write_it(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)):
+        parse_objectives([text])
+
+
+@pytest.mark.parametrize(
     "text", ["ttft=1", "ttft_p99", "foo_p99=1", "ttft_p0=1", "ttft_p100=1", "ttft_p99=-1", "ttft_p99=inf", "failures=1"]
 )
 def test_an_objective_that_is_none_gets_a_sentence(text: str) -> None:
-    with pytest.raises(ValueError, match=r"an objective is .*METRIC_pN=SECONDS"):
+    with pytest.raises(ValueError, match=r"an objective is .*METRIC_pN=TIME"):
         parse_objectives([text])
 
 

@@ -80,11 +80,6 @@ def test_a_negative_factor_turns_the_interval_round() -> None:
     assert Estimate(0.5, 0.25, 2.0, 9).shifted(-1) == Estimate(-0.5, -0.75, 1.0, 9)
 
 
-def test_an_unbounded_interval_is_no_failure() -> None:
-    assert Estimate(1.0, 0.5, math.inf, 9, Missing.FEW_REQUESTS).unbounded
-    assert not Estimate(math.inf, 0.5, math.inf, 9, Missing.FAILED).unbounded
-
-
 FOUND: tuple[tuple[str, Severity], ...] = (("a", "note"), ("b", "warn"), ("c", "note"), ("d", "invalid"), ("e", "warn"))
 
 

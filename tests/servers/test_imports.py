@@ -9,7 +9,7 @@ from tests.support.servers.served import COMMAND, started
 
 # Packages of the analysis, of the load tests and of engines. The fake engine needs no tokenizer either.
 FOREIGN = {
-    *("numpy", "pandas", "polars", "scipy", "vl_convert"),
+    *("numpy", "pandas", "polars", "scipy"),
     *("gevent", "geventhttpclient", "locust", "httpx"),
     *("huggingface_hub", "mistralrs", "tokenizers", "torch", "transformers"),
     *("enginebench.analysis", "enginebench.records", "loadtests"),

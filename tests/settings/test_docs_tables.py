@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from enginebench.analysis.plan.settings import PlanSettings
-from enginebench.settings.profile import ProfileSettings
 from enginebench.settings.schema import settings_of, table
 from engines.bench.settings import BenchSettings
 from engines.contract.registry import ENGINES, SharedOptions, engine_class
@@ -24,7 +23,6 @@ DOCS = Path(__file__).parents[2] / "docs"
         pytest.param("running-load-tests.md", "run", RunSettings, id="what a run may set"),
         pytest.param("capacity-planning.md", "plan", PlanSettings, id="what a plan may set"),
         pytest.param("engine-bench.md", "bench", BenchSettings, id="what a bench may set"),
-        pytest.param("profiling.md", "profile", ProfileSettings, id="what a profile may set"),
         pytest.param("engines.md", "every engine", SharedOptions, id="options of every engine"),
         *(pytest.param("engines.md", name, engine_class(name).Options, id=f"options of {name}") for name in ENGINES),
     ],

@@ -19,6 +19,7 @@ class Tea:
     kind: Literal["green", "black"] = setting("black", "Which leaves.")
     milk: bool = setting(False, "With milk.")
     secret: str | None = setting(None, "Not a flag.", secret=True)
+    steep: float = setting(180.0, "How long it is left.", metavar="S", least=0.5)
 
 
 app = typer.Typer()
@@ -43,11 +44,25 @@ def test_flags_count_before_variables_and_those_before_defaults() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("500ms", 0.5), ("5s", 5.0), ("5 s", 5.0), ("2m", 120.0), ("2min", 120.0), ("1h", 3600.0), ("7", 7.0)],
+)
+def test_a_time_has_a_unit_or_is_in_seconds(text: str, seconds: float) -> None:
+    result = CliRunner().invoke(app, ["anna", "--steep", text])
+    assert result.exit_code == 0, result.output
+    assert seen["tea"].steep == seconds
+
+
+@pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         pytest.param(["--cups", "0"], "--cups is 1 or more, not 0.", id="too few"),
         pytest.param(["--cups", "10"], "--cups is 9 or less, not 10.", id="too many"),
         pytest.param(["--cups", "two"], "--cups is a whole number, not `two`.", id="no number"),
+        pytest.param(["--steep", "100ms"], "--steep is 0.5 or more, not 100ms.", id="too short"),
+        pytest.param(
+            ["--steep", "1d"], "--steep is a time such as 500ms, 5s, 2m or 1h, not `1d`.", id="no such unit of time"
+        ),
         pytest.param(["--kind", "red"], "--kind is one of green, black, not `red`.", id="no such kind"),
     ],
 )

@@ -8,8 +8,7 @@ An engine that is not measured again keeps its figures in that file.
 
 Both sides are loaded and then take turns, and swap who goes first from round to round, so that what drifts on the
 machine affects both. Each user asks for one greedy answer after the other. A rate is tokens over the seconds from the
-first question to the end of the last answer; the ratio is taken within a round. `candle_direct.py` compares with
-candle-transformers in a plain loop.
+first question to the end of the last answer; the ratio is taken within a round.
 """
 
 from __future__ import annotations

@@ -19,11 +19,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection as Pipe
-from pathlib import Path
 
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp, timespec
-from validation.processes import http_request, started_server
+from validation.processes import http_request, peak_memory, started_server
 from validation.program import command_line, write
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -134,7 +133,7 @@ def measure(chosen: list[Body]) -> list[Result]:
                 statuses = list(pool.map(lambda body: post(port, body), several))
             ended = time.monotonic()
             time.sleep(2 * MARGIN)
-            peak = _peak_memory(process.pid)
+            peak = peak_memory(process)
             rows.append((name, sum(len(body.content) for body in several), max(statuses), began, ended, peak))
 
         for body in chosen:
@@ -152,12 +151,6 @@ def measure(chosen: list[Body]) -> list[Result]:
 def _longest_gap(arrived: list[float], start: float, end: float) -> float:
     inside = [at for at in arrived if start <= at <= end]
     return max(later - earlier for earlier, later in itertools.pairwise(inside))
-
-
-def _peak_memory(pid: int) -> int:
-    """The high-water mark of resident memory that Linux keeps."""
-    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Simulate how often the intervals hold and the verdicts are wrong:  make simulations
 
-Writes coverage, decisions, confirmed, gate and bias (.json) in validation/results/, with their seed and command.
+Writes coverage, decisions, confirmed, gate, repeats and bias (.json) in validation/results/, with seed and command.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import asdict
 from functools import partial
 
 from validation.program import RESULTS
-from validation.statistics import bias, confirmed, coverage, decisions, gates
+from validation.statistics import bias, confirmed, coverage, decisions, gates, repeats
 
 
 def main() -> None:
@@ -48,6 +48,9 @@ def main() -> None:
     found_gates = gates.measure(2 * settings.runs, settings.seed)
     for gate in found_gates:
         print(gate)
+    over_repeats = repeats.measure(settings.runs, settings.seed)
+    for cell in over_repeats:
+        print(cell)
     biases = [one for step in bias.STEPS for one in bias.measure(step, settings.runs // 20, settings.seed)]
     for one in biases:
         print(one)
@@ -57,6 +60,7 @@ def main() -> None:
     write("decisions.json", {**told, "shares": shares})
     write("confirmed.json", {**told, "cells": [asdict(cell) for cell in verdicts]})
     write("gate.json", {**told, "gates": [asdict(one) for one in found_gates]})
+    write("repeats.json", {**told, "cells": [asdict(one) for one in over_repeats]})
     write("bias.json", {**told, "answers": bias.LENGTHS, "stages": [asdict(one) for one in biases]})
 
 

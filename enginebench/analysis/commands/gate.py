@@ -51,10 +51,10 @@ def gate(
     """
     from enginebench.analysis.summary.baseline import save_baseline as save
     from enginebench.analysis.summary.loading import summaries_of
-    from enginebench.analysis.write.console import stderr
     from enginebench.analysis.write.junit import junit
     from enginebench.analysis.write.markdown import markdown
     from enginebench.records.files import write_atomically
+    from enginebench.settings.console import stderr
 
     reading: ReadSettings = read_settings(ReadSettings, given)
     settings: GateSettings = read_settings(GateSettings, given)
@@ -106,4 +106,4 @@ def judged(before: Sequence[RunSummary], current: Sequence[RunSummary], settings
     compared = columns("compared", since_due([*before, *current]))
     gate = judge(baseline, now, compared, settings.fail_at / 100, settings.allow_missing)
     frame = frame_of(current)
-    return gate_document(gate, "Gate", frame.tested, warnings(frame))
+    return gate_document(gate, frame.tested, warnings(frame))

@@ -43,10 +43,10 @@ def deliver(
 ) -> None:
     """Print the document, or if `brief` its first screen, and write its files; `page` is written if no other page is
     asked for, and left out if its folder cannot be written to. Exits with the document's code unless that is 0."""
-    from enginebench.analysis.write.console import stdout
     from enginebench.analysis.write.export import as_json as json_of
     from enginebench.analysis.write.export import write
     from enginebench.analysis.write.terminal import print_document
+    from enginebench.settings.console import stdout
 
     written = list(output)
     for path in output:

@@ -53,7 +53,7 @@ def plan(
     from enginebench.analysis.frame import frame_of
     from enginebench.analysis.plan.candidates import separated
     from enginebench.analysis.plan.document import plan_document
-    from enginebench.analysis.write.console import stderr
+    from enginebench.settings.console import stderr
 
     summaries = separated(read_runs(names or (), folder, settings.slo, need_requests=True))
     settings.check_labels([summary.label for summary in summaries])

@@ -11,7 +11,7 @@ from enginebench.analysis.commands.output import PAGE, Output, check_formats, de
 from enginebench.analysis.plan.settings import PlanSettings
 from enginebench.analysis.settings import ReadSettings, RunsSettings
 from enginebench.settings.flags import AsJson, read_settings, with_flags
-from enginebench.settings.schema import UserMistake
+from enginebench.settings.schema import UserMistake, choose_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +85,9 @@ def compare(
     ] = None,
     stage: Annotated[
         str | None,
-        typer.Option(help="The load to compare at. Default: the highest of all engines.", show_default=False),
+        typer.Option(
+            help="The load to compare at. Default: the highest that one sustains.", metavar="STAGE", show_default=False
+        ),
     ] = None,
     output: Output = None,
     as_json: AsJson = False,
@@ -117,7 +119,7 @@ def compare(
         raise UserMistake(f"there are no runs of `{baseline}`; the baseline is one of {', '.join(labels)}.")
     stages = list(dict.fromkeys(view.label for summary in summaries for view in summary.stages))
     if stage is not None and stage not in stages:
-        raise UserMistake(f"no run has a stage `{stage}`; choose from {', '.join(stages)}.")
+        raise UserMistake(f"no run has a stage `{stage}`; {choose_from(stage, stages)}")
     frame = frame_of(summaries, baseline, stage=stage)
     deliver(comparison_document(frame, title_of(summaries), allow_invalid), output or (), as_json)
 
@@ -127,7 +129,7 @@ def read_runs(
 ) -> list[RunSummary]:
     """Summaries of the named runs, with progress on standard error."""
     from enginebench.analysis.summary.loading import summaries_of
-    from enginebench.analysis.write.console import stderr
+    from enginebench.settings.console import stderr
 
     with stderr().status("Reading the runs …") as status:
 

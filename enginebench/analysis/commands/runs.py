@@ -22,9 +22,9 @@ def list_runs(
     on has none yet: `enginebench report`.
     """
     from enginebench.analysis.sections.index import index, runs_in
-    from enginebench.analysis.write.console import stdout
     from enginebench.analysis.write.export import table_rows
     from enginebench.analysis.write.terminal import print_table
+    from enginebench.settings.console import stdout
 
     runs = runs_in(folder)
     if not runs:

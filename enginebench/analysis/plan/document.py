@@ -22,7 +22,7 @@ from enginebench.analysis.document import (
     Tone,
     Word,
 )
-from enginebench.analysis.frame import SCHEMA, Frame, Row
+from enginebench.analysis.frame import SCHEMA, Frame, Row, column_of
 from enginebench.analysis.plan.accuracy import MAX_ERROR
 from enginebench.analysis.plan.candidates import HOURS_A_MONTH, Plan, plans_of, replicas_answer
 from enginebench.analysis.plan.fleet import SURE, Attainment
@@ -30,7 +30,7 @@ from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.plan.requests import FIGURES
 from enginebench.analysis.plan.settings import PlanSettings
 from enginebench.analysis.reports import GOOD, MISSED, NOT_ENOUGH, next_step, run_command, title_of
-from enginebench.analysis.sections.candidates import by_engine, column_of
+from enginebench.analysis.sections.candidates import by_engine
 from enginebench.analysis.sections.figures import first_figure
 from enginebench.analysis.sections.loads import loads
 from enginebench.analysis.sections.warnings import warnings, warnings_section

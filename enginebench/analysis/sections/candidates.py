@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from enginebench.analysis.answer import Replicas
 from enginebench.analysis.document import Cell, Column, Number, Table, Tone, Word
-from enginebench.analysis.frame import Frame
+from enginebench.analysis.frame import Frame, column_of
 from enginebench.analysis.tested import number_format
 from enginebench.analysis.verdict.differences import Kind
 from enginebench.analysis.verdict.slo import SloVerdict, Status
@@ -15,7 +15,6 @@ from enginebench.records.load import Load
 from enginebench.records.metrics import (
     BY_NAME,
     FAILURE_SHARE,
-    OBJECTIVES,
     PERCENTILES,
     QUANTITY_BY_NAME,
     THROUGHPUT,
@@ -23,7 +22,6 @@ from enginebench.records.metrics import (
     TTFT,
 )
 from enginebench.records.metrics import Column as MetricColumn
-from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate
 
 KEY = "candidates"
@@ -42,7 +40,7 @@ class _Row:
 
 
 def candidates(frame: Frame, replicas: Sequence[Replicas] = (), peak: Load | None = None) -> Table:
-    """Engines at the load that all of them were measured at, the best first; of one engine every load."""
+    """Engines at their common load, the best first; of one engine every load."""
     table = by_engine(frame, replicas, peak) if len(frame.engines) > 1 else by_load(frame)
     return table.without_empty_columns()
 
@@ -58,7 +56,6 @@ def by_load(frame: Frame) -> Table:
         (place, lambda row: Word(row.stage) if named else _load(row.load)),
         (Column("within the SLO", text=True), lambda row: frame.verdict(row.engine, row.stage)),
         (Column("requests within"), lambda row: _share(frame.verdict(row.engine, row.stage))),
-        (Column("confirmed", text=True, rank=2), lambda row: confirmed(frame.verdict(row.engine, row.stage))),
         *_failures(frame, rows),
         *[_latency(frame, column) for column in latency_columns(frame)],
         (Column(TOKENS.of.unit), lambda row: _tokens(frame, row)),
@@ -70,7 +67,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
     """At the load that all were measured at; with a peak, each engine at its own capacity, which its replicas have."""
     planned = {replica.name: replica for replica in replicas}
     differs = {difference.kind: difference.values for difference in frame.differences}
-    at = " there" if peak else f" at {frame.stage}" if frame.stage is not None else ""
+    at = " at that load" if peak else f" at {frame.stage}" if frame.stage is not None else ""
     loads = {view.label: view.load for view in frame.stages}
     stages = {name: (capacity_stage(frame, name) if peak else None) or frame.stage or "" for name in frame.names}
     rows = [_Row(name, stage, loads.get(stage, 0.0)) for name, stage in stages.items()]
@@ -81,14 +78,14 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         *[_difference(title, differs[kind]) for kind, title in COLUMNS_OF_DIFFERENCES.items() if kind in differs],
         (Column(f"{unit} within the SLO"), lambda row: frame.capacities.get(row.engine)),
         (Column(f"replicas for {peak.label if peak else ''}"), lambda row: _replicas(planned.get(row.engine))),
-        (Column("simulated", rank=2), lambda row: _simulated(planned.get(row.engine))),
+        (Column("simulated replicas", rank=2), lambda row: _simulated(planned.get(row.engine))),
         (Column("a month"), lambda row: _month(planned.get(row.engine))),
         (Column("per 1M tokens", rank=3), lambda row: _per_million(planned.get(row.engine))),
         (Column(f"within{at}"), lambda row: _share(frame.verdict(row.engine, row.stage))),
         (Column(f"{TOKENS.of.unit}{at}"), lambda row: _tokens(frame, row)),
-        *([] if peak else [(Column("over next"), lambda row: _ratio(frame, row.engine, frame.next_best(row.engine)))]),
+        *([] if peak else [(Column("× next row"), lambda row: _ratio(frame, row.engine, frame.next_best(row.engine)))]),
         *_failures(frame, rows),
-        *[_latency(frame, column, " there" if peak else "") for column in latency_columns(frame)],
+        *[_latency(frame, column, at) for column in latency_columns(frame)],
     ]
     return _table(frame, "Candidates", columns, rows)
 
@@ -117,20 +114,15 @@ def _table(
 
 
 def latency_columns(frame: Frame) -> tuple[MetricColumn, ...]:
-    """TTFT and TPOT at the percentiles that the SLO names; without one at the highest that enough requests support."""
+    """TTFT and TPOT at the percentiles that the SLO names; a metric that it does not name at the percentile of the
+    others, and without an SLO at the highest that enough requests support."""
     named = [column for objective in frame.tier if (column := column_of(objective)) is not None]
     metrics = {column.name: column for column in named}
     due = frame.since_due or any(objective.metric == TTFT for objective in frame.tier)
     first = BY_NAME[BY_NAME[TTFT].since_due or TTFT] if due else BY_NAME[TTFT]
-    fill = [MetricColumn(metric, _percentile(frame)) for metric in (first, BY_NAME[TPOT]) if metric.name not in metrics]
+    statistic = named[0].statistic if named else _percentile(frame)
+    fill = [MetricColumn(metric, statistic) for metric in (first, BY_NAME[TPOT]) if metric.name not in metrics]
     return tuple(sorted([*named, *fill], key=lambda column: list(BY_NAME).index(column.name)))
-
-
-def column_of(objective: Objective) -> MetricColumn | None:
-    """The percentile that an objective limits; `None` if it is not computed, or failures are limited."""
-    if objective.judged is None or objective.statistic not in PERCENTILES:
-        return None
-    return MetricColumn(OBJECTIVES[objective.metric], objective.statistic)
 
 
 def _percentile(frame: Frame) -> str:
@@ -138,20 +130,21 @@ def _percentile(frame: Frame) -> str:
     return next((p for p in SHOWN if requests * (1 - PERCENTILES[p]) >= 1), SHOWN[-1])
 
 
-def _latency(frame: Frame, column: MetricColumn, place: str = "") -> tuple[Column, Callable[[_Row], Cell]]:
+def _latency(frame: Frame, column: MetricColumn, at: str = "") -> tuple[Column, Callable[[_Row], Cell]]:
     def cell(row: _Row) -> Cell:
         engine = frame.engine(row.engine)
         if not engine.at(row.stage):
             return None
         estimate = engine.column(row.stage, column)
-        answered = engine.mean(lambda view: (view.metrics[column.name].answered or {}).get(column.statistic), row.stage)
         verdict = frame.verdict(row.engine, row.stage)
         missed = verdict is not None and any(
             each.status is Status.MISSED and column_of(each.objective) == column for each in verdict.objectives
         )
-        return Number(estimate, column.unit, tone=Tone.BAD if missed else Tone.PLAIN, answered=answered)
+        return Number(
+            estimate, column.unit, tone=Tone.BAD if missed else Tone.PLAIN, answered=engine.answered(row.stage, column)
+        )
 
-    return Column(column.title + place), cell
+    return Column(f"{column.title}{at}"), cell
 
 
 def _failures(frame: Frame, rows: Sequence[_Row]) -> list[tuple[Column, Callable[[_Row], Cell]]]:

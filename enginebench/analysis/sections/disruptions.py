@@ -23,7 +23,7 @@ from enginebench.analysis.summary.recovery import Disruption
 from enginebench.records.metrics import TTFT
 from enginebench.records.view import Estimate
 
-PERIODS = ("before", "during", "after")
+PERIODS = ("before", "during", "after", "recovered")
 
 
 def first_disruption(frame: Frame) -> tuple[str, Disruption] | None:
@@ -47,7 +47,8 @@ def answer(engine: str, disruption: Disruption) -> BurstAnswer:
 def periods(disruption: Disruption) -> Table:
     """The candidates' place on the first screen."""
     rows: list[tuple[Cell, ...]] = []
-    for name, period in zip(PERIODS, disruption.periods, strict=True):
+    names = PERIODS[: len(disruption.periods)]
+    for name, period in zip(names, disruption.periods, strict=True):
         failed = Number(Estimate(float(period.failed)), style="count", tone=Tone.BAD if period.failed else Tone.PLAIN)
         within = None
         if period.within is not None:
@@ -56,19 +57,28 @@ def periods(disruption: Disruption) -> Table:
             (
                 Word(name),
                 Number(Estimate(period.end - period.start), "s"),
+                Number(Estimate(period.requests / (period.end - period.start) if period.end > period.start else None)),
                 Number(Estimate(float(period.requests)), style="count"),
                 failed if disruption.failed else None,
                 within,
                 Number(Estimate(period.ttft_p50), "s"),
                 Number(Estimate(period.ttft_p95), "s"),
+                Number(Estimate(period.ttft_longest), "s"),
                 Number(Estimate(float(period.most_in_flight)), style="count"),
             )
         )
     headings = (
-        *(Column("", text=True), Column("lasts"), Column("requests"), Column("failed"), Column("within the SLO")),
-        *(Column("TTFT p50"), Column("TTFT p95"), Column("most in flight")),
+        *(
+            Column("", text=True),
+            Column("lasts"),
+            Column("req/s"),
+            Column("requests"),
+            Column("failed"),
+            Column("within the SLO"),
+        ),
+        *(Column("TTFT p50"), Column("TTFT p95"), Column("longest"), Column("most in flight", rank=2)),
     )
-    return Table("periods", "Before, during and after", headings, tuple(rows)).without_empty_columns()
+    return Table("periods", "Before, during and after (without warm-up)", headings, tuple(rows)).without_empty_columns()
 
 
 def figure(frame: Frame, engine: str, disruption: Disruption) -> Figure:
@@ -79,7 +89,7 @@ def figure(frame: Frame, engine: str, disruption: Disruption) -> Figure:
     marks = () if ended is None else (Point(disruption.end + ended, None, label="recovered"),)
     return Figure(
         key="disruption",
-        title="TTFT of each request against the instant it was due",
+        title="TTFT of each request by time",
         kind="time",
         x=Axis("time", "s"),
         y=Axis("TTFT", "s"),

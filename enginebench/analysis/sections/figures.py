@@ -6,14 +6,23 @@ import math
 from collections.abc import Iterator
 
 from enginebench.analysis.document import Axis, Figure, Point, Series, Span
-from enginebench.analysis.frame import Frame
-from enginebench.analysis.sections.candidates import column_of, latency_columns
+from enginebench.analysis.frame import Frame, column_of
+from enginebench.analysis.sections.candidates import latency_columns
 from enginebench.analysis.summary.distributions import CURVE
-from enginebench.records.metrics import REQUEST_METRICS, THROUGHPUT, USER_THROUGHPUT, Column, columns
+from enginebench.records.metrics import (
+    CONCURRENCY,
+    QUANTITY_BY_NAME,
+    REQUEST_METRICS,
+    THROUGHPUT,
+    USER_THROUGHPUT,
+    Column,
+    Metric,
+    columns,
+)
 from enginebench.records.view import Estimate, StageView
 
 LOGARITHMIC = 20  # an axis whose values span more than this factor is logarithmic
-TIMELINE = ("in_flight", "throughput")
+FLOW = (QUANTITY_BY_NAME[CONCURRENCY], QUANTITY_BY_NAME[THROUGHPUT])
 
 
 def first_figure(frame: Frame) -> Figure | None:
@@ -28,15 +37,21 @@ def first_figure(frame: Frame) -> Figure | None:
 def figures(frame: Frame) -> Iterator[Figure]:
     """All figures for which there are numbers, but for the first one."""
     first = first_figure(frame)
-    drawn = [*_over_loads(frame), *distributions(frame), *(timeline(frame, name) for name in frame.names)]
-    yield from (figure for figure in drawn if figure is not None and (first is None or figure.key != first.key))
+    drawn = [
+        *_over_loads(frame),
+        *distributions(frame),
+        *(each for name in frame.names for each in timelines(frame, name)),
+    ]
+    yield from (figure for figure in drawn if first is None or figure.key != first.key)
 
 
 def _over_loads(frame: Frame) -> Iterator[Figure]:
     if len(frame.stages) < 2:
         return
-    shown = dict.fromkeys((*latency_columns(frame), *columns("chart", frame.since_due)))
-    for column in shown:
+    latencies = latency_columns(frame)  # from the instant a request was due, if the SLO limits them
+    titles = {column.title for column in latencies}
+    others = [column for column in columns("chart", frame.since_due) if column.title not in titles]
+    for column in (*latencies, *others):
         if (figure := by_load(frame, column)) is not None:
             yield figure
     if (trade := pareto(frame)) is not None:
@@ -56,13 +71,14 @@ def by_load(frame: Frame, column: Column) -> Figure | None:
     objective = next((objective for objective in frame.tier if column_of(objective) == column), None)
     return Figure(
         key=column.key.replace(" ", "-"),
-        title=column.full_title,
+        title=column.title if isinstance(column.of, Metric) else column.full_title,
         kind="load",
         x=_load_axis(frame),
         y=Axis(column.title, column.unit, _logarithmic(values)),
         series=tuple(one for one in series if one.points),
         limit=objective.limit if objective is not None else None,
         limit_title="SLO" if objective is not None else "",
+        at=next((_place(frame, stage) for stage in frame.stages if stage.label == frame.stage), None),
     )
 
 
@@ -137,24 +153,27 @@ def distributions(frame: Frame) -> Iterator[Figure]:
                 values = [point.x for one in series for point in one.points]
                 yield Figure(
                     key=f"{metric.name}-distribution",
-                    title=f"{metric.title} at {stage}: share of answered requests",
+                    title=f"{metric.short_title} at {stage}: share of answered requests",
                     kind="distribution",
-                    x=Axis(metric.title, metric.unit, _logarithmic(values)),
+                    x=Axis(metric.short_title, metric.unit, _logarithmic(values)),
                     y=Axis("requests", "share"),
                     series=tuple(series),
                 )
 
 
-def timeline(frame: Frame, name: str) -> Figure | None:
-    """Requests in flight and output tokens/s of an engine's first run."""
+def timelines(frame: Frame, name: str) -> Iterator[Figure]:
+    """Requests in flight, and output tokens/s, of an engine's first run."""
     run = frame.engine(name).runs[0]
-    flow = run.flow
-    if not flow.in_flight:
-        return None
     spans = tuple(Span(stage.start, stage.end, stage.label) for stage in run.stages)
-    series = tuple(
-        Series(title, tuple(Point(k * flow.step, value) for k, value in enumerate(values)))
-        for title, values in (("requests in flight", flow.in_flight), ("output tokens/s", flow.throughput))
-    )
-    title = f"{name}: the first run from start to end"
-    return Figure(f"flow-{name}", title, "time", Axis("time", "s"), Axis(""), series, spans=spans)
+    for quantity, values in zip(FLOW, (run.flow.in_flight, run.flow.throughput), strict=True):
+        points = tuple(Point(k * run.flow.step, value) for k, value in enumerate(values))
+        if points:
+            yield Figure(
+                key=f"{quantity.name}-{name}",
+                title=f"{name}: {quantity.title} ({quantity.unit}) from start to end of the first run",
+                kind="time",
+                x=Axis("time", "s"),
+                y=Axis(quantity.title, quantity.unit),
+                series=(Series(name, points),),
+                spans=spans,
+            )

@@ -33,11 +33,11 @@ COLUMNS = (
 )
 
 
-def gate_document(gate: Gate, title: str, tested: Tested, warnings: Sequence[Warning] = ()) -> Document:
+def gate_document(gate: Gate, tested: Tested, warnings: Sequence[Warning] = ()) -> Document:
     """What is not good comes first, all checks after it."""
     worse = table("worse", [check for check in gate.checks if check.result is not Result.OK])
     return Document(
-        title=title,
+        title="Gate",
         tested=tested,
         objectives=(),
         answer=answer(gate),

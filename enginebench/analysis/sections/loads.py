@@ -63,10 +63,7 @@ def _results(frame: Frame) -> Table:
 
 def _cell(frame: Frame, name: str, stage: str, column: MetricColumn) -> Cell:
     engine = frame.engine(name)
-    answered = None
-    if column.statistic != "value":
-        answered = engine.mean(lambda view: (view.metrics[column.name].answered or {}).get(column.statistic), stage)
-    return Number(engine.column(stage, column), column.unit, answered=answered)
+    return Number(engine.column(stage, column), column.unit, answered=engine.answered(stage, column))
 
 
 def _parts(frame: Frame) -> Block | None:

@@ -9,8 +9,8 @@ from typing import Any
 from enginebench.analysis.document import Block, Cell, Code, Column, Number, Section, Table, Word
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.records.files import PROFILE
 from enginebench.records.metrics import CLIENT_ERROR
-from enginebench.records.profile import FOLDER
 from enginebench.records.view import Estimate, Missing
 
 Facts = Mapping[str, Any]
@@ -25,7 +25,13 @@ NUMBERS_KEPT = ("value", "p50", "p95", "p99", "count", "mean", "peak", "share")
 
 def setup(frame: Frame) -> Section:
     blocks: list[Block] = [_facts(frame, title, read) for title, read in SOURCES]
-    blocks += [*_profiles(frame), Code(tuple(dict.fromkeys(shlex.join(run.command) for run in frame.runs)))]
+    profiles = tuple(
+        (Word(run.label), Word(f"runs/{run.run_id}/{PROFILE}/{name}")) for run in frame.runs for name in run.profile
+    )
+    if profiles:
+        headings = (Column("engine", text=True), Column("file", text=True))
+        blocks.append(Table("profiles", "Profiles", headings, profiles))
+    blocks.append(Code(tuple(dict.fromkeys(shlex.join(run.command) for run in frame.runs))))
     return Section("setup", "How it was measured", tuple(blocks), folded=True)
 
 
@@ -44,31 +50,6 @@ def _facts(frame: Frame, title: str, read: Callable[[RunSummary], Facts]) -> Tab
             )
     headings = (Column(title, text=True), *(Column(name, text=True) for name in facts))
     return Table(f"setup-{title}", title, headings, tuple(rows))
-
-
-def _profiles(frame: Frame) -> Iterator[Table]:
-    """What profilers saw most in each run, and their files, which lie in the run's folder."""
-    rows: list[tuple[Cell, ...]] = [
-        (
-            Word(run.label),
-            Word(profile.of),
-            Word(profile.load),
-            Word(profile.failure or profile.shows),
-            *(
-                (Word(profile.hot[0].name), Number(Estimate(profile.hot[0].share), "share"))
-                if profile.hot
-                else (None,) * 2
-            ),
-            Word(", ".join(f"runs/{run.run_id}/{FOLDER}/{name}" for name in names)) if names else None,
-        )
-        for run in frame.runs
-        for profile in run.profiles
-        for names in [tuple(name for name in (profile.picture, *profile.files) if name is not None)]
-    ]
-    titles = ("engine", "of", "load", "profile", "most time or memory in")
-    headings = (*(Column(title, text=True) for title in titles), Column("share"), Column("files", text=True))
-    if rows:
-        yield Table("profiles", "Profiles", headings, tuple(rows)).without_empty_columns()
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from enginebench.analysis.document import Block, Cell, Column, Number, Section, Table, Tone, Word
-from enginebench.analysis.engine_runs import over_runs
 from enginebench.analysis.frame import Frame
+from enginebench.analysis.stats.pooled_percentile import pooled_percentile
 from enginebench.analysis.verdict.slo import Status
 from enginebench.records.metrics import Column as MetricColumn
 from enginebench.records.metrics import Metric, columns
@@ -101,7 +101,5 @@ def _class_cells(name: str, views: list[ClassView], shown: list[MetricColumn]) -
     met = all(share >= q for share, q in shares)
     yield Word("met" if met else "missed", Tone.GOOD if met else Tone.BAD) if shares else None
     for column in shown:
-        estimates = [
-            view.metrics[column.name].percentile(column.statistic) for view in own if column.name in view.metrics
-        ]
-        yield Number(over_runs(estimates), column.unit) if estimates else None
+        runs = [view.metrics[column.name] for view in own if column.name in view.metrics]
+        yield Number(pooled_percentile(runs, column.statistic), column.unit) if runs else None

@@ -1,4 +1,4 @@
-"""Quantiles that intervals are made of: of the binomial rank of a percentile, and of Student's t."""
+"""What intervals are made of: the samples that a percentile needs, and the quantiles of Student's t."""
 
 from __future__ import annotations
 
@@ -14,20 +14,6 @@ def least_samples(q: float) -> int:
     """How many samples the two-sided interval of percentile q needs: 6 for p50, 36 for p90, 72 for p95, 368 for p99."""
     # The largest value bounds the percentile from above unless all n lie below it: q^n ≤ 2.5 %. Likewise from below.
     return math.ceil(math.log(TAIL) / math.log(max(q, 1 - q)))
-
-
-def interval_ranks(n: int, q: float) -> tuple[int, int]:
-    """Ranks l < u, from 1, with P(x_(l) ≤ true percentile ≤ x_(u)) ≥ 95 %, at most 2.5 % beyond either end.
-
-    The rank of the true percentile among n independent values is binomial(n, q) (Hahn & Meeker 1991, section 5.2).
-    """
-    return _binomial_quantile(TAIL, n, q), _binomial_quantile(1 - TAIL, n, q) + 1
-
-
-def _binomial_quantile(share: float, n: int, q: float) -> int:
-    """The least k with P(X ≤ k) ≥ share."""
-    above: int = max(math.ceil(special.bdtrik(share, n, q)), 0)
-    return above - 1 if above > 0 and special.bdtr(above - 1, n, q) >= share else above
 
 
 def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:

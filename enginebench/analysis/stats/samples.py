@@ -18,23 +18,23 @@ from enginebench.analysis.stats.repeats import (
     REPEATS,
     chance_error,
     ratio_test,
-    repeats_interval,
     t_test,
     within_run_error,
 )
 from enginebench.records.metrics import Column
-from enginebench.records.view import Estimate, Missing
+from enginebench.records.view import NO_SAMPLES, Estimate
 
 MAX_STEP = 0.4  # of the smallest value: the largest step that a clock is assumed to have
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One metric of one engine: an estimate for each run. `step` is the least by which two runs can differ, such as one
-    request more in the window; 0 if it is unknown."""
+    """One metric of one engine: an estimate for each run, and `overall` that of all runs, as every surface shows it.
+    `step` is the least by which two runs can differ, such as one request more in the window; 0 if it is unknown."""
 
     estimates: tuple[Estimate, ...]
     step: float = 0.0
+    overall: Estimate = NO_SAMPLES
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -44,12 +44,6 @@ class Sample:
     def complete(self) -> bool:
         """Whether every run has the value."""
         return bool(self.estimates) and len(self.values) == len(self.estimates)
-
-    @property
-    def mean(self) -> Estimate:
-        if any(map(math.isinf, self.values)):
-            return Estimate(math.inf, n=len(self.estimates), missing=Missing.FAILED)
-        return repeats_interval(self.values, within_run_error(self.estimates))
 
 
 def compare(column: Column, ours: Sample, theirs: Sample, paired: bool) -> tuple[Estimate, float | None]:

@@ -19,7 +19,7 @@ def too_few_samples(view: StageView) -> Evidence | None:
         return None
     return Evidence(
         "warn" if view.ok < FEW_SAMPLES / 5 else "note",
-        f"{counted(view.ok, 'request')} succeeded in the steady window: too few for tail percentiles",
+        f"fewer than {FEW_SAMPLES} requests succeeded: too few for the interval of a p99",
     )
 
 

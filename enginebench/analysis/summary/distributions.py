@@ -17,27 +17,33 @@ from enginebench.analysis.arrays import Floats
 from enginebench.analysis.data.formulas import expression
 from enginebench.analysis.data.load import users_of
 from enginebench.analysis.stats.intervals import percentile_intervals
-from enginebench.records.metrics import PERCENTILES, REQUEST_METRICS, Metric
+from enginebench.analysis.stats.pooled_percentile import packed
+from enginebench.records.metrics import PERCENTILES, REQUEST_METRICS, Metric, over_runs
 from enginebench.records.rules import attempted, censored, percentile
+from enginebench.records.slo import Objective
 from enginebench.records.view import EMPTY, Distribution, Estimate, Missing
 
 CURVE = (*(k / 100 for k in range(1, 100)), 0.995, 0.999, 1.0)  # where distributions are drawn
+KEPT = over_runs()
 
 
-def distributions(scheduled: pl.DataFrame) -> dict[str, Distribution]:
-    """Every metric of enginebench/records/metrics.py, by name, over requests in the order of `t_sched`."""
-    return {metric.name: distribution_of(scheduled, metric) for metric in REQUEST_METRICS}
+def distributions(scheduled: pl.DataFrame, objectives: Sequence[Objective] = ()) -> dict[str, Distribution]:
+    """Every metric of enginebench/records/metrics.py, by name, over requests in the order of `t_sched`. Values are kept
+    apart at the limits of the objectives."""
+    limits = {metric.name: [o.limit for o in objectives if o.judged is metric] for metric in REQUEST_METRICS}
+    return {metric.name: distribution_of(scheduled, metric, limits[metric.name]) for metric in REQUEST_METRICS}
 
 
-def distribution_of(scheduled: pl.DataFrame, metric: Metric) -> Distribution:
+def distribution_of(scheduled: pl.DataFrame, metric: Metric, limits: Sequence[float] = ()) -> Distribution:
     """One metric over requests in the order of `t_sched`."""
     if metric.population == "attempted":
-        return _over_attempted(scheduled, metric)
+        return _over_attempted(scheduled, metric, limits)
     rows = scheduled.select("user", "outcome", value=metric.name).drop_nulls("value")
-    return _distribution(rows.filter(outcome="ok") if metric.population == "answered" else rows)
+    rows = rows.filter(outcome="ok") if metric.population == "answered" else rows
+    return _distribution(rows, limits if limits or metric.name in KEPT else None)
 
 
-def _over_attempted(scheduled: pl.DataFrame, metric: Metric) -> Distribution:
+def _over_attempted(scheduled: pl.DataFrame, metric: Metric, limits: Sequence[float]) -> Distribution:
     """Of the answered requests those that have the metric; a whole answer, for one, has no TTFT."""
     ok = pl.col("outcome") == "ok"
     answered, known = scheduled.select(ok.sum(), known=pl.col(metric.name).filter(ok).count()).row(0)
@@ -48,11 +54,12 @@ def _over_attempted(scheduled: pl.DataFrame, metric: Metric) -> Distribution:
         value=expression(attempted(metric.formula)),
         censored=expression(censored(metric.formula)) == 1,
     )
-    return _distribution(rows.drop_nulls("value"))
+    return _distribution(rows.drop_nulls("value"), limits if limits or metric.name in KEPT else None)
 
 
-def _distribution(in_time_order: pl.DataFrame) -> Distribution:
-    """From `value`, `user` and, where there may be censored values, `censored`."""
+def _distribution(in_time_order: pl.DataFrame, limits: Sequence[float] | None) -> Distribution:
+    """From `value`, `user` and, where there may be censored values, `censored`. The values are kept if there are
+    `limits`, which may be none."""
     values = in_time_order["value"].to_numpy()
     if len(values) == 0:
         return EMPTY
@@ -62,7 +69,9 @@ def _distribution(in_time_order: pl.DataFrame) -> Distribution:
     known = np.sort(ended[np.isfinite(ended)])
     failed = len(ended) - len(known)
     answered = {name: percentile(known, q) for name, q in PERCENTILES.items()} if failed and len(known) else None
-    return Distribution(len(values), failed, *_moments(known), _named(estimates), answered)
+    kept = None if limits is None else packed(known, limits)
+    bounds = None if limits is None or is_bound is None or not is_bound.any() else packed(np.sort(values[is_bound]))
+    return Distribution(len(values), failed, *_moments(known), _named(estimates), answered, kept, bounds)
 
 
 def _named(estimates: Sequence[Estimate]) -> dict[str, Estimate]:

@@ -31,7 +31,7 @@ STATISTICAL_RULES: tuple[Rule, ...] = (
     Rule(
         "never_steady",
         stability.never_steady,
-        "make the stages and their warm-up longer; if the server cannot keep up with a rate, lower the rate",
+        "make the stages and their warm-up longer",
     ),
     Rule(
         "too_few_samples",
@@ -97,7 +97,7 @@ RUN_RULES: tuple[RunRule, ...] = (
     RunRule(
         "not_calibrated",
         load_generator.not_calibrated,
-        "run `enginebench calibrate` there once, with as many --processes; later runs will show it",
+        "run `enginebench calibrate` there once, with the same --processes",
     ),
     RunRule(
         "past_calibration",

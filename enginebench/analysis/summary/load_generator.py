@@ -80,7 +80,7 @@ def not_calibrated(run: RunData, stages: Sequence[StageView]) -> Iterator[Eviden
         processes = f" with --processes {run.meta.workers}" if run.meta.workers > 1 else ""
         yield Evidence(
             "note",
-            f"the error of this load generator{processes} has not been measured on its machine, so TTFT has no ±",
+            f"the load generator's own error{processes} is not known on this machine",
         )
 
 

@@ -42,6 +42,7 @@ class Period:
     within: float | None
     ttft_p50: float | None
     ttft_p95: float | None
+    ttft_longest: float | None
     most_in_flight: int
 
 
@@ -69,7 +70,7 @@ class Disruption:
     slo_recovered: float | None
     first_answer: float | None
     first_start: float | None
-    periods: tuple[Period, Period, Period]
+    periods: tuple[Period, ...]  # before, during and after it; the time after it in two parts if it recovered
     first_tokens: tuple[tuple[float, float], ...]  # when a request was due, and its TTFT; a share of them in long runs
 
 
@@ -155,16 +156,18 @@ def _effect(
     level = percentile(usual, USUAL) if len(usual) >= IN_A_ROW else math.inf
     if math.isinf(level):
         return None
-    spans = ((before[0], before[1]), (cause.start, max(cause.end, cause.start + 1)), (cause.end, until))
-    periods = [_period(rows, span) for span in spans]
     after = rows.filter(pl.col("t_sched").is_between(cause.end, until, closed="left"))
     recovered = _first_run(after["ttft"].to_numpy() > level, OUTSIDE)
     allowed = [math.floor((1 - objective.q) * IN_A_ROW) for objective in objectives]
     outside = after["met"].fill_null(0.0).to_numpy() < 1
     slo_recovered = _first_run(outside, min(allowed)) if allowed else None
+    due = after["t_sched"].to_numpy()
+    place = slo_recovered if objectives else recovered
+    again = cause.end if not place else int(due[place])
+    spans = [(before[0], before[1]), (cause.start, max(cause.end, cause.start + 1)), (cause.end, again), (again, until)]
+    periods = tuple(_period(rows, span) for span in spans if span[1] > span[0])
     shares = [share for period in periods[1:] if (share := period.within) is not None]
     felt = rows.filter((pl.col("t_sched") < until) & (pl.col("t_first") >= cause.start) & pl.col("ttft").is_finite())
-    due = after["t_sched"].to_numpy()
     return Disruption(
         command=cause.command,
         load=cause.load,
@@ -179,7 +182,7 @@ def _effect(
         slo_recovered=_since(due, slo_recovered, cause.end),
         first_answer=_first_answer(run, cause.start) if cause.command else None,
         first_start=_first_start(run) if cause.command else None,
-        periods=(periods[0], periods[1], periods[2]),
+        periods=periods,
         first_tokens=_points(rows),
     )
 
@@ -197,6 +200,7 @@ def _period(rows: pl.DataFrame, span: tuple[Nanoseconds, Nanoseconds]) -> Period
         within=float(met.mean()) if len(met) else None,  # type: ignore[arg-type]
         ttft_p50=quantiles[0],
         ttft_p95=quantiles[1],
+        ttft_longest=float(ttft[-1]) if len(ttft) else None,
         most_in_flight=_most_in_flight(rows, span),
     )
 
@@ -213,11 +217,12 @@ def _most_in_flight(rows: pl.DataFrame, span: tuple[Nanoseconds, Nanoseconds]) -
 
 
 def _first_run(outside: Flags, allowed: int) -> int | None:
-    """The first place at which 20 in a row begin of which no more than `allowed` are outside."""
+    """The first place that is inside and at which 20 in a row begin of which no more than `allowed` are outside."""
     if len(outside) < IN_A_ROW:
         return None
     sums = np.concatenate(([0], np.cumsum(outside)))
-    runs = np.flatnonzero(sums[IN_A_ROW:] - sums[:-IN_A_ROW] <= allowed)
+    few = sums[IN_A_ROW:] - sums[:-IN_A_ROW] <= allowed
+    runs = np.flatnonzero(few & ~outside[: len(few)])
     return int(runs[0]) if len(runs) else None
 
 

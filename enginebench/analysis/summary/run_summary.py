@@ -22,15 +22,14 @@ from enginebench.analysis.summary.findings import findings_of_run
 from enginebench.analysis.summary.quantities import StageData
 from enginebench.analysis.summary.recovery import Disruption, disruptions_of
 from enginebench.analysis.summary.stage import view_of
-from enginebench.records.files import NOT_UNDERSTOOD, read_document, write_inside
-from enginebench.records.profile import Profile, read_profiles
+from enginebench.records.files import NOT_UNDERSTOOD, profile_files, read_document, write_inside
 from enginebench.records.run import RunFacts
 from enginebench.records.slo import Objective, RunObjectives, of_tier
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import GAUGES
 from enginebench.records.view import Finding, Missing, StageView
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 SUMMARY = "summary.json"
 POINTS = 240  # of a whole run
 SHORTEST = 0.04  # seconds: its steps are whole nanoseconds, whatever its records say
@@ -61,7 +60,7 @@ class RunSummary(RunFacts):
     stages: tuple[StageView, ...]
     flow: FlowSeries
     findings: tuple[Finding, ...]
-    profiles: tuple[Profile, ...] = ()  # what profilers saw, after the measurements
+    profile: tuple[str, ...] = ()  # names of the files that a profiler wrote
     disruptions: tuple[Disruption, ...] = ()  # bursts, and what was done to the server
 
     @property
@@ -98,7 +97,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
 
     def view(window: Window) -> StageView:
         requests = window.scheduled(run.requests)  # with every metric: the larger half of a window, and so made once
-        metrics = distributions(requests)
+        metrics = distributions(requests, objectives)
         return view_of(StageData(run, window, flows.result(), requests, metrics, good), objectives)
 
     with ThreadPoolExecutor(2) as pool:  # NumPy and Polars release the interpreter's lock; two windows are in memory
@@ -114,7 +113,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
         stages=stages,
         flow=_flow(run, flows.result(), edges, step),
         findings=findings,
-        profiles=read_profiles(run.folder),
+        profile=profile_files(run.folder),
         disruptions=disruptions_of(run, of_tier(objectives)),
     )
 

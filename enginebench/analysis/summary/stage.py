@@ -122,7 +122,7 @@ def classes_of(
         own = objectives.get(name, ())
         failed = sum(is_failure(outcome) for outcome in requests["outcome"])
         good = goodput(requests, RunObjectives(own), (window.start, window.end))
-        classes.append(ClassView(name, len(requests), failed, distributions(requests), good, judge(requests, own)))
+        classes.append(ClassView(name, len(requests), failed, distributions(requests, own), good, judge(requests, own)))
     return tuple(classes)
 
 

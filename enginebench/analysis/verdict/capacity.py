@@ -19,11 +19,15 @@ from enginebench.records.view import Missing, StageView
 
 @dataclass(frozen=True, slots=True)
 class LoadVerdict:
-    """One engine at one load. `stage` is the label of the load's stages."""
+    """One engine at one load. `stages` are the labels of the load's stages: several, if a search probed it again."""
 
-    stage: str
+    stages: tuple[str, ...]
     load: float
     slo: SloVerdict
+
+    @property
+    def stage(self) -> str:
+        return self.stages[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,10 @@ def _verdicts(engine: EngineRuns, objectives: Sequence[Objective], by_probe: boo
     for stage in engine.stages:
         if (key := stage.load if by_probe else stage.label) in groups:
             groups[key].append(stage)
-    verdicts = [LoadVerdict(group[0].label, group[0].load, judge(group, objectives)) for group in groups.values()]
+    verdicts = [
+        LoadVerdict(tuple(dict.fromkeys(stage.label for stage in group)), group[0].load, judge(group, objectives))
+        for group in groups.values()
+    ]
     return tuple(sorted(verdicts, key=lambda verdict: verdict.load))
 
 

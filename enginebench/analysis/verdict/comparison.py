@@ -1,7 +1,7 @@
 """Engine against engine at one load: ratios of a metric with intervals, and whether the difference is significant.
 
 The runs are the samples, because what differs from run to run is larger than what differs inside one. The order of the
-candidates is that of what was measured: capacity first, then output tokens/s at the highest load of all of them.
+candidates is that of what was measured: capacity first, then output tokens/s at the common load.
 """
 
 from __future__ import annotations
@@ -75,10 +75,14 @@ def _started(run: RunSummary) -> datetime:
     return started if started.tzinfo is None else started.astimezone(UTC).replace(tzinfo=None)
 
 
-def common_stage(engines: Sequence[EngineRuns]) -> str | None:
-    """The label of the highest load at which every engine has runs."""
-    labels = [stage.label for stage in stages_of([run for engine in engines for run in engine.runs])]
-    return next((label for label in reversed(labels) if all(engine.at(label) for engine in engines)), None)
+def common_stage(engines: Sequence[EngineRuns], capacities: Mapping[str, Capacity]) -> str | None:
+    """The label of the highest load at which every engine has runs and one of them meets the SLO; if there is none, or
+    no SLO, of the highest load at which every engine has runs."""
+    stages = stages_of([run for engine in engines for run in engine.runs])
+    common = [stage for stage in reversed(stages) if all(engine.at(stage.label) for engine in engines)]
+    highest = max((capacity.load or 0.0 for capacity in capacities.values()), default=0.0)
+    sustained = [stage for stage in common if stage.load <= highest]
+    return next((stage.label for stage in [*sustained, *common]), None)
 
 
 def ranking(

@@ -50,7 +50,8 @@ class Check:
     """One metric of one engine at one stage, over the baseline. Without a `stage` a whole engine or some of its runs
     are missing, without a `column` a whole stage: then the `n` of both estimates are the numbers of runs.
 
-    `change` is the ratio of the new mean to the old one, of a share the difference. `p` is two-sided and corrected over
+    `baseline` and `now` are over all runs. `change` is the ratio of the geometric means of the runs, new to old, and of
+    a share the difference of their means. `p` is two-sided and corrected over
     all checks of a gate.
     """
 
@@ -131,7 +132,10 @@ def _checks(before: EngineRuns, now: EngineRuns, columns: Sequence[Column]) -> I
             yield lacking(now.label, stage.label, runs=(counts[0], counts[1]))
             continue
         for column in columns:
-            ours, theirs = (sample_of(engine, stage.label, column) for engine in (now, before))
+            ours, theirs = (
+                replace(sample_of(engine, stage.label, column), overall=engine.column(stage.label, column))
+                for engine in (now, before)
+            )
             if ours.values or theirs.values:
                 yield check(now.label, stage.label, column, theirs, ours)
 
@@ -150,7 +154,7 @@ def check(engine: str, stage: str, column: Column, before: Sample, now: Sample) 
     evidence = Evidence.EVERY_RUN if p is None else Evidence.TEST
     if change.value is None:  # some runs are among failures
         change, evidence = replace(change, value=_change_of_medians(now.values, before.values)), Evidence.NONE
-    return Check(engine, stage, column, before.mean, now.mean, change, p, evidence)
+    return Check(engine, stage, column, before.overall, now.overall, change, p, evidence)
 
 
 def _change_of_medians(now: Sequence[float], before: Sequence[float]) -> float:

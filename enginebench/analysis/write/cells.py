@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from enginebench.analysis.document import Block, Cell, Document, Number, Table, Tone, Word
+from enginebench.analysis.document import Block, Cell, Number, Table, Tone, Word
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo import SloVerdict, Status
 from enginebench.records.formatting import (
@@ -28,17 +28,10 @@ from enginebench.records.formatting import (
 from enginebench.records.view import Estimate, Missing
 
 UNCONFIRMED, OPEN_ENDED, BELOW, INTERVAL, UNBOUNDED, ANSWERED = "≈", "+", "<", "[ ]", "∞", "answered"
-DASHES = {
-    Missing.NOT_OBSERVED: "–",
-    Missing.FEW_REQUESTS: "–ᵃ",
-    Missing.FEW_REPEATS: "–ᵇ",
-    Missing.CUT_OFF: "–ᶜ",
-    Missing.CYCLIC: "–ᵈ",
-    Missing.UNCOUNTED: "–ᵉ",
-    Missing.FAILED: INFINITE,
-}
+DASHES = {Missing.NOT_OBSERVED: "–", Missing.FAILED: INFINITE}
+DASHES |= dict(zip((c for c in Missing if c not in DASHES), (f"–{letter}" for letter in "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲ"), strict=False))
 UNTESTED = "ᵇ"  # behind a ratio of too few repeats
-NO_DIFFERENCE = "no significant difference"
+NO_DIFFERENCE = "not significant"
 SAME = 0.0005  # a relative change below it is none
 
 NO_BREAK = "\u00a0"
@@ -90,7 +83,8 @@ def glued(text: str) -> str:
 
 
 def load_number(load: float) -> str:
-    return f"{load:,.0f}" if load == round(load) else f"{load:g}"
+    """`1,200`, `7.71`, `2.5`"""
+    return f"{load:,.0f}" if load == round(load) or load >= 1000 else f"{load:.3g}"
 
 
 def share_text(share: float, n: int) -> str:
@@ -116,17 +110,10 @@ def change_text(estimate: Estimate, share: bool = False) -> tuple[str, str]:
     return text, f"[{_percent(ends[0])}, {_percent(ends[1])}]"
 
 
-def signs_of(document: Document) -> frozenset[str]:
-    """The signs that the tables of a document use."""
-    return frozenset(
-        sign for table in _tables(document) for row in table.rows for cell in row for sign in show(cell).signs
-    )
-
-
-def _tables(document: Document) -> Iterator[Table]:
-    blocks: list[Block | None] = [document.candidates]
-    blocks += [block for section in document.sections for block in section.blocks]
-    return (block for block in blocks if isinstance(block, Table))
+def signs_of(blocks: Iterable[Block]) -> frozenset[str]:
+    """The signs that the tables among the blocks use."""
+    tables = [block for block in blocks if isinstance(block, Table)]
+    return frozenset(sign for table in tables for row in table.rows for cell in row for sign in show(cell).signs)
 
 
 def _capacity(capacity: Capacity) -> Shown:

@@ -39,6 +39,8 @@ def markdown(document: Document, pictures: Mapping[str, str] | None = None) -> s
             parts += [f"<details><summary>{_html(section.title)}</summary>", *blocks, "</details>"]
         else:
             parts += [f"## {escaped(section.title)}", *blocks]
+    below = [f"{sign} {meaning}" for sign, meaning in words.legend_of_sections(document)]
+    parts += [escaped(" · ".join(below))] if below else []
     return "\n\n".join(filter(None, parts)) + "\n"
 
 

@@ -9,11 +9,11 @@ from enginebench.analysis.document import Point
 from enginebench.analysis.verdict.slo import Status
 
 STATUSES = {
-    (Status.MET, True): "meets the SLO",
-    (Status.MET, False): "meets it, not confirmed",
-    (Status.MISSED, True): "misses it",
-    (Status.MISSED, False): "misses it, not confirmed",
-    (Status.NOT_MEASURED, False): "SLO not measured",
+    (Status.MET, True): "SLO met",
+    (Status.MET, False): "≈ met",
+    (Status.MISSED, True): "missed",
+    (Status.MISSED, False): "≈ missed",
+    (Status.NOT_MEASURED, False): "not measured",
 }
 
 

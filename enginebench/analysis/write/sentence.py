@@ -41,7 +41,7 @@ from enginebench.records.view import Estimate
 
 GROWTH = {
     Growth.CLIENT: "the load generator's own delay",
-    Growth.QUEUE: "waiting for a free slot",
+    Growth.QUEUE: "the queue for a free slot",
     Growth.PREFILL: "reading the prompt (prefill)",
     Growth.DELIVERY: "delivery from the server to the client",
     Growth.DECODING: "the time per token (decoding)",
@@ -104,7 +104,7 @@ def _capacity(answer: CapacityAnswer) -> str:
         return f"{met}; higher loads were not tested."
     values = _missed_values(answer, capacity.objectives)
     text = f"{met}; {load_number(beyond)} do{'es' if beyond == 1 else ''} not{f' ({values})' if values else ''}."
-    return text if answer.limit is None else f"{text} The limit is {GROWTH[answer.limit]}."
+    return text if answer.limit is None else f"{text} The bottleneck is {GROWTH[answer.limit]}."
 
 
 def _verb(load: float, unit: str, one_load: str, several: str) -> str:
@@ -259,7 +259,7 @@ def _replicas(answer: ReplicasAnswer) -> str:
     if others:
         text += f"; {clean(others[0].name)} needs {others[0].number:,}{_month(others[0])}{_unsure(others[0])}"
     if len(others) > 1:
-        text += f"; {len(others) - 1} more need{'s' if len(others) == 2 else ''} more"
+        text += f"; {counted(len(others) - 1, 'other')} need{'s' if len(others) == 2 else ''} more"
     if without:
         names = in_words([clean(candidate.name) for candidate in without[:2]])
         names = names if len(without) <= 2 else f"{len(without)} others"
@@ -291,14 +291,14 @@ def _burst(answer: BurstAnswer) -> str:
     felt += [counted(answer.failed, "request") + (" fails" if answer.failed == 1 else " fail")] * bool(answer.failed)
     peak = " and ".join(felt) or "the first token was not measured"
     if answer.absorbed:
-        return f"The {cause} is absorbed: {peak}{', and the SLO is met throughout' if answer.judged else ''}."
+        return f"The {cause} is absorbed: {peak}{', and the SLO is met throughout' if answer.judged else ''} (one run)."
     if answer.recovered is None:
         never = "the SLO is not met again" if answer.judged else "latency does not return to what it was"
-        return f"The {cause} is not absorbed: {peak}, and {never} before the run ends."
+        return f"The {cause} is not absorbed: {peak}, and {never} before the run ends (one run)."
     again = f"{goal} again" if answer.judged else goal
     seconds = significant(answer.recovered, 2) if answer.recovered < 100 else f"{answer.recovered:.0f}"
     since = "it began" if answer.command else f"the {cause} ended"
-    return f"The {cause} is not absorbed: {peak}, and {again} {seconds} s after {since}."
+    return f"The {cause} is not absorbed: {peak}, and {again} {seconds} s after {since} (one run)."
 
 
 def _gate(answer: GateAnswer) -> str:

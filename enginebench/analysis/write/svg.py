@@ -207,7 +207,7 @@ class _Drawing:
             yield from (f'<circle cx="{x}" cy="{y}" r="1.8" class="dot"/>' for x, y in pixels)
             return
         full = " full" if kind in {"distribution", "time"} else ""
-        yield f'<path d="{steps(places, kind)}" class="step{full}"/>'
+        yield f'<path d="{steps(places, kind)}" class="step {kind}{full}"/>'
         if kind in {"distribution", "time"}:
             return
         for x, y, point in places:

@@ -19,10 +19,10 @@ from rich.text import Text as RichText
 from enginebench.analysis.document import Block, Code, Column, Document, Figure, Table, Text, Tone, Warning
 from enginebench.analysis.write import words
 from enginebench.analysis.write.cells import NO_BREAK, Shown, clean, glued, show
-from enginebench.analysis.write.console import CAUTION, GOOD
 from enginebench.analysis.write.sentence import sentence
 from enginebench.analysis.write.terminal_chart import chart
 from enginebench.records.formatting import in_words
+from enginebench.settings.console import CAUTION, GOOD
 
 STYLES = {Tone.PLAIN: "", Tone.GOOD: GOOD, Tone.BAD: "red3", Tone.CAUTION: CAUTION, Tone.DIM: "dim"}
 SEVERITIES = {"invalid": "bold red3", "warn": CAUTION, "note": "dim"}
@@ -39,7 +39,8 @@ def print_document(console: Console, document: Document) -> None:
     console.print()
     if document.candidates is not None and document.candidates.rows:
         print_table(console, document.candidates)
-    print_legend(console, document)
+    spelled = list(filter(None, [words.abbreviations(document)]))
+    print_legend(console, words.legend(document), spelled)
     if document.figure is not None:
         _print_figure(console, document.figure)
     if document.next is not None:
@@ -55,11 +56,11 @@ def print_document(console: Console, document: Document) -> None:
             console.print(RichText(clean(section.title), style="bold underline"))
             for block in blocks:
                 _print_block(console, block, section.title)
+    print_legend(console, words.legend_of_sections(document))
 
 
-def print_legend(console: Console, document: Document) -> None:
-    parts = [f"{sign} {meaning}" for sign, meaning in words.legend(document)]
-    parts += filter(None, [words.abbreviations(document)])
+def print_legend(console: Console, legend: Sequence[tuple[str, str]], more: Sequence[str] = ()) -> None:
+    parts = [*(f"{sign} {meaning}" for sign, meaning in legend), *more]
     if parts:
         console.print(_wrapped(" · ".join(parts), console.width), style="dim")
         console.print()

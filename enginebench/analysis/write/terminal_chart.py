@@ -1,6 +1,6 @@
 """A small chart of a figure for the terminal.
 
-One engine over its loads, or over time, is a plot; several engines are bars at the highest load that most of them have:
+One engine over its loads, or over time, is a plot; several engines are bars at the load they are compared at:
 
     TTFT p95 at 8 users, SLO ≤ 600 ms
     vLLM       ▇▇▇▇▇▇▇                       ┊   210 ms
@@ -49,7 +49,7 @@ def _text(value: float, axis: Axis) -> str:
 
 def _bars(figure: Figure, series: Sequence[Series], width: int) -> list[str]:
     counts = Counter(point.x for part in series for point in part.points if _height(point) is not None)
-    x = max((x for x, count in counts.items() if 2 * count > len(series)), default=None)
+    x = figure.at if figure.at in counts else max((x for x, n in counts.items() if 2 * n > len(series)), default=None)
     if x is None:
         return []
     points = [(part.name, next((point for point in part.points if point.x == x), Point(x, None))) for part in series]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from enginebench.analysis.document import Document, Figure, NextStep, Warning
@@ -21,26 +21,33 @@ from enginebench.analysis.write.cells import (
     signs_of,
 )
 from enginebench.records.formatting import INFINITE, format_limit, in_words, join_labels, significant
+from enginebench.records.load import Rate
 from enginebench.records.metrics import E2E, OBJECTIVES, TPOT, TTFT
 from enginebench.records.slo import Objective
 from enginebench.records.view import Missing
 
 MAX_WARNINGS = 5  # on the first screen
 MAX_NAMES = 3  # engines, models or formats that a line names
+MEANINGS = {
+    Missing.NOT_OBSERVED: "not measured",
+    Missing.FEW_REPEATS: "fewer than three repeats: not tested",
+    Missing.FEW_REQUESTS: "too few requests",
+    Missing.CUT_OFF: "the end of the run hides the outcome",
+    Missing.CYCLIC: "requests repeat in cycles: no interval",
+    Missing.UNCOUNTED: "the tokens of the answers are unknown",
+}
+"""Of codes whose own name does not say it."""
 LEGEND = {
-    UNCONFIRMED: "as measured, not confirmed",
+    UNCONFIRMED: "not confirmed: too few independent requests or runs to be 95 % sure",
     OPEN_ENDED: "nothing higher was tested",
     BELOW: "missed at this load, the lowest tested",
     INTERVAL: "95 % confidence interval",
     UNBOUNDED: "no upper end was observed",
     INFINITE: "this percentile falls among failed requests",
     ANSWERED: "percentile of the answered requests alone",
-    DASHES[Missing.NOT_OBSERVED]: "not measured",
-    DASHES[Missing.FEW_REQUESTS]: "too few requests",
-    DASHES[Missing.FEW_REPEATS]: "fewer than three repeats: not tested",
-    DASHES[Missing.CUT_OFF]: "the end of the run hides the outcome",
-    DASHES[Missing.CYCLIC]: "requests repeat in cycles: no interval",
-    DASHES[Missing.UNCOUNTED]: "the tokens of the answers are unknown",
+    **{
+        DASHES[code]: MEANINGS.get(code, code.value.replace("_", " ")) for code in Missing if code is not Missing.FAILED
+    },
 }
 SPELLED_OUT = {
     TTFT: "first token (TTFT)",
@@ -58,21 +65,17 @@ PURPOSES = {
     "measure": "Measure longer",
     "count": "Name the model's tokenizer, which counts the tokens of the answers",
     "slo": "Name an SLO to learn how many users meet it",
-    "plan": "Plan the replicas of a peak",
+    "plan": "Plan replicas for a peak, such as {peak}",
     "buy": "Plan with {engine}",
-    "compare": "Compare it with another engine",
-    "fix": "Fix what makes the run invalid, and repeat it",
-    "look": "See every chart and table",
-    "baseline": "Save a baseline",
-    "deploy": "Use {engine}",
+    "deploy": "Use {engine}, for up to {load} on each server",
+    "sustained": "Find the highest load that one server sustains within the SLO",
 }
 """By the `purpose` of a `NextStep`, with its `names` put in."""
 
 WARNINGS = {
     "not_interleaved": (
-        "the engines were not measured in interleaved repeats, so that a drift of the machine may look like a "
-        "difference",
-        "measure them together: `enginebench run … --repeat 5`",
+        "the repeats were not interleaved, so that a drift of the machine may look like a difference",
+        "measure the engines by one command with --repeat 5",
     ),
     "different_workload": ("the runs were asked different things: {evidence}", "measure all with the same options"),
     "run_to_run": (
@@ -86,7 +89,7 @@ WARNINGS = {
 
 
 def tested_line(tested: Tested) -> str:
-    """`vLLM with SmolLM2-135M · 32-token prompts, 8-token answers · closed loop, 1 and 8 users, 10 s each · …`"""
+    """`SmolLM2-135M on vLLM · 32-token prompts, 8-token answers · closed loop, 1 and 8 users, 10 s each · …`"""
     parts = [
         _subject(tested),
         _lengths(tested),
@@ -125,8 +128,18 @@ def abbreviations(document: Document) -> str:
 
 
 def legend(document: Document) -> tuple[tuple[str, str], ...]:
-    """The signs that a document uses, each with what it means."""
-    used = signs_of(document)
+    """The signs on the first screen, each with what it means."""
+    return _legend(signs_of([document.candidates] if document.candidates is not None else []))
+
+
+def legend_of_sections(document: Document) -> tuple[tuple[str, str], ...]:
+    """The signs that only the sections below the first screen use."""
+    blocks = [block for section in document.sections for block in section.blocks]
+    explained = legend(document)
+    return tuple(sign for sign in _legend(signs_of(blocks)) if sign not in explained)
+
+
+def _legend(used: Collection[str]) -> tuple[tuple[str, str], ...]:
     return tuple((sign, meaning) for sign, meaning in LEGEND.items() if sign in used)
 
 
@@ -177,13 +190,15 @@ def warning_texts(warning: Warning) -> tuple[str, str]:
 def _subject(tested: Tested) -> str:
     engines = in_words(tested.engines) if len(tested.engines) <= MAX_NAMES else f"{len(tested.engines)} engines"
     models = in_words(tested.models[:MAX_NAMES]) if len(tested.models) <= MAX_NAMES else f"{len(tested.models)} models"
-    subject = " with ".join(filter(None, dict.fromkeys((engines, models))))
+    subject = " on ".join(filter(None, dict.fromkeys((models, engines))))
     return f"{subject} at {tested.target.removeprefix('http://')}" if tested.target else subject
 
 
 def _lengths(tested: Tested) -> str:
     lengths = ((tested.prompt_tokens, "prompts"), (tested.output_tokens, "answers"))
-    return ", ".join(f"{tokens:,.0f}-token {noun}" for tokens, noun in lengths if tokens is not None)
+    known = [tokens for tokens, _ in lengths if tokens is not None]
+    text = ", ".join(f"{tokens:,.0f}-token {noun}" for tokens, noun in lengths if tokens is not None)
+    return text if all(tokens.is_integer() for tokens in known) else f"{text} on average"
 
 
 def _load(tested: Tested) -> str:
@@ -192,12 +207,22 @@ def _load(tested: Tested) -> str:
     numbers = [load_number(load) for load in tested.loads]
     loads = in_words(numbers) if len(numbers) <= MAX_NAMES else f"{numbers[0]} to {numbers[-1]}"
     unit = "user" if tested.unit == "users" and tested.loads == (1.0,) else tested.unit
-    text = f"{'open' if tested.open_loop else 'closed'} loop, {loads} {unit}".rstrip()
-    if tested.seconds is None:
+    loads = _profile(tested.profile) if tested.profile else f"{loads} {unit}"
+    text = f"{'open' if tested.open_loop else 'closed'} loop, {loads}".rstrip()
+    if tested.seconds is None or tested.profile is not None:
         return text
     shortest, longest = (f"{seconds:.0f}" if seconds >= 1 else f"{seconds:.2g}" for seconds in tested.seconds)
     span = shortest if shortest == longest else f"{shortest} to {longest}"
     return f"{text}, {span} s{' each' if len(numbers) > 1 else ''}"
+
+
+def _profile(label: str) -> str:
+    """`4 req/s for 20 s, then 30 req/s for 10 s`"""
+    try:
+        parts = Rate(0.0, profile=label.removesuffix(f" {Rate.unit}")).cycle
+    except ValueError:
+        parts = ()
+    return ", then ".join(f"{load_number(rate)} {Rate.unit} for {seconds:g} s" for rate, seconds in parts) or label
 
 
 def _repeats(tested: Tested) -> str:

@@ -91,15 +91,14 @@ def lock_step(view: StageView) -> Evidence | None:
     if dispersion is not None and dispersion >= LOCK_STEP:
         return Evidence(
             "warn",
-            "the users sent their requests in lock step (index of dispersion of arrivals "
-            f"{significant(dispersion)}, 1 for independent arrivals): queues form that independent users would not see",
+            "the users sent their requests in lock step: queues form that independent users would not see",
         )
     withheld = view.without(Missing.CYCLIC) if not view.is_open and view.load > 1 else []
     if withheld:  # of one user, or of evenly spaced arrivals, cycles are no lock step
         return Evidence(
             "warn",
-            "requests repeat in cycles, as those of users in lock step do: one pattern, repeated, does not show how "
-            f"much {in_words(titles_of(withheld))} would vary from run to run, and they have no interval",
+            "the users sent their requests in lock step, in one pattern that repeats: "
+            f"{in_words(titles_of(withheld))} have no interval",
         )
     return None
 

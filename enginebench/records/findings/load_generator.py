@@ -77,7 +77,7 @@ def event_loop_late(view: StageView) -> Evidence | None:
         return None
     return Evidence(
         "warn" if _lateness(lag.mean, view) else "note",
-        f"the load generator's event loop was up to {format_seconds(lag.peak)} late",
+        f"the load generator was up to {format_seconds(lag.peak)} late",
     )
 
 
@@ -88,8 +88,8 @@ def read_together(view: StageView) -> Evidence | None:
         return None
     return Evidence(
         "warn",
-        f"in {merged} of {view.ok} answers the first token was read together with later ones while the load generator "
-        "was late: the kernel's one stamp for them is that of the last, so their TTFT may be too long",
+        f"the load generator read the first token of {merged} of {view.ok} answers together with later ones, so that "
+        "their TTFT may be too long",
     )
 
 

@@ -1,8 +1,9 @@
 """What speaks against the numbers of a stage: one table of rules, each a check of a view.
 
-A rule that is added to the table appears on every surface: during the run in the progress line, on Locust's page, in
-`live.json` and in the exporter; afterwards in terminal, page, Markdown, CSV, JSON, compare and gate. The checks stand
-in `load_generator.py`, `load.py` and `answers.py`. Those that need the whole run or statistics are in
+A rule that is added to the table appears on every surface: in terminal, page, Markdown, CSV, JSON, compare and gate.
+During the run only latencies, outcomes, throughput and goodput are known: a rule that looks at nothing else also
+appears in the progress line, on Locust's page, in `live.json` and in the exporter. The checks are in
+`load_generator.py`, `load.py` and `answers.py`. Those that need the whole run or statistics are in
 `enginebench/analysis/summary/findings.py`.
 """
 
@@ -109,8 +110,7 @@ STAGE_RULES: tuple[Rule, ...] = (
     Rule(
         "lock_step",
         load.lock_step,
-        "vary the lengths (--output-tokens uniform:32-96); a pause helps only if it is random and as long as an answer "
-        "(--think-time exponential:8)",
+        "vary the lengths, as by --output-tokens uniform:32-96",
     ),
     Rule("littles_law_off", load.littles_law_off, "make the stages longer, and see whether a worker was lost"),
     Rule(

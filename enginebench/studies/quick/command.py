@@ -15,6 +15,7 @@ import typer
 
 from enginebench.records.slo import GRAMMAR
 from enginebench.records.stage import SECOND
+from enginebench.settings.flags import duration
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.contenders import Contender, contenders
 from loadtests.harness.run.options import GROWS_SINCE
@@ -37,9 +38,9 @@ def quick(
     ] = None,
     slo: Annotated[
         list[str] | None,
-        typer.Option(metavar="SLO", help=f"Objective: {GRAMMAR}; may be repeated. Default: ttft_p95=1,tpot_p95=0.1."),
+        typer.Option(metavar="SLO", help=f"Objective: {GRAMMAR}; repeatable. Default: ttft_p95=1s,tpot_p95=100ms."),
     ] = None,
-    seconds: Annotated[float, typer.Option(metavar="S", min=20, help="How long it takes, about.")] = 60.0,
+    seconds: Annotated[float, typer.Option(metavar="S", parser=duration(20), help="How long it takes, about.")] = 60.0,
     peak: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Also say how many replicas so many users need.")
     ] = None,
@@ -54,16 +55,14 @@ def quick(
 
     Exit code: 0 the run was measured, 2 a usage error, a run that failed or was stopped.
 
-    Example:  enginebench quick http://127.0.0.1:8000 --slo ttft_p95=0.5
+    Example:  enginebench quick http://127.0.0.1:8000 --slo ttft_p95=500ms
     """
-    from rich.console import Console
-
     from loadtests.harness.command.terminal import Terminal, sigterm_is_ctrl_c
 
     if find_spec("polars") is None:  # `make bundle` leaves it out
         raise UserMistake("`quick` ends with a report, for which the packages are not here: use `enginebench run`.")
     began = time.monotonic()
-    terminal = Terminal(Console(stderr=True, highlight=False, markup=False))
+    terminal = Terminal()
     folder = runs / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-quick-{secrets.token_hex(2)}"
     try:
         with sigterm_is_ctrl_c():

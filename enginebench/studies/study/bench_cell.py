@@ -9,8 +9,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from enginebench.settings.schema import UserMistake
+from enginebench.settings.system import last_line
 from enginebench.studies.study.grid import StudyEngine, StudyModel, StudyPart
-from engines.bench.document import NotABench, read_result
+from engines.bench.result import read_result
 from loadtests.harness.command.guard import start_guarded
 from loadtests.harness.command.progress import progress
 from loadtests.harness.command.server_process import PYTHON
@@ -57,7 +59,8 @@ def bench_cell(
         try:
             while process.poll() is None:
                 time.sleep(POLL)
-                show(None, f"{_last_line(log)}, {time.monotonic() - began:.0f} s")
+                shown = last_line(log.read_text(errors="replace")) or "starting"
+                show(None, f"{shown}, {time.monotonic() - began:.0f} s")
                 if time.monotonic() >= deadline:
                     raise OutOfTime
                 if part.limit is not None and time.monotonic() - began >= part.limit:
@@ -67,10 +70,11 @@ def bench_cell(
                 _end(process)
             guard.close()
     if not document.exists():
-        raise BenchFailed(f"{_last_line(log)} (all output: {log})")
+        line = last_line(log.read_text(errors="replace")) or "it ended without output"
+        raise BenchFailed(f"{line} (all output: {log})")
     try:
         failure = read_result(document).results[0].failure
-    except NotABench as error:
+    except UserMistake as error:
         raise BenchFailed(str(error)) from None
     if failure is not None:
         raise BenchFailed(failure)
@@ -84,8 +88,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _last_line(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "starting"

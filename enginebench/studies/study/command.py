@@ -10,12 +10,11 @@ import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enginebench.settings.flags import AsJson, with_flags
-from enginebench.settings.profile import ProfileSettings, read_profile
+from enginebench.settings.flags import AsJson
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.grid import Chosen
 from loadtests.harness.settings.run import RunSettings
@@ -53,7 +52,6 @@ REPEATS = typer.Option(
 INSTALL = typer.Option("--install", help="Install the engines that need an environment of their own and lack it.")
 
 
-@with_flags(ProfileSettings)
 def study(
     name: Annotated[list[str] | None, NAME] = None,
     quick: Annotated[bool, QUICK] = False,
@@ -66,15 +64,14 @@ def study(
     repeats: Annotated[int | None, REPEATS] = None,
     install: Annotated[bool, INSTALL] = False,
     as_json: AsJson = False,
-    **given: Any,
 ) -> None:
     """Measure a declared grid of engines, models and loads, and write one report.
 
     Repeats are interleaved. Whatever stops it, even a power cut, costs the cell that was running: the same command goes
     on with what is left, and tries once more what was skipped or has failed. Without a NAME, the studies are listed.
 
-    Exit code: 0 every cell that could be tried is done, or the budget is used up, 2 a usage error, a cell or a profile
-    that failed, or Ctrl-C.
+    Exit code: 0 every cell that could be tried is done, or the budget is used up, 2 a usage error, a failed cell, or
+    Ctrl-C.
 
     Examples:
 
@@ -84,8 +81,6 @@ def study(
 
       enginebench study status
     """
-    from rich.console import Console
-
     from loadtests.harness.command.terminal import Terminal
 
     words = name or []
@@ -95,18 +90,14 @@ def study(
         return _list()
     if words[0] == STATUS:
         return _status(words[1:], folder, as_json)
-    terminal = Terminal(Console(stderr=True, highlight=False, markup=False))
+    terminal = Terminal()
     if words[0] == REPORT:
         return _report_of(_one(words[1:]), folder, terminal)
-    wanted = read_profile(given)
-    if wanted.profile is not None and budget is not None:
-        raise UserMistake("--profile comes after all cells and takes its own time: leave out --budget.")
     if install and budget is not None:
         raise UserMistake("--install takes its own time: give it alone first, or leave out --budget.")
-    short = SHORT if quick and wanted.profile is None else None
-    seconds = short if budget is None else read_time(budget)
+    seconds = (SHORT if quick else None) if budget is None else read_time(budget)
     chosen = Chosen(tuple(model or ()), tuple(engine or ()), tuple(part or ()))
-    if not _run(_one(words), quick, seconds, archive, folder, chosen, repeats, install, wanted, terminal):
+    if not _run(_one(words), quick, seconds, archive, folder, chosen, repeats, install, terminal):
         raise typer.Exit(2)
     return None
 
@@ -137,23 +128,20 @@ def _run(
     chosen: Chosen,
     repeats: int | None,
     install: bool,
-    wanted: ProfileSettings,
     terminal: Terminal,
 ) -> bool:
-    """Whether no cell and no profile failed and nothing stopped it but the budget."""
+    """Whether no cell failed and nothing stopped it but the budget."""
     from enginebench.studies.study.archive import check_archive, check_replaces, pack
     from enginebench.studies.study.folder import load_study, set_repeats
     from enginebench.studies.study.runner import only_here, summary_of
     from enginebench.studies.study.sitting import find_engines, measure, open_study
     from loadtests.harness.command.terminal import sigterm_is_ctrl_c
-    from loadtests.harness.profiling.profilers import profiler
 
     began = time.monotonic()
-    profiled_by = None if wanted.profile is None else profiler(wanted.profile)
     if archive is not None:
         check_archive(archive)
     place = open_study(name, quick, folder, chosen, terminal)
-    stopped, profiled = False, True
+    stopped = False
     with only_here(place), sigterm_is_ctrl_c():
         if archive is not None:
             check_replaces(archive, place)
@@ -164,7 +152,7 @@ def _run(
             if install:
                 began = time.monotonic()
             deadline = math.inf if budget is None else began + budget - REPORTING
-            profiled = measure(place, lacking, deadline, budget, profiled_by, wanted.profile_seconds, terminal)
+            measure(place, lacking, deadline, budget, terminal)
         except KeyboardInterrupt:
             stopped = True
             terminal.say("stopped: what was measured is kept")
@@ -180,7 +168,7 @@ def _run(
                 terminal.say(f"Archive: {archive}; `enginebench study {archive.name}` goes on with it elsewhere.")
     if after.with_outcome("left"):
         terminal.say(f"Go on with: enginebench study {place}")
-    return not stopped and profiled and not after.with_outcome("failed")
+    return not stopped and not after.with_outcome("failed")
 
 
 def _report_of(name: str, folder: Path | None, terminal: Terminal) -> None:

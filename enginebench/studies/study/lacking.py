@@ -12,7 +12,6 @@ from typing import Any
 
 from enginebench.studies.study.grid import Grid, StudyEngine, StudyModel
 from loadtests.harness.command.server_process import PYTHON
-from loadtests.harness.profiling.profilers import Profiler
 
 INSTALL = "enginebench engines install"
 
@@ -53,11 +52,6 @@ class Lacking:
     def is_missing(self, engine: StudyEngine) -> bool:
         """Whether it cannot run here with any model."""
         return "python" not in engine.options and self._missing(engine.engine) is not None
-
-    def unfit(self, engine: StudyEngine, profiler: Profiler) -> str | None:
-        """Why the profiler does not suit it."""
-        row = self._rows[engine.engine]
-        return profiler.unfit(engine.engine, row["language"], row["on_torch"])
 
     def install(self, name: str) -> bool:
         """Whether it can run here now. uv's and our own lines go to standard error."""

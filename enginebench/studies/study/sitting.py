@@ -1,5 +1,5 @@
 """One time that a study is at work: its folder is opened, or made where it is new; what engines lack is installed or
-named; the cells that are left are measured; then engines are profiled."""
+named; then the cells that are left are measured."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from enginebench.analysis.write.console import CAUTION
-from enginebench.records.profile import read_profiles
+from enginebench.settings.console import CAUTION
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.archive import is_archive, name_in, unpack
 from enginebench.studies.study.folder import (
@@ -18,7 +17,6 @@ from enginebench.studies.study.folder import (
     STUDY,
     Sitting,
     StudyFacts,
-    StudyFolder,
     append_line,
     holds_results,
     load_study,
@@ -29,10 +27,7 @@ from enginebench.studies.study.grid_file import find_grid, read_grid
 from enginebench.studies.study.lacking import INSTALL, Lacking
 from enginebench.studies.study.runner import Runner, jobs_of, only_here, summary_of
 from engines.machine.devices import amd_gpus, gpu_facts, visible_gpus
-from loadtests.harness.command.contenders import Contender
-from loadtests.harness.command.profile import profile
 from loadtests.harness.command.terminal import Terminal
-from loadtests.harness.profiling.profilers import Profiler
 from loadtests.harness.run.host import commit_here, host_facts, versions
 from loadtests.harness.run.options import command_of_run
 from loadtests.harness.settings.run import RunSettings
@@ -143,19 +138,9 @@ def find_engines(place: Path, install: bool, terminal: Terminal) -> Lacking:
     return lacking
 
 
-def measure(
-    place: Path,
-    lacking: Lacking,
-    deadline: float,
-    budget: float | None,
-    chosen: Profiler | None,
-    profile_seconds: float,
-    terminal: Terminal,
-) -> bool:
-    """Whether all engines could be profiled that were to be."""
+def measure(place: Path, lacking: Lacking, deadline: float, budget: float | None, terminal: Terminal) -> None:
+    """Run the cells that are left, up to the instant `deadline` of the monotonic clock."""
     found = load_study(place)
-    if chosen is not None:
-        check_parts(found.grid)
     sitting = Sitting(
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command_of_run(),
@@ -167,37 +152,4 @@ def measure(
         budget=budget,
     )
     append_line(place / SITTINGS, sitting)
-    complete = Runner(found, lacking, terminal, deadline).run()
-    if chosen is None:
-        return True
-    if not complete:
-        terminal.say("Nothing is profiled: that comes after all cells.", style=CAUTION)
-        return True
-    return profile_engines(load_study(place), lacking, chosen, profile_seconds, terminal)
-
-
-def check_parts(grid: Grid) -> None:
-    """Raises `UserMistake`."""
-    if all(part.kind == "bench" for part in grid.parts):
-        raise UserMistake("--profile needs a part under load, and this study has none: `enginebench bench --profile`.")
-
-
-def profile_engines(study: StudyFolder, lacking: Lacking, chosen: Profiler, seconds: float, terminal: Terminal) -> bool:
-    """Under the heaviest load of the engine's last run. Whether it could, with each engine that suits the profiler and
-    has no such profile yet."""
-    jobs, complete = jobs_of(study.grid), True
-    for engine in study.grid.engines:
-        cells = [state for state in study.with_outcome("done") if state.cell.engine == engine.label]
-        runs = [(state.cell, study.result(state)) for state in cells if state.cell.part in jobs]
-        cell, folder = runs[-1] if runs else (None, None)
-        if engine.own_server or cell is None or folder is None:
-            continue
-        if any(found.profiler == chosen.name for found in read_profiles(folder)):
-            continue
-        if (unfit := lacking.unfit(engine, chosen)) is not None:
-            terminal.say(f"{engine.label} is not profiled: {unfit}", style=CAUTION)
-            continue
-        model = study.grid.model(cell.model).name
-        served = Contender(engine.label, engine=engine.engine, model=model, options=engine.option_texts)
-        complete = profile(jobs[cell.part], served, folder, chosen, seconds, terminal) and complete
-    return complete
+    Runner(found, lacking, terminal, deadline).run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, get_args
 
+from enginebench.settings.console import stdout
 from enginebench.studies.study.folder import CellOutcome, CellState, StudyFolder
 from enginebench.studies.study.runner import spent, summary_of
 from loadtests.harness.run.duration import rounded_time
@@ -15,10 +16,9 @@ OUTCOMES = (*get_args(CellOutcome), "left")
 def show(study: StudyFolder) -> None:
     """On standard output: a row for each part and model, why cells were skipped or failed, and one sentence."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False, markup=False)
+    console = stdout()
     console.print(f"{study.grid.title}: {study.path}", style="bold", soft_wrap=True)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("part and model")

@@ -53,8 +53,6 @@ BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(1
 
 
 Grid = Sequence[tuple[int, float]]
-Points = Sequence[tuple[float, float]]
-"""True and measured TTFT of requests, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +65,6 @@ class Pair:
     @property
     def ttft(self) -> float:
         return self._error(self.seen.t_first, "first_before")
-
-    @property
-    def true_ttft(self) -> float:
-        return float(self.truth["first_before"] - self.truth["received"]) / SECOND
 
     @property
     def ttft_user_space(self) -> float:
@@ -110,26 +104,21 @@ def parse_grid(text: str) -> list[tuple[int, float]]:
     return grid
 
 
-def calibrate(
-    quiet: Grid, busy: Grid, seconds: float, processes: int, progress: Callable[[Cell, Points], None]
-) -> Calibration:
+def calibrate(quiet: Grid, busy: Grid, seconds: float, processes: int, progress: Callable[[Cell], None]) -> Calibration:
     """Run every load on a quiet and on a busy machine for `seconds`. Raises `UserMistake`."""
     raise_descriptor_limit()  # a thousand users are a thousand connections on either side, in processes started here
     plans: tuple[tuple[Condition, Grid], ...] = (("quiet", quiet), ("busy", busy))
     cells = []
     for condition, loads in plans:
         for users, rate in loads:
-            cell, points = measure(users, rate, seconds, processes, condition)
-            cells.append(cell)
-            progress(cell, points)
+            cells.append(measure(users, rate, seconds, processes, condition))
+            progress(cells[-1])
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
     facts = versions("enginebench", "locust", "gevent", "httptools", "msgspec")
     return Calibration(made_at, processes, tuple(cells), host_facts(), facts)
 
 
-def measure(
-    users: int, rate: float, seconds: float, processes: int, condition: Condition = "quiet"
-) -> tuple[Cell, Points]:
+def measure(users: int, rate: float, seconds: float, processes: int, condition: Condition = "quiet") -> Cell:
     """One load, for `seconds` once every user has had an answer. Raises `UserMistake`."""
     tokens, tpot = pace(rate)
     with tempfile.TemporaryDirectory() as name:
@@ -178,7 +167,7 @@ def pace(rate: float) -> tuple[int, float]:
 
 def _cell(
     users: int, rate: float, processes: int, condition: Condition, run: Path, truths: dict[str, dict[str, Any]]
-) -> tuple[Cell, Points]:
+) -> Cell:
     stage = read_meta(run).stages[0]
     assert stage.steady_start is not None
     assert stage.steady_end is not None
@@ -196,7 +185,7 @@ def _cell(
     if not throughput:
         raise UserMistake("no token arrived in the middle of the window: make it longer with --seconds.")
     cpu, waited = client_use(run, stage)
-    cell = Cell(
+    return Cell(
         users=users,
         rate=rate,
         processes=processes,
@@ -216,7 +205,6 @@ def _cell(
         ),
         stamps="kernel" if all(pair.seen.stamps == "kernel" for pair in pairs) else "user",
     )
-    return cell, [(pair.true_ttft, pair.true_ttft + pair.ttft) for pair in pairs]
 
 
 def _tokens_per_second(pairs: list[Pair], stage: Stage) -> float:

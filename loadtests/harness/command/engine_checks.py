@@ -14,21 +14,19 @@ from pathlib import Path
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.server_process import PYTHON
-from loadtests.harness.profiling.profilers import Profiler
 
 OPTION = "dtype"
 NO_FORMATS = {"auto", "gguf"}  # they leave the format to the engine or to the file
 ON_CPU, ON_GPU = ("float32", "bfloat16", "float16"), ("bfloat16", "float16", "float32")
 
 
-def checked(contenders: Sequence[Contender], profiler: Profiler | None = None) -> tuple[list[Contender], str | None]:
+def checked(contenders: Sequence[Contender]) -> tuple[list[Contender], str | None]:
     """The contenders, those with engines in a common `dtype`, and a sentence about it, or `None`.
 
     Engines that have no choice of formats, and a format that was given, stay as they are. Raises `UserMistake` for an
-    engine, a model or an option that does not exist, a wrong value, and an engine that cannot run here or not under the
-    profiler.
+    engine, a model or an option that does not exist, a wrong value, and an engine that cannot run here.
     """
-    choices = {one.name: _choices(one, profiler) for one in contenders if one.engine}
+    choices = {one.name: _choices(one) for one in contenders if one.engine}
     formats = {name: own for name, own in choices.items() if own}
     different = {one.engine for one in contenders if one.name in formats}
     given = any(option.startswith(f"{OPTION}=") for one in contenders for option in one.options)
@@ -45,7 +43,7 @@ def checked(contenders: Sequence[Contender], profiler: Profiler | None = None) -
     return alike, f"{names} compute in {common}; -o {OPTION}=… or -o NAME.{OPTION}=… changes that."
 
 
-def _choices(one: Contender, profiler: Profiler | None) -> list[str]:
+def _choices(one: Contender) -> list[str]:
     """The number formats that the engine offers."""
     command = [*PYTHON, "-m", "enginebench", "engines", one.engine, "--json"]
     command += [word for option in one.options for word in ("-o", option)]
@@ -56,7 +54,5 @@ def _choices(one: Contender, profiler: Profiler | None) -> list[str]:
     (engine,) = json.loads(done.stdout)
     if engine["why_not_here"] and not one.options:  # an option may name another interpreter
         raise UserMistake(f"{one.engine} cannot run here: {engine['why_not_here']}")
-    if profiler is not None and (unfit := profiler.unfit(one.engine, engine["language"], engine["on_torch"])):
-        raise UserMistake(unfit)
     options: dict[str, Mapping[str, list[str]]] = {option["name"]: option for option in engine["options"]}
     return [each for each in options.get(OPTION, {}).get("choices", ()) if each not in NO_FORMATS]

@@ -17,6 +17,7 @@ import httpx
 import psutil
 
 from enginebench.settings.schema import UserMistake
+from enginebench.settings.system import last_line
 from loadtests.harness.command.guard import Guard, start_guarded
 from loadtests.harness.run.options import ENGINE_PID, SERVER_READY, SERVER_STARTED
 
@@ -133,7 +134,7 @@ class ServerProcess:
         with httpx.Client(verify=False, trust_env=False, timeout=1) as http:
             while True:
                 if self._process.poll() is not None:
-                    raise ServerFailed(self._last_line())
+                    raise ServerFailed(self._reason())
                 try:
                     if http.get(f"{self.url}/{self._ready_path}").status_code == 200:
                         self._ready = time.monotonic_ns()
@@ -143,8 +144,6 @@ class ServerProcess:
                 progress(time.monotonic() - started)
                 time.sleep(POLL)
 
-    def _last_line(self) -> str:
-        lines = self.log.read_text(errors="replace").strip().splitlines()
-        if not lines:
-            return f"{self.engine} ended at once without output."
-        return f"{lines[-1].strip()}\n(all output: {self.log})"
+    def _reason(self) -> str:
+        line = last_line(self.log.read_text(errors="replace"))
+        return f"{line}\n(all output: {self.log})" if line else f"{self.engine} ended at once without output."

@@ -12,6 +12,7 @@ from typing import NoReturn, TextIO
 from rich.console import Console
 
 from enginebench.records.plain_text import plain_lines
+from enginebench.settings.console import stderr
 
 # Of Locust's log: what our own modules say to the person who watches.
 SAID = re.compile(
@@ -23,7 +24,7 @@ SAID = re.compile(
 class Terminal:
     """Where a command says what happens; each sentence of Locust's log once, however many runs have it."""
 
-    console: Console
+    console: Console = field(default_factory=stderr)
     _said: set[str] = field(default_factory=set)
 
     def say(self, text: str, style: str | None = None) -> None:

@@ -1,90 +1,111 @@
-"""What one process counts of its requests, by stage and phase: counts that only grow, and that processes add up.
+"""What one process counts of its requests, over the run and in the window of each stage; processes add up.
 
-Each request is counted once, a moment after its record was written (`windows.py` says why), so that at the end of a run
-the counts equal what is computed from the records. Chunks are far more frequent than requests: their gaps are placed in
-whole nanoseconds, as they are recorded.
+A request is counted once, a moment after its record was written: a boundary of a window is told a moment after it was
+crossed. So at the end of a run the counts equal what is computed from the records.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Mapping
-from itertools import repeat
-from math import inf
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Any, get_args
 
 import msgspec
 
-from enginebench.records.metrics import BY_NAME, ICL
+from enginebench.records.metrics import FIRST_TOKENS, SEEN_TOKENS
+from enginebench.records.readers import reader
 from enginebench.records.request import Outcome, RequestRecord
-from enginebench.records.rules import is_failure
 from enginebench.records.stage import SECOND, Nanoseconds, Stage
-from enginebench.records.telemetry import LOAD_GENERATOR_GAUGES, TelemetrySample
-from loadtests.harness.live.scales import Scales
-from loadtests.harness.live.sketch import Sketch
-from loadtests.harness.live.stage_counts import OUTCOMES, StageCounts
-from loadtests.harness.live.tallies import of_flow, of_request
-from loadtests.harness.live.windows import SETTLED, Windows
+from loadtests.harness.live.buckets import CountedMetrics
+from loadtests.harness.live.histogram import Histogram
 
-Phase = Literal["window", "outside"]
-PHASES: tuple[Phase, ...] = get_args(Phase)
-"""A request was scheduled in its stage's steady window, or in warm-up or hold."""
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+SETTLED: Nanoseconds = 2 * SECOND  # after which it is known in which window an instant lies
+OPEN: Nanoseconds = 2**62  # end of a window that has none yet
 AT_A_TIME = 8  # requests that are counted before the event loop has its turn: about half a millisecond
 
-Key = tuple[int, Phase]
+seen_tokens, first_tokens = reader(SEEN_TOKENS), reader(FIRST_TOKENS)
+
+
+class Counts(msgspec.Struct):
+    """Requests that have ended, and the `output_tokens` of theirs. Of `judged` ones it is known whether they met every
+    objective, `good` ones did.
+
+    Of a stage they are the requests scheduled in its window. `arrived` are the tokens that came within it, whichever
+    request they belong to; `uncounted` requests brought an unknown number of them.
+    """
+
+    histograms: dict[str, Histogram] = {}
+    outcomes: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
+    judged: int = 0
+    good: int = 0
+    output_tokens: int = 0
+    arrived: float = 0.0
+    uncounted: int = 0
+
+    def histogram(self, metric: str) -> Histogram:
+        return self.histograms.setdefault(metric, Histogram())
+
+    def add(self, other: Counts) -> None:
+        for name, histogram in other.histograms.items():
+            self.histogram(name).add(histogram)
+        for outcome, count in other.outcomes.items():
+            self.outcomes[outcome] += count
+        self.judged += other.judged
+        self.good += other.good
+        self.output_tokens += other.output_tokens
+        self.arrived += other.arrived
+        self.uncounted += other.uncounted
 
 
 class CountsMessage(msgspec.Struct, array_like=True):
-    """From a process to Locust's master."""
+    """From a process to Locust's master: the stages that have changed, each from its beginning."""
 
     scheduled: int
-    ended: dict[Outcome, int]
-    stages: list[tuple[int, Phase, StageCounts]]
+    ended: int
+    run: Counts
+    stages: dict[int, Counts]
 
 
 class LiveCounts:
-    """Of one process. `scheduled` are the requests that were due, `ended` those that have ended, by outcome."""
+    """Of one process. `scheduled` requests were due, `ended` ones have ended, counted yet or not."""
 
-    def __init__(self, scales: Scales) -> None:
-        self.stages: dict[Key, StageCounts] = {}
-        self.scheduled = 0
-        self.ended = dict.fromkeys(OUTCOMES, 0)
-        self._scales = scales
-        self._windows = Windows()
+    def __init__(self, metrics: CountedMetrics) -> None:
+        self.scheduled = self.ended = 0
+        self.run = Counts()
+        self.stages: dict[int, Counts] = {}
+        self._metrics = metrics
+        self._windows: dict[int, tuple[Nanoseconds, Nanoseconds]] = {}  # by the stage's index, ascending
         self._unsettled: deque[RequestRecord] = deque()
-        self._changed: set[Key] = set()
+        self._changed: set[int] = set()
 
     @property
     def in_flight(self) -> int:
-        """Requests that were due and have not ended."""
-        return self.scheduled - sum(self.ended.values())
+        return self.scheduled - self.ended
 
     def enter(self, stage: Stage) -> None:
         """A boundary of a stage has become known."""
-        self._windows.enter(stage)
+        if stage.steady_start is not None:
+            window, end = stage.plan.window, stage.steady_end
+            if end is None:
+                end = stage.steady_start + round(window.amount * SECOND) if window.unit == "seconds" else OPEN
+            self._windows[stage.index] = (stage.steady_start, end)
 
     def request_scheduled(self) -> None:
         self.scheduled += 1
 
     def request_ended(self, record: RequestRecord) -> None:
-        self.ended[record.outcome] += 1
+        self.ended += 1
         self._unsettled.append(record)
-
-    def sampled(self, sample: TelemetrySample) -> None:
-        """Of the load generator's own state."""
-        if (index := self._windows.of(sample.t)) is not None:
-            for name in LOAD_GENERATOR_GAUGES:
-                if (value := getattr(sample, name)) is not None:
-                    self._stage(index, "window").sampled(name, value)
 
     def settle(self, now: Nanoseconds) -> bool:
         """Count some of the requests that ended long enough ago; whether there may be more."""
-        unsettled = self._unsettled
         for _ in range(AT_A_TIME):
-            if not unsettled or unsettled[0].t_end > now - SETTLED:
+            if not self._unsettled or self._unsettled[0].t_end > now - SETTLED:
                 return False
-            self._count(unsettled.popleft())
+            self._count(self._unsettled.popleft())
         return True
 
     def settle_all(self) -> None:
@@ -92,78 +113,65 @@ class LiveCounts:
         while self._unsettled:
             self._count(self._unsettled.popleft())
 
-    def _stage(self, index: int, phase: Phase) -> StageCounts:
-        key = (index, phase)
-        self._changed.add(key)
-        stage = self.stages.get(key)
-        if stage is None:
-            stage = self.stages[key] = StageCounts()
-        return stage
-
     def _count(self, record: RequestRecord) -> None:
-        index = self._windows.of(record.t_sched)
-        stage = self._stage(record.stage, "outside") if index is None else self._stage(index, "window")
-        stage.outcomes[record.outcome] += 1
-        stage.output_tokens += record.output_tokens or 0
-        stage.prompt_tokens += record.prompt_tokens or 0
-        stage.tally(of_request(record))
-        if is_failure(record.outcome):
-            stage.failed(record.outcome, record.detail)
-        if (good := self._scales.objectives.met_by(record)) is not None:
-            stage.judged += 1
-            stage.good += good
-        self._place(stage, record)
-        for other, start, end in self._windows.during(record.t_sched, record.t_end + 1):
-            self._stage(other, "window").tally(of_flow(record, start, end))
+        counted = [self.run]
+        for index, (start, end) in reversed(self._windows.items()):
+            if end <= record.t_sched:
+                break
+            if start <= record.t_end:
+                stage = self.stages.setdefault(index, Counts())
+                self._changed.add(index)
+                if start <= record.t_sched:
+                    counted.append(stage)
+                _count_tokens(stage, record, start, end)
+        met = self._metrics.objectives.met_by(record)
+        for counts in counted:
+            counts.outcomes[record.outcome] += 1
+            counts.output_tokens += record.output_tokens or 0
+            counts.judged += met is not None
+            counts.good += met is True
+        for name, bucketed in self._metrics.items():
+            value = bucketed.value(record)
+            if value is not None:
+                bucket = bisect_left(bucketed.edges, value)
+                is_bound = record.outcome == "cut_off" and bucketed.is_bound(record) == 1
+                for counts in counted:
+                    counts.histogram(name).put(bucket, value, is_bound)
 
-    def _place(self, stage: StageCounts, record: RequestRecord) -> None:
-        """Put each metric of a request into its bucket. A failure is infinitely late in what is judged over attempted
-        requests; of a request that the run's end cut off, what is known counts, and else its lower bound."""
-        ok = record.outcome == "ok"
-        bounds: Iterable[float | None] = repeat(0.0) if ok else self._scales.bounds(record)
-        values = (self._scales.values if ok else self._scales.others)(record)
-        for (name, edges), value, is_bound in zip(self._scales.of_requests, values, bounds, strict=False):
-            if value is None:
-                continue
-            sketch = stage.sketches[name]
-            if value == inf:
-                sketch.failed += 1
-                continue
-            bucket = bisect_left(edges, value)
-            if is_bound and BY_NAME[name].population == "attempted":
-                sketch.bounds[bucket] = sketch.bounds.get(bucket, 0) + 1
-                continue
-            sketch.known[bucket] = sketch.known.get(bucket, 0) + 1
-            sketch.total += value
-            sketch.answered += ok
-        if ok and record.icl:
-            self._place_gaps(stage.sketches[ICL.name], sorted(record.icl))
-
-    def _place_gaps(self, sketch: Sketch, gaps: list[int]) -> None:
-        """`gaps` ascend: the search is for the end of each bucket, of which an answer needs few, not for each gap."""
-        edges, counts, at = self._scales.nanoseconds, sketch.known, 0
-        while at < len(gaps):
-            bucket = bisect_left(edges, gaps[at])
-            end = bisect_right(gaps, edges[bucket], at) if bucket < len(edges) else len(gaps)
-            counts[bucket] = counts.get(bucket, 0) + end - at
-            at = end
-        sketch.answered += len(gaps)
-        sketch.total += sum(gaps) / SECOND
-
-    def changes(self) -> set[Key]:
-        """What has changed since the last call."""
+    def changes(self) -> set[int]:
+        """The stages that have changed since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
     def message(self) -> dict[str, Any]:
-        """For the master: what has changed since the last call, each from its beginning."""
-        stages = [(*key, self.stages[key]) for key in sorted(self.changes())]
-        return {"counts": msgspec.msgpack.encode(CountsMessage(self.scheduled, self.ended, stages))}
+        """For the master: what has changed since the last call."""
+        stages = {index: self.stages[index] for index in self.changes()}
+        return {"counts": msgspec.msgpack.encode(CountsMessage(self.scheduled, self.ended, self.run, stages))}
 
-    def take(self, message: Mapping[str, Any]) -> set[Key]:
-        """The other side of `message`; gives what has changed."""
+    def take(self, message: Mapping[str, Any]) -> set[int]:
+        """The other side of `message`: gives the stages that have changed."""
         taken = msgspec.msgpack.decode(message["counts"], type=CountsMessage)
-        self.scheduled, self.ended = taken.scheduled, taken.ended
-        changed = {(index, phase): counts for index, phase, counts in taken.stages}
-        self.stages |= changed
-        return set(changed)
+        self.scheduled, self.ended, self.run = taken.scheduled, taken.ended, taken.run
+        self.stages |= taken.stages
+        return set(taken.stages)
+
+
+def _count_tokens(stage: Counts, record: RequestRecord, start: Nanoseconds, end: Nanoseconds) -> None:
+    """Add the tokens that arrived within [start, end). The first chunk brings its own, the others share the rest."""
+    tokens = seen_tokens(record)
+    if tokens is None:
+        stage.uncounted += record.outcome == "ok" or record.chunks > 0
+        return
+    if record.t_last is None:
+        return
+    begin = record.t_last if record.t_first is None else record.t_first
+    if start <= begin and record.t_last < end:
+        stage.arrived += tokens
+        return
+    arrivals = list(accumulate(record.icl, initial=begin))
+    first = min(first_tokens(record) or 0.0, tokens) if record.icl else tokens
+    later = (tokens - first) / max(1, len(record.icl))
+    before, within = bisect_left(arrivals, start), bisect_left(arrivals, end)
+    stage.arrived += later * (within - before)
+    if before == 0 < within:
+        stage.arrived += first - later

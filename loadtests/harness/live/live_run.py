@@ -1,6 +1,6 @@
 """A run as it goes on, in the process that plans it: the counts of all processes added up, and the views made of them.
 
-Locust's page, the exporter, the terminal (through `live.json`) and the findings on all of them read what is here.
+Locust's page, the exporter, and the terminal (through `live.json`) read what is here.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,31 +19,16 @@ from enginebench.records.run import RunMeta
 from enginebench.records.stage import Stage
 from enginebench.records.view import StageView, keys_of
 from loadtests.harness.event_loop import yield_to_io
-from loadtests.harness.live.counts import Key, LiveCounts
+from loadtests.harness.live.buckets import CountedMetrics
+from loadtests.harness.live.counts import Counts, LiveCounts
 from loadtests.harness.live.document import LiveDocument, write_live
-from loadtests.harness.live.scales import Scales
-from loadtests.harness.live.stage_counts import StageCounts
 from loadtests.harness.live.view import view_of
 
 logger = logging.getLogger(__name__)
 
 MESSAGE = "enginebench_counts"  # from Locust's workers to its master
 INTERVAL = 1.0  # seconds between two of them, and between two views
-COST = 0.02  # share of the time that the views of a run of many stages may take
 RECENT = 10  # samples, so seconds, over which the offered rate is taken
-
-
-class WorkTimer:
-    """How long something takes that lets the event loop go on now and then; the `seconds` are its own alone."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._began = time.monotonic()
-
-    def pause(self) -> None:
-        self.seconds += time.monotonic() - self._began
-        yield_to_io()
-        self._began = time.monotonic()
 
 
 class LiveRun:
@@ -54,16 +39,15 @@ class LiveRun:
         self,
         folder: Path,
         start: int,
-        scales: Scales,
+        metrics: CountedMetrics,
         own: LiveCounts | None,
         meta: Callable[[], RunMeta],
         users: Callable[[], int],
     ) -> None:
-        self.scales = scales
+        self.metrics = metrics
         self.document = LiveDocument()
         self._folder, self._start, self._own, self._meta, self._users = folder, start, own, meta, users
         self._workers: dict[str, LiveCounts] = {}
-        self._merged: dict[Key, StageCounts] = {}
         self._views: dict[int, tuple[Stage, StageView]] = {}
         self._changed: set[int] = set()  # stages whose views are old
         self._samples: deque[tuple[float, int]] = deque(maxlen=RECENT + 1)  # when how many requests were scheduled
@@ -72,10 +56,7 @@ class LiveRun:
 
     def take(self, worker: str, message: Mapping[str, Any]) -> None:
         """What a worker has counted."""
-        changed = self._workers.setdefault(worker, LiveCounts(self.scales)).take(message)
-        for key in changed:
-            self._merged.pop(key, None)
-            self._changed.add(key[0])
+        self._changed |= self._workers.setdefault(worker, LiveCounts(self.metrics)).take(message)
         if self._over:
             self.publish()
 
@@ -88,11 +69,6 @@ class LiveRun:
     @property
     def meta(self) -> RunMeta:
         return self._meta()
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """Those that have begun."""
-        return self._meta().stages
 
     @property
     def users(self) -> int:
@@ -122,58 +98,43 @@ class LiveRun:
         (began, before), (ended, after) = self._samples[0], self._samples[-1]
         return (after - before) / (ended - began)
 
-    @property
-    def keys(self) -> set[Key]:
-        """The stages and phases of which something was counted."""
-        return {key for process in self._processes() for key in process.stages}
+    def counts(self, stage: int | None = None) -> Counts:
+        """Of all processes added up: of the window of the stage with this index, or of the whole run. A copy."""
+        total = Counts()
+        for process in self._processes():
+            counts = process.run if stage is None else process.stages.get(stage)
+            if counts is not None:
+                total.add(counts)
+        return total
 
-    def counts(self, key: Key) -> StageCounts:
-        """Of all processes; not to be changed."""
-        processes = self._processes()
-        if len(processes) == 1:
-            return processes[0].stages.get(key) or StageCounts()
-        merged = self._merged.get(key)
-        if merged is None:
-            merged = self._merged[key] = StageCounts()
-            for process in processes:
-                if key in process.stages:
-                    merged.add(process.stages[key])
-        return merged
-
-    def _processes(self) -> Sequence[LiveCounts]:
-        return [*([self._own] if self._own is not None else []), *self._workers.values()]
-
-    def _run(self) -> None:
-        while True:
-            work = WorkTimer()
-            self._samples.append((time.monotonic(), self.scheduled))
-            self.publish(work.pause)
-            work.pause()
-            gevent.sleep(max(INTERVAL, work.seconds / COST))
-
-    def publish(self, pause: Callable[[], object] = lambda: None) -> None:
-        """Bring the views up to date. `pause` is called between two of them, so that they do not hold up the loop."""
+    def publish(self, between: Callable[[], object] = lambda: None) -> None:
+        """Bring the views up to date. `between` is called between two of them."""
         meta, now = self._meta(), time.monotonic_ns() - self._start
         if self._own is not None:
-            self._changed |= {index for index, _ in self._own.changes()}
+            self._changed |= self._own.changes()
         keys = keys_of(meta.plan)
         for stage in meta.stages:
-            if stage.steady_start is None:
-                continue
             known = self._views.get(stage.index)
-            if known is None or known[0] != stage or stage.steady_end is None or stage.index in self._changed:
+            if stage.steady_start is not None and (
+                known is None or known[0] != stage or stage.steady_end is None or stage.index in self._changed
+            ):
                 self._changed.discard(stage.index)
-                counts = self.counts((stage.index, "window"))
-                self._views[stage.index] = (stage, view_of(stage, keys[stage.index], counts, self.scales, meta, now))
-                pause()
-        outcomes: dict[str, int] = {}
-        for process in self._processes():
-            for outcome, count in process.ended.items():
-                outcomes[outcome] = outcomes.get(outcome, 0) + count
+                view = view_of(stage, keys[stage.index], self.counts(stage.index), self.metrics, meta, now)
+                self._views[stage.index] = stage, view
+                between()
         views = tuple(view for _, view in self._views.values())
-        pause()
+        outcomes = {outcome: count for outcome, count in self.counts().outcomes.items() if count}
         self.document = LiveDocument(t=now, outcomes=outcomes, in_flight=self.in_flight, stages=views)
         try:
             write_live(self._folder, self.document)
         except OSError as error:
             logger.debug("live.json cannot be written: %s", error)
+
+    def _processes(self) -> list[LiveCounts]:
+        return [*([self._own] if self._own is not None else []), *self._workers.values()]
+
+    def _run(self) -> None:
+        while True:
+            self._samples.append((time.monotonic(), self.scheduled))
+            self.publish(yield_to_io)
+            gevent.sleep(INTERVAL)

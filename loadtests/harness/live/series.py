@@ -5,45 +5,42 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Any
 
-from enginebench.records.metrics import BY_NAME
+from enginebench.records.metrics import BY_NAME, TTFT_SINCE_DUE
 from enginebench.records.slo import RunObjectives, of_tier
 from enginebench.records.stage import SECOND
-from loadtests.harness.live.counts import Key
+from loadtests.harness.live.counts import Counts
 from loadtests.harness.live.live_run import LiveRun
-from loadtests.harness.live.sketch import Sketch
 
-TTFT = BY_NAME["ttft_user"]
+TTFT = BY_NAME[TTFT_SINCE_DUE]
 EVERY = 2.0  # seconds between two points
 BACK = 5  # points over whose time the requests of one have ended
 MOST = 1000  # points; of a longer run every second one is dropped
-Total = tuple[Sketch, int]  # TTFT, and output tokens
 
 
-@dataclass(slots=True)
 class LiveSeries:
-    """Of one run. A point is its second, TTFT p50 and p99 in seconds, and output tokens per second; `None` where no
-    request ended, or the percentile is that of a failed one."""
+    """Of one run. A point is its second, TTFT p50 and p99 in seconds, and output tokens per second. A percentile is
+    `None` if no request ended, or if it is that of a failed one."""
 
-    live: LiveRun
-    points: list[tuple[float, float | None, float | None, float]] = field(default_factory=list)
-    _before: deque[tuple[float, dict[Key, Total]]] = field(default_factory=lambda: deque(maxlen=BACK))
+    def __init__(self, live: LiveRun) -> None:
+        self.live = live
+        self.points: list[tuple[float, float | None, float | None, float]] = []
+        self._before: deque[tuple[float, Counts]] = deque(maxlen=BACK)
 
     def sample(self, now: float) -> None:
         """`now` in seconds since the run's start."""
-        totals = self._totals()
+        counts = self.live.counts()
         if self._before:
             at, before = self._before[0]
-            parts = [_since(total, before.get(key)) for key, total in totals.items()]
-            ttft, tokens = Sketch(), sum(more for _, more in parts)
-            for sketch, _ in parts:
-                ttft.add(sketch)
-            seen = ttft.distribution(self.live.scales.edges[TTFT.name], ttft.answered)
-            p50, p99 = (_finite(seen.percentile(name).value) for name in ("p50", "p99"))
+            ttft = counts.histogram(TTFT.name).since(before.histogram(TTFT.name))
+            ok = counts.outcomes["ok"] - before.outcomes["ok"]
+            distribution = ttft.distribution(self.live.metrics[TTFT.name].edges, ok)
+            values = [distribution.percentile(name).value for name in ("p50", "p99")]
+            p50, p99 = (value if value is not None and math.isfinite(value) else None for value in values)
+            tokens = counts.output_tokens - before.output_tokens
             self.points.append((round(now, 1), p50, p99, round(tokens / (now - at), 1)))
-        self._before.append((now, totals))
+        self._before.append((now, counts))
         if len(self.points) > MOST:
             del self.points[::2]
 
@@ -54,28 +51,3 @@ class LiveSeries:
         limits = [objective.limit for objective in objectives if objective.column == TTFT.name]
         stages = [(round(stage.start / SECOND, 1), stage.label) for stage in meta.stages]
         return {"points": self.points, "stages": stages, "limit": min(limits, default=None)}
-
-    def _totals(self) -> dict[Key, Total]:
-        """Only the last stages still grow."""
-        recent = {stage.index for stage in self.live.stages[-3:]}
-        totals = {}
-        for key in self.live.keys:
-            if key[0] in recent:
-                counts = self.live.counts(key)
-                ttft = counts.sketches[TTFT.name]
-                copy = Sketch(dict(ttft.known), {}, ttft.failed, ttft.answered, ttft.total)
-                totals[key] = (copy, counts.output_tokens)
-        return totals
-
-
-def _since(total: Total, before: Total | None) -> Total:
-    if before is None:
-        return total
-    (now, tokens), (then, tokens_then) = total, before
-    known = {bucket: count - then.known.get(bucket, 0) for bucket, count in now.known.items()}
-    grown = {bucket: count for bucket, count in known.items() if count > 0}
-    return Sketch(grown, {}, now.failed - then.failed, now.answered - then.answered), tokens - tokens_then
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

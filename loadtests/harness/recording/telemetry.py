@@ -76,7 +76,7 @@ def parse_metrics(text: str) -> dict[str, float]:
 class TelemetrySampler:
     """Writes samples until it is stopped, and then a last one.
 
-    `counted` gets each sample, too. `since` is the run's start on this process's monotonic clock (ns). `users` tells
+    `since` is the run's start on this process's monotonic clock (ns). `users` tells
     how many users this process has, `requests` is where they are recorded; both are `None` for Locust's master, which
     makes no load.
     """
@@ -84,13 +84,12 @@ class TelemetrySampler:
     def __init__(
         self,
         recorder: Recorder,
-        counted: Callable[[TelemetrySample], None],
         since: int,
         scraper: Scraper | None,
         users: Callable[[], int] | None,
         requests: Recorder | None,
     ) -> None:
-        self._recorder, self._counted = recorder, counted
+        self._recorder = recorder
         self._since = since
         self._scraper = scraper
         self._users = users
@@ -111,7 +110,7 @@ class TelemetrySampler:
         gevent.killall(self._greenlets)
         self._tick.close()
         users = None if self._users is None else 0
-        self._write(TelemetrySample(self._now(), users=users, last=True, lost=self._lost()))
+        self._recorder.write(TelemetrySample(self._now(), users=users, last=True, lost=self._lost()))
         if self._scraper is not None:
             self._scraper.close()
         self._run_delay.close()
@@ -121,7 +120,7 @@ class TelemetrySampler:
         for _ in _every(INTERVAL):
             values = scraper.scrape()
             if values:
-                self._write(TelemetrySample(self._now(), server=values))
+                self._recorder.write(TelemetrySample(self._now(), server=values))
 
     def _sample_client(self) -> None:
         last_time, last_cpu, last_delay = time.monotonic(), time.process_time(), self._run_delay.read()
@@ -143,12 +142,8 @@ class TelemetrySampler:
                 users=None if self._users is None else self._users(),
                 lost=self._lost(),
             )
-            self._write(sample)
+            self._recorder.write(sample)
             last_time, last_cpu, last_delay, self._worst_lag = now, cpu, delay, 0.0
-
-    def _write(self, sample: TelemetrySample) -> None:
-        self._recorder.write(sample)
-        self._counted(sample)
 
     def _lost(self) -> int:
         return 0 if self._requests is None else self._requests.lost

@@ -16,8 +16,7 @@ from enginebench.records.files import write_atomically
 
 SCHEMA_VERSION = 2
 Condition = Literal["quiet", "busy"]
-LIMITS = (0.001, 0.005, 0.010)
-"""Seconds of TTFT p99 error up to which a calibration says how much load the client can make."""
+LIMIT = 0.001  # seconds of TTFT p99 error, up to which the client keeps up with a load
 
 
 @dataclass(frozen=True, slots=True)

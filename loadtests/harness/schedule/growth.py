@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from enginebench.records.load import Users
-from enginebench.records.metrics import PERCENTILES
+from enginebench.records.metrics import E2E_SINCE_DUE, PERCENTILES
 from enginebench.records.slo import Objective
 from enginebench.records.stage import Extent, StagePlan
 from enginebench.records.view import StageView
@@ -104,7 +104,7 @@ def _answers(latest: dict[int, StageView], users: int) -> float:
 
 def _longest(stage: StageView) -> float:
     """Seconds of an answer."""
-    e2e = stage.metrics["e2e"]
+    e2e = stage.metrics[E2E_SINCE_DUE]
     slow = (e2e.answered or {}).get("p99") or e2e.percentile("p99").value
     return slow if slow is not None and math.isfinite(slow) else e2e.mean or 0.0
 

@@ -50,6 +50,10 @@ class Conductor:
         self._on_change = on_change
         self._reports: dict[str, StageProgress] = {}
         self._prober = Prober(search) if search is not None else None
+        self._greenlet: gevent.Greenlet[..., None] | None = None
+
+    def begin(self) -> None:
+        """The first stage begins."""
         self._tell()
         self._greenlet = gevent.spawn(self._run)
 
@@ -75,7 +79,8 @@ class Conductor:
 
     def stop(self, now: Nanoseconds, as_planned: bool = False) -> None:
         """End the run here: before the end of its plan, unless it is `as_planned` that it runs until it is stopped."""
-        gevent.kill(self._greenlet)
+        if self._greenlet is not None:
+            gevent.kill(self._greenlet)
         if not self.control.over:
             if as_planned:
                 self.control.end_window(now)

@@ -29,7 +29,7 @@ from loadtests.harness.schedule.rates import peak_rate, share_of
 from loadtests.harness.schedule.retries import pause_before_retry
 from loadtests.harness.schedule.trace import PlayedSession
 from loadtests.harness.users.alarm import Alarm
-from loadtests.harness.users.run_process import RunProcess
+from loadtests.harness.users.load_generator import LoadGenerator
 from loadtests.harness.users.senders import SenderPool
 from loadtests.harness.workload.workload import PlannedRequest
 
@@ -61,12 +61,13 @@ class Dispatcher:
 
     def __init__(
         self,
-        run: RunProcess,
+        generator: LoadGenerator,
         new_client: Callable[[], Client],
         next_request: Callable[[Stage, int, int], PlannedRequest],
     ) -> None:
-        assert run.share is not None
-        self._run, self._next_request, self._share = run, next_request, run.share
+        assert generator.share is not None
+        run = generator.run
+        self._run, self._generator, self._next_request, self._share = run, generator, next_request, generator.share
         self._created = monotonic_ns()
         self._pool = SenderPool(new_client, max(1, run.scenario.max_in_flight // self._share[1]))
         self._stage: Stage | None = None
@@ -85,13 +86,12 @@ class Dispatcher:
 
     def run(self, stopping: Callable[[], bool]) -> None:
         """Until the run is over or `stopping()`, and everything in flight has its answer."""
-        run, tracker = self._run, self._run.tracker
-        assert tracker is not None
-        run.dispatching = True
+        run, generator, tracker = self._run, self._generator, self._generator.tracker
+        generator.dispatching = True
         try:
             while not (run.over or stopping()):
-                self._pool.spare = self._spare(run.stage.load)
-                self._follow(run.stage)
+                self._pool.spare = self._spare(generator.stage.load)
+                self._follow(generator.stage)
                 pause = self._build_ahead()
                 tracker.ready = tracker.ready or self._pool.complete
                 tracker.played = self._has_played
@@ -107,7 +107,7 @@ class Dispatcher:
     def _end_sending(self) -> None:
         """Drop pending arrivals and retries, and what would follow in sessions. Another one may take over the share."""
         if not self._closing:
-            self._closing, self._run.dispatching = True, False
+            self._closing, self._generator.dispatching = True, False
         self._queue.clear()
         self._later.clear()
 
@@ -140,8 +140,8 @@ class Dispatcher:
         """Drop the last ones that were built."""
         for _ in arrivals:
             self._queue.pop()
-        if self._run.rows is not None:
-            self._run.rows.untake(len(arrivals))
+        if self._generator.rows is not None:
+            self._generator.rows.untake(len(arrivals))
 
     def _build_ahead(self) -> float:
         """Once fewer than those of `LEAST_AHEAD` are built, build those that are due within `AHEAD`, for at most
@@ -149,7 +149,7 @@ class Dispatcher:
         stage = self._stage
         if stage is None:
             return TURN
-        now_on = self._run.stage
+        now_on = self._generator.stage
         if stage.plan.drains and now_on.index == stage.index and now_on.steady_end is not None:
             self._unsend(list(self._queue))
             self._source, self._following = iter(()), (0, inf)
@@ -195,7 +195,7 @@ class Dispatcher:
         if pause is None or again is None or self._closing:
             return False
         due = monotonic_ns() + round(pause * SECOND)
-        self._put(replace(arrival, t_sched=due, stage=self._run.stage, planned=again))
+        self._put(replace(arrival, t_sched=due, stage=self._generator.stage, planned=again))
         return True
 
     def _put(self, arrival: Arrival) -> None:
@@ -221,7 +221,7 @@ class Dispatcher:
     def _follow_up(self, arrival: Arrival, following: list[tuple[int, float]], since: Nanoseconds) -> None:
         if self._closing:
             return
-        stage = self._run.stage
+        stage = self._generator.stage
         for index, pause in following:
             # Built now, not when it is due.
             planned = self._next_request(stage, arrival.number, index)
@@ -230,17 +230,17 @@ class Dispatcher:
 
     def _send(self, arrival: Arrival) -> None:
         arrival = self._begin(arrival)
-        run, (call, record) = self._run, arrival.planned
+        run, generator, (call, record) = self._run, self._generator, arrival.planned
         again = arrival.planned.again() if record.attempt < run.scenario.retries else None
-        run.request_scheduled(record, arrival.t_sched, arrival.stage, None)
+        generator.request_scheduled(record, arrival.t_sched, arrival.stage, None)
 
         def end(ended: RequestRecord, answer_bytes: int) -> None:
-            run.request_ended(call, ended, answer_bytes)
+            generator.request_ended(call, ended, answer_bytes)
             if not self._retry(arrival, ended, again):
                 self._ended(arrival, run.start + ended.t_end)
 
         def send(client: Client) -> None:
-            run.announce(record)
+            generator.announce(record)
             client.request(call, record, lambda ended: end(ended, client.answer_bytes))
 
         if not self._pool.send(send):

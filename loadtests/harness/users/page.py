@@ -17,13 +17,14 @@ from locust.runners import STATE_INIT
 
 from enginebench.records.metrics import columns
 from enginebench.records.stage import SECOND
-from loadtests.harness.live.cells import cell, findings_text, phase_of
+from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.same_origin import SameOrigin
 from loadtests.harness.live.series import EVERY, LiveSeries
+from loadtests.harness.live.text import cell, findings_text, phase_of
 from loadtests.harness.users.events import current_run
 from loadtests.harness.users.failures import forget, last_failure
 from loadtests.harness.users.judging import Judge
-from loadtests.harness.users.run_process import RunProcess
+from loadtests.harness.users.run import Run
 
 START_LIMIT = 30 * SECOND
 KEY = "tokens"  # of the tab, in the page's address
@@ -37,18 +38,17 @@ SERIES = "enginebench/series"
 class ShownRun:
     """The run that is on, or was on last."""
 
-    def __init__(self, run: RunProcess) -> None:
-        assert run.live is not None
-        self.run, self.live = run, run.live
+    def __init__(self, run: Run, live: LiveRun) -> None:
+        self.run, self.live = run, live
         self.judge = Judge(run.folder)
-        self.series = LiveSeries(run.live)
+        self.series = LiveSeries(live)
         self._greenlet = gevent.spawn(self._sample)
 
     def rows(self) -> list[dict[str, str]]:
         """A row of `titles` for each stage that has begun, the newest first."""
-        document, stages = self.live.document, self.run.stages
+        document, stages = self.live.document, self.run.meta.stages
         there = self.live.meta.hosts == 1 or self.run.over  # the records of other hosts come at the end
-        if there and self.live.scales.objectives.of_all:
+        if there and self.live.metrics.objectives.of_all:
             self.judge.look(stages, self.run.over)
         rows = []
         for stage in reversed(stages):
@@ -166,11 +166,11 @@ def _failure_to_start(environment: Environment) -> str | None:
 def _show(environment: Environment, **_: Any) -> None:
     global _shown
     run = current_run()
-    if environment.web_ui is None or run is None or run.live is None:
+    if environment.web_ui is None or run is None or run.planner is None:
         return
     if _shown is not None:
         _shown.close()
-    _shown = ShownRun(run)
+    _shown = ShownRun(run, run.planner.live)
 
 
 @events.quit.add_listener

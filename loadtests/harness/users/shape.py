@@ -12,13 +12,13 @@ from locust.env import Environment
 from locust.runners import WorkerRunner
 
 from enginebench.records.load import Load, Users
-from enginebench.records.stage import SECOND
+from enginebench.records.stage import SECOND, Nanoseconds
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.run import plan as plans
 from loadtests.harness.run.options import read_options
 from loadtests.harness.users import events
 from loadtests.harness.users.failures import refusal
-from loadtests.harness.users.run_process import RunProcess
+from loadtests.harness.users.run import Run
 
 LOOK_AHEAD = 1.0  # seconds after which Locust asks a shape again
 LOCUSTS_OWN = {"num_users": "--users", "spawn_rate": "--spawn-rate", "run_time": "--run-time"}
@@ -35,40 +35,37 @@ class Stages(LoadTestShape):
         run = events.current_run()
         if run is None:
             return self._before_the_start()
-        assert run.conductor is not None
-        self._tell_late_workers(run)
-        run.conductor.changed.wait(LOOK_AHEAD)
-        run.conductor.changed.clear()
-        if run.over and self._drained(run):
+        assert run.planner is not None
+        assert self.runner is not None
+        options = self.runner.environment.parsed_options
+        assert options is not None
+        plans.send(run.planner.current_plan, options)  # for workers that join late
+        conductor = run.planner.conductor
+        conductor.changed.wait(LOOK_AHEAD)
+        conductor.changed.clear()
+        if run.over and self._drained(run, conductor.stage.end or 0):
             return None
-        return self._users(run.conductor.stage.load)
+        return self._users(conductor.stage.load)
 
     def _before_the_start(self) -> tuple[int, float]:
         """Locust starts the test with this first answer, and gets the same until the run has been prepared."""
         assert self.runner is not None
-        assert events.scenario is not None
+        assert events.process.scenario is not None
         try:
-            scenario, _ = read_options(vars(self.runner.environment.parsed_options), events.scenario)
+            scenario, _ = read_options(vars(self.runner.environment.parsed_options), events.process.scenario)
             first = scenario.plan()[0]
         except ValueError as error:
             raise refusal(self.runner.environment, error) from error
         return self._users(first.load)
 
-    def _drained(self, run: RunProcess) -> bool:
+    def _drained(self, run: Run, end: Nanoseconds) -> bool:
         """Whether all users have stopped after the last stage: each with its last answer, or at the time limit."""
         assert self.runner is not None
-        ended = run.start + (run.conductor.stage.end or 0 if run.conductor else 0)
-        limit = ended + round(run.drain_limit() * SECOND)
+        limit = run.start + end + round(run.drain_limit * SECOND)
         looked = time.monotonic_ns()
         while self.runner.user_count and time.monotonic_ns() < min(limit, looked + round(LOOK_AHEAD * SECOND)):
             gevent.sleep(0.05)
         return self.runner.user_count == 0 or time.monotonic_ns() >= limit
-
-    def _tell_late_workers(self, run: RunProcess) -> None:
-        assert self.runner is not None
-        options = self.runner.environment.parsed_options
-        assert options is not None
-        plans.send(run.current_plan(), options)
 
     def _users(self, load: Load) -> tuple[int, float]:
         processes = max(1, getattr(self.runner, "worker_count", 1))
@@ -81,7 +78,7 @@ class Stages(LoadTestShape):
 @locust_events.init.add_listener
 def _follow_the_scenario(environment: Environment, **_: Any) -> None:
     """A shape of the file's own takes precedence."""
-    if events.scenario is None or environment.shape_class is not None:
+    if events.process.scenario is None or environment.shape_class is not None:
         return
     options = vars(environment.parsed_options) if environment.parsed_options is not None else {}
     given = [name for name in LOCUSTS_OWN if options.get(name)]

@@ -45,24 +45,23 @@ class ModelUser(User):
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
         if "scenario" in vars(cls):
-            events.take_scenario(cls.scenario)
+            events.process.take_scenario(cls.scenario)
 
     def on_start(self) -> None:
         run = events.current_run()
-        if run is None:  # it could not start in this worker, and the master has been told
+        if run is None or run.generator is None:  # it could not start in this worker, and the master has been told
             raise StopUser
-        self._run = run
-        self._number = run.next_user()
+        self._run, self._generator = run, run.generator
+        self._number = self._generator.next_user()
         self.workload = run.plan.workload
-        if isinstance(run.stage.load, Rate):
+        if isinstance(self._generator.stage.load, Rate):
             return
-        assert run.tracker is not None
-        run.tracker.user_started(self._number)
-        self._requests = self.workload.requests_of(self._number, run.rows)
+        self._generator.tracker.user_started(self._number)
+        self._requests = self.workload.requests_of(self._number, self._generator.rows)
         self._pauses = Random(f"pauses {self.workload.seed}/{self._number}")
         self._client = self._new_client()
         # Users that start together would stay in step for the rest of the run.
-        gevent.sleep(Random(f"spread {self.workload.seed}/{self._number}").uniform(0, run.start_spread()))
+        gevent.sleep(Random(f"spread {self.workload.seed}/{self._number}").uniform(0, self._generator.start_spread()))
         with suppress(OSError):  # the first request fails with the same reason, and is recorded
             self._client.connect()
         self._ahead: tuple[StagePlan, PlannedRequest] | None = None
@@ -79,8 +78,7 @@ class ModelUser(User):
         if hasattr(self, "_client"):
             self._client.close()
             self._requests.close()
-            assert self._run.tracker is not None
-            self._run.tracker.user_stopped(self._number)
+            self._generator.tracker.user_stopped(self._number)
 
     def next_request(self, stage: Stage) -> PlannedRequest:
         """What this user asks next, in `stage`."""
@@ -91,7 +89,7 @@ class ModelUser(User):
         where a recorded session has arrived."""
         if self._run.trace is not None:
             return self.workload.arrival_request(self._run.trace, stage.index, number, index)
-        self._requests = self.workload.requests_of(stage.index * MOST_ARRIVALS + number, self._run.rows)
+        self._requests = self.workload.requests_of(stage.index * MOST_ARRIVALS + number, self._generator.rows)
         return self.next_request(stage)
 
     def _new_client(self) -> Client:
@@ -115,7 +113,7 @@ class ModelUser(User):
         (self._asked_for, self._planned), self._ahead = self._ahead, None
 
     def _built(self) -> tuple[StagePlan, PlannedRequest]:
-        stage = self._run.stage
+        stage = self._generator.stage
         return stage.plan, self.next_request(stage)
 
     def _build_ahead(self) -> None:
@@ -127,19 +125,18 @@ class ModelUser(User):
     def ask(self) -> None:
         """Requests one after the other. Between two of them it is Locust's turn only where there is a pause, and where
         a stage's boundary may depend on the one that has ended: a turn takes an iteration of the event loop."""
-        if isinstance(self._run.stage.load, Rate):
+        if isinstance(self._generator.stage.load, Rate):
             self._send_arrivals()
             raise StopUser
-        tracker = self._run.tracker
-        assert tracker is not None
+        tracker = self._generator.tracker
         while self._ask() == "ok" and self._free_at <= monotonic_ns() and not tracker.waits_for_requests:
             pass
 
     def _send_arrivals(self) -> None:
         """Until the run is over or Locust stops this user. It sends nothing where another user of this process does, or
         where the process has no share: Locust gives users of a lost worker to others, and some to workers that join."""
-        if self._run.share is not None and not self._run.dispatching:
-            dispatcher = Dispatcher(self._run, self._new_client, self.arrival_request)
+        if self._generator.share is not None and not self._generator.dispatching:
+            dispatcher = Dispatcher(self._generator, self._new_client, self.arrival_request)
             dispatcher.run(lambda: self._state == LOCUST_STATE_STOPPING)
 
     def _ask(self) -> Outcome:
@@ -151,20 +148,21 @@ class ModelUser(User):
         if self._run.over:  # during a think time
             raise StopUser
         # Latency counts from when the user was free, however late this one is sent: there is no coordinated omission.
-        run, stage, t_sched = self._run, self._run.stage, self._free_at
+        run, generator, t_sched = self._run, self._generator, self._free_at
+        stage = generator.stage
         if stage.plan is not self._asked_for and stage.plan.asks != self._asked_for.asks:
             self._ahead = None  # the new stage asks for something else
             self._prepare()
         planned, retries = self._planned, run.scenario.retries
         again = planned.again() if planned.record.attempt < retries else None
-        run.request_scheduled(planned.record, t_sched, stage, self._number)
+        generator.request_scheduled(planned.record, t_sched, stage, self._number)
 
         def on_end(record: RequestRecord) -> None:
-            run.request_ended(planned.call, record, self._client.answer_bytes)
+            generator.request_ended(planned.call, record, self._client.answer_bytes)
 
-        run.announce(planned.record)
+        generator.announce(planned.record)
         if self._ahead is None and self._requests.independent and type(self).next_request is ModelUser.next_request:
-            run.ahead.want(self._build_ahead)
+            generator.ahead.want(self._build_ahead)
         ended = self._client.request(planned.call, planned.record, on_end)
         retry = pause_before_retry(ended, retries, self._pauses)
         if retry is not None and again is not None:

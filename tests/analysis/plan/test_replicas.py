@@ -142,7 +142,7 @@ def test_a_future_in_which_nothing_is_due_is_not_met() -> None:
     assert fewest_replicas(longer, SUPPORTED).count == 1
 
 
-@pytest.mark.parametrize(("limit", "met"), [(60, 0.0), (120, 1.0)])
-def test_the_warm_up_lasts_a_few_answers(limit: int, met: float) -> None:
+@pytest.mark.parametrize(("limit", "met"), [("60s", 0.0), ("120s", 1.0)])
+def test_the_warm_up_lasts_a_few_answers(limit: str, met: float) -> None:
     """Answers take 110 s; a user who asked at 0 to 5 s asks again 330 s later, and at no time from 30 s to 50 s."""
     assert fleet(engine(10.0), Users(1), f"e2e_p50={limit}").met(1, 4) == met

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy
 
-from enginebench.analysis.stats.estimate import interval_ranks, least_samples
+from enginebench.analysis.stats.estimate import least_samples
 from enginebench.analysis.stats.intervals import (
     bin_by_user,
     bin_events,
@@ -48,27 +48,6 @@ def test_tails_need_many_samples() -> None:
     assert percentile_interval(np.arange(200.0), 0.99) == Estimate(197.0, n=200, missing=Missing.FEW_REQUESTS)
     spread = percentile_interval(np.random.default_rng(0).permutation(1000), 0.99)
     assert spread.low is not None
-
-
-@pytest.mark.parametrize("n", [6, 10, 57, 368, 1000])
-@pytest.mark.parametrize("q", [0.5, 0.95, 0.99])
-def test_interval_ranks_cover_exactly(n: int, q: float) -> None:
-    """P(x_(l) ≤ percentile ≤ x_(u)) = P(l ≤ B ≤ u − 1) for B binomial, computed apart from the code."""
-    if n < least_samples(q):
-        return
-    low, high = interval_ranks(n, q)
-    mass = [math.comb(n, k) * q**k * (1 - q) ** (n - k) for k in range(n + 1)]
-    assert 1 <= low < high <= n
-    assert sum(mass[low:high]) >= 0.95
-    assert sum(mass[:low]) <= 0.025
-    assert sum(mass[high:]) <= 0.025
-
-
-@pytest.mark.parametrize("q", [0.05, 0.5, 0.9, 0.99])
-def test_ranks_of_an_interval_are_quantiles_of_the_binomial(q: float) -> None:
-    sizes = np.array([1, 2, 7, 36, 72, 100, 368, 1000, 12_345, 1_000_000])
-    low, high = (scipy.stats.binom.ppf(share, sizes, q) for share in (0.025, 0.975))
-    assert [interval_ranks(int(n), q) for n in sizes] == [(int(a), int(b) + 1) for a, b in zip(low, high, strict=True)]
 
 
 def test_failures_are_infinite() -> None:

@@ -119,9 +119,8 @@ def test_runs_without_an_interval_add_nothing_to_the_error_inside_runs() -> None
     assert within_run_error([Estimate(math.inf, 1.0, math.inf, 500)] * 2) == 0
 
 
-def test_the_mean_of_a_sample_is_infinite_if_one_run_failed() -> None:
-    assert Sample((Estimate(1.0), Estimate(math.inf))).mean == Estimate(math.inf, n=2, missing=Missing.FAILED)
-    assert Sample((Estimate(1.0), Estimate(3.0))).mean.value == 2.0
+def test_a_sample_without_a_value_of_every_run_is_incomplete() -> None:
+    assert Sample((Estimate(1.0), Estimate(math.inf))).complete
     assert not Sample((Estimate(1.0), Estimate(None))).complete
 
 

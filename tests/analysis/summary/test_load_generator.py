@@ -171,7 +171,7 @@ def test_the_error_is_withheld_where_the_machine_was_busier_than_calibrated(
 
 def test_several_processes_are_calibrated_together(tmp_path: Path) -> None:
     found = {f.kind: f.evidence for f in findings(tmp_path, every_100_ms(), workers=3, client_error=())}
-    assert "of this load generator with --processes 3 has not been measured" in found["not_calibrated"]
+    assert "own error with --processes 3 is not known" in found["not_calibrated"]
 
 
 @pytest.mark.parametrize("at", [6.5, 9.0, 17.9])

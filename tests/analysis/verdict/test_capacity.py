@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from enginebench.analysis.engine_runs import EngineRuns
+from enginebench.analysis.frame import frame_of
 from enginebench.analysis.verdict.capacity import Capacity, capacities_of, capacity_of
 from enginebench.analysis.verdict.slo import Status
 from enginebench.records.search import SearchRecord
@@ -139,3 +140,5 @@ def test_probes_of_one_load_are_judged_together() -> None:
     found = capacity_of(EngineRuns("vllm", runs), SLO)
     assert found is not None
     assert [(verdict.load, verdict.slo.status, verdict.slo.runs) for verdict in found.verdicts] == [(8, Status.MET, 2)]
+    frame = frame_of(runs)
+    assert {frame.verdict("vllm", stage.label) for stage in stages} == {found.verdicts[0].slo}

@@ -65,10 +65,13 @@ def test_pairs_are_interleaved_runs_with_the_same_prompts() -> None:
     assert not paired(ours, at_times("b", ("11:00", "13:00"), ("other 0", "other 1")))
 
 
-def test_the_common_stage_is_the_highest_load_of_all_engines() -> None:
-    both = EngineRuns("a", (run("a", [view(8, {}), view(16, {})]),))
-    assert common_stage([both, EngineRuns("b", (run("b", [view(16, {}), view(32, {})]),))]) == "16 users"
-    assert common_stage([both, EngineRuns("b", (run("b", [view(32, {})]),))]) is None
+def test_the_common_stage_is_the_highest_load_of_all_engines_that_one_of_them_sustains() -> None:
+    ours, theirs = (EngineRuns(name, (run(name, [view(n, {}) for n in (8, 16, 32)]),)) for name in "ab")
+    assert common_stage([ours, theirs], {}) == "32 users"
+    assert common_stage([ours, theirs], {"a": of_load("a", 16), "b": of_load("b", 8)}) == "16 users"
+    assert common_stage([ours, theirs], {"a": of_load("a", None), "b": of_load("b", None)}) == "32 users"
+    assert common_stage([ours, EngineRuns("b", (run("b", [view(16, {})]),))], {"a": of_load("a", 8)}) == "16 users"
+    assert common_stage([ours, EngineRuns("b", (run("b", [view(64, {})]),))], {}) is None
 
 
 def of_load(engine: str, load: float | None) -> Capacity:

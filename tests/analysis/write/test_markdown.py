@@ -13,7 +13,7 @@ QUICK = """\
 # Load test
 
 **8 users meet the SLO (p95: 80.3 ms and 27.1 ms, 46 of 46 requests, not confirmed); 16 do not (TTFT p95 1.50 s). \
-The limit is waiting for a free slot.**
+The bottleneck is the queue for a free slot.**
 
 Tested: mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · closed loop, 1 to 16 users, 6 to 20 s each · \
 one run · AMD EPYC, 2 cores, no GPU · 28 Nov 2026\x20\x20
@@ -26,7 +26,7 @@ SLO: first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95 ≤
 | 8 | ≈ met | ≈ 46 of 46 | 80.3 ms | 27.1 ms | 277 |
 | 16 | missed | 3 of 52 | 1.50 s | 30.2 ms | 279 |
 
-≈ as measured, not confirmed
+≈ not confirmed: too few independent requests or runs to be 95 % sure
 
 ![TTFT p95 by load](charts/ttft.svg)
 

@@ -45,7 +45,7 @@ CAPACITIES: list[tuple[Answer, str]] = [
     (
         CapacityAnswer(certain, (0.0803, 0.0271), (1.5, 0.0302), Growth.QUEUE),
         "8 users meet the SLO (p95: 80.3 ms and 27.1 ms, 46 of 46 requests); 16 do not (TTFT p95 1.50 s). "
-        "The limit is waiting for a free slot.",
+        "The bottleneck is the queue for a free slot.",
     ),
     (
         CapacityAnswer(both, (0.0803, 0.0271), (math.inf, 0.0302), None),
@@ -213,7 +213,7 @@ REPLICAS: list[tuple[Answer, str]] = [
     (ReplicasAnswer(Rate(2.5), (Replicas("b", b, 1, None, None),), True), "Plan 1 replica for 2.5 req/s."),
     (
         ReplicasAnswer(Users(120), (few, many, many, replace(many, name="d")), True),
-        "b needs 5 replicas for 120 users, $6,570 a month; a needs 12, $15,768 (not confirmed); 2 more need more.",
+        "b needs 5 replicas for 120 users, $6,570 a month; a needs 12, $15,768 (not confirmed); 2 others need more.",
     ),
     (
         ReplicasAnswer(Users(120), (few, Replicas("c", none, None, None, None, NotPlanned.MISSED)), False),
@@ -229,26 +229,26 @@ BURSTS: list[tuple[Answer, str]] = [
     (
         BurstAnswer("mock", "", False, 30.1, 91.2, True, 0),
         "The burst is not absorbed: the first token takes up to 30.1 s, "
-        "and the SLO is met again 91 s after the burst ended.",
+        "and the SLO is met again 91 s after the burst ended (one run).",
     ),
     (
         BurstAnswer("mock", "", True, 0.54, 0.0, True, 0),
-        "The burst is absorbed: the first token takes up to 540 ms, and the SLO is met throughout.",
+        "The burst is absorbed: the first token takes up to 540 ms, and the SLO is met throughout (one run).",
     ),
     (
         BurstAnswer("mock", "kill -9 1", False, 3.0, None, True, 40),
         "The outage is not absorbed: the first token takes up to 3.00 s and 40 requests fail, and the SLO is not met "
-        "again before the run ends.",
+        "again before the run ends (one run).",
     ),
     (
         BurstAnswer("mock", "", False, 2.0, 312.4, False, 0),
         "The burst is not absorbed: the first token takes up to 2.00 s, and latency is back to what it was 312 s after "
-        "the burst ended.",
+        "the burst ended (one run).",
     ),
     (
         BurstAnswer("mock", "", False, None, None, False, 0),
         "The burst is not absorbed: the first token was not measured, "
-        "and latency does not return to what it was before the run ends.",
+        "and latency does not return to what it was before the run ends (one run).",
     ),
 ]
 

@@ -27,7 +27,8 @@ SLO      first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95
          ≤ 60 ms
 
 8 users meet the SLO (p95: 80.3 ms and 27.1 ms, 46 of 46 requests, not
-confirmed); 16 do not (TTFT p95 1.50 s). The limit is waiting for a free slot.
+confirmed); 16 do not (TTFT p95 1.50 s). The bottleneck is the queue for a free
+slot.
 
                within the     TTFT     TPOT    output
 users  status         SLO      p95      p95  tokens/s
@@ -37,7 +38,7 @@ users  status         SLO      p95      p95  tokens/s
     8   ≈ met  ≈ 46 of 46  80.3 ms  27.1 ms       277
    16  missed     3 of 52   1.50 s  30.2 ms       279
 
-≈ as measured, not confirmed
+≈ not confirmed: too few independent requests or runs to be 95 % sure
 
 TTFT p95, SLO ≤ 600 ms
  1.50 s ┤                                                              ●
@@ -120,6 +121,6 @@ def test_long_tables_say_how_many_rows_are_left_out() -> None:
 
 
 def test_a_command_is_one_line_however_long() -> None:
-    step = NextStep("look", ("enginebench", *("run",) * 60))
+    step = NextStep("search", ("enginebench", *("run",) * 60))
     lines = printed(documents.document(NoAnswer.NOTHING_MEASURED, step=step)).splitlines()
     assert lines[-1].endswith("enginebench" + " run" * 60)

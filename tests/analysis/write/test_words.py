@@ -41,7 +41,7 @@ GPU = Hardware("Intel Xeon", 48, None, "NVIDIA H200")
                 hardware=(GPU,),
                 dates=(DATE, DATE + timedelta(days=1)),
             ),
-            "7 engines with SmolLM2-135M · 32-token prompts, 48-token answers · closed loop, 1 and 8 users, 8 s each · "
+            "SmolLM2-135M on 7 engines · 32-token prompts, 48-token answers · closed loop, 1 and 8 users, 8 s each · "
             "7 interleaved repeats · float32 and q8_0 · Intel Xeon, 48 cores, NVIDIA H200 · 28 Nov 2026 to 29 Nov 2026",
         ),
         (
@@ -58,7 +58,7 @@ GPU = Hardware("Intel Xeon", 48, None, "NVIDIA H200")
                 hardware=(GPU, TESTED.hardware[0]),
                 dates=None,
             ),
-            "a and b with mock · 48-token answers · open loop, 2.5 req/s · 2 to 3 runs each · 2 different machines",
+            "mock on a and b · 48-token answers · open loop, 2.5 req/s · 2 to 3 runs each · 2 different machines",
         ),
         (
             replace(
@@ -66,6 +66,11 @@ GPU = Hardware("Intel Xeon", 48, None, "NVIDIA H200")
             ),
             "a and b · 32-token prompts, 48-token answers · closed loop, 1 user, 0.3 s · 3 repeats, not interleaved · "
             "AMD EPYC, 2 cores, no GPU · 28 Nov 2026",
+        ),
+        (
+            replace(TESTED, open_loop=True, unit="req/s", loads=(7.714,), profile="4x20+30x10 req/s", hardware=()),
+            "mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · open loop, 4 req/s for 20 s, then 30 req/s "
+            "for 10 s · one run · 28 Nov 2026",
         ),
         (
             replace(TESTED, prompt_tokens=None, output_tokens=None, loads=(), repeats=(3, 3), hardware=(), dates=None),
@@ -99,7 +104,9 @@ def test_without_an_slo_the_legend_spells_out_what_the_candidates_show() -> None
 
 
 def test_the_legend_has_what_the_document_uses() -> None:
-    assert words.legend(documents.quick()) == (("≈", "as measured, not confirmed"),)
+    assert words.legend(documents.quick()) == (
+        ("≈", "not confirmed: too few independent requests or runs to be 95 % sure"),
+    )
     rows = tuple((code,) for code in Missing)
     document = documents.document(NoAnswer.ALL_FAILED, Table("t", "", (Column("x"),), rows))
     assert {sign for sign, _ in words.legend(document)} == set(DASHES.values())
@@ -116,7 +123,7 @@ def test_the_legend_has_what_the_document_uses() -> None:
         ),
         (NextStep("confirm", ("x",), 47.0, {"load": "8 users"}), "Next", "Confirm 8 users (about 50 s)"),
         (NextStep("buy", (), None, {"engine": "b\x1b"}), "Now", "Plan with b"),
-        (NextStep("look", ("x",), 8000.0), "Next", "See every chart and table (about 2 h)"),
+        (NextStep("search", ("x",), 8000.0), "Next", "Find the limit, and confirm it (about 2 h)"),
     ],
 )
 def test_what_to_do_next(step: NextStep, title: str, line: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.bench.document import Limit, Series, Share, measure_of
+from engines.bench.result import Limit, Series, Share, measure_of
 from engines.bench.roofline import ModelCost, arithmetic_of, cost_of, cpu_flops, read_bandwidth, share_of
 from engines.bench.session import gpus_of
 from engines.bench.settings import Variant

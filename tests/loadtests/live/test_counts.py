@@ -9,7 +9,6 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -17,19 +16,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from enginebench.records.load import Load, Rate, Users
-from enginebench.records.metrics import ICL, MOMENTARY, QUANTITIES, TOTALS
+from enginebench.records.metrics import MOMENTARY, QUANTITIES, TOTALS
 from enginebench.records.request import RequestRecord
 from enginebench.records.slo import RunObjectives, parse_objectives
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from enginebench.records.view import EMPTY, Missing
 from enginebench.settings.schema import read_address, write_address
-from loadtests.harness.live.counts import Key, LiveCounts
+from loadtests.harness.live.buckets import CountedMetrics, edges_around
+from loadtests.harness.live.counts import SETTLED, LiveCounts
 from loadtests.harness.live.document import read_live
 from loadtests.harness.live.live_run import LiveRun
-from loadtests.harness.live.prometheus import MOST_STAGES, OTHER_STAGES, _labelled, exported, families, name_of
-from loadtests.harness.live.scales import Scales, edges_around
-from loadtests.harness.live.stage_counts import MOST_WAYS
-from loadtests.harness.live.windows import SETTLED
+from loadtests.harness.live.prometheus import EXPORTED, families, name_of
 from tests.support.records import META
 
 MS = 1_000_000
@@ -56,12 +53,11 @@ ANSWERED = RequestRecord(
 
 PLAN = StagePlan(Users(5), Extent(0), Extent(10))
 STAGE = Stage(0, PLAN, 0, 0)  # its window has begun
-SCALES = Scales(OBJECTIVES)
-WINDOW: Key = (0, "window")
+METRICS = CountedMetrics(OBJECTIVES)
 
 
 def counted(*records: RequestRecord, objectives: RunObjectives = OBJECTIVES) -> LiveCounts:
-    counts = LiveCounts(Scales(objectives))
+    counts = LiveCounts(CountedMetrics(objectives))
     counts.enter(STAGE)
     for record in records:
         counts.request_scheduled()
@@ -86,36 +82,40 @@ def test_edges_are_close_around_each_limit_and_reach_far(limits: tuple[float, ..
 
 def test_a_request_is_counted_in_each_of_its_metrics() -> None:
     counts = counted(ANSWERED)
-    stage = counts.stages[0, "window"]
-    truth = {"ttft": 0.1, "ttft_user": 0.101, "tpot": 0.02, "e2e_user": 0.141, "send_lag": 0.001, "stall": 0.03}
+    stage = counts.stages[0]
+    truth = {"ttft": 0.1, "ttft_user": 0.101, "tpot": 0.02, "e2e_user": 0.141, "send_lag": 0.001}
     for name, seconds in truth.items():
-        edges, sketch = SCALES.edges[name], stage.sketches[name]
-        ((bucket, count),) = sketch.known.items()
+        edges, histogram = METRICS[name].edges, stage.histograms[name]
+        ((bucket, count),) = histogram.values.items()
         assert count == 1
         assert edges[bucket - 1] < seconds <= edges[bucket], name
-        assert sketch.total == pytest.approx(seconds)
-    assert stage.sketches["client_lag"].n == 0, "no kernel stamps"
-    assert stage.sketches[ICL.name].n == 2
-    assert stage.sketches[ICL.name].total == pytest.approx(0.04)
-    assert (stage.outcomes["ok"], stage.good, stage.output_tokens, stage.prompt_tokens) == (1, 1, 3, 7)
+        assert histogram.total == pytest.approx(seconds)
+    assert "client_lag" not in stage.histograms, "no kernel stamps"
+    assert (stage.outcomes["ok"], stage.good, stage.output_tokens, stage.arrived) == (1, 1, 3, 3)
     assert (counts.scheduled, counts.in_flight) == (1, 0)
+
+
+def test_a_metric_is_counted_if_it_is_shown_or_limited() -> None:
+    shown = {"ttft", "ttft_user", "tpot", "e2e_user", "send_lag", "client_lag"}
+    assert METRICS.keys() == shown
+    assert CountedMetrics(RunObjectives(parse_objectives(["ntpot_p95=1"]))).keys() == shown | {"ntpot_user"}
 
 
 def test_failures_count_as_infinite_and_what_was_cut_off_by_what_is_known() -> None:
     failed = msgspec.structs.replace(ANSWERED, outcome="timeout")
     cut_off = msgspec.structs.replace(ANSWERED, outcome="cut_off", t_last=None)
-    stage = counted(failed, cut_off).stages[0, "window"]
-    ttft, e2e, lag = (stage.sketches[name] for name in ("ttft_user", "e2e_user", "send_lag"))
-    assert (ttft.failed, sum(ttft.known.values())) == (1, 1)
-    assert (e2e.failed, e2e.known, sum(e2e.bounds.values())) == (1, {}, 1), "its end is not known"
-    assert (lag.failed, sum(lag.known.values())) == (0, 2), "it was sent in time"
+    stage = counted(failed, cut_off).stages[0]
+    ttft, e2e, lag = (stage.histograms[name] for name in ("ttft_user", "e2e_user", "send_lag"))
+    assert (ttft.failed, ttft.finite) == (1, 1)
+    assert (e2e.failed, e2e.values, sum(e2e.bounds.values())) == (1, {}, 1), "its end is not known"
+    assert (lag.failed, lag.finite) == (0, 2), "it was sent in time"
     assert (stage.outcomes["timeout"], stage.outcomes["cut_off"], stage.good) == (1, 1, 0)
 
 
 def test_a_percentile_that_a_cut_off_request_may_change_is_withheld() -> None:
     cut_off = msgspec.structs.replace(ANSWERED, outcome="cut_off", t_last=None)
-    counts = counted(*[ANSWERED] * 9, cut_off).stages[0, "window"]
-    e2e = counts.sketches["e2e_user"].distribution(SCALES.edges["e2e_user"], ok=9)
+    counts = counted(*[ANSWERED] * 9, cut_off).stages[0]
+    e2e = counts.histograms["e2e_user"].distribution(METRICS["e2e_user"].edges, ok=9)
     assert e2e.percentile("p90").value == pytest.approx(0.141, rel=0.01)
     assert (e2e.percentile("p95").value, e2e.percentile("p95").missing) == (None, Missing.CUT_OFF)
 
@@ -123,8 +123,8 @@ def test_a_percentile_that_a_cut_off_request_may_change_is_withheld() -> None:
 def test_answers_without_a_metric_have_no_percentile_though_others_failed() -> None:
     whole = msgspec.structs.replace(ANSWERED, t_first=None, icl=(), chunks=0, streamed=False)
     failed = msgspec.structs.replace(ANSWERED, outcome="timeout")
-    stage = counted(whole, failed).stages[0, "window"]
-    assert stage.sketches["ttft"].distribution(SCALES.edges["ttft"], ok=1) == EMPTY
+    stage = counted(whole, failed).stages[0]
+    assert stage.histogram("ttft").distribution(METRICS["ttft"].edges, ok=1) == EMPTY
 
 
 def at(seconds: float, **changes: Any) -> RequestRecord:
@@ -135,52 +135,51 @@ def at(seconds: float, **changes: Any) -> RequestRecord:
 
 
 def test_what_was_scheduled_in_the_window_is_counted_there_however_late_the_window_is_told() -> None:
-    counts, begun = LiveCounts(SCALES), Stage(0, PLAN, 0)
+    counts, begun = LiveCounts(METRICS), Stage(0, PLAN, 0)
     counts.enter(begun)
     for seconds in (4.9, 5.0, 5.1):
         counts.request_ended(at(seconds))
     counts.enter(replace(begun, steady_start=5 * SECOND))  # was told a moment after it began
     counts.request_ended(at(9))
     assert counts.settle(at(9).t_end) is False, "the last one is too recent"
-    assert counts.stages[0, "outside"].outcomes["ok"] == 1
-    assert counts.stages[0, "window"].outcomes["ok"] == 2
+    assert counts.stages[0].outcomes["ok"] == 2
+    assert counts.run.outcomes["ok"] == 3, "the first was scheduled in the warm-up"
     counts.request_ended(at(12, stage=1))  # scheduled in this window, though the next stage was on by then
     counts.enter(replace(begun, steady_start=5 * SECOND, steady_end=12 * SECOND))
     counts.enter(Stage(1, PLAN, 13 * SECOND))
     counts.settle_all()
-    assert counts.stages[0, "window"].outcomes["ok"] == 3
-    assert counts.stages[1, "outside"].outcomes["ok"] == 1, "the window ended before it was scheduled"
+    assert counts.stages[0].outcomes["ok"] == 3
+    assert counts.stages.keys() == {0}, "the window ended before the last one was scheduled"
+    assert counts.run.outcomes["ok"] == 5
 
 
-def test_tokens_and_requests_in_flight_belong_to_the_window_in_which_they_were() -> None:
-    """Of three tokens one arrives before the window's start, and 40 ms of the request lie in the window."""
-    counts = LiveCounts(SCALES)
+def test_tokens_belong_to_the_window_in_which_they_arrived() -> None:
+    """Of three tokens one arrives before the window's start."""
+    counts = LiveCounts(METRICS)
     counts.enter(Stage(0, PLAN, 0, 31 * MS + 2 * SECOND))
     counts.request_ended(at(1.929))
     counts.settle_all()
-    stage = counts.stages[0, "window"]
+    stage = counts.stages[0]
     assert stage.outcomes["ok"] == 0
-    assert stage.sum("tokens") == 2
-    assert stage.sum("request_seconds") == pytest.approx(0.04)
+    assert (stage.arrived, stage.output_tokens, counts.run.output_tokens) == (2, 0, 3)
 
 
 def test_processes_are_added_up_from_their_messages(tmp_path: Path) -> None:
     meta = dataclasses.replace(META, plan=(PLAN, PLAN), stages=(STAGE,))
-    run = LiveRun(tmp_path, 0, SCALES, None, lambda: meta, lambda: 5)
+    run = LiveRun(tmp_path, 0, METRICS, None, lambda: meta, lambda: 5)
     outside = at(100, stage=1)
     for worker, sender in enumerate((counted(ANSWERED), counted(ANSWERED, outside))):
         for _ in range(2):  # the second message has nothing new
             run.take(f"{worker}", sender.message())
-    total = {key: run.counts(key) for key in run.keys}
-    assert total[0, "window"].outcomes["ok"] == 2
-    assert total[1, "outside"].outcomes["ok"] == 1
-    assert total[0, "window"].sketches[ICL.name].n == 4
+    assert run.counts(0).outcomes["ok"] == 2
+    assert run.counts(0).histograms["tpot"].finite == 2
+    assert (run.counts().outcomes["ok"], run.counts().output_tokens) == (3, 9)
     assert run.in_flight == 0
     run.finish()
     assert read_live(tmp_path).outcomes["ok"] == 3
 
 
-COMMON = {"run", "engine", "scenario", "model", "phase"}
+COMMON = {"run", "engine", "scenario", "model"}
 
 
 def page(counts: LiveCounts, objectives: str = SLO, load: Load = PLAN.load) -> dict[tuple[str, ...], float]:
@@ -190,7 +189,9 @@ def page(counts: LiveCounts, objectives: str = SLO, load: Load = PLAN.load) -> d
     meta = replace(meta, stages=(replace(STAGE, plan=plan),), workload={"slo": objectives})
     with TemporaryDirectory() as folder:
         start = time.monotonic_ns() - SECOND - SETTLED
-        live = LiveRun(Path(folder), start, Scales(RunObjectives.of(meta.workload)), counts, lambda: meta, lambda: 5)
+        live = LiveRun(
+            Path(folder), start, CountedMetrics(RunObjectives.of(meta.workload)), counts, lambda: meta, lambda: 5
+        )
         live.finish()
     return {
         (
@@ -200,7 +201,6 @@ def page(counts: LiveCounts, objectives: str = SLO, load: Load = PLAN.load) -> d
         for family in text_string_to_metric_families("".join(families(live, 1e9)))
         for sample in family.samples
         if (sample.labels["run"], sample.labels["engine"]) == ("r1", 'a"b\\')
-        and sample.labels.get("phase", "window") == "window"
     }
 
 
@@ -209,34 +209,27 @@ def test_tiers_with_a_limit_each_have_one_line_the_tightest() -> None:
     assert found["objective_seconds", "ttft_p95"] == 0.3
 
 
-def test_the_newest_of_very_many_stages_stands_for_the_others() -> None:
-    views: Any = [SimpleNamespace(label=f"{number} users") for number in range(MOST_STAGES + 3)]
-    labelled = _labelled(views)
-    assert [label for label, _ in labelled[-2:]] == [f"{MOST_STAGES - 1} users", OTHER_STAGES]
-    assert labelled[-1][1] is views[-1]
-    assert len(_labelled(views[:MOST_STAGES])) == MOST_STAGES
-
-
 def test_the_page_is_prometheus_text() -> None:
     found = page(counted(ANSWERED, ANSWERED))
     assert found["run_info", "http://x"] == 1
     assert found["run_start_seconds",] == 1e9
-    assert found["requests_total", "ok", "5 users"] == 2
-    assert found["requests_total", "timeout", "5 users"] == 0
-    assert found["good_requests_total", "5 users"] == 2
+    assert found["requests_total", "ok"] == 2
+    assert found["requests_total", "timeout"] == 0
+    assert found["good_requests_total",] == 2
     assert found["objective_seconds", "ttft_p95"] == 0.137
     assert ("objective_seconds", "failures") not in found
     assert found["users", "5 users"] == 5
     assert found["stage_index", "5 users"] == 0
-    assert {(f"{name_of(metric)}_count", "5 users") for metric in exported()} <= set(found)
-    assert found["ttft_user_seconds_bucket", "0.137", "5 users"] == 2
-    assert found["icl_seconds_bucket", "+Inf", "5 users"] == 4
-    assert found["icl_seconds_sum", "5 users"] == pytest.approx(0.08)
+    assert {(f"{name_of(metric)}_count",) for metric in EXPORTED} <= set(found)
+    assert found["ttft_user_seconds_bucket", "0.137"] == 2
+    assert found["tpot_seconds_bucket", "+Inf"] == 2
+    assert found["tpot_seconds_sum",] == pytest.approx(0.04)
+    assert 0 < found["stage_throughput_tokens_per_second", "5 users"] <= 6, "six tokens in a second, or a little more"
 
 
 def test_what_does_not_apply_is_absent() -> None:
     found = page(counted(ANSWERED, objectives=RunObjectives()), "")
-    assert ("good_requests_total", "5 users") not in found, "without objectives nothing is good or bad"
+    assert ("good_requests_total",) not in found, "without objectives nothing is good or bad"
     assert ("recent_offered_rate", "5 users") not in found, "a closed loop offers what it is answered"
     found = page(counted(ANSWERED), load=Rate(2.5))
     assert ("recent_offered_rate", "2.5 req/s") in found
@@ -246,10 +239,10 @@ def test_what_does_not_apply_is_absent() -> None:
 def test_a_histogram_has_the_name_of_its_clock() -> None:
     """Sent 50 ms after it was due, a request has two times to first token."""
     late = msgspec.structs.replace(ANSWERED, t_send=(ANSWERED.t_sched or 0) + 50 * MS)
-    found, metric = page(counted(late)), {one.name: one for one in exported()}
+    found, metric = page(counted(late)), {one.name: one for one in EXPORTED}
     for name in ("ttft", "ttft_user"):
-        assert found[f"{name}_seconds_sum", "5 users"] == pytest.approx(metric[name].of(late))
-    since_sent, since_due = (found[f"{name}_seconds_sum", "5 users"] for name in ("ttft", "ttft_user"))
+        assert found[f"{name}_seconds_sum",] == pytest.approx(metric[name].of(late))
+    since_sent, since_due = (found[f"{name}_seconds_sum",] for name in ("ttft", "ttft_user"))
     assert since_due - since_sent == pytest.approx(0.05)
     assert "e2e_user_seconds_sum" in {key[0] for key in found}
     assert "e2e_seconds_sum" not in {key[0] for key in found}
@@ -258,9 +251,9 @@ def test_a_histogram_has_the_name_of_its_clock() -> None:
 def test_everything_exported_is_declared() -> None:
     own = {"run_info", "run_start_seconds", "objective_seconds", "stage_load"}  # what is known of the run beforehand
     declared = {name_of(one) for one in (*MOMENTARY, *TOTALS)}
-    declared |= {f"stage_{name_of(one)}" for one in exported()}
+    declared |= {f"stage_{name_of(one)}" for one in EXPORTED}
     declared |= {f"stage_{name_of(one)}" for one in QUANTITIES if one.shown.exported}
-    declared |= {f"{name_of(one)}_{part}" for one in exported() for part in ("bucket", "sum", "count")}
+    declared |= {f"{name_of(one)}_{part}" for one in EXPORTED for part in ("bucket", "sum", "count")}
     found = {key[0] for load in (Users(5), Rate(1.0)) for key in page(counted(ANSWERED), load=load)}
     assert found == (own | declared) - {"stage_client_lag_seconds"}, "all but what is unknown without kernel stamps"
 
@@ -284,12 +277,3 @@ def test_addresses() -> None:
     for wrong in ("9646", "localhost", "a:b", "a:", ":9646", "a:70000"):
         with pytest.raises(ValueError, match="HOST:PORT"):
             read_address(wrong)
-
-
-def test_errors_that_name_their_request_take_no_more_room_as_they_go_on() -> None:
-    failed = [
-        msgspec.structs.replace(ANSWERED, outcome="http_error", detail=f"try again (request {k})") for k in range(1000)
-    ]
-    known = counted(*failed).stages[WINDOW].failures
-    assert len(known) <= MOST_WAYS + 1
-    assert sum(known.values()) == 1000

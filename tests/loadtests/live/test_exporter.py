@@ -18,15 +18,14 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from enginebench.records.metrics import BY_NAME, ICL, Metric
+from enginebench.records.metrics import BY_NAME, Metric
 from enginebench.records.request import RequestRecord
 from enginebench.records.run import RunMeta
+from enginebench.settings.system import free_port
+from loadtests.harness.live.buckets import edges_around
+from loadtests.harness.live.counts import OUTCOMES
 from loadtests.harness.live.exporter import SLOW_SCRAPE, MetricsServer
-from loadtests.harness.live.prometheus import exported as shown_metrics
-from loadtests.harness.live.prometheus import name_of
-from loadtests.harness.live.scales import edges_around
-from loadtests.harness.live.stage_counts import OUTCOMES
-from loadtests.harness.run.host import free_port
+from loadtests.harness.live.prometheus import EXPORTED, name_of
 from tests.support.loadtests.locust_process import Locust, listens, start
 from tests.support.prometheus import prometheus, until
 from tests.support.servers.scripted import Script, ScriptedServer
@@ -46,7 +45,7 @@ class Exported:
 
     def ask(self, expr: str) -> dict[tuple[str, ...], float]:
         """Values of the last minutes' series by the values of their labels, in the labels' order."""
-        query = f"sum without (phase) (last_over_time({expr}[5m]))"
+        query = f"last_over_time({expr}[5m])"
         answer = self.api.get("/api/v1/query", params={"query": query}).json()
         assert answer["status"] == "success", answer
         return {
@@ -103,20 +102,13 @@ def last_scrape(api: httpx.Client) -> float:
 
 
 def test_counts_equal_the_records(exported: Exported) -> None:
-    labels = {stage.index: stage.label for stage in exported.meta.stages}
-    outcomes = Counter((record.outcome, labels[record.stage]) for record in exported.records)
-    assert outcomes["http_error", "8 users"] == outcomes["rejected", "8 users"] == 1
+    outcomes = Counter((record.outcome,) for record in exported.records)
+    assert outcomes["http_error",] == outcomes["rejected",] == 1
     found = {key: count for key, count in exported.ask(f"{PREFIX}requests_total").items() if count}
     assert found == outcomes
-    gaps = Counter[tuple[str, ...]]()
-    tokens = Counter[tuple[str, ...]]()
-    for record in exported.records:
-        gaps[(labels[record.stage],)] += len(record.icl)
-        tokens[(labels[record.stage],)] += record.output_tokens or 0
-    assert exported.ask(f"{PREFIX}icl_seconds_count") == gaps
-    assert exported.ask(f"{PREFIX}output_tokens_total") == tokens
-    good = Counter((labels[record.stage],) for record in exported.records if meets(record))
-    assert {key: count for key, count in exported.ask(f"{PREFIX}good_requests_total").items() if count} == good
+    tokens = sum(record.output_tokens or 0 for record in exported.records)
+    assert exported.ask(f"{PREFIX}output_tokens_total") == {(): tokens}
+    assert exported.ask(f"{PREFIX}good_requests_total") == {(): sum(map(meets, exported.records))}
 
 
 def meets(record: RequestRecord) -> bool:
@@ -125,28 +117,20 @@ def meets(record: RequestRecord) -> bool:
     return record.outcome == "ok" and ttft is not None and e2e is not None and ttft <= LIMIT and e2e <= 5
 
 
-@pytest.mark.parametrize(
-    "metric", [metric for metric in shown_metrics() if metric is not ICL], ids=lambda metric: metric.name
-)
-@pytest.mark.parametrize("phase", ["", '{phase="window"}'])
-def test_every_bucket_has_the_records_in_it(exported: Exported, metric: Metric, phase: str) -> None:
+@pytest.mark.parametrize("metric", EXPORTED, ids=lambda metric: metric.name)
+def test_every_bucket_has_the_records_in_it(exported: Exported, metric: Metric) -> None:
     """Recomputed from the records: a failure is beyond every edge of what is judged over attempted requests."""
-    labels = {stage.index: stage.label for stage in exported.meta.stages}
-    windows = {stage.index: (stage.steady_start or 0, stage.steady_end or 0) for stage in exported.meta.stages}
-    expected = Counter[tuple[str, str]]()
-    buckets = exported.ask(f"{PREFIX}{name_of(metric)}_bucket{phase}")
-    edges = sorted({float(le) for le, _ in buckets})
+    expected = Counter[str]()
+    buckets = exported.ask(f"{PREFIX}{name_of(metric)}_bucket")
+    edges = sorted({float(le) for (le,) in buckets})
     for record in exported.records:
-        start, end = windows[record.stage]
-        if phase and not start <= record.t_sched < end:
-            continue
         value = metric.of(record)
         if record.outcome not in {"ok", "cut_off"} and metric.population == "attempted":
             value = math.inf
         if value is not None:
             for edge in edges[bisect_left(edges, value) :]:
-                expected[f"{edge:g}", labels[record.stage]] += 1
-    assert {(f"{float(le):g}", stage): count for (le, stage), count in buckets.items() if count} == expected
+                expected[f"{edge:g}"] += 1
+    assert {f"{float(le):g}": count for (le,), count in buckets.items() if count} == expected
 
 
 def test_the_percentile_is_within_a_bucket_of_the_exact_one(exported: Exported) -> None:
@@ -167,7 +151,7 @@ def test_the_share_within_the_objective_is_exact(exported: Exported) -> None:
         record.outcome == "ok" and (BY_NAME["ttft_user"].of(record) or math.inf) <= LIMIT for record in exported.records
     )
     buckets = exported.ask(f"{PREFIX}ttft_user_seconds_bucket")
-    assert sum(count for (le, _), count in buckets.items() if float(le) == LIMIT) == within
+    assert sum(count for (le,), count in buckets.items() if float(le) == LIMIT) == within
 
 
 def test_a_scrape_after_the_run_sees_its_end(exported: Exported) -> None:
@@ -200,7 +184,7 @@ def test_a_single_process_is_on_its_page_from_its_start_and_counts_from_zero_on(
         for sample in samples
         if sample.name in {f"{PREFIX}requests_total", f"{PREFIX}e2e_user_seconds_count"}
     ]
-    assert counts == [0.0] * 2 * (len(OUTCOMES) + 1), "of the window, and outside of it"
+    assert counts == [0.0] * (len(OUTCOMES) + 1)
 
 
 def test_a_stopped_run_is_counted_to_its_end(tmp_path: Path) -> None:
@@ -239,13 +223,9 @@ def test_a_run_without_its_page_ends_after_one_more_scrape(tmp_path: Path) -> No
         sample.labels["outcome"]: sample.value
         for family in text_string_to_metric_families(page)
         for sample in family.samples
-        if sample.name == f"{PREFIX}requests_total" and sample.value and sample.labels["phase"] == "window"
+        if sample.name == f"{PREFIX}requests_total" and sample.value
     }
-    window = locust.meta.stages[0]
-    assert window.steady_start is not None
-    assert window.steady_end is not None
-    scheduled = [record for record in locust.records if window.steady_start <= record.t_sched < window.steady_end]
-    assert counted == Counter(record.outcome for record in scheduled)
+    assert counted == Counter(record.outcome for record in locust.records)
 
 
 @dataclass

@@ -14,12 +14,11 @@ from enginebench.records.request import Outcome, RequestRecord
 from enginebench.records.slo import RunObjectives
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from enginebench.records.view import StageKey, StageView
-from loadtests.harness.live.counts import LiveCounts
+from enginebench.settings.system import free_port
+from loadtests.harness.live.buckets import CountedMetrics
+from loadtests.harness.live.counts import SETTLED, LiveCounts
 from loadtests.harness.live.document import read_live
-from loadtests.harness.live.scales import Scales
 from loadtests.harness.live.view import view_of
-from loadtests.harness.live.windows import SETTLED
-from loadtests.harness.run.host import free_port
 from tests.support.loadtests.locust_process import start
 from tests.support.records import META, record
 from tests.support.servers.scripted import Script, ScriptedServer
@@ -49,13 +48,13 @@ WHOLE = Stage(0, StagePlan(Users(4), Extent(0), Extent(3600)), 0, 0)  # its wind
 
 def stage_of(*records: RequestRecord, slo: str = "", now: int = 10 * SECOND + SETTLED) -> tuple[LiveCounts, StageView]:
     """Ten seconds of a window are counted, unless `now` is given."""
-    scales = Scales(RunObjectives.of({"slo": slo}))
-    counts = LiveCounts(scales)
+    metrics = CountedMetrics(RunObjectives.of({"slo": slo}))
+    counts = LiveCounts(metrics)
     counts.enter(WHOLE)
     for one in records:
         counts.request_ended(one)
     counts.settle_all()
-    view = view_of(WHOLE, StageKey(0, "4 users"), counts.stages[0, "window"], scales, META, now)
+    view = view_of(WHOLE, StageKey(0, "4 users"), counts.stages[0], metrics, META, now)
     return counts, view
 
 
@@ -84,7 +83,7 @@ def test_nothing_is_per_second_before_a_time_of_the_window_is_counted() -> None:
     """A throughput of 0 would be a number that was not measured."""
     _, view = stage_of(ended(), now=SETTLED)
     assert view.value("throughput") is None
-    assert view.value("achieved_rate") is None
+    assert view.value("goodput") is None
     refused = record(outcome="rejected", t_sched=0, t_send=0, t_end=SECOND, t_first=None, t_last=None, chunks=0)
     _, view = stage_of(refused)
     assert view.value("throughput") is None, "no answer has ended, and some may be on their way"
@@ -94,18 +93,16 @@ def test_the_quantities_of_a_window_that_is_open() -> None:
     """Ten answers of eleven tokens in ten seconds, all of them in the first 200 ms."""
     _, view = stage_of(*[ended()] * 10, ended(outcome="rejected"), slo="ttft_p95=0.15")
     assert view.value("throughput") == pytest.approx(11 * 11 / 10)
-    assert (view.value("achieved_rate"), view.value("goodput")) == (1, 1)
+    assert view.value("goodput") == 1
     assert (view.quantities["attainment"].value, view.quantities["failure_share"].value) == (10 / 11, 1 / 11)
-    assert view.value("output_tokens") == 11
-    assert view.value("user_throughput") == pytest.approx(100, rel=0.01)
-    assert view.value("littles_law") is None, "not before the window is over"
+    assert "failures" in {finding.kind for finding in view.findings}
 
 
 def test_a_window_in_which_the_run_was_stopped_ends_there() -> None:
-    counts, _ = stage_of(ended())
+    counts, _ = stage_of(ended(), slo="ttft_p95=0.5")
     stopped = dataclasses.replace(WHOLE, end=4 * SECOND)
-    view = view_of(stopped, StageKey(0, "4 users"), counts.stages[0, "window"], Scales(OBJECTIVES), META, 9 * SECOND)
-    assert (view.end, view.complete, view.value("achieved_rate")) == (4.0, False, 0.25)
+    view = view_of(stopped, StageKey(0, "4 users"), counts.stages[0], CountedMetrics(OBJECTIVES), META, 9 * SECOND)
+    assert (view.end, view.complete, view.value("goodput")) == (4.0, False, 0.25)
 
 
 OBJECTIVES = RunObjectives.of(
@@ -131,11 +128,11 @@ def test_a_good_request_meets_every_objective_of_the_run_and_of_its_class(
     assert OBJECTIVES
     assert OBJECTIVES.met_by(request_ended) == good
     assert not RunObjectives.of({"slo": "", "class_objectives": {"chat": ""}})
-    counts = LiveCounts(Scales(OBJECTIVES))
+    counts = LiveCounts(CountedMetrics(OBJECTIVES))
     counts.enter(WHOLE)
     counts.request_ended(request_ended)
     counts.settle_all()
-    assert counts.stages[0, "window"].good == good
+    assert counts.stages[0].good == good
 
 
 def test_locusts_page_has_the_tab_with_the_sums_of_all_processes(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def stage(users: float, ttft: float, failed: int = 0, seconds: float = 2.0, answ
         start=0.0,
         end=seconds,
         outcomes={"ok": 100 - failed} | ({"rejected": failed} if failed else {}),
-        metrics={"ttft_user": all_alike(ttft), "e2e": all_alike(answer)},
+        metrics={"ttft_user": all_alike(ttft), "e2e_user": all_alike(answer)},
         quantities={"failure_share": Estimate(failed / 100)},
     )
 
@@ -77,7 +77,7 @@ def test_slow_answers_end_in_time_all_the_same(answer: float) -> None:
     while plan is not None:
         users = plan.load.value
         view = stage(users, 0.1 if users < 8 else 0.9, seconds=plan.window.amount, answer=answer * max(1, users / 4))
-        longest = view.metrics["e2e"].mean or 0.0
+        longest = view.metrics["e2e_user"].mean or 0.0
         elapsed += min(max(plan.warm_up.amount, longest), plan.bound) + plan.window.amount + min(longest, plan.bound)
         views.append(view)
         plan = growth.following(views, elapsed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import time
@@ -14,10 +15,10 @@ from enginebench.analysis.summary.loading import summaries_of
 from enginebench.records.rules import overall
 from enginebench.records.slo import RunObjectives
 from enginebench.records.stage import SECOND
-from loadtests.harness.live.counts import LiveCounts
-from loadtests.harness.live.scales import Scales
+from enginebench.settings.system import free_port
+from loadtests.harness.live.buckets import CountedMetrics
+from loadtests.harness.live.counts import Counts, LiveCounts
 from loadtests.harness.live.series import BACK, MOST, LiveSeries
-from loadtests.harness.run.host import free_port
 from loadtests.harness.users.judging import Judge, read_answers
 from tests.support.analysis.synthetic import Engine, meta_of, record, simulate, stages_of
 from tests.support.loadtests.locust_process import start
@@ -32,15 +33,11 @@ class Live:
 
     def __init__(self) -> None:
         self.meta = meta_of(STAGES, workload=SLO)
-        self.stages = STAGES
-        self.scales = Scales(RunObjectives.of(SLO))
-        self.own = LiveCounts(self.scales)
-        for stage in STAGES:
-            self.own.enter(stage)
-        self.keys = set(self.own.stages)
+        self.metrics = CountedMetrics(RunObjectives.of(SLO))
+        self.own = LiveCounts(self.metrics)
 
-    def counts(self, key: tuple[int, str]) -> object:
-        return self.own.stages[key]  # type: ignore[index]
+    def counts(self) -> Counts:
+        return copy.deepcopy(self.own.run)
 
     def ended(self, at: float, ttft: float, outcome: str = "ok") -> None:
         since = round(at * SECOND)
@@ -48,7 +45,6 @@ class Live:
         request = record(0, since, outcome=outcome, t_first=first, t_first_out=first, read_first=first)
         self.own.request_ended(request)
         self.own.settle_all()
-        self.keys = set(self.own.stages)
 
 
 def test_a_point_is_of_the_requests_that_ended_in_the_last_seconds() -> None:

@@ -15,18 +15,13 @@ import pytest
 from msgspec import structs
 from rich.console import Console
 
-from enginebench.analysis.document import Table
-from enginebench.records.profile import read_profiles
 from enginebench.settings.schema import UserMistake
-from enginebench.studies.document import write_report
 from enginebench.studies.study.archive import check_replaces, pack, unpack
 from enginebench.studies.study.folder import StudyFacts, StudyFolder, load_study, write_facts
 from enginebench.studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart
 from enginebench.studies.study.lacking import Lacking
 from enginebench.studies.study.runner import Runner
-from enginebench.studies.study.sitting import profile_engines
 from loadtests.harness.command.terminal import Terminal
-from loadtests.harness.profiling.profilers import PROFILERS, Profiler
 
 PATIENCE = 180.0  # seconds that a busy machine may take for anything here
 USERS = StudyPart(
@@ -48,9 +43,6 @@ class Here(Lacking):
         return False
 
     def why_not(self, engine: StudyEngine, model: StudyModel) -> str | None:
-        return self._reasons.get(engine.label)
-
-    def unfit(self, engine: StudyEngine, profiler: Profiler) -> str | None:
         return self._reasons.get(engine.label)
 
 
@@ -192,36 +184,6 @@ def test_an_engine_that_does_not_load_fails_once(tmp_path: Path) -> None:
     assert "could not be loaded" in str(after.cells[1].reason)
 
 
-def test_engines_are_profiled_once_after_all_cells_and_beside_their_last_run(tmp_path: Path) -> None:
-    chosen = next(one for one in PROFILERS if one.name == "py-spy")
-    if chosen.missing():
-        pytest.skip("py-spy is not installed")
-    measured, _ = run(study(tmp_path, USERS, engines=(FAST, SLOW), repeats=2))
-    before = of_done(measured)
-    could = profile_engines(measured, Here(slow="it is of another kind."), chosen, 1.0, silent())
-    last = tmp_path / "runs/users.none.fast.2"
-    found = read_profiles(last)
-    if any(each.failure and "ermission" in each.failure for each in found):
-        pytest.skip("this machine lets no process be attached to")
-    assert could
-    assert [(each.label, each.of, each.load) for each in found] == [
-        ("fast", of, "2 users") for of in ("engine", "server")
-    ]
-    after = of_done(load_study(tmp_path))
-    assert before.items() <= after.items()
-    assert {Path(name).parent for name in after.keys() - before.keys()} == {last / "profile"}
-
-    assert profile_engines(measured, Here(slow="it is of another kind."), chosen, 1.0, silent())
-    assert of_done(load_study(tmp_path)) == after
-
-    document, _ = write_report(tmp_path)
-    (setup,) = (section for section in document.sections if section.key == "setup")
-    (profiles,) = (block for block in setup.blocks if isinstance(block, Table) and block.key == "profiles")
-    assert len(profiles.rows) == 2
-    assert "profile/py-spy-engine.svg" in (tmp_path / "report.html").read_text()
-    assert "profile/py-spy-server.svg" in (tmp_path / "report.md").read_text()
-
-
 def test_a_load_that_runs_over_its_limit_keeps_what_it_measured(tmp_path: Path) -> None:
     long = StudyPart(
         "users", "load", "concurrent", settings={"stages": "1,2", "stage_seconds": 60}, seconds=1, limit=20.0
@@ -341,11 +303,9 @@ def _kill_once(folder: Path, reached: Callable[[Path], bool]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nothing"], "no study called `nothing`; choose from brief, kernels, ladder, scaling"),
+        (["nothing"], "no study called `nothing`, and no such file; choose from brief, kernels, ladder, scaling"),
         (["brief", "--budget", "soon"], "a budget is a time such as 90s, 8m or 2h, not `soon`"),
         (["brief", "--budget", "10s"], "a budget is 60 s or more"),
-        (["brief", "--profile", "gprof"], "no profiler called `gprof`; choose from"),
-        (["brief", "--profile", "perf", "--budget", "8m"], "leave out --budget"),
         (["brief", "--install", "--budget", "8m"], "leave out --budget"),
         (["report", "gone.tar.gz"], "the file gone.tar.gz does not exist"),
         (["report", "gone", "--folder", "x"], "--folder is where an archive is unpacked"),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from enginebench.analysis.engine_runs import EngineRuns
 from enginebench.analysis.summary.run_summary import FlowSeries, RunSummary
 from enginebench.records.metrics import BY_NAME, PERCENTILES, REQUEST_METRICS
-from enginebench.records.rules import SloAnswer
+from enginebench.records.rules import SloAnswer, nearest_rank
 from enginebench.records.slo import Objective
-from enginebench.records.view import EMPTY, Distribution, Estimate, Judgement, StageView
+from enginebench.records.view import EMPTY, Distribution, Estimate, Judgement, Ordered, StageView
 
 REQUESTS = 10_000
 
@@ -30,6 +33,7 @@ def view(load: float, numbers: Mapping[str, float | Estimate | None], **changes:
         assert percentile in PERCENTILES
         known = metrics[name].percentiles
         metrics[name] = replace(EMPTY, n=REQUESTS, mean=estimate.value, percentiles={**known, percentile: estimate})
+    metrics = {name: _with_values(known) if known.n else known for name, known in metrics.items()}
     for metric in REQUEST_METRICS:  # sent when they were due
         if metric.since_due:
             metrics[metric.since_due] = metrics[metric.name]
@@ -45,6 +49,19 @@ def view(load: float, numbers: Mapping[str, float | Estimate | None], **changes:
         quantities=quantities,
     )
     return replace(stage, **changes)
+
+
+def _with_values(distribution: Distribution) -> Distribution:
+    """Values with these percentiles: each stands for the requests below it, the highest for all above it too, which
+    failed if a percentile is among failed requests."""
+    known = sorted((PERCENTILES[name], each.value) for name, each in distribution.percentiles.items() if each.value)
+    finite = [(nearest_rank(REQUESTS, q), value) for q, value in known if value < math.inf]
+    if len(finite) == len(known):
+        finite = [*finite[:-1], *((REQUESTS, value) for _, value in finite[-1:])]
+    ranks = [0, *(rank for rank, _ in finite)]
+    values = struct.pack(f"<{len(finite)}d", *(value for _, value in finite))
+    ended = Ordered(values, struct.pack(f"<{len(finite)}I", *(b - a for a, b in pairwise(ranks))))
+    return replace(distribution, ended=ended, failed=distribution.n - ranks[-1])
 
 
 def run(label: str, stages: Sequence[StageView], repeat: int = 0, **changes: Any) -> RunSummary:

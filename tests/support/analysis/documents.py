@@ -58,6 +58,7 @@ TESTED = Tested(
     open_loop=False,
     unit="users",
     loads=(1.0, 4.0, 8.0, 16.0),
+    profile=None,
     seconds=(6.0, 20.0),
     requests=138,
     repeats=(1, 1),
@@ -85,7 +86,7 @@ def capacity(
     engine: str = "mock",
 ) -> Capacity:
     """Confirmed if the verdicts at its ends are."""
-    verdicts = tuple(LoadVerdict(f"{at:g} {unit}", at, slo) for at, slo in loads.items())
+    verdicts = tuple(LoadVerdict((f"{at:g} {unit}",), at, slo) for at, slo in loads.items())
     ends = [slo.confirmed for at, slo in loads.items() if at in {load, beyond}]
     return Capacity(engine, unit, objectives, verdicts, load, beyond, bool(ends) and all(ends))
 

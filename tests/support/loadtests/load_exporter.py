@@ -25,7 +25,6 @@ MEANS = {
     "ttft": 0.1998,
     "ttft_user": 0.2,
     "tpot": 0.01,
-    "icl": 0.01,
     "e2e_user": 0.52,
     "send_lag": 0.0002,
     "client_lag": 0.0001,
@@ -46,9 +45,9 @@ class ScriptedRun(Collector):
         index = int(elapsed / STAGE_SECONDS)
         labels = self._labels | {"stage": f"{USERS} users, {index}"}
         for name, mean in MEANS.items():
-            yield self._histogram(name, mean, done, self._labels | {"stage": "all"})
+            yield self._histogram(name, mean, done, self._labels)
         yield self._counter("requests", {"ok": done * GOOD, "rejected": done * (1 - GOOD), "cut_off": 0.0}, "outcome")
-        for name, value in (("output_tokens", done * TOKENS), ("prompt_tokens", done), ("good_requests", done * GOOD)):
+        for name, value in (("output_tokens", done * TOKENS), ("good_requests", done * GOOD)):
             yield self._counter(name, {"": value})
         for name, value in (
             ("in_flight", 10.0),
@@ -69,11 +68,10 @@ class ScriptedRun(Collector):
         yield info
 
     def _counter(self, name: str, values: dict[str, float], label: str | None = None) -> CounterMetricFamily:
-        labels = self._labels | {"stage": "all"}
-        names = [*labels, *([label] if label else [])]
+        names = [*self._labels, *([label] if label else [])]
         family = CounterMetricFamily(f"enginebench_load_{name}", name, labels=names)
         for key, value in values.items():
-            family.add_metric([*labels.values(), *([key] if label else [])], value)
+            family.add_metric([*self._labels.values(), *([key] if label else [])], value)
         return family
 
     def _histogram(self, name: str, mean: float, count: float, labels: dict[str, str]) -> HistogramMetricFamily:

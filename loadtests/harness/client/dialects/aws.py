@@ -13,24 +13,18 @@ from collections.abc import Mapping
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.dialects.dialect import Signer
 
-INSTALL = "pip install 'enginebench[bedrock]', or uv tool install 'enginebench[bedrock]'"
-
 
 def aws_signer(service: str, host: str, key_variable: str) -> Signer:
     """Signs for the region in `host`, else for the configured one. `key_variable` is for a key that needs no signature.
 
-    Raises `UserMistake` where botocore, credentials or a region is missing. Credentials that end are
-    renewed while requests are signed; the signer raises `OSError` where that fails.
+    Raises `UserMistake` if credentials or a region are missing. Credentials that end are renewed while requests are
+    signed; the signer raises `OSError` if that fails.
     """
-    try:
-        from botocore.auth import SigV4Auth
-        from botocore.awsrequest import AWSRequest
-        from botocore.exceptions import BotoCoreError, ClientError
-        from botocore.session import Session
-    except ImportError:
-        raise UserMistake(
-            f"requests to Bedrock are signed by botocore, which is not installed: {INSTALL}; or set {key_variable}."
-        ) from None
+    from botocore.auth import SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.session import Session
+
     session = Session()
     try:
         region = _region_of(host) or os.environ.get("AWS_REGION") or session.get_config_variable("region")

@@ -9,17 +9,20 @@ https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStre
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any, ClassVar
 from urllib.parse import quote
 
 import msgspec
 
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.answer import Answer, Moment, Reader, message_of, token_count
 from loadtests.harness.client.dialects.amazon_frames import FrameReader
 from loadtests.harness.client.dialects.aws import aws_signer
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, Signer
 
 SERVICE = "bedrock"
+INSTALL = "pip install 'enginebench[bedrock]', or uv tool install 'enginebench[bedrock]'"
 FINISH_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -128,4 +131,6 @@ class Converse(Dialect):
         }
 
     def signer(self, key: str | None, host: str) -> Signer | None:
+        if find_spec("botocore") is None:
+            raise UserMistake(f"botocore, which reads the streams of Bedrock, is not installed: {INSTALL}.")
         return None if key else aws_signer(SERVICE, host, self.key_variable)

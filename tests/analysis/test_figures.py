@@ -1,0 +1,48 @@
+"""Figures: titles as tables have them, each latency once, and one unit on each axis."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from enginebench.analysis.document import Figure
+from enginebench.analysis.frame import Frame, frame_of
+from enginebench.analysis.sections.figures import figures, first_figure
+from enginebench.analysis.summary.loading import summaries_of
+from enginebench.records.slo import parse_objectives
+from tests.support.analysis.synthetic import Engine, simulate
+
+
+@pytest.fixture(scope="module")
+def frame(tmp_path_factory: pytest.TempPathFactory) -> Frame:
+    run = simulate(tmp_path_factory.mktemp("runs") / "run", Engine("fast"), (2, 4), 10.0)
+    return frame_of(summaries_of([str(run)], run.parent, parse_objectives(["ttft_p95=0.15"])))
+
+
+@pytest.fixture(scope="module")
+def drawn(frame: Frame) -> list[Figure]:
+    first = first_figure(frame)
+    assert first is not None
+    return [first, *figures(frame)]
+
+
+def test_a_latency_is_called_as_in_tables_and_drawn_once(drawn: list[Figure]) -> None:
+    """The SLO's TTFT counts from the instant a request was due, and is drawn in the place of the other."""
+    titles = Counter(figure.title for figure in drawn)
+    assert drawn[0].title == "TTFT p95"
+    assert titles["TTFT p95"] == titles["TTFT p99"] == titles["TPOT p50"] == 1
+    assert "TTFT at 4 users: share of answered requests" in titles
+    assert max(titles.values()) == 1
+    assert not [title for title in titles if "(user)" in title]
+    assert len({figure.key for figure in drawn}) == len(drawn)
+
+
+def test_a_run_from_start_to_end_has_one_figure_for_each_unit(frame: Frame, drawn: list[Figure]) -> None:
+    over_time = {figure.y.unit: figure for figure in drawn if figure.kind == "time"}
+    assert set(over_time) == {"requests", "tokens/s"}
+    flow = frame.runs[0].flow
+    for unit, values in (("requests", flow.in_flight), ("tokens/s", flow.throughput)):
+        (series,) = over_time[unit].series
+        assert [point.y for point in series.points] == list(values)
+        assert [span.title for span in over_time[unit].spans] == ["2 users", "4 users"]
