@@ -23,9 +23,9 @@ from enginebench.analysis.plan.settings import PlanSettings
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.analysis.write.sentence import sentence
 from enginebench.cli import app
-from enginebench.records.load import Users
+from enginebench.records.load import Rate, Users
 from enginebench.records.slo import parse_objectives
-from validation.plan.batching_server import Asked, BatchingServer, serve, users, write_run
+from validation.plan.batching_server import Asked, BatchingServer, rates, serve, users, write_run
 
 TTFT_LIMIT, TPOT_LIMIT = 0.6, 0.06
 SLO = f"ttft_p95={TTFT_LIMIT},tpot_p95={TPOT_LIMIT}"
@@ -194,12 +194,24 @@ def test_a_server_on_a_busy_machine_is_planned_from_what_was_measured(tmp_path: 
     assert {each.name for each in found.document.answer.candidates if each.count is not None} == {"a", "b"}
 
 
-def test_the_command_has_the_same_answer(meeting: Meeting) -> None:
-    words = ["plan", str(meeting.folder), "--peak", "120users", "--slo", SLO, "--price", "1.8", "--json"]
-    done = CliRunner().invoke(app, words, env={"ENGINEBENCH_PEAK_SECONDS": "10"})
-    assert done.exit_code == 0, done.output
+@pytest.mark.parametrize("command", ["plan", "report"])
+def test_plan_and_report_have_the_same_answer(meeting: Meeting, command: str) -> None:
+    words = [command, str(meeting.folder), "--peak", "120", "--slo", SLO, "--price", "1.8", "--json"]
+    done = CliRunner().invoke(app, words, env={"ENGINEBENCH_PEAK_SECONDS": "30"})
     candidates = json.loads(done.stdout)["answer"]["candidates"]
-    assert [(each["name"], each["count"], each["month"]) for each in candidates] == [
-        ("b", 5, pytest.approx(6570)),
-        ("a", 12, pytest.approx(15768)),
+    assert [(each["name"], each["count"], each["simulated"], each["month"]) for each in candidates] == [
+        ("b", 5, 5, pytest.approx(6570)),
+        ("a", 12, 12, pytest.approx(15768)),
     ]
+
+
+def test_a_peak_of_arrivals(tmp_path: Path) -> None:
+    """By the law, token by token, a replica of B sustains 6 req/s and not 9: it takes two for 10 req/s."""
+    write_run(tmp_path / "b", B.server, rates(3, 6, 9), ASKED, window=60.0, warm_up=8.0, label="b")
+    objectives = parse_objectives([SLO])
+    settings = PlanSettings(peak=Rate(10.0), slo=objectives, price=(("", PRICE),), peak_seconds=60.0)
+    (plan,) = plans_of(frame_of([summarise(load_run(tmp_path / "b"), objectives)]), settings)
+    assert plan.replicas.capacity is not None
+    assert (plan.replicas.capacity.load, plan.replicas.capacity.unit) == (6.0, "req/s")
+    assert (plan.replicas.count, plan.replicas.simulated) == (2, 2)
+    assert plan.replicas.month == pytest.approx(2 * PRICE * HOURS)
