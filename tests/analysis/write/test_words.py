@@ -99,8 +99,8 @@ def test_the_slo_spells_each_abbreviation_out_once(slo: str, line: str) -> None:
 def test_without_an_slo_the_legend_spells_out_what_the_candidates_show() -> None:
     table = Table("candidates", "", (Column("TTFT p50"), Column("TPOT p50")), ())
     document = documents.document(NoAnswer.ALL_FAILED, table, objectives=())
-    assert words.abbreviations(document) == "first token (TTFT), time per further token (TPOT)"
-    assert words.abbreviations(replace(document, objectives=SLO)) == ""
+    assert words.legend(document) == (("TTFT", "first token"), ("TPOT", "time per further token"))
+    assert words.legend(replace(document, objectives=SLO)) == ()
 
 
 def test_the_legend_has_what_the_document_uses() -> None:
