@@ -218,12 +218,14 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
         return NextStep("measure", frame.engine(capacity.engine).runs[0].command)
     if load is None:
         lower = f"{(capacity.beyond or 2) / 2:g}"
-        return NextStep("lower", run(*at, lower), names={"beyond": texts[1]})
+        return NextStep("lower", run(*at, lower), names={"engine": capacity.engine, "beyond": texts[1]})
     if beyond is None:
-        return NextStep("higher", run(*at, f"{2 * (capacity.load or 1):g}"), names={"load": texts[0]})
+        return NextStep(
+            "higher", run(*at, f"{2 * (capacity.load or 1):g}"), names={"engine": capacity.engine, "load": texts[0]}
+        )
     if not capacity.confirmed:
         by = "users" if users else "rate"
-        names = {"load": load, "beyond": texts[1]}
+        names = {"engine": capacity.engine, "load": load, "beyond": texts[1]}
         return NextStep("bracket", run("capacity", "--by", by, "--search-range", f"{load}-{beyond}"), names=names)
     if planned is not None:
         return NextStep("buy", names={"engine": planned})

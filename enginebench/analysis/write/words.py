@@ -56,11 +56,11 @@ SPELLED_OUT = {
     "ntpot": "time per token with the wait (NTPOT)",
 }
 PURPOSES = {
-    "bracket": "Find the limit between {load} and {beyond}",
+    "bracket": "Find the limit of {engine} between {load} and {beyond}",
     "continue_study": "Measure the cells that are left",
     "search": "Find the limit, and confirm it",
-    "higher": "Test loads above {load}",
-    "lower": "Test loads below {beyond}",
+    "higher": "Test {engine} above {load}",
+    "lower": "Test {engine} below {beyond}",
     "repeat": "Repeat the runs, so that the difference can be tested",
     "measure": "Measure longer",
     "count": "Name the model's tokenizer, which counts the tokens of the answers",
@@ -144,7 +144,7 @@ def _legend(used: Collection[str]) -> tuple[tuple[str, str], ...]:
 
 
 def next_line(step: NextStep) -> str:
-    """`Find the limit between 8 and 16 users (about 4 min)`"""
+    """`Find the limit of vllm between 8 and 16 users (about 4 min)`"""
     text = PURPOSES[step.purpose].format(**{name: clean(value) for name, value in step.names.items()})
     return text if step.seconds is None else f"{text} ({about(step.seconds)})"
 
