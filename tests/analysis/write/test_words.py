@@ -121,6 +121,11 @@ def test_the_legend_has_what_the_document_uses() -> None:
             "Next",
             "Find the limit of mock between 8 and 16 users (about 4 min)",
         ),
+        (
+            NextStep("higher", ("x",), 47.0, {"engine": "a", "load": "8 users"}),
+            "Next",
+            "Test a above 8 users (about 50 s)",
+        ),
         (NextStep("buy", (), None, {"engine": "b\x1b"}), "Now", "Plan with b"),
         (NextStep("search", ("x",), 8000.0), "Next", "Find the limit, and confirm it (about 2 h)"),
     ],
