@@ -22,9 +22,8 @@ from pathlib import Path
 from random import Random
 from urllib.request import urlopen
 
-from enginebench.analysis.commands.plan import EXAMPLE_DATA
+from enginebench.settings.system import free_port
 from loadtests.harness.command.server_process import PYTHON, ServerProcess
-from loadtests.harness.run.host import free_port
 from validation.plan.batching_server import Asked, BatchingServer, users, write_run
 
 ROOT = Path(__file__).parents[1]
@@ -103,16 +102,13 @@ def trace(folder: Path) -> Path:
 
 
 def plan(runs: Path) -> None:
-    """Photograph the plan of docs/capacity-planning.md, and keep its data for `enginebench plan --example`."""
+    """Photograph the plan of docs/capacity-planning.md."""
     if not runs.exists():
         server = BatchingServer(base=0.03, per_running=0.002, per_token=0.0005, slots=16, jitter=0.05)
         write_run(runs, server, users(2, 4, 8, 12, 16, 20, 24), Asked(), window=240.0)
     page = runs / "plan.html"
-    peak = ("--peak", "60users", "--slo", "ttft_p95=0.3", "--gpu", "L4")
-    enginebench("plan", str(runs), *peak, "--html", str(page))
-    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text())
-    assert data is not None, f"{page} has no data"
-    EXAMPLE_DATA.write_text(f"{data[1]}\n")
+    peak = ("--peak", "60", "--slo", "ttft_p95=300ms", "--price", "0.71")
+    enginebench("plan", str(runs), *peak, "--output", str(page))
     photograph(page.as_uri(), IMAGES / "plan.png", *PLAN_PAGE)
 
 

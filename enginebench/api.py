@@ -84,5 +84,5 @@ def _settings(runs: Runs, peak: str | None, price: float | None) -> PlanSettings
     return PlanSettings(
         peak=None if peak is None else parse_peak(peak),
         slo=runs.frame.tier,
-        price=() if price is None else (("", f"{price:g}"),),
+        price=() if price is None else (("", price),),
     )

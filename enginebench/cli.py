@@ -12,7 +12,6 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -21,7 +20,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from enginebench.settings.schema import UserMistake
+from enginebench.settings.schema import UserMistake, choose_from
 
 # Command -> the module that defines it, in the order of `--help`.
 COMMANDS = {
@@ -63,9 +62,7 @@ class LazyCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in COMMANDS:
-            near = get_close_matches(args[0], COMMANDS, n=1)
-            meant = f"did you mean `{near[0]}`?" if near else f"choose from {', '.join(COMMANDS)}."
-            raise UserMistake(f"no command called `{args[0]}`; {meant}")
+            raise UserMistake(f"no command called `{args[0]}`; {choose_from(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -132,7 +129,7 @@ def about(
 
     [bold]Engines:[/bold]  enginebench run concurrent --engine vllm --engine mistralrs
 
-    [bold]A decision:[/bold]  enginebench report runs --slo ttft_p99=1 --peak 80users
+    [bold]A decision:[/bold]  enginebench report runs --slo ttft_p99=1 --peak 80
     """
 
 

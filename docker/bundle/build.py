@@ -17,7 +17,7 @@ from pathlib import Path
 
 import uv
 
-from engines.machine.doctor import FOR_DOWNLOADS, FOR_REPORTS
+from engines.machine.checks import FOR_DOWNLOADS, FOR_REPORTS
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

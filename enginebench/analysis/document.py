@@ -217,6 +217,33 @@ class NextStep:
 
 
 @dataclass(frozen=True, slots=True)
+class SliderEngine:
+    """`price` is US dollars per hour. One replica sustains `sustained` as measured, and `simulated` by simulation, if
+    they are known in the unit of the peak. `by_load` has for each measured load the values to compare with limits:
+    `None` misses any."""
+
+    name: str
+    price: float | None
+    sustained: float | None
+    simulated: float | None
+    by_load: tuple[tuple[float, tuple[float | None, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sliders:
+    """What a page needs to plan another peak, at other limits (titles, and seconds) and prices. `hours` are those of a
+    month."""
+
+    unit: str
+    peak: float
+    headroom: float
+    spares: int
+    hours: float
+    limits: tuple[tuple[str, float], ...]
+    engines: tuple[SliderEngine, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """The first screen, then sections. `frame` holds every number that any surface shows, in tidy form; `exit_code`
     is 0 good, 1 an objective missed or a regression, 2 invalid, 3 not enough evidence."""
@@ -232,3 +259,4 @@ class Document:
     sections: tuple[Section, ...]
     frame: pl.DataFrame
     exit_code: int = 0
+    sliders: Sliders | None = None

@@ -23,7 +23,7 @@ from enginebench.analysis.verdict.comparison import Comparison
 from enginebench.analysis.verdict.differences import Difference, differences
 from enginebench.analysis.verdict.gate import Check
 from enginebench.analysis.verdict.slo import SloVerdict, Status, judge
-from enginebench.records.metrics import BY_NAME, ICL, QUANTITY_BY_NAME, THROUGHPUT, columns
+from enginebench.records.metrics import BY_NAME, ICL, PERCENTILES, QUANTITY_BY_NAME, THROUGHPUT, Column, columns
 from enginebench.records.slo import Objective, of_tier, tiers_of
 from enginebench.records.telemetry import GAUGES
 from enginebench.records.view import Distribution, Estimate, Finding, StageView
@@ -149,8 +149,9 @@ class Frame:
         """Over the repeats of an engine."""
         place = self._place(engine.label, engine.runs[0].model)
         shown = dict.fromkeys(
-            column for surface in ("table", "compared") for column in columns(surface, self.since_due)
+            column for surface in ("table", "compared", "chart") for column in columns(surface, self.since_due)
         )
+        shown |= dict.fromkeys(column for objective in self.objectives if (column := column_of(objective)) is not None)
         for stage in self.stages:
             if engine.at(stage.label):
                 at = place | {"stage": stage.label, "load": stage.load, "load_unit": stage.load_unit}
@@ -164,6 +165,13 @@ class Frame:
 
     def _place(self, engine: str, model: str | None) -> Row:
         return {"study": self.study or None, "part": self.part or None, "model": model, "engine": engine}
+
+
+def column_of(objective: Objective) -> Column | None:
+    """The percentile that an objective limits; `None` if it is not computed, or failures are limited."""
+    if objective.judged is None or objective.statistic not in PERCENTILES:
+        return None
+    return Column(objective.judged, objective.statistic)
 
 
 def frame_of(

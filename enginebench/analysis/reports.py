@@ -16,10 +16,10 @@ from enginebench.analysis.answer import (
     SpeedAnswer,
 )
 from enginebench.analysis.document import Document, NextStep, Section, Warning
-from enginebench.analysis.frame import Frame
+from enginebench.analysis.frame import Frame, column_of
 from enginebench.analysis.plan.candidates import replicas_answer
 from enginebench.analysis.sections import disruptions
-from enginebench.analysis.sections.candidates import candidates, column_of
+from enginebench.analysis.sections.candidates import candidates
 from enginebench.analysis.sections.comparison import comparison
 from enginebench.analysis.sections.figures import figures, first_figure
 from enginebench.analysis.sections.loads import growth, loads
@@ -91,9 +91,9 @@ def report_document(
 def comparison_document(frame: Frame, title: str, allow_invalid: bool = False) -> Document:
     """Engines at one load, in every compared metric. Missing an objective is no failure of a comparison."""
     whole = report_document(frame, title, allow_invalid=allow_invalid)
-    kept = {"comparison", "loads", "slo", "setup", "warnings"}
+    left_out = {"disruptions", "charts", "numbers"}
     sections = sorted(whole.sections, key=lambda section: section.key != "comparison")
-    sections = [replace(section, folded=False) for section in sections if section.key in kept]
+    sections = [replace(section, folded=False) for section in sections if section.key not in left_out]
     code = INVALID if whole.exit_code == INVALID else GOOD
     return replace(whole, sections=tuple(sections), exit_code=code)
 
@@ -194,17 +194,18 @@ def exit_code(frame: Frame, warned: Sequence[Warning], allow_invalid: bool = Fal
     return NOT_ENOUGH if Status.NOT_MEASURED in statuses else GOOD
 
 
-def next_step(frame: Frame) -> NextStep | None:
+def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
     """What would raise or confirm the answer: an SLO, more repeats, a higher or lower load, a search for the limit
-    between two loads; of a limit that is known, a plan."""
+    between two loads; of a limit that is known, a plan. `planned` is the engine that is planned with, else it is the
+    best one."""
     if not frame.stages or any(difference.incomparable for difference in frame.differences):
         return None
     folders = _folders(frame)
     if not frame.tier:
         return NextStep("slo", ("enginebench", "report", *folders, "--slo", "ttft_p95=1s"))
-    if len(frame.engines) > 1 and frame.tested.repeats[0] < REPEATS:
+    if planned is None and len(frame.engines) > 1 and frame.tested.repeats[0] < REPEATS:
         return NextStep("repeat", (*frame.engines[0].runs[0].command, "--repeat", "5"))
-    capacity = frame.capacities.get(frame.names[0])
+    capacity = frame.capacities.get(planned or frame.names[0])
     if capacity is None or not capacity.verdicts:
         return None
     load, beyond = (None if end is None else f"{end:g}" for end in (capacity.load, capacity.beyond))
@@ -217,15 +218,19 @@ def next_step(frame: Frame) -> NextStep | None:
         return NextStep("measure", frame.engine(capacity.engine).runs[0].command)
     if load is None:
         lower = f"{(capacity.beyond or 2) / 2:g}"
-        return NextStep("lower", run(*at, lower), names={"beyond": texts[1]})
+        return NextStep("lower", run(*at, lower), names={"engine": capacity.engine, "beyond": texts[1]})
     if beyond is None:
-        return NextStep("higher", run(*at, f"{2 * (capacity.load or 1):g}"), names={"load": texts[0]})
+        return NextStep(
+            "higher", run(*at, f"{2 * (capacity.load or 1):g}"), names={"engine": capacity.engine, "load": texts[0]}
+        )
     if not capacity.confirmed:
         by = "users" if users else "rate"
-        names = {"load": load, "beyond": texts[1]}
+        names = {"engine": capacity.engine, "load": load, "beyond": texts[1]}
         return NextStep("bracket", run("capacity", "--by", by, "--search-range", f"{load}-{beyond}"), names=names)
+    if planned is not None:
+        return NextStep("buy", names={"engine": planned})
     slo = ",".join(objective.typed for objective in frame.tier)
-    peak = f"{10 * (capacity.load or 1):g}{'users' if users else '/s'}"
+    peak = f"{10 * (capacity.load or 1):g}{'' if users else '/s'}"
     names = {"peak": load_of(10 * (capacity.load or 1), capacity.unit).label}
     return NextStep("plan", ("enginebench", "plan", *folders, "--peak", peak, "--slo", slo), names=names)
 

@@ -325,6 +325,7 @@ OFFERED_RATE, ACHIEVED_RATE, FAILURE_SHARE, CONCURRENCY = (
     "concurrency",
 )
 PROMPT_TOKENS, OUTPUT_TOKENS, CLIENT_ERROR = "prompt_tokens", "output_tokens", "client_error"
+ENERGY = "energy_per_token"
 TTFT_PARTS = ("ttft_client", "ttft_queue", "ttft_prefill", "ttft_delivery")
 """Quantities that add up to the mean TTFT since the request was due."""
 

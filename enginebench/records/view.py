@@ -28,8 +28,8 @@ class Missing(Enum):
     FEW_REPEATS = "few_repeats"
     FAILED = "failed"  # the percentile falls among failed requests
     CUT_OFF = "cut_off"  # it depends on requests that the end of the run cut off
-    UNCOUNTED = "uncounted"  # it depends on answers whose tokens are unknown
     CYCLIC = "cyclic"  # requests repeat in cycles: one pattern does not show how it would vary
+    UNCOUNTED = "uncounted"  # it depends on answers whose tokens are unknown
 
 
 @dataclass(frozen=True, slots=True)

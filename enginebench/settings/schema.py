@@ -18,6 +18,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from enginebench.settings.units import parse_seconds
@@ -125,6 +126,13 @@ class Setting:
             raise UserMistake(f"{self.shown_name} is {kind}, not `{text}`.") from None
 
 
+def choose_from(name: str, choices: Iterable[str]) -> str:
+    """The way out for a name that is none of the choices: `did you mean `vllm`?`, or all of them."""
+    known = list(choices)
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean `{near[0]}`?" if near else f"choose from {', '.join(known) or 'none'}."
+
+
 def setting(
     default: Any,
     help: str,
@@ -176,7 +184,7 @@ def from_text(declared: type[Any], given: Mapping[str, str], flags: bool = False
     values = {}
     for name, text in given.items():
         if name not in known:
-            raise UserMistake(f"no option called `{name}`; choose from {', '.join(sorted(known)) or 'none'}.")
+            raise UserMistake(f"no option called `{name}`; {choose_from(name, sorted(known))}")
         values[name] = known[name].parse(text)
     return declared(**values)
 

@@ -30,8 +30,8 @@ def doctor(as_json: AsJson = False) -> None:
 
     from enginebench.settings.console import CAUTION, GOOD, stderr, stdout
     from enginebench.studies.quick.discovery import find_server
+    from engines.machine.checks import examine
     from engines.machine.cuda import by_outcome
-    from engines.machine.doctor import examine
 
     with stderr().status("Checking this machine, with a short load test …"):
         checks = examine()

@@ -24,7 +24,7 @@ from enginebench.records.load import load_of
 from enginebench.records.view import Estimate
 from enginebench.studies.source import PartRuns, StudySource, read_source
 from enginebench.studies.study.folder import load_study
-from engines.bench.report import document_of, rows_of, sections_of
+from engines.bench.document import document_of, rows_of, sections_of
 from engines.bench.result import BenchResult
 
 EMPTY = BenchResult("", (), {}, {}, {}, (), ())

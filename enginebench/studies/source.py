@@ -111,7 +111,7 @@ def _plan(grid: Grid) -> PlanSettings:
     return PlanSettings(
         peak=parse_peak(grid.peak) if grid.peak else None,
         slo=parse_objectives(grid.slo),
-        price=() if grid.price is None else (("", f"{grid.price.per_hour:g}"),),
+        price=() if grid.price is None else (("", grid.price.per_hour),),
     )
 
 

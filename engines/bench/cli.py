@@ -86,7 +86,7 @@ def bench(
             log.print(line, soft_wrap=True)
     if shown:
         from enginebench.analysis.commands.output import deliver
-        from engines.bench.report import document_of
+        from engines.bench.document import document_of
 
         deliver(document_of(result), as_json=as_json)
     if failures:

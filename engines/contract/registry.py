@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from enginebench.settings.schema import Setting, UserMistake, from_text, setting, settings_of
+from enginebench.settings.schema import Setting, UserMistake, choose_from, from_text, setting, settings_of
 from engines.contract.base import Engine
 
 
@@ -94,7 +94,7 @@ def spec(name: str) -> EngineSpec:
     """Raises `UserMistake` with the choices."""
     found = ENGINES.get(name) or _installed().get(name)
     if found is None:
-        raise UserMistake(f"no engine called `{name}`; choose from {', '.join(names())}.")
+        raise UserMistake(f"no engine called `{name}`; {choose_from(name, names())}")
     return found
 
 

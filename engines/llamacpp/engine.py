@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from enginebench.settings.schema import setting
+from enginebench.settings.system import free_port
 from engines.contract.base import Chunk, EngineInfo, FinishReason, GenerateRequest, Launch, Model
 from engines.contract.errors import EngineUnavailable, FatalError
-from engines.machine.devices import free_port, usable_cores
+from engines.machine.devices import usable_cores
 from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize
 from engines.models.to_gguf import file_for, format_of

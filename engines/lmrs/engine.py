@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from enginebench.settings.schema import setting
+from enginebench.settings.system import free_port
 from engines.contract.base import Chunk, Engine, EngineInfo, FinishReason, GenerateRequest
 from engines.contract.errors import BadRequest, EngineCrashed, EngineError, EngineUnavailable
 from engines.lmrs.model_file import DType, converted
 from engines.lmrs.tokens import NEVER, Alphabet
-from engines.machine.devices import free_port
 from engines.machine.extras import install_command
 from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -141,13 +140,6 @@ def cuda_program(name: str) -> str | None:
     roots = filter(None, (os.environ.get("CUDA_HOME"), "/usr/local/cuda"))
     folders = [os.environ.get("PATH", ""), *(os.path.join(root, "bin") for root in roots)]
     return shutil.which(name, path=os.pathsep.join(folders))
-
-
-def free_port() -> int:
-    """On the loopback interface, for a program that cannot choose one itself."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import re
 from functools import partial
 from pathlib import Path
 
-from enginebench.settings.schema import UserMistake
+from enginebench.settings.schema import UserMistake, choose_from
 from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable, first_line
 from engines.models import random_model
@@ -63,7 +63,7 @@ def check_name(spec: str) -> None:
     """Raises `UserMistake` where `spec` can name no model; nothing is downloaded."""
     if spec.startswith(RANDOM):
         if (name := spec.removeprefix(RANDOM)) not in PRESETS:
-            raise UserMistake(f"no preset called `{name}` for random weights; choose from {', '.join(PRESETS)}.")
+            raise UserMistake(f"no preset called `{name}` for random weights; {choose_from(name, PRESETS)}")
         return
     if preset := PRESETS.get(spec):
         if spec != DEFAULT and preset.hub_id is None:

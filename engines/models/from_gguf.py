@@ -21,10 +21,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from enginebench.settings.system import last_line
 from engines.contract.errors import EngineUnavailable
 from engines.machine.extras import install_command
 from engines.models.stored import llama_3_factors
-from engines.process.environments import last_line
 
 NEEDED = ("torch", "transformers", "gguf", "accelerate", "safetensors")
 MOST_EXACT_BYTES = 1_000_000_000  # of GGUF; a bigger file is written as bfloat16
@@ -44,7 +44,7 @@ def convert(gguf: Path, folder: Path) -> None:
     command = [sys.executable, "-m", "engines.models.from_gguf", str(gguf.resolve()), str(folder.resolve())]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:
-        raise EngineUnavailable(f"{gguf.name} could not be converted: {last_line(done.stderr)}.")
+        raise EngineUnavailable(f"{gguf.name} could not be converted: {last_line(done.stderr) or 'no message'}")
 
 
 def _convert(gguf: Path, folder: Path) -> None:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from enginebench.settings.system import last_line
 from engines.contract.base import Launch
 from engines.contract.errors import EngineUnavailable
 from engines.machine.devices import BY_BUS
@@ -92,10 +93,5 @@ def why_not_there(launch: Launch, target: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{command[0]} cannot run it: {error if isinstance(error, OSError) else NO_ANSWER}"
     except ValueError:
-        return f"{command[0]} cannot run it: {last_line(done.stderr)}"
+        return f"{command[0]} cannot run it: {last_line(done.stderr).rstrip('.') or NO_ANSWER}"
     return reason
-
-
-def last_line(text: str) -> str:
-    """Of what a failed program wrote, for a sentence of ours."""
-    return next(iter(reversed(text.strip().splitlines())), NO_ANSWER).rstrip(".")

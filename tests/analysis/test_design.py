@@ -1,5 +1,5 @@
-"""The three promises of the design, each on a copy of the program that one declaration is added to or changed in: a
-metric and a finding reach every surface, and the percentile rule has one place."""
+"""The promises of the design, each on a copy of the program that one declaration is added to or changed in: a metric, a
+finding, a section and the code of a missing value reach every surface, and the percentile rule has one place."""
 
 from __future__ import annotations
 
@@ -38,6 +38,22 @@ def _a_test_rule(view: StageView, *_: object) -> Evidence:
 
 
 STAGE_RULES = (*STAGE_RULES, Rule("declared_by_a_test", _a_test_rule, "nothing to do"))
+"""
+
+CODE_PLACE = '    UNCOUNTED = "uncounted"'
+CODE = '    TOO_BRIGHT = "too_bright"  # what a test declares\n'
+SECTION = """
+
+def _a_test_section(frame: Frame) -> Section:
+    from enginebench.analysis.document import Column, Number, Table, Word
+    from enginebench.records.view import Missing
+
+    row = (Word("a cell of a test"), Number(Estimate(None, missing=Missing.TOO_BRIGHT), "s"))
+    table = Table("of-a-test", "A table of a test", (Column("what", text=True), Column("shine")), (row,))
+    return Section("of-a-test", "A section of a test", (table,))
+
+
+SECTIONS = (*SECTIONS, _a_test_section)
 """
 
 
@@ -148,6 +164,21 @@ def test_a_finding_in_the_table_reaches_every_surface(tmp_path: Path, runs: Path
         else:
             words = ["compare", runs]
         assert "a finding that a test declares" in enginebench(program, *words).stdout, command
+
+
+def test_a_section_and_a_missing_code_reach_every_surface(tmp_path: Path, runs: Path) -> None:
+    program = copy_of_the_program(tmp_path / "program")
+    view = program / "enginebench" / "records" / "view.py"
+    assert view.read_text().count(CODE_PLACE) == 1
+    view.write_text(view.read_text().replace(CODE_PLACE, CODE + CODE_PLACE))
+    path = program / "enginebench" / "analysis" / "reports.py"
+    path.write_text(path.read_text() + SECTION)
+    surfaces = report(program, runs)
+    surfaces["compare"] = enginebench(program, "compare", runs).stdout
+    for name in ("terminal", "html", "md", "json", "compare"):
+        for text in ("A section of a test", "a cell of a test"):
+            assert text in surfaces[name], (name, text)
+        assert ("too_bright" if name == "json" else "too bright") in surfaces[name], name
 
 
 def test_the_percentile_rule_has_one_place(tmp_path: Path, runs: Path) -> None:

@@ -92,9 +92,10 @@ def test_engines_are_measured_without_http_and_the_figures_come_home(run_here: R
     refused = run_here("bench", "fake", *sizes)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "give --output FILE" in refused.stderr
-    printed = run_here("bench", "fake", "-o", "tpot=0.001", *sizes, "--json")
-    assert printed.returncode == 0, printed.stderr
-    (result,) = json.loads(printed.stdout)["results"]
+    output = tmp_path / "bench.json"
+    measured = run_here("bench", "fake", "-o", "tpot=0.001", *sizes, "--output", str(output))
+    assert measured.returncode == 0, measured.stderr
+    (result,) = json.loads(output.read_text())["results"]
     assert result["series"]
 
 

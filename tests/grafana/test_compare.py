@@ -21,8 +21,8 @@ import pytest
 from enginebench.analysis.data.load import load_run
 from enginebench.analysis.summary.run_summary import RunSummary, summarise
 from enginebench.records.metrics import BY_NAME
+from enginebench.settings.system import free_port
 from grafana.load_promql import RUN_START, USERS
-from loadtests.harness.run.host import free_port
 from tests.support.dashboards import DASHBOARDS, filled_in
 from tests.support.loadtests.locust_process import start
 from tests.support.prometheus import prometheus, until

@@ -20,9 +20,9 @@ from typing import Any
 import httpx
 import pytest
 
+from enginebench.settings.system import free_port
 from grafana import load_promql
 from grafana.palette import RED
-from loadtests.harness.run.host import free_port
 from tests.support.dashboards import DASHBOARDS, VARIABLES, filled_in
 from tests.support.loadtests.load_exporter import ScriptedRun, exported
 from tests.support.loadtests.locust_process import start

@@ -23,7 +23,7 @@ from tests.support.servers.served import COMMAND, ROOT, body, served, until
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        pytest.param(("--engine", "vlm"), "no engine called `vlm`; choose from fake", id="an unknown engine"),
+        pytest.param(("--engine", "vlm"), "no engine called `vlm`; did you mean `vllm`?", id="an unknown engine"),
         pytest.param(("--engine", "fake", "-o", "ttft"), "setting is name=value", id="an option without a value"),
         pytest.param(("--engine", "fake", "-o", "tpott=1"), "no option called `tpott`", id="an unknown option"),
         pytest.param(("--engine", "fake", "-o", "ttft=soon"), "`ttft` is a number", id="an option of the wrong kind"),

@@ -16,7 +16,7 @@ import httpx
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from loadtests.harness.run.host import free_port
+from enginebench.settings.system import free_port
 
 CONFIGURATION = Path(__file__).parents[2] / "docker" / "prometheus"
 SERIES = re.compile(r"- series: (\w[\w:]*)\{(.*)\}\n +values: (\S+)$", re.MULTILINE)

@@ -81,7 +81,7 @@ def source(*parts: PartRuns, missing: Sequence[NotMeasured] = (), **changes: Any
         title="Which engine, by how much, at what cost",
         question="",
         baseline=BASELINE,
-        plan=PlanSettings(slo=(SLO,), price=(("", "0.1"),)),
+        plan=PlanSettings(slo=(SLO,), price=(("", 0.1),)),
         price_source="a price list, 2026-11-20",
         parts=parts,
         benches=(),

@@ -18,7 +18,6 @@ from pathlib import Path
 from random import Random
 
 from enginebench.analysis.data.load import load_run
-from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.plan.simulate import simulate
 from enginebench.records.load import Load, Rate, Users
 from enginebench.records.slo import Objective
@@ -33,8 +32,7 @@ TRUE_FUTURES = 10
 
 @dataclass(frozen=True, slots=True)
 class Exercise:
-    """One plan. `met` are shares of the true futures: with the replicas named, and with one fewer. `refused` says why
-    `plan` does not show the number."""
+    """One plan. `met` are shares of the true futures: with the replicas named, and with one fewer."""
 
     seed: int
     load: str
@@ -44,7 +42,6 @@ class Exercise:
     bounded: bool  # fewer may have done, but were not supported by the records
     met: float
     met_fewer: float | None
-    refused: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,7 @@ def system(rng: Random) -> System:
 
 
 def exercise(seed: int) -> Exercise | None:
-    """`None` if no number of replicas is enough."""
+    """`None` if no number of replicas is named."""
     rng = Random(seed)
     engine = system(rng)
     with tempfile.TemporaryDirectory() as folder:
@@ -112,7 +109,6 @@ def exercise(seed: int) -> Exercise | None:
         plan.replicas.bounded,
         met[count],
         met[count - 1] if count > 1 else None,
-        plan.refused.value if isinstance(plan.refused, NotPlanned) else None,
     )
 
 

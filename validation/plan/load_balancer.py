@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from loadtests.harness.run.host import free_port
+from enginebench.settings.system import free_port
 
 START_LIMIT = 10.0  # seconds
 

@@ -82,7 +82,7 @@ def planned(run: Path, rate: float = RATE) -> Attainment:
     """Simulate the peak on the number of replicas that the plan names."""
     plan = simulate([load_run(run)], Rate(rate), SECONDS, parse_objectives(OBJECTIVES))
     if plan.replicas is None:
-        raise SystemExit(f"the peak cannot be simulated: {plan.refused}")
+        raise SystemExit(f"the peak cannot be simulated: {plan.missing}")
     return plan.replicas.chosen
 
 

@@ -21,8 +21,8 @@ from enginebench.analysis.data.load import load_run
 from enginebench.analysis.plan.accuracy import fit_stages, hold_out
 from enginebench.analysis.plan.measured import MeasuredStage, measured_stages
 from enginebench.analysis.plan.model import futures
-from enginebench.analysis.plan.requests import FIGURES, bands, figures, pooled
-from enginebench.analysis.plan.simulation import gamma_arrivals, serve
+from enginebench.analysis.plan.requests import FIGURES, band, figures, pooled
+from enginebench.analysis.plan.simulation import poisson_arrivals, serve
 from enginebench.records.load import Load
 from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
 from validation.program import RESULTS
@@ -85,7 +85,7 @@ class Coverage:
 def held_out(name: str, window: float, seed: int) -> Errors:
     system = SYSTEMS[name]
     found = hold_out(_stages(system, window, seed), slots=system.server.slots)
-    errors = {figure: [error for one in found if math.isfinite(error := one.error(figure))] for figure in FIGURES}
+    errors = {figure: [error for one in found if math.isfinite(error := one.errors[figure])] for figure in FIGURES}
     return Errors(
         name,
         len(found),
@@ -98,14 +98,14 @@ def covered(run: int, rate: float, window: float, seed: int) -> dict[str, bool]:
     """One run: fitted to lower rates, and judged at a higher one with arrivals that were not seen."""
     system = System(BatchingServer(jitter=0.02), rates(0.4 * rate, 0.7 * rate, rate))
     *seen, unseen = _stages(system, window, seed * 1000 + run)
-    fitted, end = fit_stages(seen, system.server.slots), WARM_UP + window
+    model, end = fit_stages(seen, system.server.slots), WARM_UP + window
     lengths, predictions = pooled([stage.lengths for stage in seen]), []
     for future in futures(BAND_FUTURES, seed=run):
         rng = future.rng
-        arrivals = gamma_arrivals(unseen.load.value, 1.0, end, rng)
-        served = serve(future.drawn(fitted), arrivals, lengths.drawn(len(arrivals), rng), rng)
+        arrivals = poisson_arrivals(unseen.load.value, end, rng)
+        served = serve(future.of(model), arrivals, lengths.drawn(len(arrivals), rng), rng)
         predictions.append(figures(served, WARM_UP, end))
-    predicted = bands(predictions)
+    predicted = {figure: band([one[figure] for one in predictions]) for figure in FIGURES}
     return {figure: predicted[figure].holds(unseen.figures[figure]) for figure in FIGURES}
 
 

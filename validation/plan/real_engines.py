@@ -26,7 +26,7 @@ from typing import Any
 from enginebench.analysis.data.load import RunData, load_run
 from enginebench.analysis.plan.accuracy import fit_stages, predict_unseen
 from enginebench.analysis.plan.measured import BEYOND, MeasuredStage, declared_slots, measured_stages
-from enginebench.analysis.plan.model import FittedModel
+from enginebench.analysis.plan.model import EngineModel
 from enginebench.analysis.plan.not_planned import CannotPlan
 from enginebench.settings.schema import whole_numbers
 from engines.machine.devices import usable_cores
@@ -107,17 +107,17 @@ def load(port: int, stages: Sequence[int], seconds: float, label: str, settings:
     )  # fmt: skip
 
 
-def judged(run: RunData, fit: Sequence[int], unseen: Sequence[int]) -> tuple[FittedModel, tuple[Unseen, ...]]:
+def judged(run: RunData, fit: Sequence[int], unseen: Sequence[int]) -> tuple[EngineModel, tuple[Unseen, ...]]:
     """The model of the fitted loads, and its errors on the others. Raises `CannotPlan`."""
     stages = measured_stages([run])
-    fitted = fit_stages([one for one in stages if one.load.value in fit], declared_slots([run]))
-    return fitted, tuple(_unseen(fitted, users, [one for one in stages if one.load.value == users]) for users in unseen)
+    model = fit_stages([one for one in stages if one.load.value in fit], declared_slots([run]))
+    return model, tuple(_unseen(model, users, [one for one in stages if one.load.value == users]) for users in unseen)
 
 
-def _unseen(fitted: FittedModel, users: int, stages: Sequence[MeasuredStage]) -> Unseen:
+def _unseen(model: EngineModel, users: int, stages: Sequence[MeasuredStage]) -> Unseen:
     if not stages:
         raise SystemExit(f"no stage with {users} users was measured.")
-    errors = predict_unseen(fitted, f"{users} users", stages).errors
+    errors = predict_unseen(model, f"{users} users", stages).errors
     return Unseen(users, sum(len(one.lengths) for one in stages), {name: errors[name] for name in TARGETS})
 
 
@@ -126,23 +126,30 @@ def result_of(engine: str, settings: argparse.Namespace) -> Result:
     before = os.getloadavg()[0]
     run = measure(engine, options, mixed([*settings.fit, *settings.unseen], settings.passes), settings)
     refused: str | None = None
-    fitted: FittedModel | None = None
+    model: EngineModel | None = None
     unseen: tuple[Unseen, ...] = ()
     try:
-        fitted, unseen = judged(run, settings.fit, settings.unseen)
+        model, unseen = judged(run, settings.fit, settings.unseen)
     except CannotPlan as reason:
         refused = str(reason)
     return Result(
         engine,
         options,
         tuple(settings.fit),
-        None if fitted is None else fitted.fit.drift or None,
-        None if fitted is None else fitted.model.as_document(),
+        None if model is None else model.fit.drift or None,
+        None if model is None else described(model),
         unseen,
         refused,
         (before, os.getloadavg()[0]),
         datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def described(model: EngineModel) -> dict[str, Any]:
+    """For JSON, without the noise of each step."""
+    values = asdict(model)
+    fit = {name: value for name, value in values["fit"].items() if name != "noise"}
+    return values | {"fit": fit, "slots_from": model.slots_from.value}
 
 
 def print_result(one: Result) -> None:

@@ -23,7 +23,7 @@ import httpx
 import psutil
 
 from enginebench.records.files import read_requests
-from loadtests.harness.run.host import free_port
+from enginebench.settings.system import free_port
 from validation.processes import started_server
 from validation.program import ROOT, command_line, print_fields, write
 

@@ -21,6 +21,7 @@ import httpx
 from enginebench.analysis.stats.repeats import ratio_interval
 from enginebench.records.files import read_meta, read_requests
 from enginebench.records.stage import SECOND
+from enginebench.settings.system import free_port
 from loadtests.harness.calibration.calibrate import (
     SCENARIO,
     client_use,
@@ -30,7 +31,6 @@ from loadtests.harness.calibration.calibrate import (
     scripted_server,
     stage_options,
 )
-from loadtests.harness.run.host import free_port
 from loadtests.harness.run.own_limits import raise_descriptor_limit
 from validation.program import command_line, write
 

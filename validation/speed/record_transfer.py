@@ -28,7 +28,7 @@ from pathlib import Path
 
 import psutil
 
-from loadtests.harness.run.host import free_port
+from enginebench.settings.system import free_port
 from validation.program import command_line, print_fields, write
 from validation.speed.report_at_scale import draw, write_lines
 

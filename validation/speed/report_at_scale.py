@@ -152,6 +152,7 @@ def frame_of(drawn: Drawn) -> pl.DataFrame:
         icl=pl.Series(drawn.gaps.reshape(-1)).reshape((n, TOKENS - 1)).arr.to_list(),
         chunks=pl.lit(TOKENS),
         merged_first=pl.lit(False),
+        resent=pl.lit(False),
         streamed=pl.lit(True),
         unseen_tokens=pl.lit(0),
         retry_after=pl.when(refused).then(1.0),

@@ -11,7 +11,7 @@ from enginebench.analysis.commands.output import PAGE, Output, check_formats, de
 from enginebench.analysis.plan.settings import PlanSettings
 from enginebench.analysis.settings import ReadSettings, RunsSettings
 from enginebench.settings.flags import AsJson, read_settings, with_flags
-from enginebench.settings.schema import UserMistake, settings_of
+from enginebench.settings.schema import UserMistake, choose_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from enginebench.analysis.summary.run_summary import RunSummary
     from enginebench.records.slo import Objective
 
-OF_A_PLAN = ("slo", "peak", "headroom", "spares", "price", "gpu", "gpus", "prices")
-NOT_ASKED = {declared.name for declared in settings_of(PlanSettings)} - {*OF_A_PLAN}
-"""Settings of `enginebench plan` alone."""
 RUNS = typer.Argument(
     help="Runs (folders or ids), or folders of runs. Default: the newest run.", metavar="RUNS", show_default=False
 )
@@ -30,7 +27,7 @@ RUNS = typer.Argument(
 AllowInvalid = Annotated[bool, typer.Option("--allow-invalid", help="Exit with 0 or 1 despite invalid runs.")]
 
 
-@with_flags(RunsSettings, PlanSettings, leave_out=NOT_ASKED)
+@with_flags(RunsSettings, PlanSettings, leave_out=("peak_seconds",))
 def report(
     names: Annotated[list[str] | None, RUNS] = None,
     output: Output = None,
@@ -44,7 +41,7 @@ def report(
     are repeats of one engine; a difference is tested from three repeats on.
 
     --slo judges every load; a tier, such as fast:ttft_p95=0.3, goes before its objectives. --peak with --slo adds the
-    replicas that each engine needs, and --price or --gpu what they cost.
+    replicas that each engine needs, and --price what they cost.
 
     Exit code: 0 good, 1 an objective was missed, 2 a usage error or an invalid run, 3 not enough evidence.
 
@@ -54,7 +51,7 @@ def report(
 
       enginebench report runs --slo ttft_p99=0.5,tpot_p99=0.05
 
-      enginebench report runs --slo ttft_p99=1 --peak 80users --price 2.20
+      enginebench report runs --slo ttft_p99=1 --peak 80 --price 2.20
 
       enginebench report -o report.md -o numbers.csv
     """
@@ -66,10 +63,9 @@ def report(
     summaries = read_runs(names or (), folder, plan.slo, need_requests=True)
     from enginebench.analysis.frame import frame_of
     from enginebench.analysis.plan.candidates import replicas_of
-    from enginebench.analysis.plan.prices import check_labels
     from enginebench.analysis.reports import report_document, title_of
 
-    check_labels(plan, [summary.label for summary in summaries])
+    plan.check_labels([summary.label for summary in summaries])
     frame = frame_of(summaries)
     replicas = replicas_of(frame, plan)
     document = report_document(frame, title_of(summaries), replicas, plan.peak, allow_invalid)
@@ -123,7 +119,7 @@ def compare(
         raise UserMistake(f"there are no runs of `{baseline}`; the baseline is one of {', '.join(labels)}.")
     stages = list(dict.fromkeys(view.label for summary in summaries for view in summary.stages))
     if stage is not None and stage not in stages:
-        raise UserMistake(f"no run has a stage `{stage}`; choose from {', '.join(stages)}.")
+        raise UserMistake(f"no run has a stage `{stage}`; {choose_from(stage, stages)}")
     frame = frame_of(summaries, baseline, stage=stage)
     deliver(comparison_document(frame, title_of(summaries), allow_invalid), output or (), as_json)
 

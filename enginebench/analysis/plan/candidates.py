@@ -12,8 +12,8 @@ from enginebench.analysis.data.load import load_run
 from enginebench.analysis.engine_runs import by_settings
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.plan.not_planned import NotPlanned
-from enginebench.analysis.plan.prices import ReplicaPrice, replica_price, token_cost
 from enginebench.analysis.plan.settings import PlanSettings
+from enginebench.analysis.sections.candidates import capacity_stage
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.records.load import Load
@@ -24,13 +24,16 @@ from enginebench.records.view import Estimate, Missing
 if TYPE_CHECKING:
     from enginebench.analysis.plan.simulate import Simulation
 
+HOURS_A_MONTH = 730.0
+HOUR, MILLION = 3600.0, 1e6
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One candidate. `simulation` is `None` if no peak was given."""
+    """One candidate. `price` is US dollars per hour of a replica; `simulation` is `None` if no peak was given."""
 
     replicas: Replicas
-    price: ReplicaPrice | None
+    price: float | None
     simulation: Simulation | None
 
     @property
@@ -50,7 +53,7 @@ def plans_of(frame: Frame, settings: PlanSettings) -> tuple[Plan, ...]:
 
 def replicas_of(frame: Frame, settings: PlanSettings) -> tuple[Replicas, ...]:
     """Return the replicas and costs of every candidate, in the order of the frame; nothing if neither was asked for."""
-    if settings.peak is None and not settings.price and not settings.gpu:
+    if settings.peak is None and not settings.price:
         return ()
     return tuple(plan.replicas for plan in plans_of(frame, settings))
 
@@ -77,47 +80,39 @@ def measured_replicas(capacity: Capacity | None, load: Load) -> int | NotPlanned
 
 
 def _plan(frame: Frame, settings: PlanSettings, name: str) -> Plan:
-    capacity, price = frame.capacities.get(name), replica_price(settings, name)
+    capacity, price = frame.capacities.get(name), settings.price_of(name)
     per_million = token_cost(price, _throughput(frame, name))
     if settings.peak is None:
         return Plan(Replicas(name, capacity, None, None, None, per_million=per_million), price, None)
     from enginebench.analysis.plan.simulate import simulate  # SciPy's optimisers are slow to import
 
-    load = settings.load
     runs = [load_run(run.folder) for run in frame.engine(name).runs]
-    simulation = simulate(runs, load, settings.peak_seconds, frame.tier)
-    measured = measured_replicas(capacity, load)
+    simulation = simulate(runs, settings.load, settings.peak_seconds, frame.tier)
+    measured = measured_replicas(capacity, settings.load)
     count, missing = (None, measured) if isinstance(measured, NotPlanned) else (measured + settings.spares, None)
-    simulated = None if simulation.count is None else simulation.count + settings.spares
-    number = simulated if count is None else count
-    replicas = Replicas(
-        name=name,
-        capacity=capacity,
-        count=count,
-        simulated=simulated,
-        month=None if price is None or number is None else price.month(number),
-        missing=missing,
-        not_simulated=simulation.refused,
-        per_million=per_million,
-    )
+    simulated = None if simulation.replicas is None else simulation.replicas.count + settings.spares
+    replicas = Replicas(name, capacity, count, simulated, None, missing, simulation.missing, per_million)
+    if price is not None and replicas.number is not None:
+        replicas = replace(replicas, month=HOURS_A_MONTH * price * replicas.number)
     return Plan(replicas, price, simulation)
+
+
+def token_cost(price: float | None, throughput: Estimate) -> Estimate:
+    """Return the US dollars of a million output tokens: price of an hour ÷ tokens of an hour, with the interval of the
+    throughput (tokens/s)."""
+    if price is None or not throughput.value:
+        return Estimate(None, missing=throughput.missing or Missing.NOT_OBSERVED)
+    if throughput.low is not None and throughput.low <= 0:
+        throughput = replace(throughput, low=None, high=None, missing=Missing.FEW_REPEATS)
+    return throughput.inverse.scaled(MILLION * price / HOUR)
 
 
 def _throughput(frame: Frame, name: str) -> Estimate:
     """Return output tokens/s at the measured capacity; without an SLO at the common load."""
-    stage = stage_of(frame, name)
+    stage = capacity_stage(frame, name) if frame.tier else frame.stage
     if stage is None or not frame.engine(name).at(stage):
         return Estimate(None, missing=Missing.NOT_OBSERVED)
     failed = frame.engine(name).estimate(stage, FAILURE_SHARE).value
     if failed is not None and failed > FAILURES_BORNE:
         return Estimate(None, missing=Missing.FAILED)
     return frame.engine(name).estimate(stage, THROUGHPUT)
-
-
-def stage_of(frame: Frame, name: str) -> str | None:
-    """Return the stage at an engine's measured capacity; without an SLO the common one."""
-    if not frame.tier:
-        return frame.stage
-    capacity = frame.capacities.get(name)
-    at = None if capacity is None else capacity.at_load
-    return None if at is None else at.stage

@@ -6,19 +6,19 @@ from enum import Enum
 
 
 class NotPlanned(Enum):
-    """The values are the words of a cell; `analysis/write/words.py` explains each in its legend."""
+    """The values are the words of a cell."""
 
     NOT_MEASURED = "not measured"  # no load was judged by the SLO
     MISSED = "misses the SLO"  # at the lowest load that was measured
     OTHER_UNIT = "other unit"  # measured in users, and the peak is a rate, or the other way round
     # Of the simulation alone.
+    NO_BATCH = "no batch"  # requests have steps of their own: the engine computes no common batch
     FEW_STEPS = "few steps"  # the records show too few steps of the engine: no streamed answers, or too short
     FAILURES = "failures"  # too many requests failed at every load
     OBJECTIVE = "objective"  # the SLO limits what is not simulated
     ONE_LOAD = "one load"  # no other load was measured that could be predicted
-    ERROR = "error"  # the error of held-out predictions is above the limit
+    POOR_FIT = "poor fit"  # the error of held-out predictions is above the limit
     OUT_OF_REACH = "out of reach"  # even a replica with nothing else to do misses the SLO, or too often
-    SHORT_PEAK = "short peak"  # no request is due within the peak on some replicas
     TOO_FAST = "too fast"  # the fitted steps take hardly any time
 
 

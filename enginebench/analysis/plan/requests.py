@@ -170,7 +170,3 @@ def band(values: Sequence[float]) -> Band:
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     low, high = math.floor(SPREAD[0] * (len(ordered) - 1)), math.ceil(SPREAD[1] * (len(ordered) - 1))
     return Band(float(np.median(ordered)), float(ordered[low]), float(ordered[high]))
-
-
-def bands(futures: Sequence[Mapping[str, float]]) -> dict[str, Band]:
-    return {name: band([future[name] for future in futures]) for name in futures[0]}

@@ -1,8 +1,15 @@
-"""Loads on a simulated replica: arrivals of an open loop, or users of a closed one who ask again after each answer."""
+"""A discrete-event simulation of one replica under the arrivals of an open loop, or the users of a closed one who ask
+again after each answer.
+
+It jumps from admission to admission and to the end of an answer, not from token to token, so that a request costs a few
+events whatever its length. The engine computes one batch step by step: at the beginning of a step it admits what waits,
+as far as slots are free, and at its end every running request has a token more.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -12,21 +19,20 @@ from enginebench.analysis.arrays import Floats
 from enginebench.analysis.plan.model import EngineModel
 from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.requests import Lengths, Requests
-from enginebench.analysis.plan.simulated_engine import NOISES, Work, engine_of
 from enginebench.analysis.plan.steps import Generator
 
+BLOCK = 256  # steps
+NOISES = 4096  # steps whose noise is drawn ahead
+MIN_NOISE = 0.2  # of a step's duration
 SPARE = 6.0  # standard deviations of the number of arrivals, drawn beyond its mean
-MAX_REQUESTS = 1_000_000  # of one closed loop
+MAX_REQUESTS = 1_000_000  # of one simulation
+PAUSES = 4096  # of users, drawn ahead
 
 
-def gamma_arrivals(rate: float, cv: float, seconds: float, rng: Generator) -> Floats:
-    """Draw arrivals whose gaps are gamma-distributed with this coefficient of variation: 1 is a Poisson process, 0 even
-    spacing. The first gap has passed in part at 0, by chance."""
-    expected = rate * seconds
-    count = int(expected + SPARE * max(cv, 1.0) * math.sqrt(expected)) + 16
-    gaps = rng.gamma(1 / cv**2, cv**2 / rate, count) if cv else np.full(count, 1 / rate)
-    gaps[0] *= rng.random()
-    times = np.cumsum(gaps)
+def poisson_arrivals(rate: float, seconds: float, rng: Generator) -> Floats:
+    """Draw the arrivals of a Poisson process in [0, `seconds`)."""
+    count = int(rate * seconds + SPARE * math.sqrt(rate * seconds)) + 16
+    times = np.cumsum(rng.exponential(1 / rate, count))
     return np.asarray(times[times < seconds], dtype=np.float64)
 
 
@@ -41,6 +47,93 @@ class ClosedLoop:
     requests: int = MAX_REQUESTS
 
 
+class SimulatedEngine:
+    """Continuous batching: requests are served in the order in which they come. `sched`, `first` and `last` have the
+    instants of each request by its number; `last` is `nan` until it is answered."""
+
+    def __init__(self, model: EngineModel, rng: Generator) -> None:
+        self.now = 0.0
+        self.sched: list[float] = []
+        self.first: list[float] = []
+        self.last: list[float] = []
+        self._model = model
+        self._slots = math.inf if model.slots is None else model.slots
+        self._freed = 0  # slots that the next step cannot fill yet
+        self._decoded = 0  # decode steps so far
+        self._waiting: deque[tuple[int, float, int]] = deque()  # requests with their prompt tokens and steps
+        self._running: list[tuple[int, int]] = []  # a heap of the decode step that ends an answer, and its request
+        self._noise = _noise_sums(model, rng)
+        self._noise_at = 0
+
+    def submit(self, sched: float, at: float, tokens: float, steps: int) -> None:
+        """Queue a request that is due at `sched` and reaches the engine at `at`, up to which it has advanced."""
+        if not self._running and not self._waiting:
+            self.now = max(self.now, at)
+        self._waiting.append((len(self.sched), tokens, steps))
+        self.sched.append(sched)
+        self.first.append(math.nan)
+        self.last.append(math.nan)
+
+    def advance(self, until: float) -> list[int]:
+        """Compute the steps that begin before `until`; return early when answers end, with their requests."""
+        running, waiting, cost = self._running, self._waiting, self._model.fit.cost
+        while self.now < until and (running or waiting):
+            room = self._slots - len(running) - self._freed
+            if waiting and room > 0:
+                self._prefill(room)
+            elif running:
+                step = self._model.slower * cost.seconds(len(running))
+                steps = 1 if self._freed and waiting else running[0][0] - self._decoded
+                if step * (steps - 1) > until - self.now:
+                    steps = math.ceil((until - self.now) / step)
+                self._pass(step, steps)
+                self._decoded += steps
+            self._freed = 0
+            if ended := self._ended():
+                return ended
+        return []
+
+    def _prefill(self, room: float) -> None:
+        """Compute one step that admits what waits."""
+        model, running = self._model, self._running
+        admitted = [self._waiting.popleft() for _ in range(int(min(len(self._waiting), room)))]
+        count = len(admitted) if model.pauses else len(running) + len(admitted)
+        tokens = sum(tokens for _, tokens, _ in admitted)
+        self._pass(model.slower * model.fit.cost.seconds(count, tokens, len(admitted)), 1)
+        self._decoded += not model.pauses
+        for request, _, steps in admitted:
+            self.first[request] = self.now
+            heappush(running, (self._decoded + steps - 1, request))
+
+    def _pass(self, step: float, steps: int) -> None:
+        """Let `steps` steps pass, with the noise that is next; after the last one it starts again."""
+        sums, begin, end = self._noise, self._noise_at, self._noise_at + steps
+        laps, self._noise_at = divmod(end, NOISES) if end > NOISES else (0, end)
+        self.now += step * (steps + laps * sums[-1] + sums[self._noise_at] - sums[begin])
+
+    def _ended(self) -> list[int]:
+        ended = []
+        while self._running and self._running[0][0] <= self._decoded:
+            _, request = heappop(self._running)
+            self.last[request] = self.now
+            ended.append(request)
+        if self._model.late_handover and self._waiting:
+            self._freed += len(ended)
+        return ended
+
+
+def _noise_sums(model: EngineModel, rng: Generator) -> list[float]:
+    """Cumulative sums of the shares by which steps take longer than their cost, zero on average.
+
+    Blocks of measured steps are played back (moving-block bootstrap: Künsch 1989), because the speed of a machine
+    changes in phases that last for many steps.
+    """
+    measured = model.fit.noise
+    starts = rng.integers(len(measured), size=NOISES // BLOCK)
+    noise = measured[(starts[:, None] + np.arange(BLOCK)).ravel() % len(measured)]
+    return [0.0, *np.cumsum(np.maximum(noise - noise.mean(), MIN_NOISE - 1)).tolist()]
+
+
 def serve(
     model: EngineModel, due: Floats, lengths: Lengths, rng: Generator, closed: ClosedLoop | None = None
 ) -> Requests:
@@ -49,39 +142,36 @@ def serve(
     Request k has the k-th lengths, and again from the first one on if they are used up. Raises `CannotPlan` if users of
     an engine whose steps cost hardly anything send too many requests: that would never end.
     """
-    source, work = Work.of(lengths, model.tokens_per_step), Work([], [])
-    engine = engine_of(model, work, rng)
-    advance, delivery = engine.advance, model.delivery
+    engine = SimulatedEngine(model, rng)
+    sched, delivery = engine.sched, model.delivery
+    tokens = lengths.prefilled.tolist()
+    steps = np.maximum(np.rint(lengths.output / model.tokens_per_step), 1).astype(int).tolist()
     think = np.zeros(1) if closed is None or not len(closed.think) else closed.think
-    pauses = think[rng.integers(len(think), size=NOISES)].tolist() if len(think) > 1 else think.tolist()
+    pauses = think[rng.integers(len(think), size=PAUSES)].tolist() if len(think) > 1 else think.tolist()
     until = math.inf if closed is None else closed.until
     left = 0 if closed is None else closed.requests
     ready = sorted(due.tolist())
-    sched: list[float] = []
     unanswered = 0  # of those due before `until`
     while True:
         at = ready[0] if ready else math.inf
-        ended = advance(at + delivery)
-        for over, request in ended:
-            unanswered -= sched[request] < until
-            if closed is not None:
-                heappush(ready, over + pauses[request % len(pauses)])
-        if ended:
+        if ended := engine.advance(at + delivery):
+            for request in ended:
+                unanswered -= sched[request] < until
+                if closed is not None:
+                    heappush(ready, engine.now + pauses[request % len(pauses)])
             continue
         if at >= until and not unanswered:
             break
         if len(sched) >= MAX_REQUESTS:
             raise CannotPlan(NotPlanned.TOO_FAST)
         heappop(ready)
-        which = len(sched) % len(lengths)
-        work.add(source.tokens[which], source.steps[which])
-        engine.submit(len(sched), at + delivery)
         if closed is not None:
             left -= at >= closed.counted
             if left == 0:  # what is due at this very instant is still answered
                 until = min(until, math.nextafter(at, math.inf))
         unanswered += at < until
-        sched.append(at)
+        which = len(sched) % len(tokens)
+        engine.submit(at, at + delivery, tokens[which], steps[which])
     asked = lengths.at(np.arange(len(sched)) % len(lengths))
-    first, last = np.array(work.first), np.array(work.last)
+    first, last = np.array(engine.first), np.array(engine.last)
     return Requests.simulated(np.array(sched), first, last, asked, model.tokens_per_step)

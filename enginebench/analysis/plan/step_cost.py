@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.optimize import nnls
 
-from enginebench.analysis.arrays import Flags, Floats, Integers
+from enginebench.analysis.arrays import Floats
 from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.steps import Steps
 
@@ -36,20 +36,17 @@ MAX_KNEES = 24  # that are tried
 PERIOD = 10.0  # seconds over which drift is measured
 MAX_NOISE = 5.0  # of a step's cost; longer ones were no steps
 MIN_STEPS = 20  # of a period, and of one request and of several
-DRAWS = 64
-MIN_BLOCKS = 6  # of a stage
 BASE, RUNNING, TOKENS, PROMPTS, BATCHED, BEYOND = range(6)
 
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Seconds. `spread` is the standard deviation of a step's duration, as a share of it."""
+    """Seconds."""
 
     base: float
     per_running: float
     per_token: float
     per_prompt: float
-    spread: float = 0.0
     batched: float = 0.0
     per_running_beyond: float = 0.0
     knee: float = math.inf
@@ -60,85 +57,48 @@ class StepCost:
             fixed += self.per_running_beyond * (running - self.knee)
         return fixed + self.per_running * running + self.per_token * tokens + self.per_prompt * prompts
 
-    def scaled(self, factor: float) -> StepCost:
-        """Return the cost of a machine whose steps take `factor` times as long."""
-        return replace(
-            self,
-            base=factor * self.base,
-            per_running=factor * self.per_running,
-            per_token=factor * self.per_token,
-            per_prompt=factor * self.per_prompt,
-            batched=factor * self.batched,
-            per_running_beyond=factor * self.per_running_beyond,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A step's cost, and how well it describes the steps it was fitted to.
+    """A step's cost, and how well it describes the `steps` that it was fitted to.
 
     `explained` is R², with the weights of the fit. `drift` is the standard deviation of measured over fitted time in
-    periods of ten seconds. `draws` are other costs that the same steps allow; `noise` is by what share of its cost each
-    step took longer, in order.
+    periods of ten seconds; `noise` is by what share of its cost each step took longer, in order.
     """
 
     cost: StepCost
-    draws: tuple[StepCost, ...]
     steps: int
     explained: float
     drift: float
-    noise: Floats
+    noise: Floats = field(repr=False, compare=False)
 
 
-def fit_cost(stages: Sequence[Steps], slots: int | None) -> Fit:
-    """Fit the cost to the steps of stages. `slots` limits the requests that run, if it is known.
-
-    Raises `CannotPlan` with too few steps.
-    """
-    kept = [_usable(steps, slots) for steps in stages]
-    features = np.concatenate([_features(steps, slots)[rows] for steps, rows in zip(stages, kept, strict=True)])
-    seconds = np.concatenate([steps.seconds[rows] for steps, rows in zip(stages, kept, strict=True)])
+def fit_cost(stages: Sequence[Steps]) -> Fit:
+    """Fit the cost to the steps of stages. Raises `CannotPlan` with too few steps."""
+    features = np.concatenate([_features(steps) for steps in stages])
+    seconds = np.concatenate([steps.seconds for steps in stages])
     if np.count_nonzero(seconds) < 2 * MIN_STEPS:  # chunks that are read together leave no time between them
         raise CannotPlan(NotPlanned.FEW_STEPS)
     knee = _knee(features, seconds)
     features[:, BEYOND] = _beyond(features[:, RUNNING], knee)
     rows, ratio = _relative(features, seconds)
-    chosen = _chosen(features, rows, ratio)
-    cost, error = _least_squares(rows, ratio, chosen)
-    fitted = features @ cost
+    coefficients, error = _least_squares(rows, ratio, _chosen(features, rows, ratio))
+    fitted = features @ coefficients
     noise = np.minimum((seconds - fitted) / np.maximum(fitted, 1e-9), MAX_NOISE)
-    spread = float(np.sqrt(np.mean(noise**2)))
-    ends = [steps.end[rows] for steps, rows in zip(stages, kept, strict=True)]
-    draws = _draws(rows, ratio, [k for k in chosen if cost[k] > 0], cost, ends)
+    base, running, tokens, prompts, batched, beyond = coefficients.tolist()
     return Fit(
-        cost=_step_cost(cost, spread, knee),
-        draws=tuple(_step_cost(draw, spread, knee) for draw in draws),
+        cost=StepCost(base, running, tokens, prompts, batched, beyond, knee),
         steps=len(seconds),
         explained=1 - error / max(_least_squares(rows, ratio, [BASE])[1], 1e-30),
-        drift=_drift(ends, seconds, fitted),
+        drift=_drift(stages, seconds, fitted),
         noise=noise,
     )
 
 
-def _step_cost(coefficients: Floats, spread: float, knee: float) -> StepCost:
-    base, running, tokens, prompts, batched, beyond = coefficients.tolist()
-    return StepCost(base, running, tokens, prompts, spread, batched, beyond, knee)
-
-
-def _usable(steps: Steps, slots: int | None) -> Flags:
-    """Without the first chunks of separate streams that may have waited for a slot: they do not show the prefill."""
-    if steps.synchronised or slots is None:
-        return np.ones(len(steps.seconds), dtype=bool)
-    usable: Flags = (steps.prompts == 0) | (steps.occupied <= slots)
-    return usable
-
-
-def _features(steps: Steps, slots: int | None) -> Floats:
-    running = steps.running if slots is None else np.minimum(steps.running, slots)
-    batched = (running > 1) | (steps.prompts > 0)
-    return np.column_stack(
-        [np.ones(len(running)), running, steps.tokens, steps.prompts, batched, np.zeros(len(running))]
-    )
+def _features(steps: Steps) -> Floats:
+    batched = (steps.running > 1) | (steps.prompts > 0)
+    columns = [np.ones(len(batched)), steps.running, steps.tokens, steps.prompts, batched, np.zeros(len(batched))]
+    return np.column_stack(columns)
 
 
 def _beyond(running: Floats, knee: float) -> Floats:
@@ -215,52 +175,14 @@ def _least_squares(rows: Floats, values: Floats, chosen: list[int]) -> tuple[Flo
     return whole, float(((rows @ whole - values) ** 2).sum())
 
 
-def _draws(rows: Floats, ratio: Floats, used: list[int], cost: Floats, ends: Sequence[Floats]) -> list[Floats]:
-    """Draw costs from the normal distribution of the fit, with a covariance that is robust to clusters (White 1980).
-
-    Clusters are blocks of up to ten seconds, because the speed of a machine changes in phases that last for many steps.
-    Every stage adds an error of its own: as much as stages deviate from the law beyond what their blocks explain, which
-    is how a law that is not quite the engine's shows. `ends` are the instants of the steps, stage by stage.
-    """
-    stages = [end for end in ends if len(end)]
-    lengths = [min(PERIOD, max(float(end[-1] - end[0]), 1e-9) / MIN_BLOCKS) for end in stages]
-    blocks = [np.floor((end - end[0]) / length) for end, length in zip(stages, lengths, strict=True)]
-    block = np.concatenate([np.insert(np.diff(number) > 0, 0, True) for number in blocks])
-    stage = np.repeat(np.arange(len(stages)), [len(end) for end in stages])
-    starts, firsts = np.flatnonzero(block), np.flatnonzero(np.diff(stage, prepend=-1))
-    scale = np.maximum(np.abs(rows[:, used]).max(axis=0), 1e-12)
-    columns, residual = rows[:, used] / scale, ratio - rows @ cost
-    scores = np.add.reduceat(columns * residual[:, None], starts)
-    common = np.add.reduceat(columns, firsts)  # what an error of a whole stage adds to its score
-    meat = scores.T @ scores + _stage_error(residual, stage, starts, len(used)) ** 2 * (common.T @ common)
-    bread = np.linalg.pinv(columns.T @ columns)
-    normal = np.random.default_rng(0).multivariate_normal(
-        cost[used] * scale, bread @ meat @ bread, DRAWS, method="eigh"
-    )
-    draws = np.zeros((DRAWS, rows.shape[1]))
-    draws[:, used] = np.maximum(normal / scale, 0.0)
-    return list(draws)
-
-
-def _stage_error(residual: Floats, stage: Integers, starts: Integers, parameters: int) -> float:
-    """Standard deviation of whole stages about the law, beyond what the blocks within them explain."""
-    steps = np.bincount(stage)
-    means = np.bincount(stage, weights=residual) / steps
-    own = np.add.reduceat(residual - means[stage], starts)
-    blocks = np.bincount(stage[starts])
-    within = np.bincount(stage[starts], weights=own**2) / steps**2 * blocks / np.maximum(blocks - 1, 1)
-    freedom = max(len(steps) - parameters, 1)
-    return math.sqrt(max(float((means**2).sum()) / freedom - float(within.mean()), 0.0))
-
-
-def _drift(ends: Sequence[Floats], seconds: Floats, fitted: Floats) -> float:
+def _drift(stages: Sequence[Steps], seconds: Floats, fitted: Floats) -> float:
     ratios: list[float] = []
     at = 0
-    for end in ends:
-        rows = slice(at, at + len(end))
-        at += len(end)
-        if len(end):
-            period = np.floor((end - end[0]) / PERIOD).astype(np.int64)
+    for steps in stages:
+        rows = slice(at, at + len(steps.end))
+        at += len(steps.end)
+        if len(steps.end):
+            period = np.floor((steps.end - steps.end[0]) / PERIOD).astype(np.int64)
             measured, expected = (np.bincount(period, weights=values[rows]) for values in (seconds, fitted))
             judged = (np.bincount(period) >= MIN_STEPS) & (measured > 0)
             ratios += (measured[judged] / np.maximum(expected[judged], 1e-12)).tolist()

@@ -25,12 +25,8 @@ Generator = np.random.Generator
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Steps of an engine in order; one element a step, of `waited` one a step that began when the engine was idle.
+    """Steps of an engine in order; one element a step, of `waited` one a step that began when the engine was idle."""
 
-    In an engine without a common batch (`synchronised` is false), every chunk of every request counts as a step.
-    """
-
-    synchronised: bool
     complete: float  # share of steps in which every running request received a token
     end: Floats  # seconds since the run's start
     seconds: Floats  # how long the step took
@@ -48,16 +44,17 @@ class Steps:
     waited_tokens: Floats  # prompt tokens of those
     tokens_per_step: float  # output tokens that a running request receives in a step
 
+    @property
+    def synchronised(self) -> bool:
+        """Whether the engine computes one batch for all requests; else each request has steps of its own."""
+        return self.complete >= SYNCHRONISED
+
 
 def find_steps(chunks: WindowChunks) -> Steps | None:
     """Find the steps in the chunks of a window; `None` if there are too few chunks."""
     if len(chunks.stamp) < MIN_CHUNKS:
         return None
-    tried = [_steps(chunks, _clusters(chunks, gap)) for gap in GAPS]
-    best = max(tried, key=lambda steps: steps.complete)
-    if best.complete >= SYNCHRONISED:
-        return best
-    return _unsynchronised(chunks, best.complete)
+    return max((_steps(chunks, _clusters(chunks, gap)) for gap in GAPS), key=lambda steps: steps.complete)
 
 
 def _clusters(chunks: WindowChunks, gap: float) -> Integers:
@@ -108,7 +105,6 @@ def _steps(chunks: WindowChunks, cluster: Integers) -> Steps:
     busy = np.concatenate(([False], (occupied - stopped + waiting)[:-1] > 0))
     left = np.concatenate(([0], np.maximum(waiting[:-1] - started[1:], 0)))
     return Steps(
-        synchronised=True,
         complete=complete,
         end=end[busy],
         seconds=np.diff(end, prepend=end[0])[busy],
@@ -150,50 +146,9 @@ def _admissions(
 def _tokens_per_step(chunks: WindowChunks, begins: Integers, ends: Integers, alone: Flags) -> float:
     """Of the answers that lie wholly in the piece: their tokens by the steps that they took part in."""
     whole = (begins >= 0) & (ends >= 0) & (ends < len(alone)) & (chunks.output > 1)
+    if not whole.any():
+        return 1.0
     decoded = np.cumsum(~alone)
     steps = 1 + decoded[ends[whole]] - decoded[begins[whole]]
-    return _near_one(chunks.output[whole].sum(), float(steps.sum()))
-
-
-def _near_one(tokens: float, steps: float) -> float:
-    ratio = tokens / steps if steps else 1.0
-    return 1.0 if abs(ratio - 1) < ONE_TOKEN else float(ratio)
-
-
-def _unsynchronised(chunks: WindowChunks, complete: float) -> Steps:
-    """Each request has steps of its own: its gaps between chunks, and its first chunk from when it was sent."""
-    order = np.lexsort((chunks.stamp, chunks.request))
-    request, stamp = chunks.request[order], chunks.stamp[order]
-    follows = np.concatenate(([False], np.diff(request) == 0))
-    is_first = stamp == chunks.first[request]
-    starts = np.where(is_first, chunks.due[request], np.concatenate(([stamp[0]], stamp[:-1])))
-    kept = (is_first | follows) & (starts >= chunks.start)
-    request, stamp, starts, is_first = request[kept], stamp[kept], starts[kept], is_first[kept]
-    occupied = np.searchsorted(np.sort(chunks.due), starts, side="right") - np.searchsorted(
-        np.sort(chunks.last), starts, side="right"
-    )
-    by_time = np.argsort(stamp, kind="stable")
-    none = np.zeros(len(stamp))
-    whole = (chunks.first >= chunks.start) & (chunks.last < chunks.end) & (chunks.output > 1)
-    no = np.zeros(len(stamp), dtype=bool)
-    return Steps(
-        synchronised=False,
-        complete=complete,
-        end=stamp[by_time],
-        seconds=(stamp - starts)[by_time],
-        running=np.maximum(occupied, 1)[by_time].astype(np.float64),
-        prompts=is_first[by_time].astype(np.float64),
-        tokens=np.where(is_first, chunks.prefilled[request], 0.0)[by_time],
-        occupied=np.maximum(occupied, 1)[by_time].astype(np.float64),
-        left=none,
-        alone=no,
-        mixed=is_first[by_time],
-        missed=np.zeros(0),
-        caught=np.zeros(0),
-        beside=np.zeros(0),
-        waited=np.zeros(0),
-        waited_tokens=np.zeros(0),
-        tokens_per_step=_near_one(
-            chunks.output[whole].sum(), float(np.isin(chunks.request, np.flatnonzero(whole)).sum())
-        ),
-    )
+    ratio = float(chunks.output[whole].sum() / steps.sum())
+    return 1.0 if abs(ratio - 1) < ONE_TOKEN else ratio

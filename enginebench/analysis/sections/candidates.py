@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from enginebench.analysis.answer import Replicas
 from enginebench.analysis.document import Cell, Column, Number, Table, Tone, Word
-from enginebench.analysis.frame import Frame
+from enginebench.analysis.frame import Frame, column_of
 from enginebench.analysis.tested import number_format
 from enginebench.analysis.verdict.differences import Kind
 from enginebench.analysis.verdict.slo import SloVerdict, Status
@@ -15,7 +15,6 @@ from enginebench.records.load import Load
 from enginebench.records.metrics import (
     BY_NAME,
     FAILURE_SHARE,
-    OBJECTIVES,
     PERCENTILES,
     QUANTITY_BY_NAME,
     THROUGHPUT,
@@ -23,7 +22,6 @@ from enginebench.records.metrics import (
     TTFT,
 )
 from enginebench.records.metrics import Column as MetricColumn
-from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate
 
 KEY = "candidates"
@@ -66,11 +64,13 @@ def by_load(frame: Frame) -> Table:
 
 
 def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> Table:
-    stage, planned = frame.stage, {replica.name: replica for replica in replicas}
+    """At the load that all were measured at; with a peak, each engine at its own capacity, which its replicas have."""
+    planned = {replica.name: replica for replica in replicas}
     differs = {difference.kind: difference.values for difference in frame.differences}
-    at = f" at {stage}" if stage is not None else ""
+    at = " at that load" if peak else f" at {frame.stage}" if frame.stage is not None else ""
     loads = {view.label: view.load for view in frame.stages}
-    rows = [_Row(name, stage or "", loads.get(stage or "", 0.0)) for name in frame.names]
+    stages = {name: (capacity_stage(frame, name) if peak else None) or frame.stage or "" for name in frame.names}
+    rows = [_Row(name, stage, loads.get(stage, 0.0)) for name, stage in stages.items()]
     unit = frame.stages[0].load_unit if frame.stages else ""
     columns: list[tuple[Column, Callable[[_Row], Cell]]] = [
         (Column("engine", text=True), lambda row: Word(row.engine)),
@@ -78,16 +78,23 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         *[_difference(title, differs[kind]) for kind, title in COLUMNS_OF_DIFFERENCES.items() if kind in differs],
         (Column(f"{unit} within the SLO"), lambda row: frame.capacities.get(row.engine)),
         (Column(f"replicas for {peak.label if peak else ''}"), lambda row: _replicas(planned.get(row.engine))),
-        (Column("simulated", rank=2), lambda row: _simulated(planned.get(row.engine))),
+        (Column("simulated replicas", rank=2), lambda row: _simulated(planned.get(row.engine))),
         (Column("a month"), lambda row: _month(planned.get(row.engine))),
         (Column("per 1M tokens", rank=3), lambda row: _per_million(planned.get(row.engine))),
-        (Column(f"within{at}"), lambda row: _share(frame.verdict(row.engine, stage))),
+        (Column(f"within{at}"), lambda row: _share(frame.verdict(row.engine, row.stage))),
         (Column(f"{TOKENS.of.unit}{at}"), lambda row: _tokens(frame, row)),
-        (Column("× next row"), lambda row: _ratio(frame, row.engine, frame.next_best(row.engine))),
+        *([] if peak else [(Column("× next row"), lambda row: _ratio(frame, row.engine, frame.next_best(row.engine)))]),
         *_failures(frame, rows),
         *[_latency(frame, column, at) for column in latency_columns(frame)],
     ]
     return _table(frame, "Candidates", columns, rows)
+
+
+def capacity_stage(frame: Frame, name: str) -> str | None:
+    """Return the stage at an engine's measured capacity."""
+    capacity = frame.capacities.get(name)
+    at = None if capacity is None else capacity.at_load
+    return None if at is None else at.stage
 
 
 def _load(load: float) -> Cell:
@@ -116,13 +123,6 @@ def latency_columns(frame: Frame) -> tuple[MetricColumn, ...]:
     statistic = named[0].statistic if named else _percentile(frame)
     fill = [MetricColumn(metric, statistic) for metric in (first, BY_NAME[TPOT]) if metric.name not in metrics]
     return tuple(sorted([*named, *fill], key=lambda column: list(BY_NAME).index(column.name)))
-
-
-def column_of(objective: Objective) -> MetricColumn | None:
-    """The percentile that an objective limits; `None` if it is not computed, or failures are limited."""
-    if objective.judged is None or objective.statistic not in PERCENTILES:
-        return None
-    return MetricColumn(OBJECTIVES[objective.metric], objective.statistic)
 
 
 def _percentile(frame: Frame) -> str:

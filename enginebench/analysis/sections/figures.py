@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from enginebench.analysis.document import Axis, Figure, Point, Series, Span
-from enginebench.analysis.frame import Frame
-from enginebench.analysis.sections.candidates import column_of, latency_columns
+from enginebench.analysis.frame import Frame, column_of
+from enginebench.analysis.sections.candidates import latency_columns
 from enginebench.analysis.summary.distributions import CURVE
 from enginebench.records.metrics import (
     CONCURRENCY,

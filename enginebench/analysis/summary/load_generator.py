@@ -10,6 +10,7 @@ from enginebench.analysis.data.load import RunData
 from enginebench.analysis.data.telemetry import PLANNER
 from enginebench.analysis.data.windows import windows_of
 from enginebench.records.formatting import counted, format_count, format_seconds, format_share, in_words
+from enginebench.records.metrics import CLIENT_ERROR
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import COUNTERS, GAUGES, SERVERS
 from enginebench.records.view import Evidence, StageView
@@ -89,7 +90,7 @@ def past_calibration(run: RunData, stages: Sequence[StageView]) -> Iterator[Evid
     calibrated = max((chunks for chunks, _, _ in run.meta.client_error), default=None)
     for view in stages:
         rate, delay = view.value("chunk_rate"), view.gauges.get("run_delay")
-        if calibrated is None or rate is None or view.value("client_error") is not None:
+        if calibrated is None or rate is None or view.value(CLIENT_ERROR) is not None:
             continue
         if rate > calibrated:
             work = f"received up to {format_count(rate)} chunks/s and is calibrated up to {format_count(calibrated)}"

@@ -24,7 +24,23 @@ from enginebench.records.counts import OF_ANSWERS, OF_REQUESTS
 from enginebench.records.findings.load import LITTLE_WINDOWS
 from enginebench.records.formula import Between, Field, Formula
 from enginebench.records.load import Users
-from enginebench.records.metrics import QUANTITIES, REQUEST_METRICS
+from enginebench.records.metrics import (
+    ACHIEVED_RATE,
+    ATTAINMENT,
+    CLIENT_ERROR,
+    CONCURRENCY,
+    ENERGY,
+    FAILURE_SHARE,
+    GOODPUT,
+    OFFERED_RATE,
+    QUANTITIES,
+    REQUEST_METRICS,
+    THROUGHPUT,
+    TPOT,
+    TTFT,
+    TTFT_SINCE_DUE,
+    USER_THROUGHPUT,
+)
 from enginebench.records.rules import UNJUDGED
 from enginebench.records.slo import RunObjectives
 from enginebench.records.view import Distribution, Estimate, Missing
@@ -33,7 +49,7 @@ STAY = Between(Field("t_send"), Field("t_end"))  # seconds in flight
 CURVES = {metric.name for metric in REQUEST_METRICS if metric.shown.curve}
 MEANS = {quantity.name: quantity.mean for quantity in QUANTITIES if quantity.mean is not None}
 ANSWERED = sorted(  # what is asked of the requests that ended well, which are copied where others did not
-    columns_of((*OF_ANSWERS.values(), *MEANS.values())) | CURVES | {"ttft", "ttft_user", "tpot", "t_sched"}
+    columns_of((*OF_ANSWERS.values(), *MEANS.values())) | CURVES | {TTFT, TTFT_SINCE_DUE, TPOT, "t_sched"}
 )
 
 
@@ -105,7 +121,7 @@ def _throughput(stage: StageData) -> Estimate:
 
 
 def _user_throughput(stage: StageData) -> float | None:
-    tpot = stage.metrics["tpot"].percentile("p50").value
+    tpot = stage.metrics[TPOT].percentile("p50").value
     return 1 / tpot if tpot else None
 
 
@@ -183,23 +199,23 @@ def _client_error(stage: StageData) -> float | None:
 
 
 FORMULAS: Mapping[str, Callable[[StageData], Estimate | float | None]] = {
-    "offered_rate": lambda stage: len(stage.scheduled) / stage.window.seconds,
-    "achieved_rate": _achieved_rate,
-    "throughput": _throughput,
-    "user_throughput": _user_throughput,
-    "goodput": _goodput,
-    "attainment": lambda stage: attainment(stage.scheduled, stage.objectives),
-    "failure_share": _failure_share,
+    OFFERED_RATE: lambda stage: len(stage.scheduled) / stage.window.seconds,
+    ACHIEVED_RATE: _achieved_rate,
+    THROUGHPUT: _throughput,
+    USER_THROUGHPUT: _user_throughput,
+    GOODPUT: _goodput,
+    ATTAINMENT: lambda stage: attainment(stage.scheduled, stage.objectives),
+    FAILURE_SHARE: _failure_share,
     "failure_rate": lambda stage: int(stage.attempted["failed"].sum()) / stage.window.seconds,
-    "concurrency": _concurrency,
+    CONCURRENCY: _concurrency,
     "littles_law": _littles_law,
     "dispersion": _dispersion,
     "users_running": _users_running,
     "tokens_per_chunk": _tokens_per_chunk,
     **{name: _mean(mean) for name, mean in MEANS.items()},
-    "energy_per_token": _energy_per_token,
+    ENERGY: _energy_per_token,
     "chunk_rate": _chunk_rate,
-    "client_error": _client_error,
+    CLIENT_ERROR: _client_error,
 }
 
 

@@ -23,6 +23,7 @@ from enginebench.analysis.summary.quantities import StageData
 from enginebench.analysis.summary.recovery import Disruption, disruptions_of
 from enginebench.analysis.summary.stage import view_of
 from enginebench.records.files import NOT_UNDERSTOOD, profile_files, read_document, write_inside
+from enginebench.records.metrics import CLIENT_ERROR
 from enginebench.records.run import RunFacts
 from enginebench.records.slo import Objective, RunObjectives, of_tier
 from enginebench.records.stage import SECOND
@@ -70,7 +71,7 @@ class RunSummary(RunFacts):
     @property
     def client_error(self) -> float | None:
         """Seconds: the largest of the stages; `None` where one of them has none."""
-        errors = [stage.value("client_error") for stage in self.stages]
+        errors = [stage.value(CLIENT_ERROR) for stage in self.stages]
         known = [error for error in errors if error is not None]
         return max(known) if known and len(known) == len(errors) else None
 

@@ -10,6 +10,7 @@ import numpy as np
 from enginebench.analysis.data.load import RunData
 from enginebench.analysis.stats.steadiness import LEAST, steadiness
 from enginebench.records.formatting import format_seconds, in_words, join_labels, significant
+from enginebench.records.metrics import THROUGHPUT, TPOT, TTFT, TTFT_SINCE_DUE
 from enginebench.records.stage import SECOND
 from enginebench.records.view import Evidence, StageView, keys_of
 
@@ -25,10 +26,10 @@ class Drift:
 
 
 SERIES = {
-    "throughput": Drift("output tokens/s", 0.1, 0.0, significant),
-    "ttft": Drift("TTFT", 0.2, 0.0, format_seconds),
-    "ttft_user": Drift("TTFT (user)", 0.2, 0.0, format_seconds),
-    "tpot": Drift("TPOT", 0.05, 0.0, format_seconds),
+    THROUGHPUT: Drift("output tokens/s", 0.1, 0.0, significant),
+    TTFT: Drift("TTFT", 0.2, 0.0, format_seconds),
+    TTFT_SINCE_DUE: Drift("TTFT (user)", 0.2, 0.0, format_seconds),
+    TPOT: Drift("TPOT", 0.05, 0.0, format_seconds),
     "in_flight": Drift("requests in flight", 0.2, 1.0, significant),
 }
 

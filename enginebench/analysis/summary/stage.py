@@ -18,7 +18,7 @@ from enginebench.analysis.summary.distributions import curves, distribution_of, 
 from enginebench.analysis.summary.objectives import attainment, goodput, judge
 from enginebench.analysis.summary.quantities import StageData, counts_of, failures_of, quantities_of
 from enginebench.records.load import Rate
-from enginebench.records.metrics import BY_NAME, ICL
+from enginebench.records.metrics import BY_NAME, ICL, THROUGHPUT, TPOT, TTFT, TTFT_SINCE_DUE
 from enginebench.records.rules import is_failure
 from enginebench.records.slo import Objective, RunObjectives, of_tier, tiers_of
 from enginebench.records.stage import SECOND
@@ -89,12 +89,12 @@ def _series(stage: StageData) -> dict[str, tuple[float | None, ...]]:
     edges = stage.window.parts
     seconds = np.diff(edges) / SECOND
     part = np.clip(np.searchsorted(edges, stage.ok["t_sched"].to_numpy(), side="right") - 1, 0, len(seconds) - 1)
-    ttft = "ttft_user" if isinstance(stage.window.load, Rate) else "ttft"
+    ttft = TTFT_SINCE_DUE if isinstance(stage.window.load, Rate) else TTFT
     return {
-        "throughput": tuple((stage.flows.tokens(edges) / seconds).tolist()),
+        THROUGHPUT: tuple((stage.flows.tokens(edges) / seconds).tolist()),
         "in_flight": tuple(stage.flows.in_flight.averages(edges).tolist()),
         ttft: _means_by_part(stage.ok[ttft], part, len(seconds)),
-        "tpot": _means_by_part(stage.ok["tpot"], part, len(seconds)),
+        TPOT: _means_by_part(stage.ok[TPOT], part, len(seconds)),
     }
 
 
@@ -133,6 +133,6 @@ def turns_of(scheduled: pl.DataFrame) -> tuple[TurnView, ...]:
     turns = []
     for (turn,), requests in scheduled.drop_nulls("turn").group_by("turn", maintain_order=True):
         if len(requests) >= FEWEST:
-            ttft = distribution_of(requests, BY_NAME["ttft_user"]).percentile("p50")
+            ttft = distribution_of(requests, BY_NAME[TTFT_SINCE_DUE]).percentile("p50")
             turns.append(TurnView(int(str(turn)) + 1, len(requests), mean_of(requests["prompt_tokens"]), ttft))
     return tuple(sorted(turns, key=lambda view: view.turn))

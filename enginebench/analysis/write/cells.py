@@ -28,15 +28,8 @@ from enginebench.records.formatting import (
 from enginebench.records.view import Estimate, Missing
 
 UNCONFIRMED, OPEN_ENDED, BELOW, INTERVAL, UNBOUNDED, ANSWERED = "≈", "+", "<", "[ ]", "∞", "answered"
-DASHES = {
-    Missing.NOT_OBSERVED: "–",
-    Missing.FEW_REQUESTS: "–ᵃ",
-    Missing.FEW_REPEATS: "–ᵇ",
-    Missing.CUT_OFF: "–ᶜ",
-    Missing.CYCLIC: "–ᵈ",
-    Missing.UNCOUNTED: "–ᵉ",
-    Missing.FAILED: INFINITE,
-}
+DASHES = {Missing.NOT_OBSERVED: "–", Missing.FAILED: INFINITE}
+DASHES |= dict(zip((c for c in Missing if c not in DASHES), (f"–{letter}" for letter in "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲ"), strict=False))
 UNTESTED = "ᵇ"  # behind a ratio of too few repeats
 NO_DIFFERENCE = "not significant"
 SAME = 0.0005  # a relative change below it is none

@@ -54,7 +54,8 @@ def _put(path: Path, content: str | bytes, inside: bool) -> None:
 
 
 def as_json(document: Document) -> str:
-    """Title, tested, objectives, answer, candidates, warnings, next step, exit code, and the rows of the frame."""
+    """Title, tested, objectives, answer, candidates, warnings, next step, exit code, tables of the sections, and the
+    rows of the frame."""
     whole = {
         "title": document.title,
         "tested": plain(document.tested),
@@ -64,6 +65,18 @@ def as_json(document: Document) -> str:
         "warnings": plain(document.warnings),
         "next": plain(document.next),
         "exit_code": document.exit_code,
+        "sections": [
+            {
+                "key": section.key,
+                "title": section.title,
+                "tables": [
+                    {"title": block.title, "rows": table_rows(block)}
+                    for block in section.blocks
+                    if isinstance(block, Table)
+                ],
+            }
+            for section in document.sections
+        ],
         "rows": document.frame.to_dicts(),
     }
     return msgspec.json.encode(whole).decode() + "\n"

@@ -1,10 +1,12 @@
-"""A document as one page: no network and no script, for light and dark screens, paper and telephones."""
+"""A document as one page that needs no network, for light and dark screens, paper and telephones. Only sliders have a
+script."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
 
+import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
@@ -34,6 +36,7 @@ def page(document: Document) -> str:
             dark=variables("dark"),
             rows=lambda table: [(_slot(table, row, slots), row) for row in table.rows],
             drawing=lambda figure: Markup(svg(figure, slots)),
+            sliders=Markup(msgspec.json.encode(document.sliders).decode().replace("</", "<\\/")),
         )
     )
 

@@ -28,6 +28,15 @@ from enginebench.records.view import Missing
 
 MAX_WARNINGS = 5  # on the first screen
 MAX_NAMES = 3  # engines, models or formats that a line names
+MEANINGS = {
+    Missing.NOT_OBSERVED: "not measured",
+    Missing.FEW_REPEATS: "fewer than three repeats: not tested",
+    Missing.FEW_REQUESTS: "too few requests",
+    Missing.CUT_OFF: "the end of the run hides the outcome",
+    Missing.CYCLIC: "requests repeat in cycles: no interval",
+    Missing.UNCOUNTED: "the tokens of the answers are unknown",
+}
+"""Of codes whose own name does not say it."""
 LEGEND = {
     UNCONFIRMED: "not confirmed: too few independent requests or runs to be 95 % sure",
     OPEN_ENDED: "nothing higher was tested",
@@ -36,12 +45,9 @@ LEGEND = {
     UNBOUNDED: "no upper end was observed",
     INFINITE: "this percentile falls among failed requests",
     ANSWERED: "percentile of the answered requests alone",
-    DASHES[Missing.NOT_OBSERVED]: "not measured",
-    DASHES[Missing.FEW_REQUESTS]: "too few requests",
-    DASHES[Missing.FEW_REPEATS]: "fewer than three repeats: not tested",
-    DASHES[Missing.CUT_OFF]: "the end of the run hides the outcome",
-    DASHES[Missing.CYCLIC]: "requests repeat in cycles: no interval",
-    DASHES[Missing.UNCOUNTED]: "the tokens of the answers are unknown",
+    **{
+        DASHES[code]: MEANINGS.get(code, code.value.replace("_", " ")) for code in Missing if code is not Missing.FAILED
+    },
 }
 SPELLED_OUT = {
     TTFT: "first token (TTFT)",
@@ -50,12 +56,11 @@ SPELLED_OUT = {
     "ntpot": "time per token with the wait (NTPOT)",
 }
 PURPOSES = {
-    "bracket": "Find the limit between {load} and {beyond}",
+    "bracket": "Find the limit of {engine} between {load} and {beyond}",
     "continue_study": "Measure the cells that are left",
     "search": "Find the limit, and confirm it",
-    "confirm": "Confirm {load}",
-    "higher": "Test loads above {load}",
-    "lower": "Test loads below {beyond}",
+    "higher": "Test {engine} above {load}",
+    "lower": "Test {engine} below {beyond}",
     "repeat": "Repeat the runs, so that the difference can be tested",
     "measure": "Measure longer",
     "count": "Name the model's tokenizer, which counts the tokens of the answers",
@@ -139,7 +144,7 @@ def _legend(used: Collection[str]) -> tuple[tuple[str, str], ...]:
 
 
 def next_line(step: NextStep) -> str:
-    """`Find the limit between 8 and 16 users (about 4 min)`"""
+    """`Find the limit of vllm between 8 and 16 users (about 4 min)`"""
     text = PURPOSES[step.purpose].format(**{name: clean(value) for name, value in step.names.items()})
     return text if step.seconds is None else f"{text} ({about(step.seconds)})"
 

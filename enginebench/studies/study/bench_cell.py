@@ -10,11 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from enginebench.settings.schema import UserMistake
+from enginebench.settings.system import last_line
 from enginebench.studies.study.grid import StudyEngine, StudyModel, StudyPart
 from engines.bench.result import read_result
 from loadtests.harness.command.guard import start_guarded
 from loadtests.harness.command.progress import progress
-from loadtests.harness.command.server_process import PYTHON, last_line
+from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.command.terminal import Terminal
 
 POLL = 0.2  # seconds
@@ -58,7 +59,8 @@ def bench_cell(
         try:
             while process.poll() is None:
                 time.sleep(POLL)
-                show(None, f"{last_line(log) or 'starting'}, {time.monotonic() - began:.0f} s")
+                shown = last_line(log.read_text(errors="replace")) or "starting"
+                show(None, f"{shown}, {time.monotonic() - began:.0f} s")
                 if time.monotonic() >= deadline:
                     raise OutOfTime
                 if part.limit is not None and time.monotonic() - began >= part.limit:
@@ -68,7 +70,8 @@ def bench_cell(
                 _end(process)
             guard.close()
     if not document.exists():
-        raise BenchFailed(f"{last_line(log)} (all output: {log})")
+        line = last_line(log.read_text(errors="replace")) or "it ended without output"
+        raise BenchFailed(f"{line} (all output: {log})")
     try:
         failure = read_result(document).results[0].failure
     except UserMistake as error:

@@ -36,7 +36,7 @@ import msgspec
 from msgspec import Struct
 
 from enginebench.records.files import bytes_of
-from enginebench.settings.schema import UserMistake
+from enginebench.settings.schema import UserMistake, choose_from
 from enginebench.studies.study.cells import cells_of
 from enginebench.studies.study.grid import Chosen, Grid, NotMeasured, Price, StudyEngine, StudyModel, StudyPart
 
@@ -60,9 +60,7 @@ def find_grid(name: str) -> Path:
             return Path(name)
         raise UserMistake(f"the file {name} does not exist.")
     if name not in grid_names():
-        raise UserMistake(
-            f"no study called `{name}`; choose from {', '.join(grid_names())}, or give a file of your own."
-        )
+        raise UserMistake(f"no study called `{name}`, and no such file; {choose_from(name, grid_names())}")
     return GRIDS / f"{name}.toml"
 
 
@@ -93,7 +91,7 @@ def _narrowed(form: str, grid: Grid, chosen: Chosen) -> Grid:
     for what, wanted in msgspec.structs.asdict(chosen).items():
         for label in wanted:
             if label not in named[what]:
-                raise UserMistake(f"{form} has no {what[:-1]} `{label}`; choose from {', '.join(named[what])}.")
+                raise UserMistake(f"{form} has no {what[:-1]} `{label}`; {choose_from(label, named[what])}")
     models = tuple(one for one in grid.models if (one.label in chosen.models if chosen.models else not one.optional))
     left = frozenset(one.label for one in models)
     engines = tuple(
@@ -153,7 +151,7 @@ def _known(path: Path, where: str, kind: type[Struct], table: Mapping[str, Any])
         if key not in names:
             place = f"{where} has" if where else "there is"
             more = [*VARIANTS] if kind is Grid and not where else []
-            raise UserMistake(f"{path}: {place} no key `{key}`; choose from {', '.join([*sorted(names), *more])}.")
+            raise UserMistake(f"{path}: {place} no key `{key}`; {choose_from(key, [*sorted(names), *more])}")
         if kind is Grid and key in tables and isinstance(value, list):
             for row in value:
                 if isinstance(row, dict):
@@ -225,7 +223,7 @@ def _check_part(path: Path, part: StudyPart) -> None:
     for name in part.settings:
         if name not in declared:
             raise UserMistake(
-                f"{path}: part {part.name}: there is no setting `{name}`; choose from {', '.join(sorted(declared))}."
+                f"{path}: part {part.name}: there is no setting `{name}`; {choose_from(name, sorted(declared))}"
             )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from enginebench.settings.schema import UserMistake, from_environment, settings_of
+from enginebench.settings.schema import UserMistake, choose_from, from_environment, settings_of
 from loadtests.harness.command.check import Planned
 from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.scenario import Scenario, read
@@ -86,5 +86,5 @@ def find_scenario(name: str) -> Path:
     folder = Path(package.submodule_search_locations[0])
     choices = sorted(path.stem for path in folder.glob("*.py") if path.stem not in NO_SCENARIO)
     if name not in choices:
-        raise UserMistake(f"no scenario called `{name}`; choose from {', '.join(choices)}, or give a file of your own.")
+        raise UserMistake(f"no scenario called `{name}`, and no such file; {choose_from(name, choices)}")
     return folder / f"{name}.py"

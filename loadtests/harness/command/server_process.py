@@ -17,6 +17,7 @@ import httpx
 import psutil
 
 from enginebench.settings.schema import UserMistake
+from enginebench.settings.system import last_line
 from loadtests.harness.command.guard import Guard, start_guarded
 from loadtests.harness.run.options import ENGINE_PID, SERVER_READY, SERVER_STARTED
 
@@ -144,10 +145,5 @@ class ServerProcess:
                 time.sleep(POLL)
 
     def _reason(self) -> str:
-        line = last_line(self.log)
+        line = last_line(self.log.read_text(errors="replace"))
         return f"{line}\n(all output: {self.log})" if line else f"{self.engine} ended at once without output."
-
-
-def last_line(log: Path) -> str:
-    """Return the last line of an output; empty if there is none."""
-    return next(iter(reversed(log.read_text(errors="replace").strip().splitlines())), "").strip()

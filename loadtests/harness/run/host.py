@@ -38,14 +38,6 @@ def clock_id() -> str:
         return f"{socket.gethostname()}@{psutil.boot_time():.0f}"
 
 
-def free_port() -> int:
-    """A TCP port on which nothing listens at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def versions(*packages: str) -> dict[str, str]:
     """Installed versions by package name; what is not installed is left out."""
     found = {}

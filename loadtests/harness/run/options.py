@@ -10,7 +10,7 @@ from typing import Any
 
 from enginebench.records.command import typed_command
 from enginebench.settings.schema import Setting, settings_of
-from loadtests.harness.run.host import free_port
+from enginebench.settings.system import free_port
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.without_effect import check_effects

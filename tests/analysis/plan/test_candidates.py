@@ -10,14 +10,23 @@ import pytest
 from enginebench.analysis.answer import Replicas
 from enginebench.analysis.data.load import load_run
 from enginebench.analysis.frame import Frame, frame_of
-from enginebench.analysis.plan.candidates import measured_replicas, plans_of, replicas_answer, replicas_of, separated
+from enginebench.analysis.plan.candidates import (
+    measured_replicas,
+    plans_of,
+    replicas_answer,
+    replicas_of,
+    separated,
+    token_cost,
+)
 from enginebench.analysis.plan.not_planned import NotPlanned
-from enginebench.analysis.plan.settings import PlanSettings
+from enginebench.analysis.plan.settings import PlanSettings, parse_peak, parse_prices
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.records.load import Load, Rate, Users
 from enginebench.records.metrics import THROUGHPUT
 from enginebench.records.slo import parse_objectives
+from enginebench.records.view import Estimate, Missing
+from enginebench.settings.schema import UserMistake
 from validation.plan.batching_server import Asked, BatchingServer, users, write_run
 
 SLO = parse_objectives(["ttft_p95=0.3", "tpot_p95=0.1"])
@@ -80,7 +89,7 @@ def frame(tmp_path_factory: pytest.TempPathFactory) -> Frame:
 
 
 def planned(frame: Frame, **settings: object) -> Replicas:
-    given = PlanSettings(slo=SLO, peak_seconds=30.0, price=(("", "1.8"),), **settings)  # type: ignore[arg-type]
+    given = PlanSettings(slo=SLO, peak_seconds=30.0, price=(("", 1.8),), **settings)  # type: ignore[arg-type]
     (replicas,) = replicas_of(frame, given)
     return replicas
 
@@ -127,7 +136,7 @@ def test_costs_of_tokens_need_no_peak_and_nothing_asked_is_nothing(frame: Frame)
             BatchingServer(slowdown=lambda now: 6.0 if 12 < now < 26 else 1.0),
             (4, 8, 20),
             "ttft_p95=3",
-            NotPlanned.ERROR,
+            NotPlanned.POOR_FIT,
             id="a machine that was busy for one of three loads",
         ),
     ],
@@ -155,3 +164,39 @@ def test_runs_of_one_label_with_other_settings_are_planned_separately(frame: Fra
     ]
     names = [each.label for each in separated(runs)]
     assert names == ["scripted (max_num_seqs=8)"] * 2 + ["scripted (max_num_seqs=64)"]
+
+
+def test_the_cost_of_tokens_by_hand() -> None:
+    """At 1,000 tokens/s a replica of $6 an hour makes 3.6 million tokens an hour."""
+    cost = token_cost(6.0, Estimate(1000.0, 800.0, 1250.0, n=3))
+    assert (cost.value, cost.low, cost.high) == pytest.approx((6 / 3.6, 6 / 4.5, 6 / 2.88))
+    unbounded = token_cost(6.0, Estimate(1000.0, -10.0, 2010.0, n=3))
+    assert unbounded.value == pytest.approx(6 / 3.6)
+    assert (unbounded.low, unbounded.missing) == (None, Missing.FEW_REPEATS)
+    assert token_cost(None, Estimate(1000.0)).value is None
+    assert token_cost(6.0, Estimate(None, missing=Missing.FAILED)).missing is Missing.FAILED
+
+
+@pytest.mark.parametrize(
+    ("text", "peak"),
+    [("120", Users(120)), ("1users", Users(1)), ("10/s", Rate(10.0)), ("2.5req/s", Rate(2.5)), (".5rps", Rate(0.5))],
+)
+def test_a_peak_is_a_number_of_users_or_a_rate(text: str, peak: Load) -> None:
+    assert parse_peak(text) == peak
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "2.5", "10/min", "many", ""])
+def test_what_is_no_peak_is_refused(text: str) -> None:
+    with pytest.raises(UserMistake, match="--peak is a"):
+        parse_peak(text)
+
+
+def test_prices_are_those_of_labels_or_of_all_engines() -> None:
+    settings = PlanSettings(price=parse_prices("1.8\nvllm=2\nvllm (slots=8)=3"))
+    names = ("vllm (slots=8)", "vllm (slots=16)", "vllm", "sglang")
+    assert [settings.price_of(name) for name in names] == [3.0, 2.0, 2.0, 1.8]
+    settings.check_labels(["vllm (slots=8)", "sglang"])
+    with pytest.raises(UserMistake, match="--price vllm=…: there is no run of `vllm`; choose from sglang"):
+        settings.check_labels(["sglang"])
+    with pytest.raises(UserMistake, match="--price is a number, or LABEL=NUMBER, not `vllm=two`"):
+        parse_prices("vllm=two")

@@ -1,4 +1,4 @@
-"""`enginebench plan`: usage errors, exit codes, and the example."""
+"""`enginebench plan`: usage errors and exit codes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from enginebench.analysis.commands.plan import EXAMPLE_DATA
 from enginebench.cli import app
 from tests.support.analysis.synthetic import Engine, simulate
 from validation.plan.batching_server import Asked, BatchingServer, users, write_run
@@ -28,14 +27,16 @@ def plan(*arguments: str | Path) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        pytest.param(("--peak", "40"), "--peak is a rate such as 40req/s", id="a load without its unit"),
-        pytest.param((), "a plan needs a load and an objective", id="no peak"),
-        pytest.param(("--peak", "9users"), "a plan needs a load and an objective", id="no objective"),
-        pytest.param(("--peak", "9users", "--slo", "ttft_p99=1", "--open"), "--open needs a page", id="no page"),
+        pytest.param(("--peak", "40/min"), "--peak is a number of users such as 3000", id="no load"),
+        pytest.param((), "a plan needs a peak and an objective", id="no peak"),
+        pytest.param(("--peak", "9users"), "a plan needs a peak and an objective", id="no objective"),
         pytest.param(
-            ("--peak", "9users", "--slo", "ttft_p99=1", "--gpu", "B9000"),
-            "the price list has no GPU called `B9000`",
-            id="no such GPU",
+            ("--peak", "9", "--slo", "ttft_p99=1", "-o", "plan.pdf"), "plan.pdf has no known suffix", id="no format"
+        ),
+        pytest.param(
+            ("--peak", "9", "--slo", "ttft_p99=1", "--price", "vllm=2"),
+            "there is no run of `vllm`",
+            id="no such engine",
         ),
     ],
 )
@@ -69,14 +70,3 @@ def test_answers_without_usage_are_counted_with_the_tokenizer_that_is_named(tmp_
     code, output = plan(run, "--peak", "4users", "--slo", "ttft_p99=1", "--tokenizer", tmp_path / "nowhere")
     assert code == 2
     assert "there is no tokenizer.json at" in output
-
-
-def test_the_example_needs_no_runs(tmp_path: Path) -> None:
-    page = tmp_path / "plan.html"
-    code, output = plan("--example", "--html", page)
-    assert code == 0, output
-    data = json.loads(EXAMPLE_DATA.read_text())
-    assert output.startswith(data["answer"])
-    assert output.endswith(f"Page: {page}"), "and opens nothing"
-    assert 2 * data["grid"]["peak"] >= 80, "its slider reaches 80 users"
-    assert json.dumps(data["answer"]) in page.read_text()

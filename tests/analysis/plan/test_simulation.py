@@ -5,18 +5,20 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
+from enginebench.analysis.arrays import Floats
 from enginebench.analysis.data.load import load_run
 from enginebench.analysis.plan.measured import measured_stages
 from enginebench.analysis.plan.model import EngineModel, futures
 from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.requests import Lengths
-from enginebench.analysis.plan.simulation import ClosedLoop, gamma_arrivals
+from enginebench.analysis.plan.simulation import ClosedLoop, poisson_arrivals
 from enginebench.analysis.plan.simulation import serve as simulate
-from enginebench.analysis.plan.step_cost import StepCost
+from enginebench.analysis.plan.step_cost import Fit, StepCost
 from enginebench.records.metrics import OBJECTIVES
 from enginebench.records.request import RequestRecord
 from enginebench.records.stage import SECOND
@@ -24,6 +26,11 @@ from tests.support.analysis.synthetic import meta_of, record, stages_of, write_r
 from validation.plan.batching_server import Asked, BatchingServer, serve
 
 COST = StepCost(base=0.010, per_running=0.001, per_token=0.0001, per_prompt=0.0)
+
+
+def engine(cost: StepCost = COST, noise: float | Floats = 0.0, **settings: Any) -> EngineModel:
+    """`noise`: of each step, as a share of its cost."""
+    return EngineModel(Fit(cost, 100, 1.0, 0.0, np.atleast_1d(np.asarray(noise, dtype=np.float64))), **settings)
 
 
 def lengths(prompts: list[float], outputs: list[float]) -> Lengths:
@@ -37,7 +44,7 @@ def rng() -> np.random.Generator:
 def test_two_requests_by_hand() -> None:
     """The first is prefilled at once: 10 + 1 + 10 ms. The second comes meanwhile and joins the step from 21 ms on, of
     10 + 2 + 20 ms. Both have a token more at 65 ms; the first is over then, the second needs one step alone."""
-    model = EngineModel(COST, slots=8)
+    model = engine(slots=8)
     served = simulate(model, np.array([0.0, 0.005]), lengths([100, 200], [3, 3]), rng())
     assert served.first.tolist() == pytest.approx([0.021, 0.053])
     assert served.last.tolist() == pytest.approx([0.065, 0.076])
@@ -45,25 +52,17 @@ def test_two_requests_by_hand() -> None:
 
 def test_decoding_pauses_for_prefill() -> None:
     """The second prompt's step holds it alone: 10 + 1 + 20 ms, in which the first gets nothing."""
-    model = EngineModel(COST, slots=8, pauses=True)
+    model = engine(slots=8, pauses=True)
     served = simulate(model, np.array([0.0, 0.005]), lengths([100, 200], [3, 3]), rng())
     assert served.first.tolist() == pytest.approx([0.021, 0.052])
     assert served.last.tolist() == pytest.approx([0.076, 0.076])
 
 
 def test_one_slot_serves_one_after_the_other() -> None:
-    model = EngineModel(COST, slots=1, delivery=0.002)
+    model = engine(slots=1, delivery=0.002)
     served = simulate(model, np.array([0.0, 0.0]), lengths([0, 0], [2, 2]), rng())
     assert served.first.tolist() == pytest.approx([0.013, 0.035])
     assert served.last.tolist() == pytest.approx([0.024, 0.046])
-
-
-def test_requests_with_steps_of_their_own_slow_each_other_down() -> None:
-    """Alone a token takes 11 ms, beside another 12 ms; the first answer ends when the second has two tokens to go."""
-    model = EngineModel(COST, synchronised=False)
-    served = simulate(model, np.array([0.0, 0.011]), lengths([0, 0], [3, 3]), rng())
-    assert served.first.tolist() == pytest.approx([0.011, 0.023])
-    assert served.last.tolist() == pytest.approx([0.035, 0.046])
 
 
 @pytest.mark.parametrize("pauses", [False, True])
@@ -75,7 +74,7 @@ def test_an_open_loop_is_that_of_every_token_computed(rate: float, pauses: bool)
     due = list(itertools.accumulate(random.expovariate(rate) for _ in range(600)))
     truth = serve(server, [(at, None) for at in due], Asked(), random, due[-1] + 1)
     cost = StepCost(server.base, server.per_running, server.per_token, 0.0)
-    model = EngineModel(cost, slots=server.slots, pauses=pauses, delivery=server.delivery)
+    model = engine(cost, slots=server.slots, pauses=pauses, delivery=server.delivery)
     asked = lengths([float(one.prompt) for one in truth], [float(one.output) for one in truth])
     served = simulate(model, np.array(due), asked, rng())
     assert served.first.tolist() == pytest.approx([one.stamps[0] for one in truth], abs=1e-9)
@@ -85,7 +84,7 @@ def test_an_open_loop_is_that_of_every_token_computed(rate: float, pauses: bool)
 def test_a_closed_loop_keeps_its_users_busy() -> None:
     """Little's law: users = rate × (time to answer + think time)."""
     closed = ClosedLoop(200.0, np.array([0.5]))
-    served = simulate(EngineModel(COST, slots=16), rng().uniform(0, 1, 12), lengths([50], [20]), rng(), closed)
+    served = simulate(engine(slots=16), rng().uniform(0, 1, 12), lengths([50], [20]), rng(), closed)
     inside = (served.sched > 20) & (served.sched < 180)
     rate = inside.sum() / 160
     assert rate * (float((served.last - served.sched)[inside].mean()) + 0.5) == pytest.approx(12, rel=0.01)
@@ -97,13 +96,14 @@ def test_one_server_with_exponential_service_waits_as_the_law_says() -> None:
     count = 100_000
     arrivals = np.cumsum(generator.exponential(1 / 0.7, count))
     steps = generator.geometric(1 / 100, count).astype(float)
-    model = EngineModel(StepCost(0.01, 0.0, 0.0, 0.0), slots=1)
+    model = engine(StepCost(0.01, 0.0, 0.0, 0.0), slots=1)
     served = simulate(model, arrivals, Lengths(np.zeros(count), steps), generator)
     assert float((served.first - served.sched).mean()) - 0.01 == pytest.approx(0.7 / 0.3, rel=0.06)
 
 
 def test_noise_keeps_the_mean_step() -> None:
-    noisy = EngineModel(StepCost(0.01, 0.0, 0.0, 0.0, spread=0.3))
+    noise = np.random.default_rng(4).normal(0.0, 0.3, 100_000)
+    noisy = engine(StepCost(0.01, 0.0, 0.0, 0.0), noise)
     served = simulate(noisy, np.arange(0, 2000, 2.0), lengths([0] * 1000, [101] * 1000), rng())
     took = served.last - served.first
     assert float(took.mean()) == pytest.approx(1.0, rel=0.01)
@@ -113,7 +113,7 @@ def test_noise_keeps_the_mean_step() -> None:
 def test_slow_phases_of_the_measured_steps_stay_together() -> None:
     """Half of the steps take 0.6 of their cost, half 1.4: an answer of 100 steps lies in one phase or the other."""
     phases = np.repeat(np.tile([-0.4, 0.4], 8), 250)
-    model = EngineModel(StepCost(0.01, 0.0, 0.0, 0.0), noise=phases)
+    model = engine(StepCost(0.01, 0.0, 0.0, 0.0), noise=phases)
     served = simulate(model, np.arange(0, 2000, 2.0), lengths([0] * 1000, [101] * 1000), rng())
     took = served.last - served.first
     assert float(took.mean()) == pytest.approx(1.0, rel=0.02)
@@ -122,14 +122,14 @@ def test_slow_phases_of_the_measured_steps_stay_together() -> None:
 
 def test_the_machines_of_futures_are_spread_about_the_usual_one() -> None:
     """Normal quantiles at 1/2, 1/4, 3/4, 1/8, …: of 63 futures the extremes are those of 1/64 and 63/64."""
-    slower = [future.slower for future in futures(63)]
+    slower = [future.deviations for future in futures(63)]
     assert slower[0] == 0
     assert sorted(slower)[31] == pytest.approx(0, abs=1e-12)
     assert (min(slower), max(slower)) == pytest.approx((-2.154, 2.154), abs=0.001)
 
 
 def test_users_of_an_engine_that_takes_no_time_are_refused_and_not_simulated_for_ever() -> None:
-    free = EngineModel(StepCost(0.0, 0.0, 0.0, 0.0), slots=4)
+    free = engine(StepCost(0.0, 0.0, 0.0, 0.0), slots=4)
     with pytest.raises(CannotPlan) as error:
         simulate(free, np.zeros(2), lengths([0], [1]), rng(), ClosedLoop(10.0))
     assert error.value.reason is NotPlanned.TOO_FAST
@@ -137,22 +137,18 @@ def test_users_of_an_engine_that_takes_no_time_are_refused_and_not_simulated_for
 
 def test_a_closed_loop_ends_after_so_many_requests_all_of_which_are_answered() -> None:
     closed = ClosedLoop(1e9, counted=10.0, requests=100)
-    served = simulate(EngineModel(COST, slots=16), np.zeros(4), lengths([50], [20]), rng(), closed)
+    served = simulate(engine(slots=16), np.zeros(4), lengths([50], [20]), rng(), closed)
     counted = served.sched >= 10.0
     assert 100 <= counted.sum() < 108
     assert np.isfinite(served.last[counted][:100]).all()
 
 
-@pytest.mark.parametrize(
-    ("cv", "dispersion"),
-    [pytest.param(1.0, 1.0, id="poisson"), pytest.param(2.0, 4.0, id="bursts"), pytest.param(0.0, 0.0, id="constant")],
-)
-def test_arrivals_have_their_rate_and_their_burstiness(cv: float, dispersion: float) -> None:
-    """The index of dispersion of counts tends to the squared coefficient of variation of the gaps."""
-    times = gamma_arrivals(10.0, cv, 20_000.0, np.random.default_rng(0))
+def test_arrivals_have_their_rate_and_are_independent() -> None:
+    """The counts of a Poisson process have an index of dispersion of 1."""
+    times = poisson_arrivals(10.0, 20_000.0, np.random.default_rng(0))
     counts = np.bincount((times / 20).astype(int))
     assert len(times) / 20_000 == pytest.approx(10, rel=0.02)
-    assert counts[:-1].var() / counts[:-1].mean() == pytest.approx(dispersion, abs=0.15 + 0.1 * dispersion)
+    assert counts[:-1].var() / counts[:-1].mean() == pytest.approx(1.0, abs=0.15)
 
 
 def test_time_per_token_is_the_declared_metric_measured_and_simulated(tmp_path: Path) -> None:
@@ -169,7 +165,7 @@ def test_time_per_token_is_the_declared_metric_measured_and_simulated(tmp_path: 
     measured = stage.requests.latencies
     assert list(zip(measured["tpot"], measured["ntpot"], strict=True)) == pytest.approx(declared)
     served = simulate(
-        EngineModel(StepCost(0.02, 0.0, 0.0, 0.0), slots=8, tokens_per_step=4.0),
+        engine(StepCost(0.02, 0.0, 0.0, 0.0), slots=8, tokens_per_step=4.0),
         np.array([0.0, 1.0]),
         lengths([40, 40], [12, 4]),
         rng(),

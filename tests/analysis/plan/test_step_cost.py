@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -20,7 +18,6 @@ def steps(seconds: Floats) -> Steps:
     """Of an engine that decodes for 1 to 4 users."""
     zeros, running = np.zeros(COUNT), np.tile([1.0, 2.0, 3.0, 4.0], COUNT // 4)
     return Steps(
-        synchronised=True,
         complete=1.0,
         end=np.linspace(0.1, 40.0, COUNT),
         seconds=seconds,
@@ -45,28 +42,12 @@ def test_steps_that_were_mostly_read_together_leave_a_finite_cost() -> None:
     """A client that had no CPU reads several chunks at once: most steps seem to take no time, some take long."""
     seconds = np.zeros(COUNT)
     seconds[::5] = np.random.default_rng(1).uniform(0.01, 0.1, COUNT // 5)
-    fit = fit_cost([steps(seconds)], slots=8)
+    fit = fit_cost([steps(seconds)])
     assert 0 < fit.cost.seconds(1) < 0.1
-    assert all(math.isfinite(draw.seconds(4)) for draw in fit.draws)
     assert 0 < fit.drift < 1
 
 
 def test_steps_of_which_none_can_be_seen_support_no_plan() -> None:
     with pytest.raises(CannotPlan) as error:
-        fit_cost([steps(np.zeros(COUNT))], slots=8)
+        fit_cost([steps(np.zeros(COUNT))])
     assert error.value.reason is NotPlanned.FEW_STEPS
-
-
-def test_draws_spread_as_the_noise_of_the_steps_leaves_the_cost_open() -> None:
-    """Independent noise of 10 %: the standard errors of ordinary least squares, within a factor of two."""
-    rng = np.random.default_rng(2)
-    running = np.tile([1.0, 2.0, 3.0, 4.0], COUNT // 4)
-    expected = 0.02 + 0.002 * running
-    fit = fit_cost([steps(expected * rng.normal(1, 0.1, COUNT)) for _ in range(4)], slots=8)
-    design = np.column_stack([np.ones(COUNT), running]) / expected[:, None]
-    errors = 0.1 * np.sqrt(np.diag(np.linalg.inv(4 * design.T @ design)))
-    for name, true, error in zip(("base", "per_running"), (0.02, 0.002), errors, strict=True):
-        values = [getattr(draw, name) for draw in fit.draws]
-        assert np.mean(values) == pytest.approx(getattr(fit.cost, name), abs=0.5 * error)
-        assert 0.5 < np.std(values) / error < 2
-        assert abs(np.mean(values) - true) < 4 * error

@@ -12,7 +12,7 @@ from enginebench.analysis.data.chunks import WindowChunks
 from enginebench.analysis.data.load import load_run
 from enginebench.analysis.plan.accuracy import fit_stages
 from enginebench.analysis.plan.measured import MeasuredStage, measured_stages
-from enginebench.analysis.plan.model import FittedModel, SlotsFrom, fit_model, saturated_slots
+from enginebench.analysis.plan.model import EngineModel, SlotsFrom, fit_model, saturated_slots
 from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.steps import find_steps
 from enginebench.records.load import Load
@@ -24,7 +24,7 @@ def measured(folder: Path, server: BatchingServer, loads: tuple[Load, ...], **ho
     return measured_stages([load_run(write_run(folder, server, loads, Asked(), **({"window": 20.0} | how)))])  # type: ignore[arg-type]
 
 
-def fitted(folder: Path, server: BatchingServer, loads: tuple[Load, ...], **how: float) -> FittedModel:
+def fitted(folder: Path, server: BatchingServer, loads: tuple[Load, ...], **how: float) -> EngineModel:
     return fit_stages(measured(folder, server, loads, **how))
 
 
@@ -48,7 +48,7 @@ def test_the_cost_of_a_step_is_recovered_within_one_per_cent(
     tmp_path: Path, server: BatchingServer, loads: tuple[Load, ...]
 ) -> None:
     found = fitted(tmp_path / "run", server, loads)
-    cost = found.model.cost
+    cost = found.fit.cost
     assert cost.base == pytest.approx(server.base, rel=0.01)
     assert cost.per_running == pytest.approx(server.per_running, rel=0.01)
     assert cost.per_token == pytest.approx(server.per_token, rel=0.01, abs=1e-7)
@@ -56,23 +56,23 @@ def test_the_cost_of_a_step_is_recovered_within_one_per_cent(
     assert cost.batched == pytest.approx(server.batched, rel=0.01)
     assert cost.per_running_beyond == pytest.approx(server.per_running_beyond, rel=0.01)
     assert cost.per_running_beyond == 0 or cost.knee == server.knee
-    assert found.model.pauses == server.pauses
-    assert found.model.tokens_per_step == 1
+    assert found.pauses == server.pauses
+    assert found.tokens_per_step == 1
     assert found.fit.explained > 0.99
 
 
 def test_noise_of_ten_per_cent_moves_the_cost_by_less_than_two(tmp_path: Path) -> None:
     found = fitted(tmp_path / "run", BatchingServer(jitter=0.1), users(2, 6, 12, 20))
-    assert found.model.cost.base == pytest.approx(0.02, rel=0.02)
-    assert found.model.cost.per_running == pytest.approx(0.002, rel=0.02)
-    assert found.model.cost.spread == pytest.approx(0.1, rel=0.1)
+    assert found.fit.cost.base == pytest.approx(0.02, rel=0.02)
+    assert found.fit.cost.per_running == pytest.approx(0.002, rel=0.02)
+    assert float(found.fit.noise.std()) == pytest.approx(0.1, rel=0.1)
 
 
 def test_long_prefills_do_not_decide_what_a_decoding_step_costs(tmp_path: Path) -> None:
     """Steps of 11 to 400 ms with much noise. By absolute errors, the cost per running request would be 13 % off."""
     server = BatchingServer(base=0.01, per_running=0.001, per_token=1e-4, slots=32, jitter=0.3)
     run = write_run(tmp_path / "run", server, users(2, 6, 12, 20), Asked(prompt=(20, 4000)), seed=2, window=20.0)
-    cost = fit_stages(measured_stages([load_run(run)])).model.cost
+    cost = fit_stages(measured_stages([load_run(run)])).fit.cost
     assert (cost.base, cost.per_running) == pytest.approx((0.01, 0.001), rel=0.03)
 
 
@@ -84,46 +84,51 @@ def test_slots_are_read_over_a_network_that_is_slower_than_a_step(
     tmp_path: Path, loads: tuple[Load, ...], slots: int | None
 ) -> None:
     """Requests on their way seem to wait at any number of running ones."""
-    found = fitted(tmp_path / "run", BatchingServer(delivery=0.08, jitter=0.02), loads, window=60.0).model
+    found = fitted(tmp_path / "run", BatchingServer(delivery=0.08, jitter=0.02), loads, window=60.0)
     assert found.slots == slots
 
 
 def test_slots_are_read_where_requests_wait_for_them_and_nowhere_else(tmp_path: Path) -> None:
-    full = fitted(tmp_path / "full", BatchingServer(slots=8), users(2, 6, 12)).model
-    assert (full.slots, full.slots_from, full.most_running) == (8, SlotsFrom.SATURATION, 8)
-    free = fitted(tmp_path / "free", BatchingServer(slots=8), users(2, 4, 6)).model
-    assert (free.slots, free.slots_from, free.most_running) == (None, SlotsFrom.UNKNOWN, 6)
+    full = fitted(tmp_path / "full", BatchingServer(slots=8), users(2, 6, 12))
+    assert (full.slots, full.slots_from) == (8, SlotsFrom.SATURATION)
+    free = fitted(tmp_path / "free", BatchingServer(slots=8), users(2, 4, 6))
+    assert (free.slots, free.slots_from) == (None, SlotsFrom.UNKNOWN)
 
 
 def test_requests_to_an_idle_engine_show_what_lies_outside_its_steps(tmp_path: Path) -> None:
     found = fitted(tmp_path / "run", BatchingServer(delivery=0.004), rates(1, 4), window=60.0)
-    assert found.model.delivery == pytest.approx(0.004, rel=0.01)
+    assert found.delivery == pytest.approx(0.004, rel=0.01)
+
+
+@pytest.mark.parametrize("delivery", [0.0005, 0.012])
+def test_steps_just_missed_and_just_caught_show_the_delivery_to_an_engine_that_is_never_idle(
+    tmp_path: Path, delivery: float
+) -> None:
+    found = fitted(tmp_path / "run", BatchingServer(delivery=delivery, jitter=0.05), rates(6, 7, 8), window=60.0)
+    assert found.delivery == pytest.approx(delivery, abs=0.002)
 
 
 def test_an_engine_that_serves_one_request_at_a_time(tmp_path: Path) -> None:
-    found = fitted(tmp_path / "run", BatchingServer(slots=1, per_running=0.0), users(1, 2, 4)).model
+    found = fitted(tmp_path / "run", BatchingServer(slots=1, per_running=0.0), users(1, 2, 4))
     assert found.slots == 1
-    assert found.cost.seconds(1, 50) == pytest.approx(0.02 + 50 * 0.0005, rel=0.01)
+    assert found.fit.cost.seconds(1, 50) == pytest.approx(0.02 + 50 * 0.0005, rel=0.01)
 
 
-def test_requests_with_steps_of_their_own_are_told_from_a_batch(tmp_path: Path) -> None:
+def test_requests_with_steps_of_their_own_are_no_batch_and_not_simulated(tmp_path: Path) -> None:
     """Scripted delays: the first token after 50 ms, the others every 10 ms, whatever else is running."""
     run = load_run(simulate(tmp_path / "run", Engine(slots=8, prefill=0.05, tpot=0.01, noise=0.05), (2, 4, 8)))
-    found = fit_stages(measured_stages([run]), declared_slots=8).model
-    assert not found.synchronised
-    assert found.cost.seconds(4) == pytest.approx(0.01, rel=0.03)
-    assert found.cost.seconds(4, 40, 1) == pytest.approx(0.0503, rel=0.03)
+    with pytest.raises(CannotPlan) as error:
+        fit_stages(measured_stages([run]), declared_slots=8)
+    assert error.value.reason is NotPlanned.NO_BATCH
 
 
 def test_declared_slots_below_what_was_seen_running_are_dropped(tmp_path: Path) -> None:
-    """Streams of their own: eight slots, of which twelve users take all, and a batch of up to twelve."""
-    separate = measured_stages([load_run(simulate(tmp_path / "separate", Engine(slots=8), (4, 12)))])
-    truthful = fit_stages(separate, declared_slots=8).model
-    assert (truthful.slots, truthful.slots_from) == (8, SlotsFrom.ENGINE)
-    batch = measured(tmp_path / "batch", BatchingServer(), users(4, 12))
-    for stages in (separate, batch):
-        model = fit_stages(stages, declared_slots=4).model
-        assert (model.slots, model.slots_from) == (None, SlotsFrom.UNKNOWN)
+    stages = measured(tmp_path / "batch", BatchingServer(), users(4, 12))
+    models = [fit_stages(stages, declared_slots=slots) for slots in (16, 4)]
+    assert [(model.slots, model.slots_from) for model in models] == [
+        (16, SlotsFrom.ENGINE),
+        (None, SlotsFrom.UNKNOWN),
+    ]
 
 
 def test_a_machine_that_drifts_is_a_value_and_no_refusal(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_other_suffixes_and_missing_charts_are_mistakes(tmp_path: Path) -> None:
 def test_json_has_values_and_no_sentences() -> None:
     told = json.loads(as_json(replace(documents.contenders(), frame=FRAME)))
     assert list(told) == [
-        "title", "tested", "objectives", "answer", "candidates", "warnings", "next", "exit_code", "rows",
+        "title", "tested", "objectives", "answer", "candidates", "warnings", "next", "exit_code", "sections", "rows",
     ]  # fmt: skip
     assert told["tested"]["dates"] == ["2026-11-28T10:00:00+00:00"] * 2
     assert told["objectives"] == ["ttft_p95=0.6", "tpot_p95=0.06"]

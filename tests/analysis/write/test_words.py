@@ -117,11 +117,10 @@ def test_the_legend_has_what_the_document_uses() -> None:
     ("step", "title", "line"),
     [
         (
-            NextStep("bracket", ("enginebench", "run"), 240.0, {"load": "8", "beyond": "16 users"}),
+            NextStep("bracket", ("enginebench", "run"), 240.0, {"engine": "mock", "load": "8", "beyond": "16 users"}),
             "Next",
-            "Find the limit between 8 and 16 users (about 4 min)",
+            "Find the limit of mock between 8 and 16 users (about 4 min)",
         ),
-        (NextStep("confirm", ("x",), 47.0, {"load": "8 users"}), "Next", "Confirm 8 users (about 50 s)"),
         (NextStep("buy", (), None, {"engine": "b\x1b"}), "Now", "Plan with b"),
         (NextStep("search", ("x",), 8000.0), "Next", "Find the limit, and confirm it (about 2 h)"),
     ],

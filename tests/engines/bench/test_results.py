@@ -11,7 +11,7 @@ import pytest
 from enginebench.analysis.answer import BenchAnswer, NoAnswer
 from enginebench.analysis.document import Table, Word
 from enginebench.records.view import Missing
-from engines.bench.report import answer_of, rows_of, sections_of
+from engines.bench.document import answer_of, rows_of, sections_of
 from engines.bench.result import BenchResult, Limit, Result, Round, Series, measure_of, read_result, to_json
 from engines.contract.base import EngineInfo
 

@@ -11,8 +11,8 @@ import torch
 
 from engines.contract.base import Launch, Model
 from engines.libraries.vllm import VllmEngine
+from engines.machine.checks import examine
 from engines.machine.cuda import Build, Check, by_outcome, judge, toolkit, torch_of
-from engines.machine.doctor import examine
 from engines.pytorch.device import build_here
 from engines.transformers import TransformersEngine
 from tests.support.engines.nvml_stand_in import Gpu, install

@@ -59,11 +59,11 @@ def test_engines_are_served_in_one_format(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        pytest.param({"fake": [], "vlm": []}, "no engine called `vlm`; choose from fake", id="an engine"),
-        pytest.param({"vlm": []}, "no engine called `vlm`; choose from fake", id="the only engine"),
+        pytest.param({"fake": [], "vlm": []}, "no engine called `vlm`; did you mean `vllm`?", id="an engine"),
+        pytest.param({"vlm": []}, "no engine called `vlm`; did you mean `vllm`?", id="the only engine"),
         pytest.param(
             {"fake": [], "remote": ["url=http://x", "apii=chat"]},
-            "remote: no option called `apii`; choose from api, concurrency",
+            "remote: no option called `apii`; did you mean `api`?",
             id="an option",
         ),
         pytest.param(

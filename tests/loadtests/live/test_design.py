@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from enginebench.settings.system import free_port
 from loadtests.harness.client.dialects.registry import DIALECTS
-from loadtests.harness.run.host import free_port
 from tests.support.loadtests.locust_process import ROOT, start
 from tests.support.servers.scripted import Script, ScriptedServer
 

@@ -21,11 +21,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from enginebench.records.metrics import BY_NAME, Metric
 from enginebench.records.request import RequestRecord
 from enginebench.records.run import RunMeta
+from enginebench.settings.system import free_port
 from loadtests.harness.live.buckets import edges_around
 from loadtests.harness.live.counts import OUTCOMES
 from loadtests.harness.live.exporter import SLOW_SCRAPE, MetricsServer
 from loadtests.harness.live.prometheus import EXPORTED, name_of
-from loadtests.harness.run.host import free_port
 from tests.support.loadtests.locust_process import Locust, listens, start
 from tests.support.prometheus import prometheus, until
 from tests.support.servers.scripted import Script, ScriptedServer

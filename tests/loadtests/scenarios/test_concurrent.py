@@ -15,7 +15,7 @@ import pytest
 from enginebench.records.files import read_meta, read_requests
 from enginebench.records.load import Users
 from enginebench.settings.schema import settings_of
-from loadtests.harness.run.host import free_port
+from enginebench.settings.system import free_port
 from loadtests.harness.run.own_limits import PREFERRED_NICENESS
 from loadtests.harness.scenario import Scenario
 from tests.support.loadtests.locust_process import MS, Locust, answers, start

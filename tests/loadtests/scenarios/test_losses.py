@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from enginebench.analysis.data.load import load_run
 from enginebench.analysis.summary.run_summary import RunSummary, summarise
 from enginebench.cli import app
-from loadtests.harness.run.host import free_port
+from enginebench.settings.system import free_port
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.loadtests.locust_process import MS, ROOT, Locust, listens, start
 from tests.support.servers.scripted import Script, ScriptedServer

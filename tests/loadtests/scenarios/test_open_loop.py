@@ -17,7 +17,7 @@ from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.load import Rate
 from enginebench.records.request import RequestRecord
 from enginebench.records.stage import SECOND, Stage
-from loadtests.harness.run.host import free_port
+from enginebench.settings.system import free_port
 from loadtests.harness.schedule.rates import arrival_times
 from tests.support.loadtests.locust_process import LOCUST, MS, ROOT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer

@@ -19,7 +19,7 @@ from enginebench.records.files import read_meta, read_requests
 from enginebench.records.metrics import BY_NAME
 from enginebench.records.request import RequestRecord
 from enginebench.records.view import StageView
-from loadtests.harness.run.host import free_port
+from enginebench.settings.system import free_port
 from loadtests.harness.workload.lengths import Lengths
 from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.words import WORDS

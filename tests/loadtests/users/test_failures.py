@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from loadtests.harness.run.host import free_port
+from enginebench.settings.system import free_port
 from tests.support.loadtests.locust_process import answers, start
 from tests.support.loadtests.run_command import ENVIRONMENT, RUN
 from tests.support.servers.scripted import ScriptedServer

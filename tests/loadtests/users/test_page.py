@@ -11,10 +11,10 @@ import pytest
 
 from enginebench.records.slo import RunObjectives
 from enginebench.records.stage import SECOND
+from enginebench.settings.system import free_port
 from loadtests.harness.live.buckets import CountedMetrics
 from loadtests.harness.live.counts import Counts, LiveCounts
 from loadtests.harness.live.series import BACK, MOST, LiveSeries
-from loadtests.harness.run.host import free_port
 from tests.support.analysis.synthetic import meta_of, record, stages_of
 from tests.support.loadtests.locust_process import start
 from tests.support.servers.scripted import Script, ScriptedServer

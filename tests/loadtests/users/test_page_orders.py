@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from enginebench.settings.schema import settings_of
-from loadtests.harness.run.host import free_port
+from enginebench.settings.system import free_port
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
 from tests.support.loadtests.locust_process import Locust, start

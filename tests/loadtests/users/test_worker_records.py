@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from loadtests.harness.run.host import free_port
+from enginebench.settings.system import free_port
 
 TWICE = """
 import sys

@@ -111,11 +111,11 @@ def test_engines_take_turns_at_being_first(engines: int, repeats: int) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        pytest.param("repeats = 2", "repeat = 2", "no key `repeat`; choose from baseline, engines", id="of the grid"),
+        pytest.param("repeats = 2", "repeat = 2", "no key `repeat`; did you mean `repeats`?", id="of the grid"),
         pytest.param('kind = "load"', 'sort = "load"', r"\[\[parts\]\] has no key `sort`", id="of a part"),
         pytest.param('label = "smol"', 'lable = "smol"', r"\[\[models\]\] has no key `lable`", id="of a model"),
         pytest.param("repeats = 1\n[[q", "repeat = 1\n[[q", "quick has no key `repeat`", id="of a variant"),
-        pytest.param("stages =", "stage =", "no setting `stage`; choose from", id="of a scenario"),
+        pytest.param("stages =", "stage =", "no setting `stage`; did you mean `stages`?", id="of a scenario"),
         pytest.param(
             'baseline = "slow"', 'baseline = "none"', "baseline names `none`, which is none of", id="baseline"
         ),
@@ -148,8 +148,8 @@ def test_what_is_chosen_of_a_grid_is_measured_alone_and_the_rest_named(tmp_path:
 @pytest.mark.parametrize(
     ("chosen", "said"),
     [
-        (Chosen(engines=("fats",)), "has no engine `fats`; choose from slow, fast, its-own"),
-        (Chosen(parts=("user",)), "has no part `user`; choose from users, kernels"),
+        (Chosen(engines=("fats",)), "has no engine `fats`; did you mean `fast`?"),
+        (Chosen(parts=("user",)), "has no part `user`; did you mean `users`?"),
         (Chosen(engines=("fast",)), "the baseline slow is not measured with fast"),
         (
             Chosen(models=("llama-3.2-1b",), parts=("kernels",)),
@@ -169,7 +169,7 @@ def test_a_refused_choice_says_of_which_form(tmp_path: Path) -> None:
 
 
 def test_an_unknown_study_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(UserMistake, match="no study called `breif`; choose from brief"):
+    with pytest.raises(UserMistake, match="no study called `breif`, and no such file; did you mean `brief`"):
         find_grid("breif")
 
 

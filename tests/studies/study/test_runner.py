@@ -303,7 +303,7 @@ def _kill_once(folder: Path, reached: Callable[[Path], bool]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nothing"], "no study called `nothing`; choose from brief, kernels, ladder, scaling"),
+        (["nothing"], "no study called `nothing`, and no such file; choose from brief, kernels, ladder, scaling"),
         (["brief", "--budget", "soon"], "a budget is a time such as 90s, 8m or 2h, not `soon`"),
         (["brief", "--budget", "10s"], "a budget is 60 s or more"),
         (["brief", "--install", "--budget", "8m"], "leave out --budget"),

@@ -143,7 +143,7 @@ def quick() -> Document:
             "bracket",
             ("enginebench", "run", "capacity", "http://127.0.0.1:8300", "--slo", "ttft_p95=600ms,tpot_p95=60ms"),
             240.0,
-            {"load": "8", "beyond": "16 users"},
+            {"engine": "mock", "load": "8", "beyond": "16 users"},
         ),
         sections=(
             Section("repeat", "To repeat it", (Code(("enginebench quick http://127.0.0.1:8300",)),)),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from enginebench.analysis.plan.fleet import FEW_FUTURES, Fleet, Peak
-from enginebench.analysis.plan.model import EngineModel, FittedModel
+from enginebench.analysis.plan.model import EngineModel
 from enginebench.analysis.plan.requests import Lengths
 from enginebench.analysis.plan.step_cost import Fit, StepCost
 from enginebench.records.load import Rate
@@ -23,8 +23,7 @@ from validation.processes import started_server
 
 BATCH = ("step=0.05", "step_per_running=0.01", "concurrency=4")  # 4 slots, 10 steps of 90 ms: 4.4 answers a second
 ASKED = ("--prompt-tokens", "20", "--output-tokens", "10")
-MODEL = EngineModel(StepCost(0.05, 0.01, 0.0, 0.0), slots=4)
-FITTED = FittedModel(MODEL, Fit(MODEL.cost, (), 100, 1.0, 0.0, np.zeros(0)), (MODEL.cost,))
+MODEL = EngineModel(Fit(StepCost(0.05, 0.01, 0.0, 0.0), 100, 1.0, 0.0, np.zeros(1)), slots=4)
 LENGTHS = Lengths(np.full(1, 20.0), np.full(1, 10.0))
 SLO = ("ttft_p50=0.3",)
 RATE, SECONDS = 10.0, 15.0
@@ -37,7 +36,7 @@ def haproxy(program: Callable[[str], str]) -> str:
 
 def predicted(replicas: int) -> float:
     peak = Peak(Rate(RATE), LENGTHS, SECONDS)
-    fleet = Fleet(FITTED, peak, parse_objectives(list(SLO)))
+    fleet = Fleet(MODEL, peak, parse_objectives(list(SLO)))
     return fleet.attainment(replicas, FEW_FUTURES).share.median
 
 

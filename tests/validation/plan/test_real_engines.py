@@ -21,8 +21,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
 
 
 def test_loads_that_were_not_fitted_are_predicted(run: RunData) -> None:
-    fitted, (unseen,) = judged(run, FIT, UNSEEN)
-    assert fitted.model.cost.base == pytest.approx(0.02, rel=0.02)
+    model, (unseen,) = judged(run, FIT, UNSEEN)
+    assert model.fit.cost.base == pytest.approx(0.02, rel=0.02)
     assert unseen.users == 12
     assert unseen.requests > 300
     assert set(unseen.errors) == set(TARGETS)

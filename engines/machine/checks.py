@@ -1,0 +1,210 @@
+"""Checks of this machine: what enginebench needs, what is installed, and how to install the rest.
+
+enginebench doctor
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from enginebench.settings.system import last_line
+from engines.machine.cuda import Check, gpu_checks
+from engines.machine.devices import NoAnswer, driver, free_memory, usable_cores
+from engines.machine.extras import install_command
+from engines.models.cache import cache_folder
+
+OLDEST_PYTHON = (3, 11)
+DISK_WANTED = 2_000_000_000  # bytes: the default model, converted, and some runs
+MEMORY_WANTED = 4_000_000_000  # bytes: two engines of the default model, one after the other, with their libraries
+FILES_WANTED = 4096  # open files: one connection per user in the load generator, and one in the server
+STAMP_ATTEMPTS = 5
+STAMP_DELAY = 0.02  # seconds from asking for stamps to sending
+LOAD_TEST_LIMIT = 180.0  # seconds; it takes ten on a quiet machine, and forty where six other programs compute
+SO_TIMESTAMPNS = 35  # asm-generic/socket.h; Python has no name for it
+FOR_REPORTS, FOR_DOWNLOADS = ("polars", "scipy"), ("pip", "uv")  # `make bundle` leaves them out
+EXTRAS = ("transformers", "mistralrs")
+
+
+def examine() -> list[Check]:
+    """Every check, in the order to read them."""
+    return [
+        _python(),
+        _scenarios(),
+        _cores(),
+        _memory(),
+        _disk(),
+        *_packages(),
+        _gpu(),
+        *_cuda(),
+        _kernel_stamps(),
+        _open_files(),
+        _load_test(),
+        _program("prometheus", "to scrape a server; on Debian: apt-get install prometheus"),
+        _program("chromium", "to look at reports from the tests; on Debian: apt-get install chromium"),
+        _program("cargo", "to build the Rust engines; see https://rustup.rs"),
+    ]
+
+
+def _python() -> Check:
+    wanted = ".".join(map(str, OLDEST_PYTHON))
+    found = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
+    return Check("Python", sys.version_info >= OLDEST_PYTHON, found, f"{wanted} or newer is needed.", required=True)
+
+
+def _scenarios() -> Check:
+    """Where plain Locust finds them: `locust -f FOLDER/concurrent.py`."""
+    package = find_spec("loadtests")
+    folders = package.submodule_search_locations if package is not None else None
+    found = folders[0] if folders else "not installed"
+    return Check("Scenarios", bool(folders), found, "Install enginebench again.", required=True)
+
+
+def _load_test() -> Check:
+    """A real one, as short as can be: it serves the scripted engine, and Locust sends requests to it."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="enginebench-") as folder:
+        command = [sys.executable, "-P", "-m", "enginebench", "run", "concurrent", "--engine", "fake", "--runs", folder]
+        command += ["--stages", "1", "--stage-seconds", "1", "--warm-up", "0", "--exporter", "none"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_TEST_LIMIT, cwd=folder)
+            said = last_line(done.stderr).rstrip(".") or "it printed nothing"
+        except subprocess.TimeoutExpired:
+            said = f"it has not ended after {LOAD_TEST_LIMIT:.0f} s"
+        records = [path.read_text() for path in Path(folder).glob("*/requests-*.jsonl")]
+    answered = sum(text.count('"outcome":"ok"') for text in records)
+    found = f"{answered} requests answered in {time.monotonic() - began:.0f} s" if answered else f"none ran: {said}"
+    remedy = "Run it by hand: enginebench run concurrent --engine fake --stages 1 --stage-seconds 1"
+    return Check("Load test", answered > 0, found, remedy, required=True)
+
+
+def _cores() -> Check:
+    cores = len(usable_cores())
+    return Check("CPU cores", cores >= 2, str(cores), "On one core, engine and load generator compete.")
+
+
+def _memory() -> Check:
+    import psutil
+
+    free = free_memory()
+    found = f"{free / 1e9:.1f} of {psutil.virtual_memory().total / 1e9:.1f} GB free"
+    return Check("Memory", free >= MEMORY_WANTED, found, f"{MEMORY_WANTED / 1e9:.0f} GB are recommended.")
+
+
+def _disk() -> Check:
+    cache = cache_folder()
+    there = next(folder for folder in (cache, *cache.parents) if folder.exists())
+    free = shutil.disk_usage(there).free
+    remedy = f"{DISK_WANTED / 1e9:.0f} GB are recommended; set ENGINEBENCH_CACHE to store models elsewhere."
+    if not os.access(there, os.W_OK):
+        return Check("Disk for models", False, f"{cache} cannot be written to", remedy)
+    return Check("Disk for models", free >= DISK_WANTED, f"{free / 1e9:.0f} GB free at {cache}", remedy)
+
+
+def _packages() -> Iterator[Check]:
+    """The tool's own packages, then those of each engine."""
+    from packaging.requirements import Requirement
+
+    try:
+        lines = importlib.metadata.requires("enginebench") or []
+    except importlib.metadata.PackageNotFoundError:
+        yield Check("Packages", False, "enginebench is not installed", "Run: pip install -e .", required=True)
+        return
+    requirements = [Requirement(line) for line in lines]
+    base = [one for one in requirements if one.marker is None or one.marker.evaluate({"extra": ""})]
+    optional = {*FOR_REPORTS, *FOR_DOWNLOADS}
+    needed = [one for one in base if one.name not in optional]
+    yield _installed("Packages", needed, "pip install enginebench", required=True)
+    for task, names in (("reports", FOR_REPORTS), ("downloads", FOR_DOWNLOADS)):
+        yield _installed(f"Packages for {task}", [one for one in base if one.name in names], "pip install enginebench")
+    for extra in EXTRAS:
+        wanted = [
+            one for one in requirements if one not in base and one.marker and one.marker.evaluate({"extra": extra})
+        ]
+        yield _installed(f"Engine {extra}", wanted, install_command(extra))
+
+
+def _installed(name: str, wanted: list, install: str, required: bool = False) -> Check:  # type: ignore[type-arg]
+    missing = []
+    for requirement in wanted:
+        try:
+            version = importlib.metadata.version(requirement.name)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(requirement.name)
+            continue
+        if not requirement.specifier.contains(version, prereleases=True):
+            missing.append(f"{requirement.name}{requirement.specifier} (not {version})")
+    found = f"missing: {', '.join(missing)}" if missing else f"{len(wanted)} of {len(wanted)} packages"
+    return Check(name, not missing, found, f"Run: {install}", required)
+
+
+def _gpu() -> Check:
+    remedy = "Without an NVIDIA driver the engines run on the CPU, and reports have no GPU columns."
+    try:
+        with driver() as nvml:
+            handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+            names = [
+                f"{nvml.nvmlDeviceGetName(handle)}, {nvml.nvmlDeviceGetMemoryInfo(handle).total / 1e9:.0f} GB"
+                for handle in handles
+            ]
+            release = nvml.nvmlSystemGetDriverVersion()
+    except NoAnswer as error:
+        return Check("GPU", False, str(error), remedy)
+    return Check("GPU", bool(names), f"{'; '.join(names) or 'none'} (driver {release})", remedy)
+
+
+def _cuda() -> Iterator[Check]:
+    """Driver, CUDA and cuDNN against what each engine's GPU code needs."""
+    from engines.contract.registry import engine_class, names
+
+    return gpu_checks({name: engine_class(name) for name in names()})
+
+
+def _kernel_stamps() -> Check:
+    """Whether the kernel stamps received bytes: then a busy client does not distort the measured times."""
+    remedy = "The client then uses its own clock, and each record says so."
+    try:
+        stamped = any(_receives_a_stamp() for _ in range(STAMP_ATTEMPTS))
+    except OSError as error:
+        return Check("Kernel receive stamps", False, str(error.strerror or error), remedy)
+    return Check("Kernel receive stamps", stamped, "on loopback" if stamped else "no stamp came", remedy)
+
+
+def _receives_a_stamp() -> bool:
+    """One attempt. The kernel enables stamping asynchronously, so the first bytes may come without one."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname(), timeout=5) as sender,
+        listener.accept()[0] as receiver,
+    ):
+        receiver.settimeout(5)
+        receiver.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        time.sleep(STAMP_DELAY)
+        sender.sendall(b"x")
+        _, ancillary, _, _ = receiver.recvmsg(1, socket.CMSG_SPACE(64))
+    return any(level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS for level, kind, _ in ancillary)
+
+
+def _open_files() -> Check:
+    try:
+        import resource
+    except ImportError:
+        return Check("Open files", True, "no limit known")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    found = f"{soft} (hard limit {hard})"
+    return Check("Open files", soft >= FILES_WANTED, found, f"For many users: ulimit -n {FILES_WANTED} or more.")
+
+
+def _program(name: str, use: str) -> Check:
+    path = shutil.which(name)
+    return Check(name, path is not None, str(Path(path)) if path else "not found", f"Only needed {use}.")
