@@ -117,6 +117,15 @@ def within(formula: Formula | None, limit: float, needs: str | None = None, abse
     )
 
 
+def as_measured(good: int, unknown: int, n: int, q: float) -> bool | None:
+    """Whether percentile q of n requests is within a limit that `good` ones kept; `None` if that depends on those of
+    which it is `unknown`."""
+    rank = nearest_rank(n, q)
+    if good >= rank:
+        return True
+    return False if good + unknown < rank else None
+
+
 def answer_of(low: float | None, high: float | None, q: float) -> SloAnswer:
     """Do at least a share q of the requests keep the limit? By the interval of the share of those that did."""
     if low is not None and low >= q:

@@ -81,6 +81,11 @@ class Objective:
             return within(None, 0.0)
         return within(judged.formula, self.limit, judged.needs, judged.absent_is_good)
 
+    def met_by(self, request: Any) -> bool | None:
+        """Whether a request that has ended met it; `None` if that is not known."""
+        met = _reader(self)(request)
+        return None if met is None else met == 1
+
     def judge(self, request: Any) -> tuple[bool, float | None]:
         """Whether a request that has ended met it, and its latency where it ended well and has one."""
         value = None if self.judged is None or request.outcome != "ok" else self.judged.of(request)

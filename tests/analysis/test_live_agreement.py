@@ -31,6 +31,7 @@ from grafana import load_promql
 from loadtests.harness.live.buckets import GROWTH, edges_around
 from loadtests.harness.live.document import LiveDocument, read_live
 from loadtests.harness.live.prometheus import EXPORTED, PREFIX, name_of
+from loadtests.harness.live.text import slo_text
 from tests.support.dashboards import filled_in
 from tests.support.loadtests.locust_process import start
 from tests.support.prometheus import prometheus, until
@@ -180,3 +181,4 @@ def test_every_surface_gives_the_same_verdict(run: Run) -> None:
         live = next(view for view in run.live.stages if view.label == stage).value("e2e_user", "p90")
         assert live is not None
         assert (live <= run.limit, gauges[stage] == 1, bad <= 0.1) == (met, met, met)
+        assert slo_text(next(view for view in run.live.stages if view.label == stage)) == verdict.status.value

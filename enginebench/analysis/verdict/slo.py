@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from enginebench.analysis.verdict.pooling import pooled
-from enginebench.records.rules import nearest_rank, overall
+from enginebench.records.rules import as_measured, overall
 from enginebench.records.slo import Objective
 from enginebench.records.view import Judgement, Missing, StageView
 
@@ -104,10 +104,8 @@ def _status(stages: Sequence[StageView], objective: Objective) -> Status:
         return Status.NOT_MEASURED
     good = sum(round((judgement.share.value or 0.0) * judgement.share.n) for judgement in judgements)
     unknown = sum(judgement.unknown for judgement in judgements)
-    rank = nearest_rank(sum(judgement.share.n for judgement in judgements) + unknown, objective.q)
-    if good >= rank:
-        return Status.MET
-    return Status.MISSED if good + unknown < rank else Status.NOT_MEASURED
+    met = as_measured(good, unknown, sum(judgement.share.n for judgement in judgements) + unknown, objective.q)
+    return Status.NOT_MEASURED if met is None else Status.MET if met else Status.MISSED
 
 
 def _combine(statuses: Sequence[Status]) -> Status:

@@ -31,7 +31,7 @@ seen_tokens, first_tokens = reader(SEEN_TOKENS), reader(FIRST_TOKENS)
 
 class Counts(msgspec.Struct):
     """Requests that have ended, and the `output_tokens` of theirs. Of `judged` ones it is known whether they met every
-    objective, `good` ones did.
+    objective, `good` ones did; `kept` has how many met and missed each objective of the first tier.
 
     Of a stage they are the requests scheduled in its window. `arrived` are the tokens that came within it, whichever
     request they belong to; `uncounted` requests brought an unknown number of them.
@@ -41,6 +41,7 @@ class Counts(msgspec.Struct):
     outcomes: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
     judged: int = 0
     good: int = 0
+    kept: dict[str, list[int]] = {}
     output_tokens: int = 0
     arrived: float = 0.0
     uncounted: int = 0
@@ -55,6 +56,8 @@ class Counts(msgspec.Struct):
             self.outcomes[outcome] += count
         self.judged += other.judged
         self.good += other.good
+        for objective, counts in other.kept.items():
+            self.kept[objective] = [a + b for a, b in zip(self.kept.get(objective, (0, 0)), counts, strict=True)]
         self.output_tokens += other.output_tokens
         self.arrived += other.arrived
         self.uncounted += other.uncounted
@@ -130,6 +133,10 @@ class LiveCounts:
             counts.output_tokens += record.output_tokens or 0
             counts.judged += met is not None
             counts.good += met is True
+        for objective in self._metrics.objectives.of_all:
+            if (kept := objective.met_by(record)) is not None:
+                for counts in counted:
+                    counts.kept.setdefault(str(objective), [0, 0])[not kept] += 1
         for name, bucketed in self._metrics.items():
             value = bucketed.value(record)
             if value is not None:

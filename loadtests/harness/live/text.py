@@ -6,6 +6,7 @@ from math import inf
 
 from enginebench.records.formatting import format_seconds, format_share, significant
 from enginebench.records.metrics import Column, Quantity, columns
+from enginebench.records.rules import as_measured
 from enginebench.records.stage import Stage
 from enginebench.records.view import Missing, StageView
 
@@ -30,6 +31,22 @@ def cell(view: StageView | None, column: Column) -> str:
     if column.unit == "share":
         return format_share(value)
     return f"{significant(value)} {column.unit}".rstrip()
+
+
+def slo_text(view: StageView) -> str:
+    """Whether the SLO is met as measured; empty without one."""
+    verdicts = [
+        as_measured(
+            round((judgement.share.value or 0.0) * judgement.share.n),
+            judgement.unknown,
+            judgement.share.n + judgement.unknown,
+            judgement.objective.q,
+        )
+        for judgement in view.judgements
+    ]
+    if not verdicts:
+        return ""
+    return "missed" if False in verdicts else "not measured" if None in verdicts else "met"
 
 
 def parts_of(view: StageView) -> list[str]:

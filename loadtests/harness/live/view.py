@@ -9,8 +9,9 @@ from enginebench.records.load import Rate
 from enginebench.records.metrics import ATTAINMENT, FAILURE_SHARE, GOODPUT, THROUGHPUT
 from enginebench.records.rules import UNJUDGED, is_failure
 from enginebench.records.run import RunMeta
+from enginebench.records.slo import Objective
 from enginebench.records.stage import SECOND, Nanoseconds, Stage
-from enginebench.records.view import Estimate, StageKey, StageView
+from enginebench.records.view import NO_SAMPLES, Estimate, Judgement, StageKey, StageView
 from loadtests.harness.live.buckets import CountedMetrics
 from loadtests.harness.live.counts import SETTLED, Counts
 
@@ -47,9 +48,20 @@ def view_of(
             name: counts.histogram(name).distribution(bucketed.edges, counts.outcomes["ok"])
             for name, bucketed in metrics.items()
         },
+        judgements=tuple(
+            _judgement(counts, objective, requests) for objective in metrics.objectives.of_all if requests
+        ),
         quantities={name: Estimate(value, n=requests) for name, value in quantities.items() if value is not None},
     )
     return replace(view, findings=findings_of_view(view, run))
+
+
+def _judgement(counts: Counts, objective: Objective, requests: int) -> Judgement:
+    """As measured: the answer would need an interval."""
+    met, missed = counts.kept.get(str(objective), (0, 0))
+    known = met + missed
+    share = Estimate(met / known, n=known) if known else NO_SAMPLES
+    return Judgement(objective, share, "not enough evidence", unknown=requests - known)
 
 
 def _quantities(counts: Counts, seconds: float, over: bool) -> dict[str, float | None]:

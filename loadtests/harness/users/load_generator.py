@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
+from collections.abc import Callable
 from time import monotonic_ns
-from typing import TYPE_CHECKING
 
 import gevent
 from locust.env import Environment
@@ -21,19 +21,17 @@ from loadtests.harness.schedule.tracker import StageTracker
 from loadtests.harness.users.build_ahead import BuildAhead
 from loadtests.harness.users.failure_watch import FailureWatch
 from loadtests.harness.users.locust_statistics import LocustStatistics
-
-if TYPE_CHECKING:
-    from loadtests.harness.users.run import Run
+from loadtests.harness.users.run_facts import MOST_SPREAD, RunFacts
 
 RECENT_ANSWERS = 200
 COUNTED = 0.25  # seconds between two times at which requests are counted
-LEAST_SPREAD, MOST_SPREAD = 1.0, 60.0  # seconds
+LEAST_SPREAD = 1.0  # seconds
 
 
 class LoadGenerator:
     """`dispatching`: this process's share of an open loop's arrivals is being sent. `requests` were due here."""
 
-    def __init__(self, run: Run, environment: Environment) -> None:
+    def __init__(self, run: RunFacts, environment: Environment) -> None:
         self.run = run
         self.requests = 0
         self.dispatching = False
@@ -47,9 +45,12 @@ class LoadGenerator:
         self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)
         self._statistics = LocustStatistics(environment)
         self._watch = FailureWatch(environment, run.settings.keep_going)
+        self._nudge_planner: Callable[[], None] | None = None
         self._background: list[gevent.Greenlet[..., None]] = []
 
-    def begin(self) -> None:
+    def begin(self, nudge: Callable[[], None] | None) -> None:
+        """`nudge` is called if a request may have ended a stage: in the process that plans."""
+        self._nudge_planner = nudge
         self._background = [gevent.spawn(self._count_ended), gevent.spawn(self.ahead.run)]
 
     def settle(self) -> None:
@@ -130,8 +131,8 @@ class LoadGenerator:
         self._nudge()
 
     def _nudge(self) -> None:
-        if self.run.planner is not None and self.tracker.waits_for_requests:
-            self.run.planner.conductor.nudge()
+        if self._nudge_planner is not None and self.tracker.waits_for_requests:
+            self._nudge_planner()
 
     def _count_ended(self) -> None:
         """Many requests at a time: to count one at the moment in which another ends takes twice the CPU time, and

@@ -20,10 +20,9 @@ from enginebench.records.stage import SECOND
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.same_origin import SameOrigin
 from loadtests.harness.live.series import EVERY, LiveSeries
-from loadtests.harness.live.text import cell, findings_text, phase_of
+from loadtests.harness.live.text import cell, findings_text, phase_of, slo_text
 from loadtests.harness.users.events import current_run
 from loadtests.harness.users.failures import forget, last_failure
-from loadtests.harness.users.judging import Judge
 from loadtests.harness.users.run import Run
 
 START_LIMIT = 30 * SECOND
@@ -40,22 +39,18 @@ class ShownRun:
 
     def __init__(self, run: Run, live: LiveRun) -> None:
         self.run, self.live = run, live
-        self.judge = Judge(run.folder)
         self.series = LiveSeries(live)
         self._greenlet = gevent.spawn(self._sample)
 
     def rows(self) -> list[dict[str, str]]:
         """A row of `titles` for each stage that has begun, the newest first."""
         document, stages = self.live.document, self.run.meta.stages
-        there = self.live.meta.hosts == 1 or self.run.over  # the records of other hosts come at the end
-        if there and self.live.metrics.objectives.of_all:
-            self.judge.look(stages, self.run.over)
         rows = []
         for stage in reversed(stages):
             view = document.stage(stage.index)
             row = {"stage": f"{stage.index + 1}", "load": stage.label if view is None else view.label}
             row["phase"] = phase_of(stage)
-            row["slo"] = self.judge.answers.get(row["load"], "") if stage.end is not None else ""
+            row["slo"] = slo_text(view) if view is not None and stage.end is not None else ""
             row |= {"answered": f"{view.ok:,}", "failed": f"{view.failed:,}"} if view is not None else {}
             row |= {column.key: cell(view, column) for column in columns("live")}
             row["in_flight"] = f"{document.in_flight:,}" if stage.end is None else ""
@@ -66,7 +61,6 @@ class ShownRun:
     def close(self) -> None:
         """Another run takes its place."""
         gevent.kill(self._greenlet)
-        self.judge.close()
 
     def _sample(self) -> None:
         while not self.run.over:

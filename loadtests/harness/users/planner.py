@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import gevent
 from locust.env import Environment
@@ -20,22 +19,21 @@ from loadtests.harness.run.options import GROWS_SINCE
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.schedule.growth import STARTING
 from loadtests.harness.users.conductor import Conductor
+from loadtests.harness.users.load_generator import LoadGenerator
 from loadtests.harness.users.lost_workers import LostWorkers
+from loadtests.harness.users.run_facts import RunFacts
 from loadtests.harness.users.timed_command import TimedCommand, complete
-
-if TYPE_CHECKING:
-    from loadtests.harness.users.run import Run
 
 logger = logging.getLogger(__name__)
 
 
 class Planner:
-    """`lost_workers` is that of Locust's master."""
+    """`generator` is that of this process, if it makes load itself; only Locust's master has `lost_workers`."""
 
-    def __init__(self, run: Run, environment: Environment) -> None:
-        runner, generator = environment.runner, run.generator
+    def __init__(self, run: RunFacts, generator: LoadGenerator | None, environment: Environment) -> None:
+        runner = environment.runner
         assert runner is not None
-        self._run = run
+        self._run, self._generator = run, generator
         self._ends_when_stopped = environment.shape_class is None
         self._journal = Recorder(run.folder / JOURNAL)
         own = generator.counts if generator is not None else None
@@ -106,9 +104,9 @@ class Planner:
         search = self.conductor.search
         if search != self._run.meta.search:
             self._note(JournalLine(search=search))
-        if self._run.generator is not None:
+        if self._generator is not None:
             for stage in stages[-2:]:
-                self._run.generator.counts.enter(stage)
+                self._generator.counts.enter(stage)
         self._run.over = self.conductor.control.over
 
     def _following(self, now: Nanoseconds) -> StagePlan | None:
@@ -117,8 +115,8 @@ class Planner:
         growth = run.scenario.growth()
         if growth is None:
             return None
-        if run.generator is not None:
-            run.generator.counts.settle_all()
+        if self._generator is not None:
+            self._generator.counts.settle_all()
         self.live.publish()
         before = (run.start - int(os.environ.get(GROWS_SINCE, run.start))) / SECOND
         return growth.following(self.live.document.stages, min(before, STARTING * growth.seconds) + now / SECOND)

@@ -16,8 +16,9 @@ from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from enginebench.records.view import StageKey, StageView
 from enginebench.settings.system import free_port
 from loadtests.harness.live.buckets import CountedMetrics
-from loadtests.harness.live.counts import SETTLED, LiveCounts
+from loadtests.harness.live.counts import SETTLED, Counts, LiveCounts
 from loadtests.harness.live.document import read_live
+from loadtests.harness.live.text import slo_text
 from loadtests.harness.live.view import view_of
 from tests.support.loadtests.locust_process import start
 from tests.support.records import META, record
@@ -161,3 +162,24 @@ def test_locusts_page_has_the_tab_with_the_sums_of_all_processes(tmp_path: Path)
     assert len(locust.records) >= int(found[0]["answered"])
     assert found[0]["goodput"] == "0 req/s", "no first token comes within 20 ms"
     assert read_live(locust.run).stages[0].ok >= int(found[0]["answered"])
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        pytest.param(("ok",) * 9 + ("rejected",), "met", id="90 % are within the limit"),
+        pytest.param(("ok",) * 8 + ("rejected",) * 2, "missed", id="80 % are"),
+        pytest.param(("ok",) * 8 + ("rejected", "unsent"), "not measured", id="one was never sent"),
+        pytest.param((), "", id="nothing has ended"),
+    ],
+)
+def test_the_slo_is_met_as_measured(outcomes: tuple[Outcome, ...], expected: str) -> None:
+    """The nearest-rank p90 of ten requests is the ninth."""
+    metrics = CountedMetrics(RunObjectives.of({"slo": "ttft_p90=0.5"}))
+    counts = LiveCounts(metrics)
+    counts.enter(WHOLE)
+    for outcome in outcomes:
+        counts.request_ended(ended(outcome=outcome))
+    counts.settle_all()
+    window = counts.stages.get(0, Counts())
+    assert slo_text(view_of(WHOLE, StageKey(0, "4 users"), window, metrics, META, 9 * SECOND)) == expected

@@ -1,26 +1,21 @@
-"""Locust's page: the tab that opens first, the answers of a report on its stages, and its charts."""
+"""Locust's page: the tab that opens first, whether its stages met the SLO, and its charts."""
 
 from __future__ import annotations
 
 import copy
 import json
-import shutil
-import time
 from pathlib import Path
 
 import httpx
 import pytest
 
-from enginebench.analysis.summary.loading import summaries_of
-from enginebench.records.rules import overall
 from enginebench.records.slo import RunObjectives
 from enginebench.records.stage import SECOND
 from enginebench.settings.system import free_port
 from loadtests.harness.live.buckets import CountedMetrics
 from loadtests.harness.live.counts import Counts, LiveCounts
 from loadtests.harness.live.series import BACK, MOST, LiveSeries
-from loadtests.harness.users.judging import Judge, read_answers
-from tests.support.analysis.synthetic import Engine, meta_of, record, simulate, stages_of
+from tests.support.analysis.synthetic import meta_of, record, stages_of
 from tests.support.loadtests.locust_process import start
 from tests.support.servers.scripted import Script, ScriptedServer
 
@@ -85,35 +80,6 @@ def test_the_charts_have_the_loads_and_the_limit_and_not_too_many_points() -> No
     assert document["stages"] == [[0.0, "4 users"], [10.0, "8 users"]]
     assert document["limit"] == 0.3
     assert MOST / 2 <= len(document["points"]) <= MOST
-
-
-def test_stages_that_are_over_are_judged_as_a_report_judges_them(tmp_path: Path) -> None:
-    """Four places of about 0.25 s each: eight users wait as long again."""
-    workload = {"slo": "ttft_p95=0.15", "endpoint": "chat", "streamed": True}
-    simulate(tmp_path / "run", Engine(), (2, 16), 120.0, workload=workload)
-    (summary,) = summaries_of([str(tmp_path / "run")], tmp_path)
-    expected = {stage.label: overall([each.answer for each in stage.judgements]) for stage in summary.stages}
-    assert set(expected.values()) == {"met", "missed"}
-    (tmp_path / "run" / "summary.json").unlink()
-    judge = Judge(tmp_path / "run")
-    judge.look((), over=False)
-    assert judge.answers == {}, "nothing to judge yet"
-    over = stages_of((2, 16), 120.0)
-    deadline = time.monotonic() + 90
-    while not judge.answers:
-        judge.look(over, over=True)
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert judge.answers == expected
-    judge.close()
-
-
-def test_a_run_that_cannot_be_judged_has_no_answers(tmp_path: Path) -> None:
-    assert read_answers(tmp_path) == {}
-    (tmp_path / "summary.json").write_text('{"stages": [{"label": "1 user", "judgements": []}]}')
-    assert read_answers(tmp_path) == {}
-    shutil.rmtree(tmp_path)
-    assert read_answers(tmp_path) == {}
 
 
 def test_the_page_opens_on_the_tab_with_the_answers_and_charts(tmp_path: Path) -> None:
