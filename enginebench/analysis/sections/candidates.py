@@ -79,7 +79,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         (Column(f"{unit} within the SLO"), lambda row: frame.capacities.get(row.engine)),
         (Column(f"replicas for {peak.label if peak else ''}"), lambda row: _replicas(planned.get(row.engine))),
         (Column("simulated replicas", rank=2), lambda row: _simulated(planned.get(row.engine))),
-        (Column(_month_title(replicas)), lambda row: _month(planned.get(row.engine))),
+        (Column("a month"), lambda row: _month(planned.get(row.engine))),
         (Column("per 1M tokens", rank=3), lambda row: _per_million(planned.get(row.engine))),
         (Column(f"requests within{at}"), lambda row: _share(frame.verdict(row.engine, row.stage))),
         (Column(f"{TOKENS.of.unit}{at}"), lambda row: _tokens(frame, row)),
@@ -87,7 +87,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         *_failures(frame, rows),
         *[_latency(frame, column, at) for column in latency_columns(frame)],
     ]
-    return _table(frame, f"Candidates, each at its {unit} within the SLO" if peak else "Candidates", columns, rows)
+    return _table(frame, _title(unit, replicas) if peak else "Candidates", columns, rows)
 
 
 def capacity_stage(frame: Frame, name: str) -> str | None:
@@ -207,11 +207,12 @@ def _simulated(replicas: Replicas | None) -> Cell:
     return Number(Estimate(replicas.simulated), style="count")
 
 
-def _month_title(replicas: Sequence[Replicas]) -> str:
-    """With the price of a replica, if all have the same."""
+def _title(unit: str, replicas: Sequence[Replicas]) -> str:
+    """The load of each row, and the price of a replica if all have the same."""
     months = [(each.month, each.number) for each in replicas if each.month is not None and each.number]
     prices = {round(month / number / HOURS_A_MONTH, 4) for month, number in months}
-    return f"a month, at ${prices.pop():.2f} an hour each" if len(prices) == 1 else "a month"
+    price = f"; a replica costs ${prices.pop():.2f} an hour" if len(prices) == 1 else ""
+    return f"Candidates, each at its {unit} within the SLO{price}"
 
 
 def _month(replicas: Replicas | None) -> Cell:
