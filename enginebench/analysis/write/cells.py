@@ -197,14 +197,11 @@ def _unit(value: float, unit: str) -> ShownUnit:
 
 
 def _interval(estimate: Estimate, unit: ShownUnit) -> str:
-    """Write the interval in the unit of the value, without repeating the unit."""
+    """Write the interval in the unit of the value, without repeating the unit; one without an upper end is none."""
     low, high = estimate.ends
-    if low is None or high is None or math.isinf(low):
+    if low is None or high is None or math.isinf(high):
         return ""
-    low, high = low * unit.scale, high * unit.scale
-    if math.isinf(high):
-        return f"[{significant(low)}, {UNBOUNDED}]"
-    ends = interval_ends(low, high)
+    ends = interval_ends(low * unit.scale, high * unit.scale)
     return "" if ends is None else f"[{ends[0]}, {ends[1]}]"
 
 
