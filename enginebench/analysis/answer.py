@@ -73,6 +73,7 @@ class SpeedAnswer:
 
 
 UNPRICED = Estimate(None)
+HOURS_A_MONTH = 730.0
 
 
 @dataclass(frozen=True, slots=True)

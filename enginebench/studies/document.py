@@ -59,7 +59,7 @@ def study_document(source: StudySource) -> Document:
     return replace(
         document,
         next=_next(source) or _with(document.next, head.frame),
-        warnings=warned,
+        warnings=document.warnings,
         sections=(
             *(section for section in rest if not section.folded),
             *(section for section in [*sections, *benches, *missing] if section.blocks),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from enginebench.analysis.answer import Replicas, ReplicasAnswer
+from enginebench.analysis.answer import HOURS_A_MONTH, Replicas, ReplicasAnswer
 from enginebench.analysis.data.load import load_run
 from enginebench.analysis.engine_runs import by_settings
 from enginebench.analysis.frame import Frame
@@ -24,7 +24,6 @@ from enginebench.records.view import Estimate, Missing
 if TYPE_CHECKING:
     from enginebench.analysis.plan.simulate import Simulation
 
-HOURS_A_MONTH = 730.0
 HOUR, MILLION = 3600.0, 1e6
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import polars as pl
 
+from enginebench.analysis.answer import HOURS_A_MONTH
 from enginebench.analysis.document import (
     Cell,
     Column,
@@ -24,7 +25,7 @@ from enginebench.analysis.document import (
 )
 from enginebench.analysis.frame import SCHEMA, Frame, Row, column_of
 from enginebench.analysis.plan.accuracy import MAX_ERROR
-from enginebench.analysis.plan.candidates import HOURS_A_MONTH, Plan, plans_of, replicas_answer
+from enginebench.analysis.plan.candidates import Plan, plans_of, replicas_answer
 from enginebench.analysis.plan.fleet import SURE, Attainment
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.plan.requests import FIGURES

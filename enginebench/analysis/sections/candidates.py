@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from enginebench.analysis.answer import Replicas
+from enginebench.analysis.answer import HOURS_A_MONTH, Replicas
 from enginebench.analysis.document import Cell, Column, Number, Table, Tone, Word
 from enginebench.analysis.frame import Frame, column_of
 from enginebench.analysis.tested import number_format
@@ -67,7 +67,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
     """At the load that all were measured at; with a peak, each engine at its own capacity, which its replicas have."""
     planned = {replica.name: replica for replica in replicas}
     differs = {difference.kind: difference.values for difference in frame.differences}
-    at = " at that load" if peak else f" at {frame.stage}" if frame.stage is not None else ""
+    at = "" if peak else f" at {frame.stage}" if frame.stage is not None else ""
     loads = {view.label: view.load for view in frame.stages}
     stages = {name: (capacity_stage(frame, name) if peak else None) or frame.stage or "" for name in frame.names}
     rows = [_Row(name, stage, loads.get(stage, 0.0)) for name, stage in stages.items()]
@@ -81,13 +81,13 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         (Column("simulated replicas", rank=2), lambda row: _simulated(planned.get(row.engine))),
         (Column("a month"), lambda row: _month(planned.get(row.engine))),
         (Column("per 1M tokens", rank=3), lambda row: _per_million(planned.get(row.engine))),
-        (Column(f"within{at}"), lambda row: _share(frame.verdict(row.engine, row.stage))),
+        (Column(f"requests within{at}"), lambda row: _share(frame.verdict(row.engine, row.stage))),
         (Column(f"{TOKENS.of.unit}{at}"), lambda row: _tokens(frame, row)),
         *([] if peak else [(Column("× next row"), lambda row: _ratio(frame, row.engine, frame.next_best(row.engine)))]),
         *_failures(frame, rows),
         *[_latency(frame, column, at) for column in latency_columns(frame)],
     ]
-    return _table(frame, "Candidates", columns, rows)
+    return _table(frame, _title(unit, replicas) if peak else "Candidates", columns, rows)
 
 
 def capacity_stage(frame: Frame, name: str) -> str | None:
@@ -205,6 +205,14 @@ def _simulated(replicas: Replicas | None) -> Cell:
     if replicas.not_simulated is not None:
         return Word(replicas.not_simulated.value, Tone.DIM)
     return Number(Estimate(replicas.simulated), style="count")
+
+
+def _title(unit: str, replicas: Sequence[Replicas]) -> str:
+    """The load of each row, and the price of a replica if all have the same."""
+    months = [(each.month, each.number) for each in replicas if each.month is not None and each.number]
+    prices = {round(month / number / HOURS_A_MONTH, 4) for month, number in months}
+    price = f"; a replica costs ${prices.pop():.2f} an hour" if len(prices) == 1 else ""
+    return f"Candidates, each at its {unit} within the SLO{price}"
 
 
 def _month(replicas: Replicas | None) -> Cell:

@@ -9,18 +9,8 @@ import polars as pl
 from enginebench.analysis.data.answers import ASKED, difference_of, kept_answers
 from enginebench.analysis.data.load import RunData
 from enginebench.analysis.data.table import scan
-from enginebench.records.findings.load_generator import FEW_SAMPLES
 from enginebench.records.formatting import counted
 from enginebench.records.view import Evidence, StageView
-
-
-def too_few_samples(view: StageView) -> Evidence | None:
-    if view.ok >= FEW_SAMPLES:
-        return None
-    return Evidence(
-        "warn" if view.ok < FEW_SAMPLES / 5 else "note",
-        f"fewer than {FEW_SAMPLES} requests succeeded: too few for the interval of a p99",
-    )
 
 
 def all_failed(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:

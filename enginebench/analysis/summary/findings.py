@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from enginebench.analysis.data.load import RunData
-from enginebench.analysis.stats.intervals import needed
 from enginebench.analysis.summary import answers, load_generator, stability
 from enginebench.records.findings.table import FIND_OUT, Rule, findings_of_view
 from enginebench.records.run import RunMeta
@@ -32,11 +31,6 @@ STATISTICAL_RULES: tuple[Rule, ...] = (
         "never_steady",
         stability.never_steady,
         "make the stages and their warm-up longer",
-    ),
-    Rule(
-        "too_few_samples",
-        answers.too_few_samples,
-        f"make the stages longer (--stage-seconds); the interval of p99 needs at least {needed(0.99)} requests",
     ),
 )
 """Of a stage whose window is over, by tests of its series and by how many requests an interval needs."""

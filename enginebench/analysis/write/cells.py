@@ -128,7 +128,9 @@ def _capacity(capacity: Capacity) -> Shown:
         text, note = f"{load_number(load)}+", ""
         signs.append(OPEN_ENDED)
     else:
-        text, note = load_number(load), f"({load_number(beyond)} miss)"
+        verdict = capacity.at(beyond)
+        sure = capacity.confirmed or (verdict is not None and verdict.slo.confirmed)
+        text, note = load_number(load), f"({'' if sure else f'{UNCONFIRMED} '}{load_number(beyond)} miss)"
     if not capacity.confirmed:
         text = f"{UNCONFIRMED} {text}"
         signs.append(UNCONFIRMED)

@@ -23,7 +23,6 @@ def markdown(document: Document, pictures: Mapping[str, str] | None = None) -> s
     parts.append("  \n".join([f"Tested: {escaped(tested)}", *([f"SLO: {escaped(slo)}"] if slo else [])]))
     parts += [] if document.candidates is None else [table(document.candidates)]
     legend = [f"{sign} {meaning}" for sign, meaning in words.legend(document)]
-    legend += filter(None, [words.abbreviations(document)])
     parts += [escaped(" · ".join(legend))] if legend else []
     parts += [] if document.figure is None else _block(document.figure, pictures)
     if document.next is not None:

@@ -41,7 +41,7 @@ from enginebench.records.view import Estimate
 
 GROWTH = {
     Growth.CLIENT: "the load generator's own delay",
-    Growth.QUEUE: "the queue for a free slot",
+    Growth.QUEUE: "queueing in the server",
     Growth.PREFILL: "reading the prompt (prefill)",
     Growth.DELIVERY: "delivery from the server to the client",
     Growth.DECODING: "the time per token (decoding)",
@@ -112,7 +112,7 @@ def _verb(load: float, unit: str, one_load: str, several: str) -> str:
 
 
 def _evidence(capacity: Capacity, load: float | None, values: Sequence[float | None]) -> str:
-    """` (p95: 80.3 ms and 27.1 ms, 46 of 46 requests, not confirmed)`"""
+    """` (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests, not confirmed)`"""
     verdict = capacity.at(load)
     parts = [_percentiles(capacity.objectives, values)]
     if verdict is not None and verdict.slo.share is not None:
@@ -124,15 +124,11 @@ def _evidence(capacity: Capacity, load: float | None, values: Sequence[float | N
 
 
 def _percentiles(objectives: Sequence[Objective], values: Sequence[float | None]) -> str:
-    """Write the limited latencies: `p95: 80.3 ms and 27.1 ms`, or `TTFT p90 200 ms and TPOT p99 27.1 ms`."""
+    """Write the limited latencies: `80.3 ms`, or `TTFT p95 80.3 ms, TPOT p95 27.1 ms`."""
     known = [(objective, value) for objective, value in zip(objectives, values, strict=False) if value is not None]
-    texts = [format_seconds(value) for _, value in known]
-    statistics = {objective.statistic for objective, _ in known}
     if len(objectives) == 1:
-        return in_words(texts)
-    if len(statistics) == 1 and len(known) == len(objectives):
-        return f"{statistics.pop()}: {in_words(texts)}"
-    return in_words([f"{_title(objective)} {text}" for (objective, _), text in zip(known, texts, strict=True)])
+        return "".join(format_seconds(value) for _, value in known)
+    return ", ".join(f"{_title(objective)} {format_seconds(value)}" for objective, value in known)
 
 
 def _title(objective: Objective) -> str:

@@ -39,8 +39,7 @@ def print_document(console: Console, document: Document) -> None:
     console.print()
     if document.candidates is not None and document.candidates.rows:
         print_table(console, document.candidates)
-    spelled = list(filter(None, [words.abbreviations(document)]))
-    print_legend(console, words.legend(document), spelled)
+    print_legend(console, words.legend(document))
     if document.figure is not None:
         _print_figure(console, document.figure)
     if document.next is not None:
@@ -59,8 +58,8 @@ def print_document(console: Console, document: Document) -> None:
     print_legend(console, words.legend_of_sections(document))
 
 
-def print_legend(console: Console, legend: Sequence[tuple[str, str]], more: Sequence[str] = ()) -> None:
-    parts = [*(f"{sign} {meaning}" for sign, meaning in legend), *more]
+def print_legend(console: Console, legend: Sequence[tuple[str, str]]) -> None:
+    parts = [f"{sign} {meaning}" for sign, meaning in legend]
     if parts:
         console.print(_wrapped(" · ".join(parts), console.width), style="dim")
         console.print()

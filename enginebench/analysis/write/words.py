@@ -115,21 +115,19 @@ def slo_line(objectives: Sequence[Objective]) -> str:
     return "; ".join(f"{tier}: {in_words(texts)}" if tier else in_words(texts) for tier, texts in tiers.items())
 
 
-def abbreviations(document: Document) -> str:
+def _abbreviations(document: Document) -> tuple[tuple[str, str], ...]:
     """TTFT and TPOT spelled out for the reader of a document whose SLO line does not."""
     named = {objective.metric for objective in document.objectives}
     titles = {column.title for table in [document.candidates] if table is not None for column in table.columns}
-    used = [
-        name
-        for name in (TTFT, TPOT)
-        if name not in named and any(title.startswith(OBJECTIVES[name].title.partition(" ")[0]) for title in titles)
-    ]
-    return ", ".join(SPELLED_OUT[name] for name in used)
+    shorts = {name: OBJECTIVES[name].title.partition(" ")[0] for name in (TTFT, TPOT) if name not in named}
+    used = [name for name, short in shorts.items() if any(title.startswith(short) for title in titles)]
+    return tuple((shorts[name], SPELLED_OUT[name].partition(" (")[0]) for name in used)
 
 
 def legend(document: Document) -> tuple[tuple[str, str], ...]:
-    """The signs on the first screen, each with what it means."""
-    return _legend(signs_of([document.candidates] if document.candidates is not None else []))
+    """The signs and abbreviations on the first screen, each with what it means."""
+    signs = _legend(signs_of([document.candidates] if document.candidates is not None else []))
+    return (*signs, *_abbreviations(document))
 
 
 def legend_of_sections(document: Document) -> tuple[tuple[str, str], ...]:
@@ -174,9 +172,10 @@ def limit_title(figure: Figure) -> str:
 
 
 def warnings_title(warnings: Sequence[Warning], most: int = MAX_WARNINGS) -> str:
+    name = "Note" if all(warning.severity == "note" for warning in warnings) else "Warning"
     if len(warnings) == 1:
-        return "Warning"
-    return f"Warnings {f'{most} of ' if len(warnings) > most else ''}{len(warnings)}"
+        return name
+    return f"{name}s {f'{most} of ' if len(warnings) > most else ''}{len(warnings)}"
 
 
 def warning_texts(warning: Warning) -> tuple[str, str]:

@@ -44,12 +44,12 @@ certified = replace(capacity({}, 24.0, 25.0), certified=True, confirmed=True)
 CAPACITIES: list[tuple[Answer, str]] = [
     (
         CapacityAnswer(certain, (0.0803, 0.0271), (1.5, 0.0302), Growth.QUEUE),
-        "8 users meet the SLO (p95: 80.3 ms and 27.1 ms, 46 of 46 requests); 16 do not (TTFT p95 1.50 s). "
-        "The bottleneck is the queue for a free slot.",
+        "8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests); 16 do not (TTFT p95 1.50 s). "
+        "The bottleneck is queueing in the server.",
     ),
     (
         CapacityAnswer(both, (0.0803, 0.0271), (math.inf, 0.0302), None),
-        "8 users meet the SLO (p95: 80.3 ms and 27.1 ms, 46 of 46 requests, not confirmed); "
+        "8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests, not confirmed); "
         "16 do not (TTFT p95 failed).",
     ),
     (
@@ -79,7 +79,7 @@ CAPACITIES: list[tuple[Answer, str]] = [
     ),
     (
         CapacityAnswer(capacity({1.0: verdict(9, 9)}, 1.0, None, MIXED, "req/s"), (1.2, 0.09), (), None),
-        "1 req/s meets the SLO (TTFT p90 1.20 s and TPOT p99 90.0 ms, 9 of 9 requests); higher loads were not tested.",
+        "1 req/s meets the SLO (TTFT p90 1.20 s, TPOT p99 90.0 ms, 9 of 9 requests); higher loads were not tested.",
     ),
 ]
 

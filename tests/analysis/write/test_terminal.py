@@ -26,9 +26,9 @@ Tested   mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · closed
 SLO      first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95
          ≤ 60 ms
 
-8 users meet the SLO (p95: 80.3 ms and 27.1 ms, 46 of 46 requests, not
-confirmed); 16 do not (TTFT p95 1.50 s). The bottleneck is the queue for a free
-slot.
+8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests, not
+confirmed); 16 do not (TTFT p95 1.50 s). The bottleneck is queueing in the
+server.
 
                within the     TTFT     TPOT    output
 users  status         SLO      p95      p95  tokens/s

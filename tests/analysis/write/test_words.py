@@ -99,8 +99,8 @@ def test_the_slo_spells_each_abbreviation_out_once(slo: str, line: str) -> None:
 def test_without_an_slo_the_legend_spells_out_what_the_candidates_show() -> None:
     table = Table("candidates", "", (Column("TTFT p50"), Column("TPOT p50")), ())
     document = documents.document(NoAnswer.ALL_FAILED, table, objectives=())
-    assert words.abbreviations(document) == "first token (TTFT), time per further token (TPOT)"
-    assert words.abbreviations(replace(document, objectives=SLO)) == ""
+    assert words.legend(document) == (("TTFT", "first token"), ("TPOT", "time per further token"))
+    assert words.legend(replace(document, objectives=SLO)) == ()
 
 
 def test_the_legend_has_what_the_document_uses() -> None:
@@ -120,6 +120,11 @@ def test_the_legend_has_what_the_document_uses() -> None:
             NextStep("bracket", ("enginebench", "run"), 240.0, {"engine": "mock", "load": "8", "beyond": "16 users"}),
             "Next",
             "Find the limit of mock between 8 and 16 users (about 4 min)",
+        ),
+        (
+            NextStep("higher", ("x",), 47.0, {"engine": "a", "load": "8 users"}),
+            "Next",
+            "Test a above 8 users (about 50 s)",
         ),
         (NextStep("buy", (), None, {"engine": "b\x1b"}), "Now", "Plan with b"),
         (NextStep("search", ("x",), 8000.0), "Next", "Find the limit, and confirm it (about 2 h)"),
