@@ -129,7 +129,7 @@ def about(
 
     [bold]Engines:[/bold]  enginebench run concurrent --engine vllm --engine mistralrs
 
-    [bold]A decision:[/bold]  enginebench report runs --slo ttft_p99=1 --peak 80
+    [bold]A decision:[/bold]  enginebench report runs --slo ttft_p99=1s --peak 80
     """
 
 

@@ -40,15 +40,15 @@ def plan(
 
     Examples:
 
-      enginebench plan runs --peak 80 --slo ttft_p99=1 -o plan.html
+      enginebench plan runs --peak 80 --slo ttft_p99=1s -o plan.html
 
-      enginebench plan runs --peak 40/s --slo ttft_p95=0.5 --slo tpot_p95=0.05 --headroom 0.2 --price 1.80
+      enginebench plan runs --peak 40/s --slo ttft_p95=500ms --slo tpot_p95=50ms --headroom 0.2 --price 1.80
     """
     folder: RunsSettings = read_settings(RunsSettings, given)
     settings: PlanSettings = read_settings(PlanSettings, given)
     check_formats(output or ())
     if settings.peak is None or not settings.slo:
-        raise UserMistake("a plan needs a peak and an objective: --peak 80 --slo ttft_p99=1.")
+        raise UserMistake("a plan needs a peak and an objective: --peak 80 --slo ttft_p99=1s.")
     from enginebench.analysis.commands.report import read_runs
     from enginebench.analysis.frame import frame_of
     from enginebench.analysis.plan.candidates import separated

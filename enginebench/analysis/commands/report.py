@@ -49,9 +49,9 @@ def report(
 
       enginebench report
 
-      enginebench report runs --slo ttft_p99=0.5,tpot_p99=0.05
+      enginebench report runs --slo ttft_p99=500ms,tpot_p99=50ms
 
-      enginebench report runs --slo ttft_p99=1 --peak 80 --price 2.20
+      enginebench report runs --slo ttft_p99=1s --peak 80 --price 2.20
 
       enginebench report -o report.md -o numbers.csv
     """
@@ -59,7 +59,7 @@ def report(
     plan: PlanSettings = read_settings(PlanSettings, given)
     check_formats(output or ())
     if plan.peak is not None and not plan.slo:
-        raise UserMistake("--peak needs an objective, such as --slo ttft_p99=1.")
+        raise UserMistake("--peak needs an objective, such as --slo ttft_p99=1s.")
     summaries = read_runs(names or (), folder, plan.slo, need_requests=True)
     from enginebench.analysis.frame import frame_of
     from enginebench.analysis.plan.candidates import replicas_of
@@ -102,7 +102,7 @@ def compare(
 
     Examples:
 
-      enginebench compare runs --slo ttft_p95=0.5
+      enginebench compare runs --slo ttft_p95=500ms
 
       enginebench compare runs/before runs/after --stage "40 users"
     """
