@@ -180,7 +180,7 @@ def test_real_engines_are_served_and_compared(engines: Installation) -> None:
     assert {read_meta(run).label for run in runs} == {"transformers", "mistralrs"}
     for run in runs:
         assert {record.outcome for record in read_requests(run)} <= {"ok", "cut_off"}
-        assert sum(record.output_tokens or 0 for record in read_requests(run)) > 20
+        assert sum(record.output_tokens or 0 for record in read_requests(run)) > 5
     engines.call("enginebench", "compare", "runs", "--baseline", "transformers", *CLAIM)
 
 

@@ -48,7 +48,11 @@ def test_values_are_read_from_text(given: dict[str, Any], field: str, value: Any
     ("given", "sentence"),
     [
         pytest.param({"stages": "many"}, "stages are numbers of users, such as 10,20,40", id="users"),
-        pytest.param({"stage_seconds": "soon"}, "--stage-seconds is a number, not `soon`", id="no number"),
+        pytest.param(
+            {"stage_seconds": "soon"},
+            "--stage-seconds is a time such as 500ms, 5s, 2m or 1h, not `soon`",
+            id="no number",
+        ),
         pytest.param({"stage_seconds": "0"}, "--stage-seconds is 0.1 or more, not 0", id="too small"),
         pytest.param({"stage_seconds": "nan"}, "--stage-seconds is 0.1 or more, not nan", id="not a number"),
         pytest.param({"stage_requests": "0"}, "--stage-requests is 1 or more, not 0", id="no requests"),

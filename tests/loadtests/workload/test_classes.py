@@ -42,7 +42,7 @@ def test_a_wrong_length_of_a_class_gets_the_lengths_sentence() -> None:
 
 
 def test_a_wrong_objective_of_a_class_gets_the_objectives_sentence() -> None:
-    with pytest.raises(ValueError, match=r"such as ttft_p99=0.5.*not `ttft=0.5`"):
+    with pytest.raises(ValueError, match=r"such as ttft_p99=500ms.*not `ttft=0.5`"):
         parse_classes("chat: slo=ttft=0.5")
 
 

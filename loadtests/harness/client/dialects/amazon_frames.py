@@ -28,6 +28,7 @@ class FrameReader:
         self._frames = EventStreamBuffer()
         self._damage = (ParserError, ValueError, KeyError, IndexError, struct.error)  # of a frame and of its headers
         self._unread = 0  # bytes of a frame that is not complete
+        self._length = b""  # its first four bytes, which tell how long it is
         self._damaged = False
 
     @property
@@ -44,7 +45,9 @@ class FrameReader:
             for frame in self._frames:
                 self._unread -= frame.prelude.total_length
                 events.append((frame.payload, _kind(frame.headers).encode()))
-            if self._unread > LIMIT:
+            begun_before = self._length if self._unread > len(data) else b""
+            self._length = (begun_before + data[max(len(data) - self._unread, 0) :])[:4] if self._unread else b""
+            if len(self._length) == 4 and int.from_bytes(self._length, "big") > LIMIT:
                 raise ValueError(f"it {TOO_LONG}")
         except self._damage as error:
             self._damaged = True
