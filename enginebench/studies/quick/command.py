@@ -154,6 +154,6 @@ def next_command(contender: Contender, frame: Frame) -> tuple[str, ...]:
     target = ["--url", contender.url] if contender.url else ["--engine", contender.engine]
     target += [word for option in contender.options for word in ("-o", option)]
     target += ["--model", contender.model] if contender.model else []
-    limits = [word for objective in frame.tier for word in ("--slo", str(objective))]
+    limits = ["--slo", ",".join(objective.typed for objective in frame.tier)]
     asked = [f"--{name.replace('_', '-')}={workload[name]}" for name in ASKED]
     return ("enginebench", "run", "capacity", "--by", "users", *target, *limits, *asked)

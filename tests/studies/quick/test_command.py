@@ -150,7 +150,7 @@ def test_the_next_command_asks_the_same_and_works_when_it_is_pasted(told: Told, 
     (command,) = (line for line in told.stdout.splitlines() if line.strip().startswith("enginebench run capacity"))
     words = shlex.split(command)
     assert words[:5] == ["enginebench", "run", "capacity", "--by", "users"]
-    assert f"ttft_p95={LIMIT}" in words
+    assert f"ttft_p95={1000 * LIMIT:g}ms" in words
     assert "--output-tokens=uniform:24-40" in words
     pasted = [sys.executable, "-m", *words, "--search-seconds", "3", "--runs", str(tmp_path)]
     done = subprocess.run(pasted, capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
