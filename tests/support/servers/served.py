@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,8 +53,15 @@ class RunningServer:
         return socket.create_connection(("127.0.0.1", int(self.url.rpartition(":")[2])), timeout=20)
 
     def engine_process(self) -> psutil.Process:
-        children = psutil.Process(self.process.pid).children()  # beside it there is the guard of its process group
-        return next(child for child in children if "engines.process.worker" in child.cmdline())
+        """One that has just been started has no command line of its own yet."""
+        for _ in range(100):
+            children = psutil.Process(self.process.pid).children()  # beside it there is the guard of its process group
+            for child in children:
+                with suppress(psutil.NoSuchProcess):
+                    if "engines.process.worker" in child.cmdline():
+                        return child
+            time.sleep(0.05)
+        raise AssertionError("there is no process of the engine")
 
     def stop(self, timeout: float = 20) -> int:
         """SIGTERM, and the exit code."""
