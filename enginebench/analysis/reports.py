@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -37,7 +37,6 @@ from enginebench.records.view import Estimate
 GOOD, MISSED, INVALID, NOT_ENOUGH = 0, 1, 2, 3  # exit codes
 USERS = Users.unit
 MAX_NAMES = 3  # engines that a title names
-CARRIED = ("-o", "--option", "--model")  # into the next command
 SECTIONS: tuple[Callable[[Frame], Section], ...] = (
     loads,
     comparison,
@@ -261,21 +260,32 @@ def _folders(frame: Frame) -> list[str]:
 def run_command(frame: Frame, name: str) -> Callable[..., tuple[str, ...]]:
     """`enginebench run SCENARIO …` for the same server, requests and objectives."""
     run = frame.engine(name).runs[0]
-    command, engine = list(run.command), (run.engine or {}).get("name")
-    url = command[command.index("--url") + 1] if "--url" in command[:-1] else None
-    target = ["--url", url or run.url] if url is not None or engine is None else ["--engine", str(engine)]
+    engine, by_url = run.engine or {}, "--url" in run.command
+    if by_url or "name" not in engine:
+        target = ["--url", next(_given(run, "--url"), run.url)]
+    else:
+        target = ["--engine", str(engine["name"])]
+        target += [word for value in (*_given(run, "-o"), *_given(run, "--option")) for word in ("-o", value)]
+    if "--model" in run.command or (not by_url and "--engine" not in run.command):  # a study names neither for a cell
+        target += ["--model", str(engine.get("model") or run.model)]
     asked = {name: run.workload.get(name) for name in (PROMPT_TOKENS, OUTPUT_TOKENS)}
     length = str(asked[OUTPUT_TOKENS] or "")
     if length.isdigit() and any(finding.kind == "lock_step" for finding in run.findings):  # its remedy
         asked[OUTPUT_TOKENS] = f"uniform:{int(length) // 2}-{int(length) + int(length) // 2}"
     lengths = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items() if value]
     slo = ["--slo", ",".join(objective.typed for objective in frame.tier)] if frame.tier else []
-    given = [word for pair in pairwise(command) if pair[0] in CARRIED for word in pair]
-    model = (run.engine or {}).get("model")
-    if "--engine" in target and "--engine" not in command and model:  # a study names neither for one cell
-        given += ["--model", str(model)]
 
     def words(scenario: str, *more: str) -> tuple[str, ...]:
-        return ("enginebench", "run", scenario, *target, *given, *more, *slo, *lengths)
+        return ("enginebench", "run", scenario, *target, *more, *slo, *lengths)
 
     return words
+
+
+def _given(run: RunSummary, flag: str) -> Iterator[str]:
+    """What the run's command gave this contender by a flag, without its name: `few.` of an option, `few=` of a URL."""
+    for given, value in pairwise(run.command):
+        if given == flag:
+            owner, mark, rest = value.partition("=" if flag == "--url" else ".")
+            named = bool(mark) and not set(":/=") & set(owner)
+            if not named or owner in {run.label, (run.engine or {}).get("name")}:
+                yield rest if named else value

@@ -10,7 +10,16 @@ import pytest
 
 from enginebench.analysis.answer import BestAnswer, CapacityAnswer, Growth, NoAnswer, SpeedAnswer
 from enginebench.analysis.frame import Frame, frame_of
-from enginebench.analysis.reports import GOOD, INVALID, MISSED, answer_of, exit_code, next_step, report_document
+from enginebench.analysis.reports import (
+    GOOD,
+    INVALID,
+    MISSED,
+    answer_of,
+    exit_code,
+    next_step,
+    report_document,
+    run_command,
+)
 from enginebench.analysis.sections.warnings import warnings
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
@@ -157,3 +166,24 @@ def test_every_number_of_the_first_screen_is_in_the_table(frame: Frame) -> None:
     compared = frame.compared("fast", "slow")
     assert compared is not None
     assert ratio["value"].to_list() == [compared.ratio.value]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        pytest.param("--engine slow -o tpot=0.1", "--engine vllm -o tpot=0.1", id="an option"),
+        pytest.param(
+            "--engine slow=vllm -o slow.slots=4 --engine b=vllm -o b.slots=8 -o x=1",
+            "--engine vllm -o slots=4 -o x=1",
+            id="contenders",
+        ),
+        pytest.param("--url b=http://b --url slow=http://s?v=1", "--url http://s?v=1", id="servers"),
+        pytest.param("--url http://s?v=1 --model m", "--url http://s?v=1 --model m", id="a model"),
+    ],
+)
+def test_the_next_command_tests_the_same_contender(runs: list[RunSummary], command: str, words: str) -> None:
+    engine = {"name": "vllm", "model": "m"}
+    changed = [replace(run, command=tuple(command.split()), engine=engine) for run in of_label(runs, "slow")]
+    given = run_command(frame_of(changed), "slow")("concurrent")
+    assert " ".join(given).startswith(f"enginebench run concurrent {words}")
+    assert "b." not in " ".join(given)

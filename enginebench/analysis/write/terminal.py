@@ -48,14 +48,15 @@ def print_document(console: Console, document: Document) -> None:
             console.print(RichText(f"{'':{LABEL}}{words.next_command(document.next)}"), soft_wrap=True)
     if document.warnings:
         _print_warnings(console, document.warnings)
-    for section in document.sections:
+    shown = replace(document, sections=tuple(section for section in document.sections if not section.folded))
+    for section in shown.sections:
         blocks = [block for block in section.blocks if not isinstance(block, Figure)]  # a page has room for them
-        if blocks and not section.folded:
+        if blocks:
             console.print()
             console.print(RichText(clean(section.title), style="bold underline"))
             for block in blocks:
                 _print_block(console, block, section.title)
-    print_legend(console, words.legend_of_sections(document))
+    print_legend(console, words.legend_of_sections(shown))
 
 
 def print_legend(console: Console, legend: Sequence[tuple[str, str]]) -> None:
