@@ -123,7 +123,7 @@ def locust() -> None:
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
                 time.sleep(10)
-                for _ in range(30):  # stages are judged only while somebody looks at the page
+                for _ in range(30):  # stages are judged only while the page is open
                     urlopen(f"http://127.0.0.1:{port}/stats/requests", timeout=10).close()
                     time.sleep(1.5)
                 photograph(f"http://127.0.0.1:{port}/", IMAGES / "locust.png", *LOCUST_PAGE, wait=8.0)

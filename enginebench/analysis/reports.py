@@ -194,9 +194,9 @@ def exit_code(frame: Frame, warned: Sequence[Warning], allow_invalid: bool = Fal
 
 
 def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
-    """What would raise or confirm the answer: an SLO, more repeats, a higher or lower load, a search for the limit
-    between two loads; of a limit that is known, a plan. `planned` is the engine that is planned with, else it is the
-    best one."""
+    """Return what would raise or confirm the answer: an SLO, more repeats, a higher or lower load, a search for the
+    limit between two loads; of a limit that is known, a plan. `planned` is the engine that is planned with, else it is
+    the best one."""
     if not frame.stages or any(difference.incomparable for difference in frame.differences):
         return None
     folders = _folders(frame)
@@ -235,7 +235,7 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
 
 
 def _after_disruption(frame: Frame) -> NextStep:
-    """What the burst or outage leaves open is how much load a server sustains."""
+    """A burst or an outage leaves open how much load a server sustains."""
     if not frame.tier:
         return NextStep("slo", ("enginebench", "report", *_folders(frame), "--slo", "ttft_p95=1s"))
     by = "users" if frame.stages[0].load_unit == USERS else "rate"
@@ -282,7 +282,8 @@ def run_command(frame: Frame, name: str) -> Callable[..., tuple[str, ...]]:
 
 
 def _given(run: RunSummary, flag: str) -> Iterator[str]:
-    """What the run's command gave this contender by a flag, without its name: `few.` of an option, `few=` of a URL."""
+    """Yield the values that the run's command gave this contender by a flag, without its name: `few.` of an option,
+    `few=` of a URL."""
     for given, value in pairwise(run.command):
         if given == flag:
             owner, mark, rest = value.partition("=" if flag == "--url" else ".")
