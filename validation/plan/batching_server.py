@@ -29,6 +29,8 @@ class BatchingServer:
 
     `pauses`: running requests pause while prompts are prefilled. `grouped`: a step computes only requests of the same
     length, those that have the largest sum of steps waited and log2 of their length; prompts are groups of their own.
+    `late_handover`: a waiting request gets a freed slot one step late, because it waits outside the engine.
+    `turnaround`: from the end of an answer to the same user's next request.
     """
 
     base: float = 0.02
@@ -41,6 +43,8 @@ class BatchingServer:
     slots: int = 16
     pauses: bool = False
     grouped: bool = False
+    late_handover: bool = False
+    turnaround: float = 0.0
     jitter: float = 0.0
     delivery: float = 0.0005
     slowdown: Callable[[float], float] = field(default=lambda now: 1.0)
@@ -70,7 +74,7 @@ class _Request:
 def serve(
     server: BatchingServer, due: Iterable[tuple[float, int | None]], asked: Asked, rng: Random, until: float
 ) -> list[_Request]:
-    """Requests that are due at given instants, each with its user; a user asks again as soon as the answer has ended.
+    """Requests that are due at given instants, each with its user; a user asks again after the answer has ended.
 
     What is due before `until` is answered under the full load.
     """
@@ -81,7 +85,7 @@ def serve(
     running: list[_Request] = []
     requests: list[_Request] = []
     sigma = math.sqrt(math.log1p(server.jitter**2))
-    now, step = 0.0, 0
+    now, step, freed = 0.0, 0, 0
     while coming or waiting or running:
         if not waiting and not running:
             now = max(now, coming[0][0] + server.delivery)
@@ -89,7 +93,7 @@ def serve(
             sched, _, user = heapq.heappop(coming)
             waiting.append(_Request(sched, user, *asked.draw(rng)))
             requests.append(waiting[-1])
-        admitted = [waiting.popleft() for _ in range(min(len(waiting), server.slots - len(running)))]
+        admitted = [waiting.popleft() for _ in range(min(len(waiting), server.slots - len(running) - freed))]
         receiving = admitted if admitted and server.pauses else running + admitted
         step += 1
         for request in admitted:
@@ -107,10 +111,11 @@ def serve(
         running += admitted
         ended = [request for request in running if len(request.stamps) == request.output]
         running = [request for request in running if len(request.stamps) < request.output]
+        freed = len(ended) if server.late_handover and waiting else 0
         for request in ended:
             if request.user is not None:
                 number += 1
-                heapq.heappush(coming, (now, number, request.user))
+                heapq.heappush(coming, (now + server.turnaround, number, request.user))
         pending = [coming[0][0]] if coming else []
         if all(sched >= until for sched in (*pending, *(one.sched for one in (*running, *waiting)))):
             break

@@ -84,7 +84,8 @@ class Coverage:
 
 def held_out(name: str, window: float, seed: int) -> Errors:
     system = SYSTEMS[name]
-    found = hold_out(_stages(system, window, seed), slots=system.server.slots)
+    stages = _stages(system, window, seed)
+    found = hold_out(stages, fit_stages(stages, system.server.slots))
     errors = {figure: [error for one in found if math.isfinite(error := one.errors[figure])] for figure in FIGURES}
     return Errors(
         name,

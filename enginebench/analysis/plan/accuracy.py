@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
@@ -67,10 +67,10 @@ def predict_unseen(model: EngineModel, label: str, stages: Sequence[MeasuredStag
     return HeldOut(label, *means)
 
 
-def hold_out(stages: Sequence[MeasuredStage], slots: int | None = None) -> tuple[HeldOut, ...]:
+def hold_out(stages: Sequence[MeasuredStage], whole: EngineModel) -> tuple[HeldOut, ...]:
     """Predict every load from all the others; of a single load, each of its stages from the others.
 
-    `slots` is that of the fit to all stages: without its saturated load a fit may not know it.
+    How slots are given out is that of `whole`, the fit to all stages: without the saturated load, a fit does not see it.
     """
     several = len({stage.label for stage in stages}) > 1
     groups: dict[str, list[MeasuredStage]] = {}
@@ -80,7 +80,8 @@ def hold_out(stages: Sequence[MeasuredStage], slots: int | None = None) -> tuple
     for label, group in sorted(groups.items(), key=lambda item: item[1][0].load.value):
         others = [stage for name, rest in groups.items() if name != label for stage in rest]
         try:
-            predictions.append(predict_unseen(fit_stages(others, slots), label, group))
+            model = replace(fit_stages(others, whole.slots), late_handover=whole.late_handover)
+            predictions.append(predict_unseen(model, label, group))
         except CannotPlan:
             continue
     return tuple(predictions)

@@ -97,7 +97,7 @@ def fit_model(stages: Sequence[Steps], declared_slots: int | None = None) -> Eng
         slots_from=source,
         pauses=_pauses(fitted),
         # If delivery takes longer than a step, slots are empty while requests are on their way.
-        late_handover=slots is not None and delivery < fit.cost.seconds(1) and _late_handover(fitted, slots),
+        late_handover=slots is not None and delivery < fit.cost.seconds(1) and _late_handover(fitted),
         delivery=delivery,
         tokens_per_step=float(np.average(tokens, weights=weights)),
     )
@@ -138,11 +138,19 @@ def _pauses(stages: Sequence[Steps]) -> bool:
     return sum(int(steps.alone.sum()) for steps in stages) > joined
 
 
-def _late_handover(stages: Sequence[Steps], slots: int) -> bool:
-    """Whether freed slots stay empty for a step while requests wait: the queue is outside the engine."""
-    empty = sum(int(((s.left > 0) & (s.prompts == 0) & (s.occupied < slots)).sum()) for s in stages)
-    filled = sum(int(((s.left > 0) & (s.prompts > 0)).sum()) for s in stages)
-    return empty >= MIN_SEEN and empty > AGREED * filled
+def _late_handover(stages: Sequence[Steps]) -> bool:
+    """Whether freed slots stay empty for a step while requests wait: the queue is outside the engine.
+
+    With a full queue, a step admits as many requests as the step before it ended, or, if late, as the one before that.
+    """
+    at_once = late = 0
+    for steps in stages:
+        ended = steps.occupied[:-1] - steps.occupied[1:] + steps.prompts[1:]  # by each step but the last one
+        last, before, admitted = ended[1:], ended[:-1], steps.prompts[2:]
+        telling = (steps.left[2:] > 0) & (last != before)
+        at_once += int((telling & (admitted == last)).sum())
+        late += int((telling & (admitted == before)).sum())
+    return late >= MIN_SEEN and late > at_once
 
 
 def _delivery(stages: Sequence[Steps], slots: int | None, fit: Fit) -> float:
@@ -159,12 +167,11 @@ def _delivery(stages: Sequence[Steps], slots: int | None, fit: Fit) -> float:
         return max(float(np.median(waited - first_step)), MIN_DELIVERY)
     free = np.concatenate([steps.beside for steps in stages]) < (math.inf if slots is None else slots)
     missed, caught = (np.concatenate([getattr(steps, name) for steps in stages])[free] for name in ("missed", "caught"))
-    # The least number above zero in nearly as many of the intervals (`missed`, `caught`] as any number is.
-    at = np.concatenate([missed, caught])
+    # The least number from zero on in nearly as many of the intervals (`missed`, `caught`] as any number is.
+    at = np.maximum(np.concatenate([missed, caught]), 0)
     order = np.argsort(at, kind="stable")
     overlap = np.cumsum(np.concatenate([np.ones(len(missed)), -np.ones(len(caught))])[order])
-    overlap[at[order] < 0] = 0
     if overlap.max(initial=0) <= 0:
         return MIN_DELIVERY
     least = float(at[order][np.argmax(overlap >= NEARLY * overlap.max())])
-    return max(least, 0.0) + MIN_DELIVERY
+    return least + MIN_DELIVERY

@@ -37,7 +37,7 @@ def simulate(runs: Sequence[RunData], load: Load, seconds: float, objectives: Se
         limits = simulated(objectives)
         stages = measured_stages(runs)
         model = fit_stages(stages, declared_slots(runs))
-        held_out = hold_out(stages, model.slots)
+        held_out = hold_out(stages, model)
         if not held_out:
             raise CannotPlan(NotPlanned.ONE_LOAD)
         if max(held.largest_error for held in held_out) > MAX_ERROR:

@@ -108,6 +108,21 @@ def test_steps_just_missed_and_just_caught_show_the_delivery_to_an_engine_that_i
     assert found.delivery == pytest.approx(delivery, abs=0.002)
 
 
+def test_users_who_ask_at_once_reach_an_engine_that_is_never_idle_before_its_next_step_ends(tmp_path: Path) -> None:
+    """Each request just misses a step of 0.11 s or more, so that any delivery up to that explains the records."""
+    server = BatchingServer(base=0.1, per_running=0.005, turnaround=0.001)
+    found = fitted(tmp_path / "run", server, users(4, 8, 12), window=60.0)
+    assert found.delivery < 0.001
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("output", [(4, 16), (16, 64)], ids=["every step ends answers", "few steps do"])
+def test_slots_that_are_handed_over_a_step_late_are_seen(tmp_path: Path, output: tuple[int, int], late: bool) -> None:
+    server = BatchingServer(late_handover=late, jitter=0.02)
+    run = write_run(tmp_path / "run", server, users(8, 20), Asked(output=output))
+    assert fit_stages(measured_stages([load_run(run)]), server.slots).late_handover == late
+
+
 def test_an_engine_that_serves_one_request_at_a_time(tmp_path: Path) -> None:
     found = fitted(tmp_path / "run", BatchingServer(slots=1, per_running=0.0), users(1, 2, 4))
     assert found.slots == 1
