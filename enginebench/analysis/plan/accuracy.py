@@ -70,7 +70,7 @@ def predict_unseen(model: EngineModel, label: str, stages: Sequence[MeasuredStag
 def hold_out(stages: Sequence[MeasuredStage], whole: EngineModel) -> tuple[HeldOut, ...]:
     """Predict every load from all the others; of a single load, each of its stages from the others.
 
-    How slots are given out is that of `whole`, the fit to all stages: without the saturated load, a fit does not see it.
+    How slots are given out is that of `whole`, the fit to all stages: it shows under the saturated load alone.
     """
     several = len({stage.label for stage in stages}) > 1
     groups: dict[str, list[MeasuredStage]] = {}
