@@ -10,6 +10,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from enginebench.analysis.arrays import Floats
 from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.step_cost import Fit, fit_cost
 from enginebench.analysis.plan.steps import Generator, Steps
@@ -85,7 +86,8 @@ def fit_model(stages: Sequence[Steps], declared_slots: int | None = None) -> Eng
         raise CannotPlan(NotPlanned.NO_BATCH)
     if declared_slots is not None and max(map(_ran_at_once, fitted)) > declared_slots:
         declared_slots = None
-    slots, source = saturated_slots(fitted), SlotsFrom.SATURATION
+    late_handover = _late_handover(fitted)
+    slots, source = saturated_slots(fitted, late_handover), SlotsFrom.SATURATION
     if slots is None:
         slots, source = declared_slots, SlotsFrom.UNKNOWN if declared_slots is None else SlotsFrom.ENGINE
     fit = fit_cost(fitted)
@@ -97,7 +99,7 @@ def fit_model(stages: Sequence[Steps], declared_slots: int | None = None) -> Eng
         slots_from=source,
         pauses=_pauses(fitted),
         # If delivery takes longer than a step, slots are empty while requests are on their way.
-        late_handover=slots is not None and delivery < fit.cost.seconds(1) and _late_handover(fitted),
+        late_handover=slots is not None and delivery < fit.cost.seconds(1) and late_handover,
         delivery=delivery,
         tokens_per_step=float(np.average(tokens, weights=weights)),
     )
@@ -114,11 +116,9 @@ def _ran_at_once(steps: Steps) -> int:
     return int(np.sort(steps.occupied)[-rank]) if len(steps.occupied) >= rank else 0
 
 
-def saturated_slots(stages: Sequence[Steps]) -> int | None:
+def saturated_slots(stages: Sequence[Steps], late_handover: bool = False) -> int | None:
     """Return the number of running requests at which others were left waiting; `None` if that never happened."""
-    # If nothing runs, what waits is still on its way to the engine.
-    kept = [(steps.left > 0) & (steps.prompts == 0) & (steps.occupied > 0) for steps in stages]
-    full = np.concatenate([steps.occupied[rows] for steps, rows in zip(stages, kept, strict=True)])
+    full = np.concatenate([_taken(steps, late_handover) for steps in stages])
     if len(full) < MIN_SEEN:
         return None
     counts = np.bincount(full.astype(np.int64))
@@ -130,6 +130,14 @@ def saturated_slots(stages: Sequence[Steps]) -> int | None:
     most = len(counts) - 1
     piled = counts[most] >= MIN_PILED and counts[most] > counts[max(most - BELOW, 0) : most].sum()
     return most if piled and all(steps.occupied.max(initial=0) <= most for steps in stages) else None
+
+
+def _taken(steps: Steps, late_handover: bool) -> Floats:
+    """Return the slots that were taken in each step that left requests waiting."""
+    if late_handover:  # what the step before ended still takes its slots: those that ran in it, and what is admitted
+        return (steps.occupied[:-1] + steps.prompts[1:])[steps.left[1:] > 0]
+    # If nothing runs, what waits is still on its way to the engine.
+    return steps.occupied[(steps.left > 0) & (steps.prompts == 0) & (steps.occupied > 0)]
 
 
 def _pauses(stages: Sequence[Steps]) -> bool:

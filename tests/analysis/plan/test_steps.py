@@ -120,7 +120,9 @@ def test_users_who_ask_at_once_reach_an_engine_that_is_never_idle_before_its_nex
 def test_slots_that_are_handed_over_a_step_late_are_seen(tmp_path: Path, output: tuple[int, int], late: bool) -> None:
     server = BatchingServer(late_handover=late, jitter=0.02)
     run = write_run(tmp_path / "run", server, users(8, 20), Asked(output=output))
-    assert fit_stages(measured_stages([load_run(run)]), server.slots).late_handover == late
+    found = fit_stages(measured_stages([load_run(run)]))
+    assert found.late_handover == late
+    assert (found.slots, found.slots_from) == (16, SlotsFrom.SATURATION)
 
 
 def test_an_engine_that_serves_one_request_at_a_time(tmp_path: Path) -> None:
