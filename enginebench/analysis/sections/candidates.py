@@ -78,12 +78,16 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         *[_difference(title, differs[kind]) for kind, title in COLUMNS_OF_DIFFERENCES.items() if kind in differs],
         (Column(f"{unit} within the SLO"), lambda row: frame.capacities.get(row.engine)),
         (Column(f"replicas for {peak.label if peak else ''}"), lambda row: _replicas(planned.get(row.engine))),
-        (Column("simulated replicas", rank=2), lambda row: _simulated(planned.get(row.engine))),
+        (Column("replicas, simulated", rank=2), lambda row: _simulated(planned.get(row.engine))),
         (Column("a month"), lambda row: _month(planned.get(row.engine))),
         (Column("per 1M tokens", rank=3), lambda row: _per_million(planned.get(row.engine))),
         (Column(f"requests within{at}"), lambda row: _share(frame.verdict(row.engine, row.stage))),
         (Column(f"{TOKENS.of.unit}{at}"), lambda row: _tokens(frame, row)),
-        *([] if peak else [(Column("× next row"), lambda row: _ratio(frame, row.engine, frame.next_best(row.engine)))]),
+        *(
+            []
+            if peak
+            else [(Column("over the next best"), lambda row: _ratio(frame, row.engine, frame.next_best(row.engine)))]
+        ),
         *_failures(frame, rows),
         *[_latency(frame, column, at) for column in latency_columns(frame)],
     ]

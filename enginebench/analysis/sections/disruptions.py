@@ -56,7 +56,6 @@ def periods(disruption: Disruption) -> Table:
         rows.append(
             (
                 Word(name),
-                Number(Estimate(period.end - period.start), "s"),
                 Number(Estimate(period.requests / (period.end - period.start) if period.end > period.start else None)),
                 Number(Estimate(float(period.requests)), style="count"),
                 failed if disruption.failed else None,
@@ -70,15 +69,16 @@ def periods(disruption: Disruption) -> Table:
     headings = (
         *(
             Column("", text=True),
-            Column("lasts"),
             Column("req/s"),
             Column("requests"),
             Column("failed"),
             Column("within the SLO"),
         ),
-        *(Column("TTFT p50"), Column("TTFT p95"), Column("longest"), Column("most in flight", rank=2)),
+        *(Column("TTFT p50"), Column("TTFT p95"), Column("longest TTFT"), Column("most in flight", rank=2)),
     )
-    return Table("periods", "Before, during and after (without warm-up)", headings, tuple(rows)).without_empty_columns()
+    return Table(
+        "periods", "Before, during and after, without warm-up and cool-down", headings, tuple(rows)
+    ).without_empty_columns()
 
 
 def figure(frame: Frame, engine: str, disruption: Disruption) -> Figure:

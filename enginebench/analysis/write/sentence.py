@@ -168,7 +168,8 @@ def _best(answer: BestAnswer) -> str:
     if ratio is None or math.isinf(ratio):
         return f"{place} {names[0]} serves {tokens[0]}, {names[1]}, the next best, {tokens[1]}{slo}."
     return (
-        f"{place} {names[0]} serves {tokens[0]}, {_ratio(answer.ratio)} {names[1]}, the next best{_runs(answer)}{slo}."
+        f"{place} {names[0]} serves {tokens[0]}, {_ratio(answer.ratio)} as many as {names[1]}, the next best"
+        f"{_runs(answer)}{slo}."
     )
 
 

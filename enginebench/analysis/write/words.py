@@ -175,7 +175,7 @@ def warnings_title(warnings: Sequence[Warning], most: int = MAX_WARNINGS) -> str
     name = "Note" if all(warning.severity == "note" for warning in warnings) else "Warning"
     if len(warnings) == 1:
         return name
-    return f"{name}s {f'{most} of ' if len(warnings) > most else ''}{len(warnings)}"
+    return f"{name}s {f'{most} of {len(warnings)}, the rest below' if len(warnings) > most else len(warnings)}"
 
 
 def warning_texts(warning: Warning) -> tuple[str, str]:

@@ -96,5 +96,5 @@ def test_labels_and_sentences_are_escaped_and_commands_in_warnings_are_code() ->
     for tag in ("<script", "<b> ", "<i>", "<u>", "<em>", "<s>", "<q>", "<title>"):
         assert tag not in body
     assert "<code>a &lt;b&gt; 0</code>" in body
-    assert "Warnings 5 of 7" in body
+    assert "Warnings 5 of 7, the rest below" in body
     assert "<summary>2 more</summary>" in body

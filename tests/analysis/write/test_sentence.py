@@ -117,16 +117,17 @@ BY_CAPACITY = BestAnswer(
 BESTS: list[tuple[Answer, str]] = [
     (
         best(met, met),
-        "At 8 users vLLM serves 139 tokens/s, 2.1× [1.7, 2.5] llama.cpp, the next best; both meet the SLO.",
+        "At 8 users vLLM serves 139 tokens/s, 2.1× [1.7, 2.5] as many as llama.cpp, the next best; both meet the SLO.",
     ),
-    (best(), "At 8 users vLLM serves 139 tokens/s, 2.1× [1.7, 2.5] llama.cpp, the next best."),
+    (best(), "At 8 users vLLM serves 139 tokens/s, 2.1× [1.7, 2.5] as many as llama.cpp, the next best."),
     (
         best(ratio=Estimate(2.1), significant=None, repeats=1),
-        "At 8 users vLLM serves 139 tokens/s, 2.1× llama.cpp, the next best (one run each).",
+        "At 8 users vLLM serves 139 tokens/s, 2.1× as many as llama.cpp, the next best (one run each).",
     ),
     (
         best(ratio=Estimate(2.1, 1.2, 3.4), significant=None, repeats=2),
-        "At 8 users vLLM serves 139 tokens/s, 2.1× [1.2, 3.4] llama.cpp, the next best (2 runs each, not tested).",
+        "At 8 users vLLM serves 139 tokens/s, 2.1× [1.2, 3.4] as many as llama.cpp, the next best "
+        "(2 runs each, not tested).",
     ),
     (
         best(missed, missed, significant=False),
@@ -135,10 +136,10 @@ BESTS: list[tuple[Answer, str]] = [
     ),
     (
         best(missed, met),
-        "At 8 users vLLM serves 139 tokens/s, 2.1× [1.7, 2.5] llama.cpp, the next best; "
+        "At 8 users vLLM serves 139 tokens/s, 2.1× [1.7, 2.5] as many as llama.cpp, the next best; "
         "llama.cpp meets the SLO, vLLM does not.",
     ),
-    (best(met, UNKNOWN), "At 8 users vLLM serves 139 tokens/s, 2.1× [1.7, 2.5] llama.cpp, the next best."),
+    (best(met, UNKNOWN), "At 8 users vLLM serves 139 tokens/s, 2.1× [1.7, 2.5] as many as llama.cpp, the next best."),
     (
         best(ratio=Estimate(math.inf), tokens=(139.2, 0.0)),
         "At 8 users vLLM serves 139 tokens/s, llama.cpp, the next best, 0 tokens/s.",

@@ -143,5 +143,5 @@ def test_a_command_can_be_pasted_into_a_shell() -> None:
 def test_warnings_are_counted() -> None:
     warning = Warning("late", "warn", "the load generator was late", "use another machine", ("a",), ("8 users",))
     titles = [words.warnings_title((warning,) * count) for count in (1, 2, 5, 8)]
-    assert titles == ["Warning", "Warnings 2", "Warnings 5", "Warnings 5 of 8"]
+    assert titles == ["Warning", "Warnings 2", "Warnings 5", "Warnings 5 of 8, the rest below"]
     assert words.warning_texts(warning) == ("the load generator was late (a, 8 users)", "use another machine")
