@@ -2,19 +2,21 @@
 
 Commands on runs are carried out. Of those that would load or serve for minutes, everything before that is carried out:
 their options, scenario and stages are checked, and their engines' options. Each scenario, engine and server is run by
-tests of its own room, images and clusters by `make test-containers` and `tests/docker`, what is installed by
-`tests/test_installation.py`.
+tests of its own room, images and clusters by `make test-containers` and `tests/docker`, what is installed and
+`enginebench doctor` by `tests/test_installation.py`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from glob import glob
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,12 +30,12 @@ from enginebench.studies.study.archive import pack
 from enginebench.studies.study.folder import StudyFacts, write_facts
 from enginebench.studies.study.grid_file import find_grid, read_grid
 from enginebench.studies.study.sitting import variants as variants_here
-from loadtests.harness.command import rounds
+from loadtests.harness.command import engine_checks, rounds
 from tests.support.analysis import other_tools
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.engines.documented_engine import installed
 from tests.support.loadtests import agent_traces
-from tests.support.loadtests.locust_process import LOCUST, ROOT
+from tests.support.loadtests.locust_process import LOCUST, ROOT, Locust, launch
 
 PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")), "validation/README.md")
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.S | re.M)
@@ -55,6 +57,7 @@ CHECKED_ELSEWHERE = (
 
 LONG = ("run", "quick", "study", "calibrate", "serve", "bench")
 VERDICTS = (0, 1, 3)
+number_formats = cache(engine_checks._choices)  # starts a process for each engine
 REACHED = "everything before the load was in order"
 NOT_BUILT = "cannot run here"  # an engine that this machine lacks; the command is right
 
@@ -70,7 +73,7 @@ def printed() -> Iterator[Any]:
                     words = words[3:]
                 if words and words[0] == "./run-here":  # of `make bundle`
                     words[0] = "enginebench"
-                if words:
+                if words and words != ["enginebench", "doctor"]:
                     yield pytest.param([word for word in words if word != "&"], id=f"{page}: {' '.join(words)}")
 
 
@@ -131,8 +134,9 @@ def test_it_is_accepted(words: list[str], folder: Path, tmp_path: Path, monkeypa
     elif program == "locust":
         monkeypatch.chdir(folder)
         command = [LOCUST, *(str(ROOT / word) if word.startswith("loadtests/") else word for word in arguments)]
-        done = subprocess.run([*command, "--list"], capture_output=True, text=True)
-        assert (done.returncode, "User" in done.stdout) == (0, True), done.stderr
+        locust = Locust(launch([*command, "--list"], folder, os.environ), tmp_path)
+        output = locust.wait()
+        assert (locust.process.returncode, "User" in output) == (0, True), output
     elif program == "make":
         subprocess.run(["make", "-n", *arguments], cwd=ROOT, check=True, capture_output=True)
     elif program == "python":
@@ -149,6 +153,7 @@ def accepted(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def reached(*_: Any, **__: Any) -> NoReturn:
         raise UserMistake(REACHED)
 
+    monkeypatch.setattr(engine_checks, "_choices", number_formats)
     monkeypatch.setattr(rounds, "prepared", reached)  # it asks the servers
     monkeypatch.setattr("loadtests.harness.calibration.calibrate.calibrate", reached)
     monkeypatch.setattr("engines.bench.cli._measure", reached)

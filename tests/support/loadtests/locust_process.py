@@ -102,19 +102,28 @@ def start(
         if not name.startswith(("ENGINEBENCH", "OPENAI", "ANTHROPIC", "AWS_"))
     }
     command += ["--headless"] if headless else []
+    return Locust(launch(command, cwd, {**inherited, **environment}, preparation), runs)
+
+
+def launch(
+    command: list[str],
+    cwd: Path,
+    environment: Mapping[str, str],
+    preparation: Callable[[], None] | None = None,
+) -> subprocess.Popen[str] | Forked:
+    """Start Locust with standard error merged into standard output."""
     if POSSIBLE and preparation is None:
-        return Locust(Forked(HELD, command, cwd, {**inherited, **environment}, merged=True), runs)
-    process = subprocess.Popen(
+        return Forked(HELD, command, cwd, environment, merged=True)
+    return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=cwd,
-        env={**inherited, **environment},
+        env=environment,
         start_new_session=True,
         preexec_fn=preparation,
     )
-    return Locust(process, runs)
 
 
 def listens(port: int) -> bool:
