@@ -318,14 +318,15 @@ QUANTITY_BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
 # Names that code asks for. A metric that is only shown needs none.
 TTFT, TTFT_SINCE_DUE, TPOT, E2E, E2E_SINCE_DUE = "ttft", "ttft_user", "tpot", "e2e", "e2e_user"
 THROUGHPUT, USER_THROUGHPUT, GOODPUT, ATTAINMENT = "throughput", "user_throughput", "goodput", "attainment"
-OFFERED_RATE, ACHIEVED_RATE, FAILURE_SHARE, CONCURRENCY = (
+OFFERED_RATE, ACHIEVED_RATE, FAILURE_SHARE, FAILURE_RATE = (
     "offered_rate",
     "achieved_rate",
     "failure_share",
-    "concurrency",
+    "failure_rate",
 )
-PROMPT_TOKENS, OUTPUT_TOKENS, CLIENT_ERROR = "prompt_tokens", "output_tokens", "client_error"
-ENERGY = "energy_per_token"
+CONCURRENCY, LITTLES_LAW, DISPERSION, USERS_RUNNING = "concurrency", "littles_law", "dispersion", "users_running"
+PROMPT_TOKENS, OUTPUT_TOKENS, TOKENS_PER_CHUNK = "prompt_tokens", "output_tokens", "tokens_per_chunk"
+CHUNK_RATE, CLIENT_ERROR, ENERGY, IN_FLIGHT = "chunk_rate", "client_error", "energy_per_token", "in_flight"
 TTFT_PARTS = ("ttft_client", "ttft_queue", "ttft_prefill", "ttft_delivery")
 """Quantities that add up to the mean TTFT since the request was due."""
 

@@ -7,7 +7,7 @@ an interval for every number or the reason why there is none. Tables, pages, fil
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal, NamedTuple
@@ -142,16 +142,20 @@ class StageKey:
 
 
 class Evidence(NamedTuple):
-    """What the rule of a finding saw, in words. `stage` is given by a rule that looks at the whole run."""
+    """What the check of a finding saw, in words, and what to do about this cause, if it is not the same for all.
+
+    `stage` is `None` if it concerns the whole run.
+    """
 
     severity: Severity
     words: str
+    remedy: str = ""
     stage: StageKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What speaks against a number: its evidence, and what to do about it.
+    """A reason to doubt the numbers: its evidence, and what to do about it.
 
     A `note` helps to read the numbers, a `warn` makes some of them doubtful, and `invalid` means that they are not
     those of the server. `stage` is `None` for what concerns the whole run; `label` is the run's, as reports call it.
@@ -174,11 +178,6 @@ def keys_of(plan: Sequence[StagePlan]) -> dict[int, StageKey]:
         index: StageKey(index, f"{stage.label} #{before + 1}" if before else stage.label)
         for index, (stage, before) in enumerate(zip(plan, earlier, strict=True))
     }
-
-
-def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The gravest first."""
-    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from statistics import median
 from typing import Any, Literal
 
 from enginebench.records.files import read_requests
-from enginebench.records.formatting import significant
 from enginebench.records.request import RequestRecord
 
 ASKED = ("prompt_id", "planned_output_tokens")  # what makes two requests the same question
@@ -30,17 +29,6 @@ class AnswerDifference:
     earliest: int | None
     middle: float | None
     logprob: float | None
-
-    @property
-    def words(self) -> str:
-        """`from token 9 on (median), the first from token 3 on; until then …`; empty where there is nothing to say."""
-        parts = []
-        if self.earliest is not None and self.middle is not None:
-            parts = [f"from {self.unit} {self.middle:g} on (median), the first from {self.unit} {self.earliest} on"]
-        if self.logprob is not None:
-            until = "until then " if parts else ""
-            parts.append(f"{until}log-probabilities differ by {significant(self.logprob, 2)} at most")
-        return "; ".join(parts)
 
 
 def kept_answers(folder: Path, workload: Mapping[str, Any]) -> list[RequestRecord]:

@@ -19,27 +19,33 @@ from enginebench.analysis.data.telemetry import Increase
 from enginebench.analysis.data.windows import Flows, Window
 from enginebench.analysis.stats.intervals import bin_by_user, rate_interval, share_interval
 from enginebench.analysis.stats.steadiness import lock_step
+from enginebench.analysis.summary.counts import OF_ANSWERS, OF_REQUESTS
 from enginebench.analysis.summary.objectives import attainment, goodput
-from enginebench.records.counts import OF_ANSWERS, OF_REQUESTS
 from enginebench.records.findings.load import LITTLE_WINDOWS
 from enginebench.records.formula import Between, Field, Formula
 from enginebench.records.load import Users
 from enginebench.records.metrics import (
     ACHIEVED_RATE,
     ATTAINMENT,
+    CHUNK_RATE,
     CLIENT_ERROR,
     CONCURRENCY,
+    DISPERSION,
     ENERGY,
+    FAILURE_RATE,
     FAILURE_SHARE,
     GOODPUT,
+    LITTLES_LAW,
     OFFERED_RATE,
     QUANTITIES,
     REQUEST_METRICS,
     THROUGHPUT,
+    TOKENS_PER_CHUNK,
     TPOT,
     TTFT,
     TTFT_SINCE_DUE,
     USER_THROUGHPUT,
+    USERS_RUNNING,
 )
 from enginebench.records.rules import UNJUDGED
 from enginebench.records.slo import RunObjectives
@@ -206,15 +212,15 @@ FORMULAS: Mapping[str, Callable[[StageData], Estimate | float | None]] = {
     GOODPUT: _goodput,
     ATTAINMENT: lambda stage: attainment(stage.scheduled, stage.objectives),
     FAILURE_SHARE: _failure_share,
-    "failure_rate": lambda stage: int(stage.attempted["failed"].sum()) / stage.window.seconds,
+    FAILURE_RATE: lambda stage: int(stage.attempted["failed"].sum()) / stage.window.seconds,
     CONCURRENCY: _concurrency,
-    "littles_law": _littles_law,
-    "dispersion": _dispersion,
-    "users_running": _users_running,
-    "tokens_per_chunk": _tokens_per_chunk,
+    LITTLES_LAW: _littles_law,
+    DISPERSION: _dispersion,
+    USERS_RUNNING: _users_running,
+    TOKENS_PER_CHUNK: _tokens_per_chunk,
     **{name: _mean(mean) for name, mean in MEANS.items()},
     ENERGY: _energy_per_token,
-    "chunk_rate": _chunk_rate,
+    CHUNK_RATE: _chunk_rate,
     CLIENT_ERROR: _client_error,
 }
 

@@ -18,7 +18,7 @@ from enginebench.analysis.summary.distributions import curves, distribution_of, 
 from enginebench.analysis.summary.objectives import attainment, goodput, judge
 from enginebench.analysis.summary.quantities import StageData, counts_of, failures_of, quantities_of
 from enginebench.records.load import Rate
-from enginebench.records.metrics import BY_NAME, ICL, THROUGHPUT, TPOT, TTFT, TTFT_SINCE_DUE
+from enginebench.records.metrics import BY_NAME, ICL, IN_FLIGHT, THROUGHPUT, TPOT, TTFT, TTFT_SINCE_DUE
 from enginebench.records.rules import is_failure
 from enginebench.records.slo import Objective, RunObjectives, of_tier, tiers_of
 from enginebench.records.stage import SECOND
@@ -92,7 +92,7 @@ def _series(stage: StageData) -> dict[str, tuple[float | None, ...]]:
     ttft = TTFT_SINCE_DUE if isinstance(stage.window.load, Rate) else TTFT
     return {
         THROUGHPUT: tuple((stage.flows.tokens(edges) / seconds).tolist()),
-        "in_flight": tuple(stage.flows.in_flight.averages(edges).tolist()),
+        IN_FLIGHT: tuple(stage.flows.in_flight.averages(edges).tolist()),
         ttft: _means_by_part(stage.ok[ttft], part, len(seconds)),
         TPOT: _means_by_part(stage.ok[TPOT], part, len(seconds)),
     }
