@@ -83,7 +83,7 @@ def place_inside(folder: Path, name: str) -> Path:
 
 
 def _bytes(content: str | bytes) -> bytes:
-    """Of a folder whose name is not UTF-8, what can be written."""
+    """Replace what cannot be written, as in the name of a folder that is not UTF-8."""
     return content.encode(errors="replace") if isinstance(content, str) else content
 
 
@@ -115,8 +115,8 @@ def decode_document(content: bytes, kind: type[T], name: Path) -> T:
     try:
         return msgspec.convert(plain_json(msgspec.json.decode(content)), kind, str_keys=True)
     except (ValueError, RecursionError) as error:  # msgspec's errors are values, too
-        said = "it is nested too deep" if isinstance(error, RecursionError) else error
-        raise ValueError(NOT_UNDERSTOOD.format(name, said)) from None
+        cause = "it is nested too deep" if isinstance(error, RecursionError) else error
+        raise ValueError(NOT_UNDERSTOOD.format(name, cause)) from None
 
 
 def bytes_of(path: Path, most: int = MAX_BYTES) -> bytes:
@@ -215,7 +215,7 @@ def blocks_of(path: Path) -> Iterator[bytes]:
 
 
 def decode_requests(block: bytes) -> list[Line]:
-    """What whole lines hold, without those that are malformed."""
+    """Decode whole lines; malformed ones are left out."""
     return _decoded(block, _requests)
 
 

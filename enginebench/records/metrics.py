@@ -11,8 +11,19 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from enginebench.records.formatting import in_words
-from enginebench.records.formula import Between, Field, FirstOf, Formula, Is, Known, Longest, Positive, When
-from enginebench.records.readers import Reader, reader
+from enginebench.records.formula import (
+    Between,
+    Field,
+    FirstOf,
+    Formula,
+    Is,
+    Known,
+    Longest,
+    Positive,
+    Reader,
+    When,
+    reader,
+)
 from enginebench.records.rules import NO_FAILURE
 
 Unit = Literal["s", "tokens/s", "req/s", "chunks/s", "requests", "tokens", "users", "cores", "share", "J", "B", ""]
@@ -369,7 +380,7 @@ Surface = Literal["table", "compared", "chart", "live"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One statistic of a metric or quantity, as surfaces show it."""
+    """A statistic of a metric or quantity, as surfaces show it."""
 
     of: Metric | Quantity
     statistic: str  # a percentile, or `value`
@@ -415,8 +426,10 @@ class Column:
 
 
 def columns(surface: Surface, since_due: bool = False) -> tuple[Column, ...]:
-    """What a surface shows, in the order of declaration: latencies, then quantities. `since_due` measures from the
-    instant at which a request was due wherever a metric has such a twin."""
+    """Return what a surface shows, in the order of declaration: latencies, then quantities.
+
+    `since_due` measures from the instant at which a request was due wherever a metric has such a twin.
+    """
     return tuple(
         Column(BY_NAME[metric.since_due] if since_due and metric.since_due else metric, statistic)
         for metric in REQUEST_METRICS

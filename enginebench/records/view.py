@@ -50,7 +50,7 @@ class Estimate:
 
     @property
     def ends(self) -> tuple[float | None, float | None]:
-        """Of the interval; neither where it has no width, which would be read as certainty."""
+        """Return both ends of the interval; neither if it has no width, which would be read as certainty."""
         return (None, None) if self.low == self.high else (self.low, self.high)
 
     @property
@@ -96,7 +96,7 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One metric over `n` requests, `failed` of which failed. `percentiles` are by name (`p95`), nearest rank.
+    """A metric over `n` requests, `failed` of which failed. `percentiles` are by name (`p95`), nearest rank.
 
     Mean, standard deviation, extremes and `answered` (percentiles) are of the requests that ended well; `answered` is
     given where others did not. `ended` holds the values of those requests and `cut_off` the lower bounds of the ones
@@ -135,14 +135,14 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class StageKey:
-    """Which stage of a run: its index, and its label, which the same stage of another run has too."""
+    """A stage of a run by its index and its label; the same stage of another run has the same label."""
 
     index: int
     label: str
 
 
 class Evidence(NamedTuple):
-    """What the check of a finding saw, in words, and what to do about this cause, if it is not the same for all.
+    """What a check saw, and what to do about this cause, if the remedies of its kind differ.
 
     `stage` is `None` if it concerns the whole run.
     """
@@ -170,8 +170,10 @@ class Finding:
 
 
 def keys_of(plan: Sequence[StagePlan]) -> dict[int, StageKey]:
-    """Of all planned stages, by index. Where loads repeat, the later ones are numbered, but for those that take the
-    place of brief ones."""
+    """Return the keys of all planned stages by index.
+
+    If loads repeat, later ones are numbered, but for those that take the place of brief ones.
+    """
     labels = [None if stage.brief else stage.label for stage in plan]
     earlier = [labels[:index].count(stage.label) for index, stage in enumerate(plan)]
     return {
@@ -182,7 +184,7 @@ def keys_of(plan: Sequence[StagePlan]) -> dict[int, StageKey]:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One stage judged by one objective: `share` of the attempted requests were within the limit.
+    """A stage judged by an objective: `share` of the attempted requests were within the limit.
 
     Of `unknown` requests it is not known whether they met the objective, because they were cut off or their tokens are
     unknown; `share` leaves them out.
@@ -201,7 +203,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class ClassView:
-    """One class of a stage's requests. `judgements` are by the class's own objectives, if it has some."""
+    """A class of a stage's requests. `judgements` are by the class's own objectives, if it has some."""
 
     name: str
     requests: int
@@ -213,7 +215,7 @@ class ClassView:
 
 @dataclass(frozen=True, slots=True)
 class TurnView:
-    """One turn of all conversations of a stage, the first being 1. `ttft` is the median from the scheduled instant."""
+    """A turn of all conversations of a stage, the first being 1. `ttft` is the median from the scheduled instant."""
 
     turn: int
     requests: int
@@ -223,7 +225,7 @@ class TurnView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageView:
-    """One stage over its steady window. Times are in seconds since the run's start, rates per second.
+    """A stage over its steady window. Times are in seconds since the run's start, rates per second.
 
     `metrics` and `quantities` hold those declared in `records/metrics.py`, by name; what was not observed is `None` or
     missing. `counts` are of requests, answers and chunks that findings look at. `gauges` are the server's and the load
@@ -289,7 +291,7 @@ class StageView:
 
     def without(self, reason: Missing) -> list[str]:
         """The metrics and quantities of which a number lacks its value or interval for this reason."""
-        numbers = {name: tuple(each.percentiles.values()) for name, each in self.metrics.items()}
+        numbers = {name: tuple(metric.percentiles.values()) for name, metric in self.metrics.items()}
         numbers |= {name: (quantity,) for name, quantity in self.quantities.items()}
         return [
             name for name, estimates in numbers.items() if any(estimate.missing is reason for estimate in estimates)
@@ -302,4 +304,4 @@ class StageView:
         return self.counts.get(name, 0)
 
     def judgement(self, objective: Objective) -> Judgement | None:
-        return next((each for each in self.judgements if each.objective == objective), None)
+        return next((judgement for judgement in self.judgements if judgement.objective == objective), None)

@@ -52,7 +52,7 @@ LISTS = [name for name, kind in SCHEMA.items() if isinstance(kind, pl.List)]
 
 
 def schema_with(lists: pl.DataType) -> pl.Schema:
-    """Of a table whose lists hold numbers of that type."""
+    """Return the schema of a table whose lists hold numbers of that type."""
     return pl.Schema({name: pl.List(lists) if name in LISTS else kind for name, kind in SCHEMA.items()})
 
 
@@ -71,7 +71,7 @@ _decoder = msgspec.json.Decoder(_RawRecord | SentRecord)
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What a block of lines holds: a row for each request that ended, and those that were sent and are not among them.
+    """A block of lines: a row for each request that ended, and those that were sent and are not among them.
 
     `last` is the latest instant that they know of.
     """
@@ -100,7 +100,7 @@ def requests_of(folder: Path, lists: pl.DataType) -> Iterator[tuple[pl.DataFrame
 
 
 def _read_ahead(path: Path, lists: pl.DataType) -> Iterator[Lines]:
-    """What each block holds, in their order."""
+    """Yield the contents of each block in order."""
     reading: deque[Future[Lines]] = deque()
     with ThreadPoolExecutor(THREADS) as pool:
         for block in blocks_of(path):

@@ -152,7 +152,7 @@ def users_of(requests: pl.DataFrame) -> Integers | None:
 
 
 def mean_of(values: pl.Series) -> float | None:
-    """Of the known values, by NumPy: sums by threads would differ in their last digits each time."""
+    """Average the known values by NumPy: sums by threads would differ in their last digits each time."""
     known = values.drop_nulls().to_numpy()
     return float(known.mean()) if len(known) else None
 

@@ -52,7 +52,7 @@ def read(document: dict[str, Any]) -> Results:
             version=meta.get("guidellm_version"),
             model=arguments.get("model"),
             url=arguments.get("target"),
-            started_at=datetime.fromtimestamp(zero, UTC).isoformat(),
+            started_at=datetime.fromtimestamp(zero, UTC),
             lacks=tuple(lacks),
             settings={key: arguments[key] for key in ("profile", "rate", "data") if arguments.get(key) is not None},
         ),

@@ -77,7 +77,7 @@ def _timing_error(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidenc
         yield Evidence(
             "note",
             f"{run.meta.hosts} hosts made the load: each counts time from when the plan reached it, so their stages "
-            "are milliseconds apart, and they were not calibrated together",
+            "differ by milliseconds, and they were not calibrated together",
             "measure the error of each with `enginebench calibrate`; no duration mixes their clocks",
         )
     elif not run.meta.client_error and any(view.value(CHUNK_RATE) for view in stages):
@@ -141,13 +141,13 @@ def _unknown_text(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidenc
 def _telemetry_stopped(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
     """Report what the server published earlier in the run, and no longer in the last seconds of a window."""
     for window in windows_of(run):
-        samples = {name: run.telemetry.last_sample(name, window.end) for name in SOURCES}
-        known = {name: instant for name, instant in samples.items() if instant is not None}
-        silent = {name: instant for name, instant in known.items() if window.end - instant > SILENT}
+        last = {name: run.telemetry.last_sample(name, window.end) for name in SOURCES}
+        observed = {name: instant for name, instant in last.items() if instant is not None}
+        silent = {name: instant for name, instant in observed.items() if window.end - instant > SILENT}
         if silent:
             seconds = format_seconds((window.end - max(silent.values())) / SECOND)
             titles = in_words([SOURCES[name].title for name in silent])
-            what = "no longer answered" if silent == known else f"no longer had {titles}"
+            what = "no longer answered" if silent == observed else f"no longer had {titles}"
             words = f"the server's /metrics {what} in the last {seconds} of the window"
             yield Evidence("warn", words, stage=window.key)
 

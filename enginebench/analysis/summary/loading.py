@@ -57,12 +57,12 @@ def summaries_of(
     return list(summaries.values())
 
 
-def _shortest_suffix(place: Path, others: Sequence[Path]) -> str:
-    """`after`, or where another place has that name `after/runs`."""
+def _shortest_suffix(place: Path, others: Sequence[Path]) -> Path:
+    """Return `after`, or `after/runs` if another place has that name."""
     lengths = range(1, len(place.parts))
     tails = (place.parts[-length:] for length in lengths)
     distinct = (tail for tail in tails if all(other.parts[-len(tail) :] != tail for other in others))
-    return str(Path(*next(distinct, place.parts)))
+    return Path(*next(distinct, place.parts))
 
 
 def _folders(name: str, runs: Path) -> tuple[Path, ...]:

@@ -14,6 +14,7 @@ import polars as pl
 from enginebench.analysis.data.formulas import expression
 from enginebench.analysis.data.load import users_of
 from enginebench.analysis.stats.intervals import bin_by_user, bin_events, rate_interval, share_bounds, share_intervals
+from enginebench.records.metrics import OUTPUT_TOKENS
 from enginebench.records.rules import NO_FAILURE, SloAnswer, answer_of, attempted, within
 from enginebench.records.slo import Objective, RunObjectives
 from enginebench.records.stage import SECOND
@@ -35,7 +36,7 @@ def judge(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[Jud
 
 
 def _judged(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[Judgement, ...]:
-    """In the order of the objectives; those on one metric are judged together."""
+    """Judge in the order of the objectives, those on one metric together."""
     if scheduled.is_empty():
         return tuple(Judgement.without(objective) for objective in objectives)
     by_metric: dict[str, list[Objective]] = {}
@@ -50,9 +51,8 @@ def _judged(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[J
 
 
 def _judged_by_one_metric(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> Iterator[Judgement]:
-    """Of a request that was cut off, or whose tokens are unknown, it is not known whether it met an objective: the
-    answer is one that such requests do not change."""
-    goods = {f"good {index}": expression(each.within) for index, each in enumerate(objectives)}
+    """Judge so that no request that was cut off, or whose tokens are unknown, could change the answer."""
+    goods = {f"good {index}": expression(objective.within) for index, objective in enumerate(objectives)}
     requests = scheduled.select("user", "outcome", latency=_value(objectives[0]), **goods)
     uncertain = [name for name in goods if requests[name].null_count()]
     cases = [requests.with_columns(pl.col(uncertain).fill_null(met)) for met in ((0.0, 1.0) if uncertain else (0.0,))]
@@ -70,7 +70,7 @@ def _judged_by_one_metric(scheduled: pl.DataFrame, objectives: Sequence[Objectiv
 
 
 def _answer(objective: Objective, requests: pl.DataFrame, share: Estimate) -> SloAnswer:
-    """By the share's interval; where that is withheld, by bounds that hold all the same."""
+    """Judge by the share's interval; if that is withheld, by bounds that hold all the same."""
     return answer_of(*share_bounds(share, requests["latency"].to_numpy(), users_of(requests)), objective.q)
 
 
@@ -98,7 +98,7 @@ def goodput(scheduled: pl.DataFrame, objectives: RunObjectives, window: tuple[in
 
 
 def _together(scheduled: pl.DataFrame, objectives: RunObjectives) -> pl.DataFrame:
-    """Each request judged by the objectives of all and by those of its class."""
+    """Judge each request by the objectives of all and by those of its class."""
     judged = [(expression(objective.within), _latency(objective)) for objective in objectives.of_all]
     for name, own in objectives.of_class.items():
         of_class = pl.col("request_class").eq_missing(name)
@@ -118,7 +118,7 @@ def _together(scheduled: pl.DataFrame, objectives: RunObjectives) -> pl.DataFram
 
 
 def _latency(objective: Objective) -> pl.Expr:
-    """What decides whether a request met the objective, as a share of its limit; +∞ for what failed."""
+    """Return the value that is limited as a share of its limit; +∞ if the request failed."""
     return _value(objective) / (objective.limit or 1.0)
 
 
@@ -134,7 +134,7 @@ def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
         return
     if judged.needs is not None:
         answered = answered.drop_nulls(judged.needs)  # whether the others met the objective is unknown
-    tokens = answered["output_tokens"]
+    tokens = answered[OUTPUT_TOKENS]
     if len(answered) and (not judged.absent_is_good or (tokens > 1).any() or not tokens.any()):
         raise UserMistake(
             f"no request has a {objective.metric}, so {objective.name} cannot be judged: it needs streamed answers."

@@ -34,7 +34,7 @@ SERIES = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From the first to the last third of a window, or from its first tenth to the rest (`transient`)."""
+    """A trend from the first to the last third of a window, or from its first tenth to the rest (`transient`)."""
 
     series: Series
     before: float

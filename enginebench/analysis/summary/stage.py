@@ -25,7 +25,7 @@ from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import GAUGES, LOAD_GENERATOR_GAUGES
 from enginebench.records.view import ClassView, Estimate, Level, StageView, TurnView
 
-FEWEST = 6  # requests of a turn: as many as the interval of a median needs
+MIN_REQUESTS = 6  # of a turn: the interval of a median needs them
 
 
 def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
@@ -99,7 +99,7 @@ def _series(stage: StageData) -> dict[str, tuple[float | None, ...]]:
 
 
 def _means_by_part(values: pl.Series, part: npt.NDArray[np.intp], parts: int) -> tuple[float | None, ...]:
-    """Of the known values, which are summed in their order: sums by threads differ in their last digits each time."""
+    """Average the known values, summed in their order: sums by threads differ in their last digits each time."""
     known = values.is_not_null().to_numpy()
     counts = np.bincount(part[known], minlength=parts)
     sums = np.bincount(part[known], values.drop_nulls().to_numpy(), minlength=parts)
@@ -109,7 +109,7 @@ def _means_by_part(values: pl.Series, part: npt.NDArray[np.intp], parts: int) ->
 def classes_of(
     scheduled: pl.DataFrame, objectives: Mapping[str, tuple[Objective, ...]], window: Window
 ) -> tuple[ClassView, ...]:
-    """Nothing where requests have no class. `objectives` are those of each class, which is judged without requests too:
+    """Return nothing if requests have no class. `objectives` are those of each class, judged without requests too:
     a server may have answered none of them.
 
     Raises `UserMistake` when an objective cannot be judged by what was measured.
@@ -132,7 +132,7 @@ def turns_of(scheduled: pl.DataFrame) -> tuple[TurnView, ...]:
         return ()
     turns = []
     for (turn,), requests in scheduled.drop_nulls("turn").group_by("turn", maintain_order=True):
-        if len(requests) >= FEWEST:
+        if len(requests) >= MIN_REQUESTS:
             ttft = distribution_of(requests, BY_NAME[TTFT_SINCE_DUE]).percentile("p50")
             turns.append(TurnView(int(str(turn)) + 1, len(requests), mean_of(requests["prompt_tokens"]), ttft))
     return tuple(sorted(turns, key=lambda view: view.turn))

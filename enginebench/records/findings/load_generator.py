@@ -78,7 +78,7 @@ def _busy(view: StageView) -> Iterator[Evidence]:
 
 
 def crowded(view: StageView) -> bool:
-    """Whether other programs had the cores that the load generator needed."""
+    """Return whether other programs had the cores that the load generator needed."""
     delay = view.gauges.get("run_delay")
     return delay is not None and delay.mean >= CROWDED
 

@@ -24,7 +24,7 @@ Check = Callable[[StageView, RunMeta], Iterable[Evidence]]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a reader has to know about a kind of finding.
+    """A kind of finding, as the documentation explains it.
 
     `check` yields nothing if all is well, or if what it looks at was not observed. Its evidence may name the remedy of
     its cause, which takes the place of `remedy`.
@@ -240,7 +240,7 @@ def findings_of(evidence: Iterable[tuple[Kind, Evidence]], label: str | None) ->
 
 
 def findings_of_view(view: StageView, run: RunMeta) -> tuple[Finding, ...]:
-    """Return what a view shows by itself, also while its stage goes on."""
+    """Return the findings of a view alone, also while its stage goes on."""
     return findings_of(evidence_of_view(view, run), run.label)
 
 
