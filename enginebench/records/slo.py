@@ -50,9 +50,10 @@ class Objective:
 
     def __str__(self) -> str:
         """Write the objective as it is typed."""
-        limit = (
-            f"{1 - self.q:g}" if self.metric == FAILURES else f"{self.limit:g}{'s' if self.limit > MAX_SECONDS else ''}"
-        )
+        if self.metric == FAILURES:
+            limit = f"{1 - self.q:g}"
+        else:
+            limit = f"{self.limit:g}{'s' if self.limit > MAX_SECONDS else ''}"
         return f"{self.tier}:{self.name}={limit}" if self.tier else f"{self.name}={limit}"
 
     @property

@@ -24,7 +24,9 @@ class AnswerDifference:
     """Where pairs of answers begin to differ, if their texts were kept.
 
     Positions count from 1, in tokens if all of those that differ have some: `earliest` in the pair that differs first,
-    `middle` the median over those that differ; `None` if none does. `logprob` is the largest difference of a token's log-probability before the first difference; `None` without any."""
+    `middle` the median over those that differ; `None` if none does. `logprob` is the largest difference of a token's
+    log-probability before the first difference; `None` without any.
+    """
 
     unit: Literal["token", "character"]
     earliest: int | None

@@ -34,7 +34,7 @@ from enginebench.records.view import Finding, Missing, StageView
 SCHEMA_VERSION = 5
 SUMMARY = "summary.json"
 POINTS = 240  # of a whole run
-MIN_SECONDS = 0.04  # seconds: its steps are whole nanoseconds, whatever its records say
+MIN_SECONDS = 0.04  # of a run: its steps are whole nanoseconds, whatever its records say
 HELD = 2.0  # seconds for which a gauge is what its last sample said: there is one a second
 
 
