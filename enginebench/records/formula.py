@@ -193,7 +193,8 @@ def reader(formula: Formula) -> Reader:
         case Quotient(top, bottom):
             return _of_two(top, bottom, lambda top, bottom: top / bottom)
         case FirstOf(first, second):
-            return _first_of(reader(first), reader(second))
+            read_first, read_second = reader(first), reader(second)
+            return lambda record: read_second(record) if (value := read_first(record)) is None else value
         case ByOutcome(ok, cut_off, failed):
             return _by_outcome(reader(ok), reader(cut_off), reader(failed))
         case Known(of):
@@ -205,7 +206,8 @@ def reader(formula: Formula) -> Reader:
         case Not(flag):
             return _of_one(flag, lambda value: float(value == 0))
         case When(flag, of):
-            return _when(reader(flag), reader(of))
+            read_flag, read_value = reader(flag), reader(of)
+            return lambda record: read_value(record) if read_flag(record) == 1 else None
     raise AssertionError(f"not a formula: {formula!r}")
 
 
@@ -222,14 +224,6 @@ def _of_two(left: Formula, right: Formula, combine: Callable[[float, float], flo
         return None if first is None or second is None else combine(first, second)
 
     return read
-
-
-def _first_of(first: Reader, second: Reader) -> Reader:
-    return lambda record: second(record) if (value := first(record)) is None else value
-
-
-def _when(flag: Reader, of: Reader) -> Reader:
-    return lambda record: of(record) if flag(record) == 1 else None
 
 
 def _by_outcome(ok: Reader, cut_off: Reader, failed: Reader) -> Reader:

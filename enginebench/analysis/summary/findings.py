@@ -102,7 +102,7 @@ def _timing_error(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidenc
         )
 
 
-def _stopped_early(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+def _unfinished(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
     """Report stages that are missing or cut short, but for the probe that a search planned when its time was up."""
     measured = {view.label for view in stages}
     unreached = [key.label for key in keys_of(run.meta.plan).values() if key.label not in measured]
@@ -115,9 +115,6 @@ def _stopped_early(run: RunData, stages: Sequence[StageView]) -> Iterator[Eviden
     parts += [f"the stage at {join_labels(cut)} was cut short"] if cut else []
     if parts:
         yield Evidence("warn", f"the run was stopped: {' and '.join(parts)}", "run it to its end")
-
-
-def _all_unfinished(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
     if stages and not any(view.ok or view.failed for view in stages):
         yield Evidence("invalid", "no request ended before the run did")
 
@@ -197,8 +194,7 @@ RUN_CHECKS: tuple[tuple[str, Callable[[RunData, Sequence[StageView]], Iterable[E
     ("timing_error", _timing_error),
     ("load_missing", _unsent),
     ("load_missing", _process_lost),
-    ("unfinished", _stopped_early),
-    ("unfinished", _all_unfinished),
+    ("unfinished", _unfinished),
     ("unsteady", _unsteady),
     ("failures", _all_failed),
     ("unknown_text", _unknown_text),

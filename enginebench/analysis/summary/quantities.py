@@ -130,10 +130,6 @@ def quantities_of(stage: StageData) -> dict[str, Estimate]:
     }
 
 
-def _failure_share(stage: StageData) -> Estimate:
-    return share_interval(stage.attempted["failed"].to_numpy(), users_of(stage.attempted))
-
-
 def _achieved_rate(stage: StageData) -> float:
     start, end = stage.window.start, stage.window.end
     completed = (pl.col("outcome") == "ok") & pl.col("t_end").is_between(start, end, closed="left")
@@ -162,10 +158,6 @@ def _throughput(stage: StageData) -> Estimate:
 def _user_throughput(stage: StageData) -> float | None:
     tpot = stage.metrics[TPOT].percentile("p50").value
     return 1 / tpot if tpot else None
-
-
-def _goodput(stage: StageData) -> Estimate | None:
-    return goodput(stage.scheduled, stage.objectives, (stage.window.start, stage.window.end))
 
 
 def _concurrency(stage: StageData) -> float:
@@ -198,24 +190,20 @@ def _users_running(stage: StageData) -> float | None:
 
 
 def _mean(formula: Formula) -> Callable[[StageData], Estimate | None]:
-    """Over the answered requests that have a value. Means of the parts of TTFT add up to the mean of the whole."""
+    """Average the answered requests that have a value. Means of the parts of TTFT add up to the mean of the whole."""
 
-    def of(stage: StageData) -> Estimate | None:
-        known = stage.ok.select(value=expression(formula).cast(pl.Float64))["value"].drop_nulls()
-        mean = mean_of(known)
-        return None if mean is None else Estimate(max(mean, 0.0), n=len(known))
+    def mean(stage: StageData) -> Estimate | None:
+        values = stage.ok.select(value=expression(formula).cast(pl.Float64))["value"].drop_nulls()
+        average = mean_of(values)
+        return None if average is None else Estimate(max(average, 0.0), n=len(values))
 
-    return of
+    return mean
 
 
 def _tokens_per_chunk(stage: StageData) -> float | None:
-    streamed = _streamed(stage)
+    streamed = stage.ok.filter((pl.col("chunks") > 0) & pl.col(OUTPUT_TOKENS).is_not_null())
     chunks = int(streamed["chunks"].sum())
     return int((streamed[OUTPUT_TOKENS] - streamed["unseen_tokens"]).sum()) / chunks if chunks else None
-
-
-def _streamed(stage: StageData) -> pl.DataFrame:
-    return stage.ok.filter((pl.col("chunks") > 0) & pl.col(OUTPUT_TOKENS).is_not_null())
 
 
 def _energy_per_token(stage: StageData) -> float | None:
@@ -242,9 +230,9 @@ FORMULAS: Mapping[str, Callable[[StageData], Estimate | float | None]] = {
     ACHIEVED_RATE: _achieved_rate,
     THROUGHPUT: _throughput,
     USER_THROUGHPUT: _user_throughput,
-    GOODPUT: _goodput,
+    GOODPUT: lambda stage: goodput(stage.scheduled, stage.objectives, (stage.window.start, stage.window.end)),
     ATTAINMENT: lambda stage: attainment(stage.scheduled, stage.objectives),
-    FAILURE_SHARE: _failure_share,
+    FAILURE_SHARE: lambda stage: share_interval(stage.attempted["failed"].to_numpy(), users_of(stage.attempted)),
     FAILURE_RATE: lambda stage: int(stage.attempted["failed"].sum()) / stage.window.seconds,
     CONCURRENCY: _concurrency,
     LITTLES_LAW: _littles_law,

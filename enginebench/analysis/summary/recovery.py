@@ -86,7 +86,10 @@ def disruptions_of(run: RunData, objectives: Sequence[Objective]) -> tuple[Disru
     """Return the disruptions with enough requests before them to know what is usual."""
     disruptions: list[Disruption] = []
     for window in windows_of(run):
-        if causes := _causes_in(run, window):
+        events = [event for event in run.meta.events if window.start < event.t < window.end]
+        causes = [*(_Cause(event.t, event.t, event.what) for event in events), *_bursts(window)]
+        if causes:
+            causes.sort(key=lambda cause: cause.start)
             requests = window.scheduled(run.requests)
             disruptions += _followed(run, requests, causes, window.start, window.end, objectives)
     if run.meta.search is None and (peaks := list(_peaks(run.meta.stages))):
@@ -109,11 +112,6 @@ def _followed(
         effect = _effect(run, requests, cause, (start, causes[0].start), until, objectives)
         if effect is not None:
             yield effect
-
-
-def _causes_in(run: RunData, window: Window) -> list[_Cause]:
-    events = [_Cause(event.t, event.t, event.what) for event in run.meta.events if window.start < event.t < window.end]
-    return sorted([*events, *_bursts(window)], key=lambda cause: cause.start)
 
 
 def _bursts(window: Window) -> Iterator[_Cause]:

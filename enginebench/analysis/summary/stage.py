@@ -23,7 +23,7 @@ from enginebench.records.rules import is_failure
 from enginebench.records.slo import Objective, RunObjectives, of_tier, tiers_of
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import GAUGES, LOAD_GENERATOR_GAUGES
-from enginebench.records.view import ClassView, Estimate, Level, StageView, TurnView
+from enginebench.records.view import ClassView, Level, StageView, TurnView
 
 MIN_REQUESTS = 6  # of a turn: the interval of a median needs them
 
@@ -34,6 +34,8 @@ def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
     Raises `UserMistake` when an objective cannot be judged by what was measured.
     """
     run, window, scheduled = stage.run, stage.window, stage.scheduled
+    tiers = tiers_of(objectives)
+    attained = {tier: attainment(scheduled, RunObjectives(of_tier(objectives, tier))) for tier in tiers}
     return StageView(
         index=window.key.index,
         label=window.key.label,
@@ -53,18 +55,12 @@ def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
         gauges=_gauges(run, window),
         cpu_holder=run.telemetry.cpu_holder(window.start, window.end),
         judgements=judge(scheduled, objectives),
-        attained=_attained(scheduled, objectives),
+        attained={tier: share for tier, share in attained.items() if share is not None},
         curves=curves(stage.ok),
         series=_series(stage),
         classes=classes_of(scheduled, RunObjectives.of(run.meta.workload).of_class, window),
         turns=turns_of(scheduled),
     )
-
-
-def _attained(scheduled: pl.DataFrame, objectives: tuple[Objective, ...]) -> dict[str, Estimate]:
-    """The share of requests within all objectives of each tier, by tier."""
-    shares = {tier: attainment(scheduled, RunObjectives(of_tier(objectives, tier))) for tier in tiers_of(objectives)}
-    return {tier: share for tier, share in shares.items() if share is not None}
 
 
 def _gauges(run: RunData, window: Window) -> dict[str, Level]:
