@@ -60,9 +60,8 @@ def expression(formula: Formula) -> pl.Expr:
             return pl.when(expression(flag) == 1).then(expression(of))
         case ByOutcome(ok, cut_off, failed):
             outcome = pl.col("outcome")
-            by_outcome = pl.when(outcome == "ok").then(expression(ok))
-            by_outcome = by_outcome.when(outcome == "cut_off").then(expression(cut_off))
-            return by_outcome.when(outcome != "unsent").then(expression(failed))
+            ended = pl.when(outcome == "ok").then(expression(ok)).when(outcome == "cut_off").then(expression(cut_off))
+            return ended.when(outcome != "unsent").then(expression(failed))
     raise AssertionError(f"not a formula: {formula!r}")
 
 
