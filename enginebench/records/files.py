@@ -145,7 +145,7 @@ def close_journal(folder: Path, meta: RunMeta) -> None:
 
 
 def read_meta(folder: Path) -> RunMeta:
-    """A run as it is known: its `meta.json`, and what its journal adds where it goes on or was killed.
+    """Read a run as it is known: its `meta.json`, and what its journal adds where it goes on or was killed.
 
     Raises `FileNotFoundError` where `folder` is no run, `ValueError` where its `meta.json` cannot be understood.
     """
@@ -172,14 +172,14 @@ class _Version(msgspec.Struct):
 
 
 def read_requests(folder: Path) -> Iterator[RequestRecord]:
-    """Every finished request of every worker."""
+    """Yield every finished request of every worker."""
     for path in parts_of(folder, "requests*.jsonl"):
         for block in blocks_of(path):
             yield from (line for line in decode_requests(block) if isinstance(line, RequestRecord))
 
 
 def read_telemetry(path: Path) -> Iterator[TelemetrySample]:
-    """The samples of one process."""
+    """Yield the samples of one process."""
     for block in blocks_of(path):
         for sample in _decoded(block, _samples):
             sample.cpu_holder = sample.cpu_holder and plain(sample.cpu_holder)
@@ -220,7 +220,7 @@ def decode_requests(block: bytes) -> list[Line]:
 
 
 def _decoded(block: bytes, decoder: msgspec.json.Decoder[T]) -> list[T]:
-    """All lines together if none is malformed, else one by one."""
+    """Decode all lines together if none is malformed, else one by one."""
     try:
         return decoder.decode_lines(block)
     except MALFORMED:

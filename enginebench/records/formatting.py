@@ -46,7 +46,7 @@ def format_limit(seconds: float) -> str:
 
 
 def duration_unit(seconds: float) -> ShownUnit:
-    """The unit that keeps three digits short: 0.9996 s is 1.00 s, not 1000 ms."""
+    """Return the unit that keeps three digits short: 0.9996 s is 1.00 s, not 1000 ms."""
     size = abs(_rounded(seconds, 3))
     return next(unit for least, unit in DURATIONS if size >= least)
 
@@ -87,7 +87,7 @@ def format_value(value: float | None, unit: str) -> str:
 
 
 def format_p(p: float | None) -> str:
-    """A p value; empty where nothing was tested."""
+    """Write a p value; empty if nothing was tested."""
     if p is None:
         return ""
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
@@ -183,7 +183,7 @@ def time_unit(seconds: Iterable[float | None]) -> ShownUnit:
 
 
 def column_unit(unit: str, values: Iterable[float | None]) -> ShownUnit:
-    """The unit that a column of `values`, which are in `unit`, is written in."""
+    """Return the unit that a column of `values`, which are in `unit`, is written in."""
     return time_unit(values) if unit == "s" else IN_TABLES.get(unit, ShownUnit(unit, 1))
 
 

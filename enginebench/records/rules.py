@@ -38,12 +38,12 @@ SloAnswer = Literal["met", "missed", "not enough evidence"]
 
 
 def is_failure(outcome: str) -> bool:
-    """Every outcome but `ok` and those of `UNJUDGED`."""
+    """Return whether an outcome is neither `ok` nor one of `UNJUDGED`."""
     return outcome not in NO_FAILURE
 
 
 def nearest_rank(n: int, q: float) -> int:
-    """The rank, from 1 to n, of percentile q of n values: ceil(q·n) (Hyndman & Fan 1996, definition 1).
+    """Return the rank, from 1 to n, of percentile q of n values: ceil(q·n) (Hyndman & Fan 1996, definition 1).
 
     q·n is rounded first, because 0.95 · 20 is a hair above 19 in binary.
     """

@@ -148,7 +148,7 @@ class RunMeta(RunFacts):
         return RunFacts.checked(self)
 
     def client_error_at(self, load: float, run_delay: float = 0.0) -> float | None:
-        """Seconds by which the client's TTFT may be off at p99, at `load` streamed chunks per second.
+        """Return the seconds by which the client's TTFT may be off at p99, at `load` streamed chunks per second.
 
         `run_delay` is the share of time in which the client was ready to run and had no core. The answer is that of the
         gentlest calibrated conditions that were at least as hard in both; `None` where none were.

@@ -70,7 +70,7 @@ class SearchRecord:
 
     @property
     def sentence(self) -> str:
-        """The answer."""
+        """Word the answer."""
         slo = ", ".join(self.objectives)
         judged = f" ({counted(len(self.probes), 'probe')}, {counted(self.requests, 'request')})"
         match self.state:

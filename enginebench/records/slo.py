@@ -66,7 +66,7 @@ class Objective:
 
     @property
     def judged(self) -> Metric | None:
-        """The metric that is judged, from the instant the request was due; `None` where failures alone are."""
+        """Return the metric that is judged, from the instant the request was due; `None` where failures alone are."""
         return None if self.metric == FAILURES else OBJECTIVES[self.metric]
 
     @property

@@ -87,7 +87,7 @@ class Stage:
 
 
 def stage_at(stages: Sequence[Stage], t: Nanoseconds) -> Stage | None:
-    """The stage in which `t` lies; `None` before the first and after the last has ended."""
+    """Return the stage in which `t` lies; `None` before the first and after the last has ended."""
     return next((stage for stage in stages if stage.start <= t and (stage.end is None or t < stage.end)), None)
 
 

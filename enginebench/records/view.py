@@ -283,14 +283,14 @@ class StageView:
         return sum(count for outcome, count in self.outcomes.items() if is_failure(outcome))
 
     def estimate(self, name: str, statistic: str = "value") -> Estimate:
-        """A quantity by name (`value`), or a percentile of a metric (`p95`); without a value where it was not
+        """Return a quantity by name (`value`), or a percentile of a metric (`p95`); without a value where it was not
         observed."""
         if name in self.metrics:
             return self.metrics[name].percentile(statistic)
         return self.quantities.get(name, Estimate(None))
 
     def without(self, reason: Missing) -> list[str]:
-        """The metrics and quantities of which a number lacks its value or interval for this reason."""
+        """Return the metrics and quantities of which a number lacks its value or interval for this reason."""
         numbers = {name: tuple(metric.percentiles.values()) for name, metric in self.metrics.items()}
         numbers |= {name: (quantity,) for name, quantity in self.quantities.items()}
         return [

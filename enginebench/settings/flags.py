@@ -54,7 +54,7 @@ def with_flags(*declared: type[Any], leave_out: Collection[str] = ()) -> Callabl
 
 
 def given_texts(declared: type[Any], given: Given) -> dict[str, str]:
-    """The texts that were typed for settings of `declared`, by name."""
+    """Return the texts that were typed for settings of `declared`, by name."""
     names = {setting.name for setting in settings_of(declared)}
     texts = {}
     for name, value in given.items():
@@ -64,7 +64,7 @@ def given_texts(declared: type[Any], given: Given) -> dict[str, str]:
 
 
 def read_settings(declared: type[Any], given: Given) -> Any:
-    """An instance of `declared` from flags, variables and defaults. Raises `ValueError` with a sentence."""
+    """Make an instance of `declared` from flags, variables and defaults. Raises `ValueError` with a sentence."""
     return from_text(declared, from_environment(declared) | given_texts(declared, given), flags=True)
 
 
@@ -86,7 +86,7 @@ def _parameter(one: Setting) -> inspect.Parameter:
 
 
 def duration(least: float) -> Callable[[str], float]:
-    """The parser of an option in seconds: `500ms`, `5s`, `2m`, `1h`, or a bare number."""
+    """Return the parser of an option in seconds: `500ms`, `5s`, `2m`, `1h`, or a bare number."""
 
     def parse(text: str) -> float:
         try:

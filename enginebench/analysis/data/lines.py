@@ -36,7 +36,7 @@ _KINDS: dict[Any, pl.DataType] = {
 
 
 def _kind_of(hint: Any) -> pl.DataType:
-    """The column of a field of the record. Literals are text."""
+    """Return the column of a field of the record. Literals are text."""
     if hint in _KINDS:
         return _KINDS[hint]
     arms = typing.get_args(hint)
@@ -83,7 +83,7 @@ class Lines:
 
 
 def requests_of(folder: Path, lists: pl.DataType) -> Iterator[tuple[pl.DataFrame, int]]:
-    """All requests of a run, with the number of lines that were skipped; after each file those that never ended.
+    """Yield all requests of a run, with the number of lines that were skipped; after each file those that never ended.
 
     Numbers in lists are of the type `lists`. Raises `pl.exceptions.InvalidOperationError` where one does not fit it.
     """

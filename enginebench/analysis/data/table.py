@@ -82,12 +82,12 @@ def write_table(folder: Path, count_tokens: CountTokens, tokenizer: Path | None 
 
 
 def scan(table: Path) -> pl.LazyFrame:
-    """A run's table; its folder may have any name, with brackets too."""
+    """Scan a run's table; its folder may have any name, with brackets too."""
     return pl.scan_parquet(table.absolute(), glob=False)
 
 
 def counted_with(folder: Path) -> Path | None:
-    """The tokenizer that was named when the run's table was written: later commands need not name it again."""
+    """Return the tokenizer that was named when the run's table was written: later commands need not name it again."""
     for place in (folder, _place_in_cache(folder)):
         known = _known(place)
         if known is not None and known.tokenizer is not None:
@@ -130,7 +130,7 @@ def has_columns(table: Path) -> bool:
 
 
 def _write(folder: Path, place: Path, origin: Origin, count_tokens: CountTokens) -> tuple[Path, int]:
-    """The table of a run in `folder`, written to `place`."""
+    """Write the table of a run in `folder` to `place`."""
     malformed = uncounted = 0
 
     def tables(lists: pl.DataType) -> Iterator[pl.DataFrame]:

@@ -68,12 +68,12 @@ class TelemetrySeries:
 
     @property
     def last(self) -> int:
-        """The last instant of any sample, 0 where there is none."""
+        """Return the last instant of any sample, 0 if there is none."""
         return max((process.last for process in self.processes.values()), default=0)
 
     @property
     def load_workers(self) -> set[str]:
-        """The worker processes that Locust's master had."""
+        """Return the worker processes that Locust's master had."""
         return set(self.processes) - {PLANNER}
 
     @property
@@ -83,7 +83,7 @@ class TelemetrySeries:
 
     @property
     def killed(self) -> dict[str, ProcessSamples]:
-        """The processes that did not end in order."""
+        """Return the processes that did not end in order."""
         return {name: process for name, process in self.processes.items() if not process.ended}
 
     def users(self, start: int, end: int, planned: int) -> float | None:
@@ -206,7 +206,7 @@ def _meanings_of(bare: str, labels: str) -> Iterator[tuple[str, int, Published]]
 
 
 def read_telemetry(folder: Path) -> TelemetrySeries:
-    """Every process's file; lines that are no samples are skipped."""
+    """Read every process's file; lines that are no samples are skipped."""
     processes = {}
     for path in files.parts_of(folder, "telemetry*.jsonl"):
         columns, last = _Columns(), None

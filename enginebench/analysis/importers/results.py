@@ -71,7 +71,7 @@ def nanoseconds(seconds: float | None, zero: float) -> int | None:
 
 
 def load_of(users: object, rate: object) -> Load | None:
-    """A rate where there is one, else users; text such as `inf` is no rate."""
+    """Return a rate if there is one, else users; text such as `inf` is no rate."""
     if isinstance(rate, int | float) and 0 < rate < float("inf"):
         return Rate(float(rate))
     return Users(int(users)) if isinstance(users, int | float) and users >= 1 else None

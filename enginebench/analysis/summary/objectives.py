@@ -76,7 +76,7 @@ def attainment(scheduled: pl.DataFrame, objectives: RunObjectives) -> Estimate |
 
 
 def goodput(scheduled: pl.DataFrame, objectives: RunObjectives, window: tuple[int, int]) -> Estimate | None:
-    """Requests that met every objective, per second of `window`, in which they were scheduled."""
+    """Return the requests per second of `window`, in which they were scheduled, that met every objective."""
     if scheduled.is_empty() or not objectives:
         return None
     start, end = window

@@ -270,7 +270,7 @@ def _received(stage: StageData, span: Increase) -> float:
 
 
 def failures_of(stage: StageData) -> dict[str, int]:
-    """The five most frequent ways to fail, in the server's words where it had any."""
+    """Return the five most frequent ways to fail, in the server's words where it had any."""
     words = pl.format("{}: {}", "outcome", "detail").fill_null(pl.col("outcome"))
     failed = stage.attempted.filter("failed").select(words.alias("what"))
     counts = failed.group_by("what").len().sort(["len", "what"], descending=[True, False])

@@ -115,7 +115,7 @@ def _followed(
 
 
 def _bursts(window: Window) -> Iterator[_Cause]:
-    """The highest parts of a cycle of rates, if they lie in the window and something else came before."""
+    """Yield the highest parts of a cycle of rates, if they lie in the window and something else came before."""
     load = window.load
     if not isinstance(load, Rate) or not load.cycle:
         return
@@ -204,7 +204,7 @@ def _period(rows: pl.DataFrame, span: tuple[Nanoseconds, Nanoseconds]) -> Period
 
 
 def _most_in_flight(rows: pl.DataFrame, span: tuple[Nanoseconds, Nanoseconds]) -> int:
-    """Requests that were due and had not ended, at most at a time."""
+    """Return the largest number of requests that were due and had not ended at a time."""
     there = rows.filter((pl.col("t_sched") < span[1]) & (pl.col("t_end") > span[0]))
     if there.is_empty():
         return 0

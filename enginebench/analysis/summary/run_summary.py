@@ -77,12 +77,12 @@ class RunSummary(RunFacts):
         return max(known) if known and len(known) == len(errors) else None
 
     def at(self, label: str) -> StageView | None:
-        """The stage of that label."""
+        """Return the stage of that label."""
         return next((stage for stage in self.stages if stage.label == label), None)
 
 
 def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummary:
-    """The run's own objectives (`--slo`) are judged where none are given.
+    """Summarise a run, judged by its own objectives (`--slo`) by default.
 
     Raises `NotARun` when nothing was measured, `ValueError` for an objective that cannot be judged.
     """
@@ -161,7 +161,7 @@ def summary_document(summary: RunSummary) -> dict[str, Any]:
 
 
 def read_summary(folder: Path) -> RunSummary:
-    """The run as its `summary.json` has it, for folders without records, as a saved baseline is.
+    """Read the run as its `summary.json` has it, for folders without records, as a saved baseline is.
 
     Raises `NotARun` where there is none, or one of another version.
     """

@@ -123,7 +123,7 @@ def classes_of(
 
 
 def turns_of(scheduled: pl.DataFrame) -> tuple[TurnView, ...]:
-    """The turns with enough requests; nothing where requests belong to no conversation of several."""
+    """Return the turns with enough requests; nothing where requests belong to no conversation of several."""
     if scheduled["turn"].drop_nulls().n_unique() < 2:
         return ()
     turns = []
