@@ -83,7 +83,7 @@ def late() -> str:
     """Whether the load generator is late in the stage that is on, as the report judges it: 0 it is not, 1 it is, 2 so
     late that the run is invalid."""
     invalid, warned = (
-        of_run(FINDING, where=f'kind="client_late",severity="{severity}"') for severity in ("invalid", "warn")
+        of_run(FINDING, where=f'kind="load_generator_late",severity="{severity}"') for severity in ("invalid", "warn")
     )
     current = of_run(STAGE_INDEX)
     return f"max by (engine) ((2 * {invalid} or {warned} or 0 * {current}) and on (run, stage) {current})"

@@ -203,7 +203,7 @@ def test_malformed_lines_are_counted(run: Path) -> None:
     done = enginebench("report", run)
     assert done.exit_code == 0, done.output
     document = json.loads((run / "summary.json").read_text())
-    (skipped,) = [each for each in document["findings"] if each["kind"] == "malformed_lines"]
+    (skipped,) = [each for each in document["findings"] if each["kind"] == "records_missing"]
     assert str(len(MALFORMED_LINES)) in skipped["evidence"]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def typed_command(secret_flags: Collection[str] = ()) -> tuple[str, ...]:
-    """The command of this process, as it is typed in its working folder."""
+    """Return the command of this process, as it is typed in its working folder."""
     main = sys.modules["__main__"].__spec__  # None unless it was started by `python -m`
     program = (Path(sys.argv[0]).name,) if main is None else ("python", "-m", main.name.removesuffix(".__main__"))
     return (*program, *publishable(sys.argv[1:], secret_flags))

@@ -83,7 +83,7 @@ def place_inside(folder: Path, name: str) -> Path:
 
 
 def _bytes(content: str | bytes) -> bytes:
-    """Of a folder whose name is not UTF-8, what can be written."""
+    """Replace what cannot be written, as in the name of a folder that is not UTF-8."""
     return content.encode(errors="replace") if isinstance(content, str) else content
 
 
@@ -115,8 +115,8 @@ def decode_document(content: bytes, kind: type[T], name: Path) -> T:
     try:
         return msgspec.convert(plain_json(msgspec.json.decode(content)), kind, str_keys=True)
     except (ValueError, RecursionError) as error:  # msgspec's errors are values, too
-        said = "it is nested too deep" if isinstance(error, RecursionError) else error
-        raise ValueError(NOT_UNDERSTOOD.format(name, said)) from None
+        cause = "it is nested too deep" if isinstance(error, RecursionError) else error
+        raise ValueError(NOT_UNDERSTOOD.format(name, cause)) from None
 
 
 def bytes_of(path: Path, most: int = MAX_BYTES) -> bytes:
@@ -145,7 +145,7 @@ def close_journal(folder: Path, meta: RunMeta) -> None:
 
 
 def read_meta(folder: Path) -> RunMeta:
-    """A run as it is known: its `meta.json`, and what its journal adds where it goes on or was killed.
+    """Read a run as it is known: its `meta.json`, and what its journal adds where it goes on or was killed.
 
     Raises `FileNotFoundError` where `folder` is no run, `ValueError` where its `meta.json` cannot be understood.
     """
@@ -172,14 +172,14 @@ class _Version(msgspec.Struct):
 
 
 def read_requests(folder: Path) -> Iterator[RequestRecord]:
-    """Every finished request of every worker."""
+    """Yield every finished request of every worker."""
     for path in parts_of(folder, "requests*.jsonl"):
         for block in blocks_of(path):
             yield from (line for line in decode_requests(block) if isinstance(line, RequestRecord))
 
 
 def read_telemetry(path: Path) -> Iterator[TelemetrySample]:
-    """The samples of one process."""
+    """Yield the samples of one process."""
     for block in blocks_of(path):
         for sample in _decoded(block, _samples):
             sample.cpu_holder = sample.cpu_holder and plain(sample.cpu_holder)
@@ -215,12 +215,12 @@ def blocks_of(path: Path) -> Iterator[bytes]:
 
 
 def decode_requests(block: bytes) -> list[Line]:
-    """What whole lines hold, without those that are malformed."""
+    """Decode whole lines; malformed ones are left out."""
     return _decoded(block, _requests)
 
 
 def _decoded(block: bytes, decoder: msgspec.json.Decoder[T]) -> list[T]:
-    """All lines together if none is malformed, else one by one."""
+    """Decode all lines together if none is malformed, else one by one."""
     try:
         return decoder.decode_lines(block)
     except MALFORMED:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 MISSING = "–"
 INFINITE = "failed"  # how a value is written that falls among failed requests
-MOST_DIGITS = 6  # of a ratio
+MAX_DIGITS = 6  # of a ratio
 FIGURE_SPACE, POINT_SPACE = "\u2007", "\u2008"  # as wide as a digit and as a decimal point
 
 
@@ -40,13 +40,13 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def format_limit(seconds: float) -> str:
-    """As it was typed, without zeros that nobody measured: `60 ms`, `1.5 s`."""
+    """Write a limit as it was typed, without further zeros: `60 ms`, `1.5 s`."""
     unit = duration_unit(seconds)
     return f"{seconds * unit.scale:g} {unit.name}"
 
 
 def duration_unit(seconds: float) -> ShownUnit:
-    """The unit that keeps three digits short: 0.9996 s is 1.00 s, not 1000 ms."""
+    """Return the unit that keeps three digits short: 0.9996 s is 1.00 s, not 1000 ms."""
     size = abs(_rounded(seconds, 3))
     return next(unit for least, unit in DURATIONS if size >= least)
 
@@ -79,7 +79,7 @@ def format_bytes(size: float | None) -> str:
 
 
 def format_value(value: float | None, unit: str) -> str:
-    """In the unit's own way: 12.3 ms, 1.50 GiB, 4.2 %, 41.2."""
+    """Write a value in its unit: 12.3 ms, 1.50 GiB, 4.2 %, 41.2."""
     if value is None:
         return MISSING
     written = {"s": format_seconds, "B": format_bytes, "share": format_share}.get(unit)
@@ -87,7 +87,7 @@ def format_value(value: float | None, unit: str) -> str:
 
 
 def format_p(p: float | None) -> str:
-    """A p value; empty where nothing was tested."""
+    """Write a p value; empty if nothing was tested."""
     if p is None:
         return ""
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
@@ -103,10 +103,10 @@ def counted(count: int, noun: str) -> str:
 
 
 def interval_ends(low: float | None, high: float | None) -> tuple[str, str] | None:
-    """Both with as many digits as tell them apart; `None` where there are none, or they are the same."""
+    """Write both with the digits in which they differ; `None` if there are none, or they are the same."""
     if low is None or high is None or low == high:
         return None
-    digits = next((d for d in range(3, MOST_DIGITS) if significant(low, d) != significant(high, d)), MOST_DIGITS)
+    digits = next((d for d in range(3, MAX_DIGITS) if significant(low, d) != significant(high, d)), MAX_DIGITS)
     return significant(low, digits), significant(high, digits)
 
 
@@ -120,7 +120,7 @@ def format_ratio(value: float, low: float | None, high: float | None) -> str:
         return f"{_factor(value, digits)}×"
     if digits == 2 and math.isfinite(high) and high - low < 0.19 * 10.0 ** math.floor(math.log10(value or 1.0)):
         digits = 3
-    while digits < MOST_DIGITS and (
+    while digits < MAX_DIGITS and (
         _factor(low, digits) == _factor(high, digits)
         or any(end != 1 and _factor(end, digits) == _factor(1, digits) for end in (low, high))
     ):
@@ -174,7 +174,7 @@ IN_TABLES = {"share": ShownUnit("%", 100), "B": ShownUnit("GB", 1e-9), "Hz": Sho
 
 
 def time_unit(seconds: Iterable[float | None]) -> ShownUnit:
-    """One unit for a column of durations: the largest of them, as most readers know it, is below a thousand."""
+    """Choose the unit of a column of durations so that the largest is below a thousand."""
     known = (abs(value) for value in seconds if value is not None and math.isfinite(value))
     largest = max(known, default=1.0)
     if largest >= 1:
@@ -183,7 +183,7 @@ def time_unit(seconds: Iterable[float | None]) -> ShownUnit:
 
 
 def column_unit(unit: str, values: Iterable[float | None]) -> ShownUnit:
-    """The unit that a column of `values`, which are in `unit`, is written in."""
+    """Return the unit that a column of `values`, which are in `unit`, is written in."""
     return time_unit(values) if unit == "s" else IN_TABLES.get(unit, ShownUnit(unit, 1))
 
 

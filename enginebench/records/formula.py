@@ -1,4 +1,4 @@
-"""Formulas as values: written once, computed for one record by `records/readers.py` and for columns by the analysis.
+"""Formulas as values: written once, computed for one record by `reader` and for columns by the analysis.
 
     TTFT = Between(Field("t_send"), Field("t_first"))
     NTPOT = Between(Field("t_send"), Field("t_last")) / Positive(Field("output_tokens"))
@@ -8,7 +8,13 @@ An operand that was not observed makes the whole formula `None`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
 from msgspec import Struct
+
+from enginebench.records.stage import SECOND
 
 
 class Formula(Struct, frozen=True):
@@ -93,15 +99,6 @@ class Longest(Formula, frozen=True):
         return f"max({self.field})"
 
 
-class Magnitude(Formula, frozen=True):
-    """Without its sign."""
-
-    of: Formula
-
-    def __str__(self) -> str:
-        return f"|{self.of}|"
-
-
 # Flags: 1 or 0, and never nothing.
 
 
@@ -124,16 +121,6 @@ class Known(Formula, frozen=True):
         return f"{_enclosed(self.of)} known"
 
 
-class Below(Formula, frozen=True):
-    """1 where `of` was observed and is less than `limit`."""
-
-    of: Formula
-    limit: float
-
-    def __str__(self) -> str:
-        return f"{_enclosed(self.of)} < {self.limit:g}"
-
-
 class Above(Formula, frozen=True):
     """1 where `of` was observed and is more than `limit`."""
 
@@ -142,26 +129,6 @@ class Above(Formula, frozen=True):
 
     def __str__(self) -> str:
         return f"{_enclosed(self.of)} > {self.limit:g}"
-
-
-class Both(Formula, frozen=True):
-    """1 where two flags are 1."""
-
-    one: Formula
-    other: Formula
-
-    def __str__(self) -> str:
-        return f"{_enclosed(self.one)} and {_enclosed(self.other)}"
-
-
-class Either(Formula, frozen=True):
-    """1 where at least one of two flags is 1."""
-
-    one: Formula
-    other: Formula
-
-    def __str__(self) -> str:
-        return f"{_enclosed(self.one)} or {_enclosed(self.other)}"
 
 
 class Not(Formula, frozen=True):
@@ -184,8 +151,7 @@ class When(Formula, frozen=True):
 
 
 class ByOutcome(Formula, frozen=True):
-    """One formula for requests that ended `ok`, one for those that were `cut_off`, one for all failures. One that was
-    `unsent` has no value."""
+    """Different formulas for requests that ended `ok`, were `cut_off`, or failed; `unsent` ones have no value."""
 
     ok: Formula
     cut_off: Formula
@@ -201,3 +167,71 @@ NOTHING = Positive(Constant(0.0))
 def _enclosed(formula: Formula) -> str:
     inner = formula.of if isinstance(formula, Positive) else formula
     return str(inner) if isinstance(inner, Field) else f"({inner})"
+
+
+Reader = Callable[[Any], float | None]
+
+
+def reader(formula: Formula) -> Reader:
+    """Return a function that computes the formula for one record: any object with the fields as attributes.
+
+    The value is `None` if a part of it was not observed.
+    """
+    match formula:
+        case Field(field):
+            return attrgetter(field)
+        case Constant(value):
+            return lambda record: value
+        case Longest(field):
+            return lambda record: max(gaps) / SECOND if (gaps := getattr(record, field)) else None
+        case Is(field, wanted):
+            return lambda record: float(getattr(record, field) == wanted)
+        case Between(start, end):
+            return _of_two(start, end, lambda start, end: (end - start) / SECOND)
+        case Difference(left, right):
+            return _of_two(left, right, lambda left, right: left - right)
+        case Quotient(top, bottom):
+            return _of_two(top, bottom, lambda top, bottom: top / bottom)
+        case FirstOf(first, second):
+            read_first, read_second = reader(first), reader(second)
+            return lambda record: read_second(record) if (value := read_first(record)) is None else value
+        case ByOutcome(ok, cut_off, failed):
+            return _by_outcome(reader(ok), reader(cut_off), reader(failed))
+        case Known(of):
+            return _of_one(of, lambda value: float(value is not None))
+        case Above(of, limit):
+            return _of_one(of, lambda value: float(value is not None and value > limit))
+        case Positive(of):
+            return _of_one(of, lambda value: value if value is not None and value > 0 else None)
+        case Not(flag):
+            return _of_one(flag, lambda value: float(value == 0))
+        case When(flag, of):
+            read_flag, read_value = reader(flag), reader(of)
+            return lambda record: read_value(record) if read_flag(record) == 1 else None
+    raise AssertionError(f"not a formula: {formula!r}")
+
+
+def _of_one(formula: Formula, compute: Callable[[float | None], float | None]) -> Reader:
+    read = reader(formula)
+    return lambda record: compute(read(record))
+
+
+def _of_two(left: Formula, right: Formula, combine: Callable[[float, float], float]) -> Reader:
+    read_left, read_right = reader(left), reader(right)
+
+    def read(record: Any) -> float | None:
+        first, second = read_left(record), read_right(record)
+        return None if first is None or second is None else combine(first, second)
+
+    return read
+
+
+def _by_outcome(ok: Reader, cut_off: Reader, failed: Reader) -> Reader:
+    def read(record: Any) -> float | None:
+        if record.outcome == "ok":
+            return ok(record)
+        if record.outcome == "cut_off":
+            return cut_off(record)
+        return failed(record) if record.outcome != "unsent" else None
+
+    return read

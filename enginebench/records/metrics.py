@@ -11,8 +11,19 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from enginebench.records.formatting import in_words
-from enginebench.records.formula import Between, Field, FirstOf, Formula, Is, Known, Longest, Positive, When
-from enginebench.records.readers import Reader, reader
+from enginebench.records.formula import (
+    Between,
+    Field,
+    FirstOf,
+    Formula,
+    Is,
+    Known,
+    Longest,
+    Positive,
+    Reader,
+    When,
+    reader,
+)
 from enginebench.records.rules import NO_FAILURE
 
 Unit = Literal["s", "tokens/s", "req/s", "chunks/s", "requests", "tokens", "users", "cores", "share", "J", "B", ""]
@@ -318,14 +329,15 @@ QUANTITY_BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
 # Names that code asks for. A metric that is only shown needs none.
 TTFT, TTFT_SINCE_DUE, TPOT, E2E, E2E_SINCE_DUE = "ttft", "ttft_user", "tpot", "e2e", "e2e_user"
 THROUGHPUT, USER_THROUGHPUT, GOODPUT, ATTAINMENT = "throughput", "user_throughput", "goodput", "attainment"
-OFFERED_RATE, ACHIEVED_RATE, FAILURE_SHARE, CONCURRENCY = (
+OFFERED_RATE, ACHIEVED_RATE, FAILURE_SHARE, FAILURE_RATE = (
     "offered_rate",
     "achieved_rate",
     "failure_share",
-    "concurrency",
+    "failure_rate",
 )
-PROMPT_TOKENS, OUTPUT_TOKENS, CLIENT_ERROR = "prompt_tokens", "output_tokens", "client_error"
-ENERGY = "energy_per_token"
+CONCURRENCY, LITTLES_LAW, DISPERSION, USERS_RUNNING = "concurrency", "littles_law", "dispersion", "users_running"
+PROMPT_TOKENS, OUTPUT_TOKENS, TOKENS_PER_CHUNK = "prompt_tokens", "output_tokens", "tokens_per_chunk"
+CHUNK_RATE, CLIENT_ERROR, ENERGY, IN_FLIGHT = "chunk_rate", "client_error", "energy_per_token", "in_flight"
 TTFT_PARTS = ("ttft_client", "ttft_queue", "ttft_prefill", "ttft_delivery")
 """Quantities that add up to the mean TTFT since the request was due."""
 
@@ -368,7 +380,7 @@ Surface = Literal["table", "compared", "chart", "live"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One statistic of a metric or quantity, as surfaces show it."""
+    """A statistic of a metric or quantity, as surfaces show it."""
 
     of: Metric | Quantity
     statistic: str  # a percentile, or `value`
@@ -414,8 +426,10 @@ class Column:
 
 
 def columns(surface: Surface, since_due: bool = False) -> tuple[Column, ...]:
-    """What a surface shows, in the order of declaration: latencies, then quantities. `since_due` measures from the
-    instant at which a request was due wherever a metric has such a twin."""
+    """Return what a surface shows, in the order of declaration: latencies, then quantities.
+
+    `since_due` measures from the instant at which a request was due wherever a metric has such a twin.
+    """
     return tuple(
         Column(BY_NAME[metric.since_due] if since_due and metric.since_due else metric, statistic)
         for metric in REQUEST_METRICS

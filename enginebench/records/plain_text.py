@@ -54,5 +54,5 @@ def plain_json(value: Any, depth: int = MAX_DEPTH) -> Any:
 
 
 def is_file_name(text: str) -> bool:
-    """Whether `text` can name a file or a folder inside another one: no path, no hidden file and no flag."""
+    """Return whether `text` can name a file or a folder inside another one: no path, no hidden file and no flag."""
     return bool(text) and text == plain(text) and text[0] not in ".-" and not re.search(r"[/\\]", text)

@@ -29,7 +29,7 @@ from enginebench.records.formula import (
 )
 
 MARGIN = 1.05  # practical significance: a smaller ratio is no reason to change engines
-SIGNIFICANCE = 0.05  # chance of a difference between equal engines, after correction, from which it is not claimed
+SIGNIFICANCE = 0.05  # chance of a difference between equal engines, after correction, above which it is not significant
 UNJUDGED = ("cut_off", "unsent")  # censored, and the load generator's own failure: the server is not judged by them
 NO_FAILURE = ("ok", *UNJUDGED)
 FAILURES_BORNE = 0.05  # share of failed requests above which a stage is no evidence that a load can be served
@@ -38,12 +38,12 @@ SloAnswer = Literal["met", "missed", "not enough evidence"]
 
 
 def is_failure(outcome: str) -> bool:
-    """Every outcome but `ok` and those of `UNJUDGED`."""
+    """Return whether an outcome is neither `ok` nor one of `UNJUDGED`."""
     return outcome not in NO_FAILURE
 
 
 def nearest_rank(n: int, q: float) -> int:
-    """The rank, from 1 to n, of percentile q of n values: ceil(q·n) (Hyndman & Fan 1996, definition 1).
+    """Return the rank, from 1 to n, of percentile q of n values: ceil(q·n) (Hyndman & Fan 1996, definition 1).
 
     q·n is rounded first, because 0.95 · 20 is a hair above 19 in binary.
     """
@@ -72,7 +72,7 @@ def weighted_percentile(ascending: Ascending, weights_up_to: Ascending, q: float
 
 
 def lower_bound(formula: Formula) -> tuple[Formula, Formula]:
-    """Of a request that was stopped at `t_end`: the metric's value or its lower bound, and 1 where it is a bound.
+    """Return the value or lower bound of a request that was stopped at `t_end`, and 1 if it is a bound.
 
     A stamp of an event that had not happened lies after `t_end`. That holds for `t_last` always: more could follow. How
     fast a stopped answer would have come is unknown: a quotient is nothing.
@@ -118,8 +118,8 @@ def within(formula: Formula | None, limit: float, needs: str | None = None, abse
 
 
 def as_measured(good: int, unknown: int, n: int, q: float) -> bool | None:
-    """Whether percentile q of n requests is within a limit that `good` ones kept; `None` if that depends on those of
-    which it is `unknown`."""
+    """Return whether percentile q of n requests is within a limit that `good` ones kept; `None` if that depends on
+    `unknown` ones."""
     rank = nearest_rank(n, q)
     if good >= rank:
         return True
@@ -134,7 +134,7 @@ def answer_of(low: float | None, high: float | None, q: float) -> SloAnswer:
 
 
 def overall(answers: Sequence[SloAnswer]) -> SloAnswer:
-    """Of several objectives: missed where one is missed, met where all are met."""
+    """Return missed if one objective is missed, met if all are met."""
     if "missed" in answers:
         return "missed"
     return "met" if answers and set(answers) == {"met"} else "not enough evidence"

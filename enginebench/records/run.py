@@ -52,7 +52,7 @@ class RunEvent:
 @dataclass(frozen=True, slots=True)
 class LostProcess:
     """A process of the load generator that ended before its run: at `t`, nanoseconds since the run's start, its last
-    request was due. Of its share of an open loop, `arrivals` were due after that, which nobody sent."""
+    request was due. Of its share of an open loop, `arrivals` were due after that and were not sent."""
 
     worker: str
     t: Nanoseconds
@@ -61,7 +61,7 @@ class LostProcess:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A run that another tool made. `lacks` are the numbers that its file does not have, in words."""
+    """A run that another tool made. `lacks` names the numbers that its file does not have."""
 
     tool: str
     file: str
@@ -70,7 +70,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What was run: in `meta.json`, and again in the summary that is made of it."""
+    """The setup of a run: in `meta.json`, and again in the summary that is made of it."""
 
     run_id: str
     started_at: str  # ISO 8601, UTC
@@ -126,7 +126,7 @@ class RunMeta(RunFacts):
     schema: int = SCHEMA_VERSION
 
     def after(self, line: JournalLine) -> RunMeta:
-        """With what a line adds."""
+        """Return the run with what a line adds."""
         meta, stage = self, line.stage
         if stage is not None:
             plan = (*self.plan, stage.plan) if stage.index >= len(self.plan) else self.plan
@@ -138,7 +138,7 @@ class RunMeta(RunFacts):
         return meta
 
     def checked(self) -> Self:
-        """As of `RunFacts`, and stages that are in the plan, with loads that can be read."""
+        """Check the facts, and that stages are in the plan and their loads can be read."""
         for stage in self.stages:
             if stage.index >= len(self.plan):
                 raise ValueError(f"stage {stage.index} is not in the plan of {len(self.plan)}")
@@ -148,7 +148,7 @@ class RunMeta(RunFacts):
         return RunFacts.checked(self)
 
     def client_error_at(self, load: float, run_delay: float = 0.0) -> float | None:
-        """Seconds by which the client's TTFT may be off at p99, at `load` streamed chunks per second.
+        """Return the seconds by which the client's TTFT may be off at p99, at `load` streamed chunks per second.
 
         `run_delay` is the share of time in which the client was ready to run and had no core. The answer is that of the
         gentlest calibrated conditions that were at least as hard in both; `None` where none were.

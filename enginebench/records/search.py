@@ -17,7 +17,7 @@ ERROR_RATE = "The error rate is calibrated by simulation, not proven: see docs/s
 
 @dataclass(frozen=True, slots=True)
 class ProbeShare:
-    """One objective in one probe: the share of requests that met it, of so many effective ones."""
+    """An objective in a probe: the share of requests that met it, and their effective number."""
 
     objective: str
     good: float
@@ -26,7 +26,7 @@ class ProbeShare:
 
 @dataclass(frozen=True, slots=True)
 class ProbeRecord:
-    """One stage of the search. `requests` are those that were judged. The verdict of a probe `below` or `above` the
+    """A stage of the search. `requests` are those that were judged. The verdict of a probe `below` or `above` the
     estimate is a certificate, from the evidence of all such probes; that of another one only says how it looked."""
 
     stage: Count
@@ -70,7 +70,7 @@ class SearchRecord:
 
     @property
     def sentence(self) -> str:
-        """The answer."""
+        """Word the answer."""
         slo = ", ".join(self.objectives)
         judged = f" ({counted(len(self.probes), 'probe')}, {counted(self.requests, 'request')})"
         match self.state:

@@ -14,9 +14,8 @@ from functools import cache
 from typing import Any
 
 from enginebench.records.formatting import format_limit, format_share, significant
-from enginebench.records.formula import Formula
+from enginebench.records.formula import Formula, Reader, reader
 from enginebench.records.metrics import OBJECTIVES, Metric
-from enginebench.records.readers import Reader, reader
 from enginebench.records.rules import within
 from enginebench.settings.units import parse_seconds
 
@@ -25,7 +24,7 @@ GRAMMAR = (
     f"[TIER:]METRIC_pN=TIME, such as ttft_p99=500ms, with METRIC one of {', '.join(OBJECTIVES)}, or failures=SHARE"
 )
 OTHER_NAMES = {"itl": "tpot", "icl": "tpot", "latency": "e2e", "first_token": "ttft"}
-LONGEST = 60.0  # seconds that a limit without a unit may have: more is probably milliseconds
+MAX_SECONDS = 60.0  # seconds that a limit without a unit may have: more is probably milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +49,16 @@ class Objective:
         return FAILURES if self.metric == FAILURES else f"{self.metric}_{self.statistic}"
 
     def __str__(self) -> str:
-        """As it is typed."""
-        limit = f"{1 - self.q:g}" if self.metric == FAILURES else f"{self.limit:g}{'s' if self.limit > LONGEST else ''}"
+        """Write the objective as it is typed."""
+        if self.metric == FAILURES:
+            limit = f"{1 - self.q:g}"
+        else:
+            limit = f"{self.limit:g}{'s' if self.limit > MAX_SECONDS else ''}"
         return f"{self.tier}:{self.name}={limit}" if self.tier else f"{self.name}={limit}"
 
     @property
     def typed(self) -> str:
-        """As a person would type it, with a unit: `ttft_p95=500ms`."""
+        """Write the objective with a unit: `ttft_p95=500ms`."""
         if self.metric == FAILURES:
             return str(self)
         unit, size = ("ms", 0.001) if self.limit < 1 else ("s", 1.0)
@@ -64,7 +66,7 @@ class Objective:
 
     @property
     def judged(self) -> Metric | None:
-        """The metric that is judged, from the instant the request was due; `None` where failures alone are."""
+        """Return the metric that is judged, from the instant the request was due; `None` where failures alone are."""
         return None if self.metric == FAILURES else OBJECTIVES[self.metric]
 
     @property
@@ -82,12 +84,12 @@ class Objective:
         return within(judged.formula, self.limit, judged.needs, judged.absent_is_good)
 
     def met_by(self, request: Any) -> bool | None:
-        """Whether a request that has ended met it; `None` if that is not known."""
+        """Return whether a request that has ended met it; `None` if that is not known."""
         met = _reader(self)(request)
         return None if met is None else met == 1
 
     def judge(self, request: Any) -> tuple[bool, float | None]:
-        """Whether a request that has ended met it, and its latency where it ended well and has one."""
+        """Return whether a request that has ended met it, and its latency if it ended well and has one."""
         value = None if self.judged is None or request.outcome != "ok" else self.judged.of(request)
         return _reader(self)(request) == 1, value
 
@@ -110,14 +112,14 @@ _not_failed = reader(within(None, 0.0))
 
 @dataclass(frozen=True, slots=True)
 class RunObjectives:
-    """What a run asks of its requests: of all of them, and of those of a class besides."""
+    """The objectives of a run: for all requests, and for those of a class."""
 
     of_all: tuple[Objective, ...] = ()
     of_class: Mapping[str, tuple[Objective, ...]] = field(default_factory=dict)
 
     @staticmethod
     def of(workload: Mapping[str, Any]) -> RunObjectives:
-        """From the `workload` of a run's `meta.json`. Raises `ValueError` with a sentence."""
+        """Read the `workload` of a run's `meta.json`. Raises `ValueError` with a sentence."""
         of_class = workload.get("class_objectives") or {}
         return RunObjectives(
             parse_objectives([workload.get("slo") or ""]),
@@ -129,21 +131,21 @@ class RunObjectives:
 
     @property
     def first_tier(self) -> RunObjectives:
-        """Those that goodput counts by."""
+        """Return the objectives that goodput counts by."""
         return replace(self, of_all=of_tier(self.of_all))
 
     def met_by(self, request: Any) -> bool | None:
-        """Whether a request that has ended met every objective, those of its class too; `None` where that is not
-        known, and where there is no objective at all."""
+        """Return whether a request that has ended met every objective, those of its class too; `None` if that is not
+        known, and without objectives."""
         objectives = (*self.of_all, *self.of_class.get(request.request_class, ()))
         if not self:
             return None
-        known = [_reader(objective)(request) for objective in objectives] or [_not_failed(request)]
-        return False if 0 in known else None if None in known else True
+        met = [_reader(objective)(request) for objective in objectives] or [_not_failed(request)]
+        return False if 0 in met else None if None in met else True
 
 
 def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:
-    """Each text is one objective, or several with commas between, which may belong to a tier: `fast:ttft_p95=0.3`.
+    """Parse texts of one objective, or of several with commas between, which may belong to a tier: `fast:ttft_p95=0.3`.
 
     Raises `ValueError` with a sentence.
     """
@@ -158,7 +160,7 @@ def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:
 
 
 def write_objectives(objectives: Iterable[Objective]) -> str:
-    """As one text, which `parse_objectives` reads back: a colon alone ends a tier."""
+    """Write objectives so that `parse_objectives` reads them back: a colon alone ends a tier."""
     texts: list[str] = []
     tier = ""
     for objective in objectives:
@@ -168,14 +170,15 @@ def write_objectives(objectives: Iterable[Objective]) -> str:
 
 
 def of_tier(objectives: Iterable[Objective], tier: str | None = None) -> tuple[Objective, ...]:
-    """Those of a tier; of the first one where none is named."""
-    given = tuple(objectives)
-    wanted = given[0].tier if tier is None and given else tier
-    return tuple(objective for objective in given if objective.tier == wanted)
+    """Return the objectives of a tier, by default of the first one."""
+    objectives = tuple(objectives)
+    if tier is None and objectives:
+        tier = objectives[0].tier
+    return tuple(objective for objective in objectives if objective.tier == tier)
 
 
 def tiers_of(objectives: Iterable[Objective]) -> tuple[str, ...]:
-    """In the order in which they were given."""
+    """Return the tiers in the order of their objectives."""
     return tuple(dict.fromkeys(objective.tier for objective in objectives))
 
 
@@ -197,7 +200,7 @@ def _parse(text: str) -> Objective:
             raise ValueError
     except ValueError:
         raise ValueError(f"an objective is {GRAMMAR}, not `{text}`.") from None
-    if value > LONGEST and not match[4]:
+    if value > MAX_SECONDS and not match[4]:
         raise ValueError(f"{value:g} s? Write {objective.name}={value:g}ms, or {value:g}s.")
     return objective
 

@@ -32,7 +32,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """One stage as it is asked for.
+    """The plan of a stage.
 
     `bound` limits, in seconds, what cannot be known beforehand: how far the warm-up is prolonged until every user has
     had an answer, and how long the load is held until the window is answered. `asks` are settings of the workload that
@@ -62,7 +62,7 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage as it happened. Nanoseconds since the run's start; `None` until the stage has got there.
+    """A stage as it happened. Nanoseconds since the run's start; `None` until the stage has got there.
 
     What was scheduled inside [`steady_start`, `steady_end`) is counted. `unserved_users` had no answer when the warm-up
     reached its bound, `unanswered` requests of the window had none when the hold reached its own.
@@ -87,11 +87,11 @@ class Stage:
 
 
 def stage_at(stages: Sequence[Stage], t: Nanoseconds) -> Stage | None:
-    """The stage in which `t` lies; `None` before the first and after the last has ended."""
+    """Return the stage in which `t` lies; `None` before the first and after the last has ended."""
     return next((stage for stage in stages if stage.start <= t and (stage.end is None or t < stage.end)), None)
 
 
 def changed(before: Sequence[Stage], now: Sequence[Stage]) -> Sequence[Stage]:
-    """Those of `now` from the first that is new or different on; the last one where others followed it before."""
+    """Return the stages of `now` from the first new or different one on; only the last if more followed it `before`."""
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False)))
     return now[min(same, len(now) - 1) if len(now) < len(before) else same :]

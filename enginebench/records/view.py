@@ -7,7 +7,7 @@ an interval for every number or the reason why there is none. Tables, pages, fil
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal, NamedTuple
@@ -50,7 +50,7 @@ class Estimate:
 
     @property
     def ends(self) -> tuple[float | None, float | None]:
-        """Of the interval; neither where it has no width, which would be read as certainty."""
+        """Return both ends of the interval; neither if it has no width, which would be read as certainty."""
         return (None, None) if self.low == self.high else (self.low, self.high)
 
     @property
@@ -96,7 +96,7 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One metric over `n` requests, `failed` of which failed. `percentiles` are by name (`p95`), nearest rank.
+    """A metric over `n` requests, `failed` of which failed. `percentiles` are by name (`p95`), nearest rank.
 
     Mean, standard deviation, extremes and `answered` (percentiles) are of the requests that ended well; `answered` is
     given where others did not. `ended` holds the values of those requests and `cut_off` the lower bounds of the ones
@@ -135,23 +135,27 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class StageKey:
-    """Which stage of a run: its index, and its label, which the same stage of another run has too."""
+    """A stage of a run by its index and its label; the same stage of another run has the same label."""
 
     index: int
     label: str
 
 
 class Evidence(NamedTuple):
-    """What the rule of a finding saw, in words. `stage` is given by a rule that looks at the whole run."""
+    """What a check saw, and what to do about this cause, if the remedies of its kind differ.
+
+    `stage` is `None` if it concerns the whole run.
+    """
 
     severity: Severity
     words: str
+    remedy: str = ""
     stage: StageKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What speaks against a number: its evidence, and what to do about it.
+    """A reason to doubt the numbers: its evidence, and what to do about it.
 
     A `note` helps to read the numbers, a `warn` makes some of them doubtful, and `invalid` means that they are not
     those of the server. `stage` is `None` for what concerns the whole run; `label` is the run's, as reports call it.
@@ -166,8 +170,10 @@ class Finding:
 
 
 def keys_of(plan: Sequence[StagePlan]) -> dict[int, StageKey]:
-    """Of all planned stages, by index. Where loads repeat, the later ones are numbered, but for those that take the
-    place of brief ones."""
+    """Return the keys of all planned stages by index.
+
+    If loads repeat, later ones are numbered, but for those that take the place of brief ones.
+    """
     labels = [None if stage.brief else stage.label for stage in plan]
     earlier = [labels[:index].count(stage.label) for index, stage in enumerate(plan)]
     return {
@@ -176,14 +182,9 @@ def keys_of(plan: Sequence[StagePlan]) -> dict[int, StageKey]:
     }
 
 
-def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The gravest first."""
-    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
-
-
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One stage judged by one objective: `share` of the attempted requests were within the limit.
+    """A stage judged by an objective: `share` of the attempted requests were within the limit.
 
     Of `unknown` requests it is not known whether they met the objective, because they were cut off or their tokens are
     unknown; `share` leaves them out.
@@ -202,7 +203,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class ClassView:
-    """One class of a stage's requests. `judgements` are by the class's own objectives, if it has some."""
+    """A class of a stage's requests. `judgements` are by the class's own objectives, if it has some."""
 
     name: str
     requests: int
@@ -214,7 +215,7 @@ class ClassView:
 
 @dataclass(frozen=True, slots=True)
 class TurnView:
-    """One turn of all conversations of a stage, the first being 1. `ttft` is the median from the scheduled instant."""
+    """A turn of all conversations of a stage, the first being 1. `ttft` is the median from the scheduled instant."""
 
     turn: int
     requests: int
@@ -224,7 +225,7 @@ class TurnView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageView:
-    """One stage over its steady window. Times are in seconds since the run's start, rates per second.
+    """A stage over its steady window. Times are in seconds since the run's start, rates per second.
 
     `metrics` and `quantities` hold those declared in `records/metrics.py`, by name; what was not observed is `None` or
     missing. `counts` are of requests, answers and chunks that findings look at. `gauges` are the server's and the load
@@ -282,15 +283,15 @@ class StageView:
         return sum(count for outcome, count in self.outcomes.items() if is_failure(outcome))
 
     def estimate(self, name: str, statistic: str = "value") -> Estimate:
-        """A quantity by name (`value`), or a percentile of a metric (`p95`); without a value where it was not
+        """Return a quantity by name (`value`), or a percentile of a metric (`p95`); without a value where it was not
         observed."""
         if name in self.metrics:
             return self.metrics[name].percentile(statistic)
         return self.quantities.get(name, Estimate(None))
 
     def without(self, reason: Missing) -> list[str]:
-        """The metrics and quantities of which a number lacks its value or interval for this reason."""
-        numbers = {name: tuple(each.percentiles.values()) for name, each in self.metrics.items()}
+        """Return the metrics and quantities of which a number lacks its value or interval for this reason."""
+        numbers = {name: tuple(metric.percentiles.values()) for name, metric in self.metrics.items()}
         numbers |= {name: (quantity,) for name, quantity in self.quantities.items()}
         return [
             name for name, estimates in numbers.items() if any(estimate.missing is reason for estimate in estimates)
@@ -303,4 +304,4 @@ class StageView:
         return self.counts.get(name, 0)
 
     def judgement(self, objective: Objective) -> Judgement | None:
-        return next((each for each in self.judgements if each.objective == objective), None)
+        return next((judgement for judgement in self.judgements if judgement.objective == objective), None)

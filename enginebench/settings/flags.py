@@ -54,19 +54,18 @@ def with_flags(*declared: type[Any], leave_out: Collection[str] = ()) -> Callabl
 
 
 def given_texts(declared: type[Any], given: Given) -> dict[str, str]:
-    """The texts that were typed for settings of `declared`, by name."""
-    names = {one.name for one in settings_of(declared)}
-    typed = {name: value for name, value in given.items() if name in names}
-    return {name: _text(value) for name, value in typed.items() if value not in (None, False, [])}
+    """Return the texts that were typed for settings of `declared`, by name."""
+    names = {setting.name for setting in settings_of(declared)}
+    texts = {}
+    for name, value in given.items():
+        if name in names and value not in (None, False, []):
+            texts[name] = "yes" if value is True else "\n".join(value) if isinstance(value, list) else str(value)
+    return texts
 
 
 def read_settings(declared: type[Any], given: Given) -> Any:
-    """An instance of `declared` from flags, variables and defaults. Raises `ValueError` with a sentence."""
+    """Make an instance of `declared` from flags, variables and defaults. Raises `ValueError` with a sentence."""
     return from_text(declared, from_environment(declared) | given_texts(declared, given), flags=True)
-
-
-def _text(value: str | bool | list[str] | None) -> str:
-    return "yes" if value is True else "\n".join(value) if isinstance(value, list) else str(value)
 
 
 def _parameter(one: Setting) -> inspect.Parameter:
@@ -87,7 +86,7 @@ def _parameter(one: Setting) -> inspect.Parameter:
 
 
 def duration(least: float) -> Callable[[str], float]:
-    """The parser of an option in seconds: `500ms`, `5s`, `2m`, `1h`, or a bare number."""
+    """Return the parser of an option in seconds: `500ms`, `5s`, `2m`, `1h`, or a bare number."""
 
     def parse(text: str) -> float:
         try:

@@ -69,7 +69,7 @@ class Setting:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The texts that are allowed, where there is a short list of them."""
+        """Return the texts that are allowed, where there is a short list of them."""
         hint = _without_none(self.hint)
         return tuple(map(str, typing.get_args(hint))) if typing.get_origin(hint) is Literal else ()
 
@@ -127,7 +127,7 @@ class Setting:
 
 
 def choose_from(name: str, choices: Iterable[str]) -> str:
-    """The way out for a name that is none of the choices: `did you mean `vllm`?`, or all of them."""
+    """Return the way out for a name that is none of the choices: `did you mean `vllm`?`, or all of them."""
     known = list(choices)
     near = get_close_matches(name, known, n=1)
     return f"did you mean `{near[0]}`?" if near else f"choose from {', '.join(known) or 'none'}."
@@ -148,7 +148,7 @@ def setting(
     on_page: bool = True,
     repeatable: bool = False,
 ) -> Any:
-    """A dataclass field with all that is known of it.
+    """Declare a dataclass field as a setting.
 
     `least` and `most` are inclusive bounds. `read` and `write` translate between text and a value that is no plain
     number, word or path; `read` raises `ValueError` with a sentence. `flag` stands for `--field-name` where another
@@ -176,7 +176,7 @@ def settings_of(declared: type[Any], flags: bool = True) -> tuple[Setting, ...]:
 
 
 def from_text(declared: type[Any], given: Mapping[str, str], flags: bool = False) -> Any:
-    """An instance of `declared` from texts by field name; what is not given keeps its default.
+    """Make an instance of `declared` from texts by field name; fields without a text keep their defaults.
 
     Raises `UserMistake` with a sentence, for an unknown name with the choices.
     """
@@ -259,7 +259,7 @@ def read_sizes(text: str) -> tuple[int, ...]:
 
 
 def table(declared: type[Any], flags: bool = True) -> str:
-    """The settings as a Markdown table, for the documentation."""
+    """Write the settings as a Markdown table, for the documentation."""
     rows = ["| setting | default | what it sets |", "|---|---|---|"]
     for one in settings_of(declared, flags):
         default = one.text(one.default)

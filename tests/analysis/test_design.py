@@ -31,13 +31,13 @@ METRIC = """    Metric(
         shown=Shown(table=("p50",), compared=("p50",), chart=("p50",)),
     ),
 """
-RULE = """
+KIND = """
 
-def _a_test_rule(view: StageView, *_: object) -> Evidence:
-    return Evidence("warn", "a finding that a test declares")
+def _a_test_check(view: StageView, run: RunMeta) -> Iterator[Evidence]:
+    yield Evidence("warn", "a finding that a test declares")
 
 
-STAGE_RULES = (*STAGE_RULES, Rule("declared_by_a_test", _a_test_rule, "nothing to do"))
+KINDS = (*KINDS, Kind("declared_by_a_test", "", "", "nothing to do", _a_test_check))
 """
 
 CODE_PLACE = '    UNCOUNTED = "uncounted"'
@@ -153,7 +153,7 @@ def test_it_is_compared_gated_and_an_objective(with_metric: Path, runs: Path, tm
 def test_a_finding_in_the_table_reaches_every_surface(tmp_path: Path, runs: Path) -> None:
     program = copy_of_the_program(tmp_path / "program")
     path = program / "enginebench" / "records" / "findings" / "table.py"
-    path.write_text(path.read_text() + RULE)
+    path.write_text(path.read_text() + KIND)
     surfaces = report(program, runs)
     for name, text in surfaces.items():
         assert ("declared_by_a_test" if name == "csv" else "a finding that a test declares") in text, name

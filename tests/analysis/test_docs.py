@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import polars as pl
 
 from enginebench.analysis.data.load import load_run
-from enginebench.analysis.summary.findings import RUN_RULES, STATISTICAL_RULES
+from enginebench.analysis.summary.findings import RUN_CHECKS
 from enginebench.analysis.write.words import WARNINGS
-from enginebench.records.findings.table import STAGE_RULES
+from enginebench.records.findings.table import KIND_BY_NAME, KINDS, documentation
 from enginebench.records.metrics import tables
 from tests.support.analysis.synthetic import Engine, simulate
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "metrics.md").read_text()
-FINDINGS = DOCS.partition("## Findings")[2].partition("## Files")[0]
 
 
 def test_the_tables_of_metrics_are_those_of_the_code() -> None:
@@ -24,11 +22,17 @@ def test_the_tables_of_metrics_are_those_of_the_code() -> None:
     assert DOCS.partition(begin)[2].partition(end)[0] == tables()
 
 
-def test_every_kind_of_finding_is_explained() -> None:
-    """Those of the table, and those that a comparison of runs adds, whose words are in one place."""
-    documented = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", FINDINGS, re.MULTILINE))))
-    kinds = {rule.kind for rule in (*STAGE_RULES, *STATISTICAL_RULES)} | {rule.kind for rule in RUN_RULES}
-    assert documented == kinds | set(WARNINGS)
+def test_the_table_of_findings_is_that_of_the_code() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    begin, end = "<!-- begin: python -m enginebench.records.findings.table -->\n", "<!-- end -->"
+    assert page.partition(begin)[2].partition(end)[0] == documentation()
+    assert len(documentation().splitlines()) == 2 + len(KINDS)
+
+
+def test_every_kind_is_declared_once() -> None:
+    """Those that a whole run or a comparison adds, too."""
+    assert len(KIND_BY_NAME) == len(KINDS)
+    assert {name for name, _ in RUN_CHECKS} | set(WARNINGS) <= set(KIND_BY_NAME)
 
 
 def test_the_example_reads_the_table(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner, Result
 
-from enginebench.analysis.summary.baseline import save_baseline
+from enginebench.analysis.summary.run_summary import save_baseline
 from enginebench.cli import app
 from enginebench.records.metrics import THROUGHPUT, TTFT
 from enginebench.records.view import Finding

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from enginebench.records.findings.load_generator import LATE
-from enginebench.records.findings.table import STAGE_RULES
+from enginebench.records.findings.table import KIND_BY_NAME
 from enginebench.records.metrics import MOMENTARY, QUANTITIES, TOTALS
 from grafana import load_promql
 from loadtests.harness.command.server_process import PORTS
@@ -85,7 +85,7 @@ def test_only_what_a_load_test_exports_is_asked_for() -> None:
 
 
 def test_a_late_load_generator_is_judged_by_the_reports_finding_alone() -> None:
-    (kind,) = {rule.kind for rule in STAGE_RULES if rule.kind == "client_late"}
+    kind = KIND_BY_NAME["load_generator_late"].name
     (alert,) = re.findall(r"alert: EnginebenchGeneratorLate\n(.*?)for:", (FOLDER / "rules/load.yml").read_text(), re.S)
     for asked in (alert, load_promql.late()):
         assert f'kind="{kind}"' in asked

@@ -22,9 +22,9 @@ from enginebench.records.formula import (
     Not,
     Positive,
     When,
+    reader,
 )
 from enginebench.records.metrics import BY_NAME, OBJECTIVES, PERCENTILES, QUANTITIES, REQUEST_METRICS, columns, tables
-from enginebench.records.readers import reader
 from enginebench.records.request import RequestRecord
 from tests.support.records import MS, record
 from tests.support.servers.served import ROOT

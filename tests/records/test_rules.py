@@ -12,9 +12,8 @@ import pytest
 
 from enginebench.analysis.data.formulas import expression
 from enginebench.analysis.data.lines import SCHEMA
-from enginebench.records.formula import Formula
+from enginebench.records.formula import Formula, reader
 from enginebench.records.metrics import BY_NAME, OBJECTIVES, REQUEST_METRICS, Metric
-from enginebench.records.readers import reader
 from enginebench.records.request import Outcome, RequestRecord
 from enginebench.records.rules import (
     SloAnswer,

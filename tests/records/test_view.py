@@ -11,13 +11,10 @@ from enginebench.records.view import (
     NO_SAMPLES,
     Distribution,
     Estimate,
-    Finding,
     Judgement,
     Missing,
-    Severity,
     StageKey,
     StageView,
-    in_order,
 )
 
 TTFT = Distribution(10, 1, 0.2, 0.1, 0.1, 0.4, {"p50": Estimate(0.2, 0.1, 0.3, 10)})
@@ -78,11 +75,3 @@ def test_the_inverse_of_what_reaches_0_is_infinite(estimate: Estimate, inverse: 
 def test_a_negative_factor_turns_the_interval_round() -> None:
     assert Estimate(0.5, 0.25, 2.0, 9).scaled(-1) == Estimate(-0.5, -2.0, -0.25, 9)
     assert Estimate(0.5, 0.25, 2.0, 9).shifted(-1) == Estimate(-0.5, -0.75, 1.0, 9)
-
-
-FOUND: tuple[tuple[str, Severity], ...] = (("a", "note"), ("b", "warn"), ("c", "note"), ("d", "invalid"), ("e", "warn"))
-
-
-def test_the_gravest_finding_comes_first_and_equals_keep_their_order() -> None:
-    given = [Finding(kind, severity, "", "") for kind, severity in FOUND]
-    assert [finding.kind for finding in in_order(given)] == ["d", "b", "e", "a", "c"]

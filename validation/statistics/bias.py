@@ -36,7 +36,7 @@ GROWTH = 0.02  # by how much each answer prolongs a step
 PREFILL = 3.0  # steps that a prompt takes, while all answers wait
 LOADS = "10,40,100"
 STEPS = (0.002, 0.01, 0.03, 0.08)
-WARNINGS = ("never_steady", "unserved_users", "unanswered")
+WARNINGS = ("unsteady", "unfinished")
 
 
 @dataclass

@@ -49,8 +49,8 @@ def gate(
 
       enginebench gate --baseline baseline --junit gate.xml --markdown gate.md runs
     """
-    from enginebench.analysis.summary.baseline import save_baseline as save
     from enginebench.analysis.summary.loading import summaries_of
+    from enginebench.analysis.summary.run_summary import save_baseline as save
     from enginebench.analysis.write.junit import junit
     from enginebench.analysis.write.markdown import markdown
     from enginebench.records.files import write_atomically

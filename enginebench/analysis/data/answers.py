@@ -14,7 +14,6 @@ from statistics import median
 from typing import Any, Literal
 
 from enginebench.records.files import read_requests
-from enginebench.records.formatting import significant
 from enginebench.records.request import RequestRecord
 
 ASKED = ("prompt_id", "planned_output_tokens")  # what makes two requests the same question
@@ -22,25 +21,17 @@ ASKED = ("prompt_id", "planned_output_tokens")  # what makes two requests the sa
 
 @dataclass(frozen=True, slots=True)
 class AnswerDifference:
-    """Of pairs of answers whose texts were kept. Positions count from 1, in tokens where all of those that differ have
-    some: `earliest` in the pair that differs first, `middle` the median over those that differ; `None` where none does.
-    `logprob` is the largest difference of a token's log-probability before the first difference; `None` without any."""
+    """Where pairs of answers begin to differ, if their texts were kept.
+
+    Positions count from 1, in tokens if all of those that differ have some: `earliest` in the pair that differs first,
+    `middle` the median over those that differ; `None` if none does. `logprob` is the largest difference of a token's
+    log-probability before the first difference; `None` without any.
+    """
 
     unit: Literal["token", "character"]
     earliest: int | None
     middle: float | None
     logprob: float | None
-
-    @property
-    def words(self) -> str:
-        """`from token 9 on (median), the first from token 3 on; until then …`; empty where there is nothing to say."""
-        parts = []
-        if self.earliest is not None and self.middle is not None:
-            parts = [f"from {self.unit} {self.middle:g} on (median), the first from {self.unit} {self.earliest} on"]
-        if self.logprob is not None:
-            until = "until then " if parts else ""
-            parts.append(f"{until}log-probabilities differ by {significant(self.logprob, 2)} at most")
-        return "; ".join(parts)
 
 
 def kept_answers(folder: Path, workload: Mapping[str, Any]) -> list[RequestRecord]:
@@ -52,7 +43,7 @@ def kept_answers(folder: Path, workload: Mapping[str, Any]) -> list[RequestRecor
 
 
 def difference_of(answers: Iterable[RequestRecord], reference: Iterable[RequestRecord]) -> AnswerDifference | None:
-    """Of each different answer from an answer to the same question in `reference`; `None` where there is none."""
+    """Compare each different answer with that to the same question in `reference`; `None` without such a pair."""
     known = {
         _question(answer): answer
         for answer in sorted(reference, key=lambda answer: answer.answer_digest or "", reverse=True)
@@ -66,8 +57,8 @@ def difference_of(answers: Iterable[RequestRecord], reference: Iterable[RequestR
     for (question, _), answer in different.items():
         other = known[question]
         text, other_text = answer.text or "", other.text or ""
-        same = _alike(text, other_text)
-        whole = min(bisect_right(each.token_ends, same) for each in (answer, other))  # tokens within what is the same
+        same = _common_length(text, other_text)
+        whole = min(bisect_right(text.token_ends, same) for text in (answer, other))  # tokens within what is the same
         if text != other_text:
             characters.append(same + 1)
             tokens += [whole + 1] * bool(answer.token_ends and other.token_ends)
@@ -85,7 +76,7 @@ def _question(request: RequestRecord) -> tuple[object, ...]:
     return tuple(getattr(request, name) for name in ASKED)
 
 
-def _alike(text: str, other: str) -> int:
-    """How many characters they begin with that are the same."""
+def _common_length(text: str, other: str) -> int:
+    """Count the characters that both begin with."""
     pairs = enumerate(zip(text, other, strict=False))
     return next((place for place, (a, b) in pairs if a != b), min(len(text), len(other)))

@@ -16,17 +16,17 @@ import polars as pl
 from enginebench.analysis.arrays import Flags, Floats, Integers
 from enginebench.analysis.data.formulas import expression
 from enginebench.analysis.data.table import scan
-from enginebench.records.metrics import FIRST_TOKENS, SEEN_TOKENS
+from enginebench.records.metrics import FIRST_TOKENS, ICL, OUTPUT_TOKENS, SEEN_TOKENS
 from enginebench.records.stage import SECOND
 
 SLICE = 10_000  # requests whose chunks are in memory together: arrays of a few megabytes, whose memory malloc reuses
-MOST_CHUNKS, PIECES = 1_000_000, 10  # of one window
+MAX_CHUNKS, PIECES = 1_000_000, 10  # of one window
 Gaps = npt.NDArray[np.uint32] | npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Of a slice of requests, an entry for each; and the gaps of all of them end to end. Instants are nanoseconds since
+    """A slice of requests, an entry for each, and the gaps of all of them end to end. Instants are nanoseconds since
     the run's start.
 
     A request's gaps begin at `offset`, and there are `later` of them, one for each chunk after the first. `start` and
@@ -48,11 +48,11 @@ class Chunks:
 
 
 def chunks_of(table: Path) -> Iterator[Chunks]:
-    """All requests of a run in the table's order, so that sums over them are the same to the last bit each time."""
+    """Read all requests of a run in the table's order, so that sums over them are always the same to the last bit."""
     tokens = expression(SEEN_TOKENS)
     requests = scan(table).select(
         "t_sched",
-        "icl",
+        ICL.name,
         ok=pl.col("outcome") == "ok",
         streamed=pl.col("t_first").is_not_null(),
         answered=pl.col("t_last").is_not_null(),
@@ -63,17 +63,17 @@ def chunks_of(table: Path) -> Iterator[Chunks]:
         first_tokens=expression(FIRST_TOKENS).fill_null(0).cast(pl.Float64),
     )
     for part in requests.collect_batches(chunk_size=SLICE, maintain_order=True):
-        columns = {name: part[name].to_numpy() for name in part.columns if name not in {"t_sched", "icl"}}
+        columns = {name: part[name].to_numpy() for name in part.columns if name not in {"t_sched", ICL.name}}
         later, offset, gaps = _gaps_of(part)
         yield Chunks(sched=part["t_sched"].to_numpy(), offset=offset, later=later, gaps=gaps, **columns)
 
 
 def _gaps_of(requests: pl.DataFrame) -> tuple[Integers, Integers, Gaps]:
-    """How many chunks each request had after its first, where their gaps begin, and all gaps end to end."""
-    gaps = requests["icl"].explode(empty_as_null=False).to_numpy()
+    """Return how many chunks each request had after its first, where their gaps begin, and all gaps end to end."""
+    gaps = requests[ICL.name].explode(empty_as_null=False).to_numpy()
     if gaps.dtype != np.uint32 and len(gaps) and gaps.min() < 0:
         gaps = np.maximum(gaps, 0)  # a clock was set back
-    later = requests["icl"].list.len().cast(pl.Int64).to_numpy()
+    later = requests[ICL.name].list.len().cast(pl.Int64).to_numpy()
     return later, np.cumsum(later) - later, gaps
 
 
@@ -99,13 +99,13 @@ class WindowChunks:
 
 
 def chunks_within(table: Path, start: int, end: int) -> Iterator[WindowChunks]:
-    """The chunks of [`start`, `end`), nanoseconds since the run's start. Where they are more than `MOST_CHUNKS`, about
-    so many of them, in `PIECES` that begin at equal distances."""
+    """The chunks of [`start`, `end`), nanoseconds since the run's start. If they are more than `MAX_CHUNKS`, yield
+    about that many, in `PIECES` that begin at equal distances."""
     here = scan(table).filter(pl.col("t_first").is_not_null() & (pl.col("t_sched") < end) & (pl.col("t_last") >= start))
     total = here.select(pl.col("chunks").sum()).collect().item() or 0
-    pieces = PIECES if total > MOST_CHUNKS else 1
+    pieces = PIECES if total > MAX_CHUNKS else 1
     length = (end - start) // pieces
-    kept = min(length, round(length * MOST_CHUNKS / max(total, 1)))
+    kept = min(length, round(length * MAX_CHUNKS / max(total, 1)))
     for piece in range(pieces):
         begin = start + piece * length
         yield _within(here, begin, begin + kept)
@@ -115,7 +115,7 @@ def _within(requests: pl.LazyFrame, start: int, end: int) -> WindowChunks:
     prefilled = pl.col("prompt_tokens").fill_null(0) - pl.col("cached_tokens").fill_null(0)
     rows = (
         requests.filter((pl.col("t_sched") < end) & (pl.col("t_last") >= start))
-        .select("t_sched", "t_first", "t_last", "icl", "output_tokens", prefilled=prefilled)
+        .select("t_sched", "t_first", "t_last", ICL.name, OUTPUT_TOKENS, prefilled=prefilled)
         .sort("t_first")
         .collect()
     )
@@ -137,6 +137,6 @@ def _within(requests: pl.LazyFrame, start: int, end: int) -> WindowChunks:
         first / SECOND,
         rows["t_last"].to_numpy() / SECOND,
         rows["prefilled"].to_numpy().astype(np.float64),
-        rows["output_tokens"].fill_null(0).to_numpy().astype(np.float64),
+        rows[OUTPUT_TOKENS].fill_null(0).to_numpy().astype(np.float64),
         (later + 1).astype(np.float64),
     )

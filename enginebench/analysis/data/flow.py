@@ -42,7 +42,7 @@ class Arrivals:
         self.tokens += self._by(part.last[whole], part.tokens[whole])
 
     def _by(self, stamps: Instants, weights: npt.NDArray[np.number]) -> Floats:
-        """The weights of the stamps before each instant."""
+        """Return the weights of the stamps before each instant."""
         after = np.searchsorted(self.instants, stamps, side="right")
         sums = np.bincount(after, weights, minlength=len(self.instants) + 1)[:-1]
         return np.asarray(np.cumsum(sums), dtype=np.float64)
@@ -65,7 +65,7 @@ class Arrivals:
         return tokens, self._by(end, 1.0 + later) + np.bincount(instant, came, n)
 
     def _under_way(self, start: Instants, end: Instants) -> tuple[Integers, Integers]:
-        """All pairs of an answer and an instant after its first chunk and not after its last one."""
+        """Return all pairs of an answer and an instant after its first chunk and not after its last one."""
         begun, done = (np.searchsorted(self.instants, stamps, side="right") for stamps in (start, end))
         pairs = np.maximum(done - begun, 0)
         request = np.repeat(np.arange(len(start)), pairs)

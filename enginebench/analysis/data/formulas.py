@@ -9,20 +9,16 @@ import polars as pl
 
 from enginebench.records.formula import (
     Above,
-    Below,
     Between,
-    Both,
     ByOutcome,
     Constant,
     Difference,
-    Either,
     Field,
     FirstOf,
     Formula,
     Is,
     Known,
     Longest,
-    Magnitude,
     Not,
     Positive,
     Quotient,
@@ -34,7 +30,7 @@ from enginebench.records.stage import SECOND
 
 @cache  # metrics and objectives ask for the same ones for every window
 def expression(formula: Formula) -> pl.Expr:
-    """What `records.readers.reader` gives for one request, for a whole column; null where a part is missing."""
+    """Compute for a column what `records.formula.reader` computes for one request; null if a part is missing."""
     match formula:
         case Field(name):
             return pl.col(name)
@@ -52,42 +48,33 @@ def expression(formula: Formula) -> pl.Expr:
             return pl.lit(value, pl.Float64)
         case Longest(field):
             return pl.col(field).list.max() / SECOND
-        case Magnitude(of):
-            return expression(of).abs()
         case Is(field, wanted):
             return pl.col(field).eq_missing(wanted).cast(pl.Float64)
         case Known(of):
             return expression(of).is_not_null().cast(pl.Float64)
-        case Below(of, limit):
-            return (expression(of) < limit).fill_null(False).cast(pl.Float64)
         case Above(of, limit):
             return (expression(of) > limit).fill_null(False).cast(pl.Float64)
-        case Both(one, other):
-            return pl.min_horizontal(expression(one), expression(other))
-        case Either(one, other):
-            return pl.max_horizontal(expression(one), expression(other))
         case Not(flag):
             return 1.0 - expression(flag)
         case When(flag, of):
             return pl.when(expression(flag) == 1).then(expression(of))
         case ByOutcome(ok, cut_off, failed):
-            of_cut_off, of_failed = expression(cut_off), expression(failed)
-            judged = pl.when(pl.col("outcome") != "unsent").then(of_failed)
-            known = pl.when(pl.col("outcome") == "cut_off").then(of_cut_off).otherwise(judged)
-            return pl.when(pl.col("outcome") == "ok").then(expression(ok)).otherwise(known)
+            outcome = pl.col("outcome")
+            ended = pl.when(outcome == "ok").then(expression(ok)).when(outcome == "cut_off").then(expression(cut_off))
+            return ended.when(outcome != "unsent").then(expression(failed))
     raise AssertionError(f"not a formula: {formula!r}")
 
 
 def columns_of(formulas: Iterable[Formula]) -> set[str]:
-    """The names of the columns that they are computed from."""
+    """Return the names of the columns that they are computed from."""
     return {name for formula in formulas for name in expression(formula).meta.root_names()}
 
 
 def metric_columns() -> dict[str, pl.Expr]:
-    """Metric name → its column, in the metric's unit."""
+    """Return the column of each metric by name, in the metric's unit."""
     return {metric.name: expression(metric.formula) for metric in REQUEST_METRICS}
 
 
 def reads_lists(formula: Formula) -> bool:
-    """Whether the column is made of lists, which stay on disk: it is read from the table, and not computed again."""
+    """Lists stay on disk: their metric is read from the table, and not computed again."""
     return isinstance(formula, Longest)

@@ -26,7 +26,7 @@ from enginebench.records.view import EMPTY, Distribution, Estimate
 FIRST = 250_000  # gaps of a window that are kept, whatever they are
 NEAR = 0.05  # standard deviations of a gap's rank to either side of their percentiles: what is kept of the others
 KEPT = 64 * 1024 * 1024  # bytes of kept gaps; beyond, none
-LONGEST_GAP = 10_000 * SECOND  # longer ones, of records that contradict themselves, count as that long
+MAX_GAP = 10_000 * SECOND  # longer ones, of records that contradict themselves, count as that long
 
 
 class Moments:
@@ -45,7 +45,7 @@ class Moments:
         self.least, self.largest = min(self.least, int(values.min())), max(self.largest, int(values.max()))
         centred = values - self._pivot
         self._sum += float(centred.sum())
-        self._squares += float(np.einsum("i,i->", centred, centred))  # BLAS would start threads beside Polars' own
+        self._squares += float(np.einsum("i,i->", centred, centred))  # BLAS would start threads of its own
 
     @property
     def mean(self) -> float:
@@ -60,7 +60,7 @@ class Moments:
 
 @dataclass(slots=True)
 class _Window:
-    """What has been counted of one window: `counts` by bins, then `inside` the bins that hold a percentile. `kept` are
+    """Counts of one window: `counts` by bins, then `inside` the bins that hold a percentile. `kept` are
     its gaps in the `ranges`; all of them, where there are no ranges yet."""
 
     start: int
@@ -83,8 +83,8 @@ class GapCounter:
         self, windows: Sequence[tuple[int, int]], longest: int, quantiles: Mapping[str, float] = PERCENTILES
     ) -> None:
         self._windows = [_Window(start, end, Moments(), np.zeros(1, dtype=np.int64), {}) for start, end in windows]
-        expected = min(max(int(longest), SECOND), LONGEST_GAP)
-        self._ceiling = min(64 * expected, LONGEST_GAP)
+        expected = min(max(int(longest), SECOND), MAX_GAP)
+        self._ceiling = min(64 * expected, MAX_GAP)
         self._shift = (expected.bit_length() + 1) // 2  # as many bins as nanoseconds in one
         self._quantiles = quantiles
         self._full = False
@@ -100,7 +100,7 @@ class GapCounter:
                 self._keep(window, gaps)
 
     def settled(self) -> bool:
-        """Whether the gaps that were kept are all of those in the bins that hold a percentile."""
+        """Return whether all gaps in the bins that hold a percentile were kept."""
         windows = [window for window in self._windows if window.moments.n]
         if self._full or not all(map(self._covered, windows)):
             return False
@@ -121,7 +121,7 @@ class GapCounter:
             counted += np.bincount(gaps[in_bin == place] - (place << self._shift), minlength=1 << self._shift)
 
     def _likely(self, counts: Integers) -> list[tuple[int, int]]:
-        """Where the percentiles of all gaps probably are, in whole bins, by those of some."""
+        """Predict in which whole bins the percentiles of all gaps are, by those of some."""
         shares = np.cumsum(counts) / counts.sum()
         spreads = [(q, NEAR * math.sqrt(q * (1 - q))) for q in self._quantiles.values()]
         ends = [np.searchsorted(shares, (q - spread, q + spread)) for q, spread in spreads]
@@ -132,10 +132,10 @@ class GapCounter:
         if not window.ranges and window.moments.n >= FIRST:
             window.ranges = self._likely(window.counts)
             window.kept = [_within(np.concatenate(window.kept), window.ranges)]
-        if sum(kept.nbytes for each in self._windows for kept in each.kept) > KEPT:  # too many are alike
+        if sum(kept.nbytes for window in self._windows for kept in window.kept) > KEPT:  # too many are equal
             self._full = True
-            for each in self._windows:
-                each.kept.clear()
+            for window in self._windows:
+                window.kept.clear()
 
     def _covered(self, window: _Window) -> bool:
         starts = [_bin_of(rank, window.counts) << self._shift for rank in self._ranks(window)]
@@ -143,7 +143,7 @@ class GapCounter:
 
     @property
     def pooled(self) -> list[Distribution]:
-        """By window, in seconds: every gap counts once, so that long answers weigh more."""
+        """Return the distribution of each window in seconds; long answers weigh more."""
         return [self._pooled(window) if window.moments.n else EMPTY for window in self._windows]
 
     def _by_window(self, part: Chunks) -> Iterator[tuple[_Window, Gaps]]:
@@ -181,5 +181,5 @@ def _within(gaps: Gaps, ranges: Sequence[tuple[int, int]]) -> Gaps:
 
 
 def _bin_of(rank: int, counts: Integers) -> int:
-    """Where the value of this rank, from 1, was counted."""
+    """Return the bin in which the value of this rank, from 1, was counted."""
     return int(np.searchsorted(np.cumsum(counts), rank))

@@ -36,7 +36,7 @@ _KINDS: dict[Any, pl.DataType] = {
 
 
 def _kind_of(hint: Any) -> pl.DataType:
-    """The column of a field of the record. Literals are text."""
+    """Return the column of a field of the record. Literals are text."""
     if hint in _KINDS:
         return _KINDS[hint]
     arms = typing.get_args(hint)
@@ -52,7 +52,7 @@ LISTS = [name for name, kind in SCHEMA.items() if isinstance(kind, pl.List)]
 
 
 def schema_with(lists: pl.DataType) -> pl.Schema:
-    """Of a table whose lists hold numbers of that type."""
+    """Return the schema of a table whose lists hold numbers of that type."""
     return pl.Schema({name: pl.List(lists) if name in LISTS else kind for name, kind in SCHEMA.items()})
 
 
@@ -71,7 +71,7 @@ _decoder = msgspec.json.Decoder(_RawRecord | SentRecord)
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What a block of lines holds: a row for each request that ended, and those that were sent and are not among them.
+    """A block of lines: a row for each request that ended, and those that were sent and are not among them.
 
     `last` is the latest instant that they know of.
     """
@@ -83,7 +83,7 @@ class Lines:
 
 
 def requests_of(folder: Path, lists: pl.DataType) -> Iterator[tuple[pl.DataFrame, int]]:
-    """All requests of a run, with the number of lines that were skipped; after each file those that never ended.
+    """Yield all requests of a run, with the number of lines that were skipped; after each file those that never ended.
 
     Numbers in lists are of the type `lists`. Raises `pl.exceptions.InvalidOperationError` where one does not fit it.
     """
@@ -100,7 +100,7 @@ def requests_of(folder: Path, lists: pl.DataType) -> Iterator[tuple[pl.DataFrame
 
 
 def _read_ahead(path: Path, lists: pl.DataType) -> Iterator[Lines]:
-    """What each block holds, in their order."""
+    """Yield the contents of each block in order."""
     reading: deque[Future[Lines]] = deque()
     with ThreadPoolExecutor(THREADS) as pool:
         for block in blocks_of(path):

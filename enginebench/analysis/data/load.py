@@ -141,24 +141,24 @@ def with_metrics(requests: pl.DataFrame) -> pl.DataFrame:
 
 
 def rows_where(requests: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
-    """The rows that meet a condition; nothing is copied where all of them do."""
+    """Return the rows that meet a condition; nothing is copied where all of them do."""
     met = requests.select(condition).to_series()
     return requests if met.all(ignore_nulls=False) else requests.filter(met)
 
 
 def users_of(requests: pl.DataFrame) -> Integers | None:
-    """The user of each request, where all are known."""
+    """Return the user of each request, where all are known."""
     return requests["user"].to_numpy() if requests["user"].null_count() == 0 else None
 
 
 def mean_of(values: pl.Series) -> float | None:
-    """Of the known values, by NumPy: sums by threads would differ in their last digits each time."""
+    """Average the known values by NumPy: sums by threads would differ in their last digits each time."""
     known = values.drop_nulls().to_numpy()
     return float(known.mean()) if len(known) else None
 
 
 def find_run(name: str | None, runs: Path) -> Path:
-    """The folder called `name`, else the run in `runs` whose id it is or begins; without a name the newest one.
+    """Return the folder called `name`, else the run in `runs` whose id it is or begins; without a name the newest one.
 
     Raises `NotARun`.
     """

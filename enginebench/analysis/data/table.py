@@ -29,12 +29,12 @@ from enginebench.analysis.data.formulas import metric_columns
 from enginebench.analysis.data.lines import SCHEMA, requests_of, schema_with
 from enginebench.records.files import parts_of, read_document, write_inside
 from enginebench.records.load import Count
-from enginebench.records.metrics import BY_NAME, REQUEST_METRICS
+from enginebench.records.metrics import BY_NAME, OUTPUT_TOKENS, REQUEST_METRICS
 from enginebench.settings.schema import UserMistake
 
 CountTokens = Callable[[list[str]], list[int] | None]  # None: there is no tokenizer
 TABLE, ORIGIN = "requests.parquet", "requests.parquet.json"
-UNCOUNTED = pl.col("output_tokens").is_null() & (pl.col("text").fill_null("") != "")
+UNCOUNTED = pl.col(OUTPUT_TOKENS).is_null() & (pl.col("text").fill_null("") != "")
 ROWS = 20_000  # of a row group, all of which is in memory as it is written
 LAYOUT = 3  # of the table: another number has all tables written anew
 READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -42,7 +42,7 @@ COLUMNS = {name: kind for name, kind in SCHEMA.items() if name != "text"} | dict
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """What a table is made from: when it is the same, so is the table."""
+    """The origin of a table: if it is the same, so is the table."""
 
     layout: int
     lines: tuple[tuple[str, int, int], ...]  # name, size and time of each file
@@ -82,12 +82,12 @@ def write_table(folder: Path, count_tokens: CountTokens, tokenizer: Path | None 
 
 
 def scan(table: Path) -> pl.LazyFrame:
-    """A run's table; its folder may have any name, with brackets too."""
+    """Scan a run's table; its folder may have any name, with brackets too."""
     return pl.scan_parquet(table.absolute(), glob=False)
 
 
 def counted_with(folder: Path) -> Path | None:
-    """The tokenizer that was named when the run's table was written: later commands need not name it again."""
+    """Return the tokenizer that was named when the run's table was written: later commands need not name it again."""
     for place in (folder, _place_in_cache(folder)):
         known = _known(place)
         if known is not None and known.tokenizer is not None:
@@ -112,7 +112,7 @@ def _origin(folder: Path, tokenizer: Path | None) -> Origin:
 
 
 def _known(place: Path) -> Origin | None:
-    """What the table that is there was made from; `None` where that is not known."""
+    """Return the origin of the table in a folder; `None` if it is not known."""
     try:
         return read_document(place / ORIGIN, Origin)
     except (OSError, ValueError):
@@ -120,17 +120,17 @@ def _known(place: Path) -> Origin | None:
 
 
 def has_columns(table: Path) -> bool:
-    """Whether the table is there with all columns, of their types."""
+    """Return whether the table exists and has all columns, with their types."""
     try:
-        found = scan(table).collect_schema() if table.is_file() else {}
+        columns = scan(table).collect_schema() if table.is_file() else {}
     except (pl.exceptions.PolarsError, OSError):
         return False
     kinds = {name: pl.List if isinstance(kind, pl.List) else kind for name, kind in COLUMNS.items()}
-    return all(found.get(name) == kind for name, kind in kinds.items())
+    return all(columns.get(name) == kind for name, kind in kinds.items())
 
 
 def _write(folder: Path, place: Path, origin: Origin, count_tokens: CountTokens) -> tuple[Path, int]:
-    """The table of a run in `folder`, written to `place`."""
+    """Write the table of a run in `folder` to `place`."""
     malformed = uncounted = 0
 
     def tables(lists: pl.DataType) -> Iterator[pl.DataFrame]:
@@ -166,7 +166,7 @@ def _no_collections() -> Iterator[None]:
 def sink(tables: Callable[[pl.DataType], Iterator[pl.DataFrame]], path: Path) -> None:
     """Write tables of `SCHEMA`, and their metrics, as one Parquet file. Raises `OSError`, on a full disk for example.
 
-    `tables` is told of which type the numbers in lists are, and raises `pl.exceptions.InvalidOperationError` where one
+    `tables` gets the type of the numbers in lists, and raises `pl.exceptions.InvalidOperationError` where one
     does not fit.
 
     Gaps between chunks take four bytes each; where one does not fit (4.3 seconds, or a clock that was set back), all is
@@ -204,7 +204,7 @@ def sink(tables: Callable[[pl.DataType], Iterator[pl.DataFrame]], path: Path) ->
 
 def _believed(table: pl.DataFrame) -> pl.DataFrame:
     """Without counts that are less than what was received: the client writes none, older ones and other tools do."""
-    output, chunks = pl.col("output_tokens"), pl.col("chunks")
+    output, chunks = pl.col(OUTPUT_TOKENS), pl.col("chunks")
     received = pl.max_horizontal(chunks, pl.col("answer_digest").is_not_null().cast(pl.Int32))
     unseen = pl.when(chunks <= output - pl.col("unseen_tokens")).then("unseen_tokens").otherwise(0)
     refused = (received > 0) & ((output == 0) | ((pl.col("token_source") == "usage") & (output - unseen < received)))
@@ -212,7 +212,7 @@ def _believed(table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(
         reported_tokens=reported,
         unseen_tokens=unseen.cast(pl.Int32),
-        **{name: pl.when(~refused.fill_null(False)).then(name) for name in ("output_tokens", "token_source")},
+        **{name: pl.when(~refused.fill_null(False)).then(name) for name in (OUTPUT_TOKENS, "token_source")},
     )
 
 
@@ -223,6 +223,6 @@ def _counted(table: pl.DataFrame, count_tokens: CountTokens) -> pl.DataFrame:
     if numbers is None:
         return table
     index = table.select(pl.arg_where(UNCOUNTED)).to_series()
-    counts = table["output_tokens"].scatter(index, numbers)
+    counts = table[OUTPUT_TOKENS].scatter(index, numbers)
     sources = table["token_source"].scatter(index, ["tokenizer"] * len(texts))
     return table.with_columns(output_tokens=counts, token_source=sources)

@@ -44,7 +44,7 @@ class Increase:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSamples:
-    """What one process of the load generator sampled: by quantity, when, in time order, and how much."""
+    """Samples of one process of the load generator: instants, in time order, and values by quantity."""
 
     series: Mapping[str, Series]  # those of `OWN`, of `GAUGES` and of `COUNTERS` that it saw
     last: int  # instant of its last sample
@@ -68,12 +68,12 @@ class TelemetrySeries:
 
     @property
     def last(self) -> int:
-        """The last instant of any sample, 0 where there is none."""
+        """Return the last instant of any sample, 0 if there is none."""
         return max((process.last for process in self.processes.values()), default=0)
 
     @property
     def load_workers(self) -> set[str]:
-        """The worker processes that Locust's master had."""
+        """Return the worker processes that Locust's master had."""
         return set(self.processes) - {PLANNER}
 
     @property
@@ -83,7 +83,7 @@ class TelemetrySeries:
 
     @property
     def killed(self) -> dict[str, ProcessSamples]:
-        """The processes that did not end in order."""
+        """Return the processes that did not end in order."""
         return {name: process for name, process in self.processes.items() if not process.ended}
 
     def users(self, start: int, end: int, planned: int) -> float | None:
@@ -119,7 +119,7 @@ class TelemetrySeries:
         return Increase(float(values[-1] - values[0]), int(instants[0]), int(instants[-1]))
 
     def energy(self, start: int, end: int) -> Increase | None:
-        """From the GPUs' energy counters, else ∫ power dt by trapezoids."""
+        """Read the GPUs' energy counters, else integrate their power by trapezoids."""
         counted = self.increase("gpu_energy_joules", start, end)
         if counted is not None:
             return counted
@@ -134,7 +134,7 @@ class TelemetrySeries:
         return int(instants[-1]) if len(instants) else None
 
     def cpu_holder(self, start: int, end: int) -> tuple[str, float] | None:
-        """Which other process used the most CPU time while the load generator waited for a core, and how many cores."""
+        """Return which other process used the most cores while the load generator waited for one, and how many."""
         used: dict[str, list[float]] = defaultdict(list)
         for process in self.processes.values():
             for t, name, cores in process.cpu_holders:
@@ -146,7 +146,7 @@ class TelemetrySeries:
         return name, fmean(used[name])
 
     def of_worst_process(self, quantity: str, start: int, end: int) -> Level | None:
-        """One of `OWN`, of the process of the load generator with the largest mean."""
+        """Return the level of one of `OWN` in the process of the load generator with the largest mean."""
         levels = [_level(process.within(quantity, start, end)) for process in self.processes.values()]
         return max((level for level in levels if level is not None), key=lambda level: level.mean, default=None)
 
@@ -198,7 +198,7 @@ class _Columns:
 
 
 def _meanings_of(bare: str, labels: str) -> Iterator[tuple[str, int, Published]]:
-    """Of which quantities a published name is a part, and its place among the names of that quantity."""
+    """Yield the quantities that a published name is a part of, and its place among the names of that quantity."""
     for quantity, source in SOURCES.items():
         for place, published in enumerate(source.published):
             if published.name == bare and published.takes(labels):
@@ -206,7 +206,7 @@ def _meanings_of(bare: str, labels: str) -> Iterator[tuple[str, int, Published]]
 
 
 def read_telemetry(folder: Path) -> TelemetrySeries:
-    """Every process's file; lines that are no samples are skipped."""
+    """Read every process's file; lines that are no samples are skipped."""
     processes = {}
     for path in files.parts_of(folder, "telemetry*.jsonl"):
         columns, last = _Columns(), None

@@ -47,7 +47,7 @@ class Window:
         return (self.end - self.start) / SECOND
 
     def edges(self, parts: int) -> Instants:
-        """Of so many equal parts of the window."""
+        """Return the edges of equal parts of the window."""
         length = self.end - self.start
         return np.array([self.start + length * k // parts for k in range(parts + 1)], dtype=np.int64)
 
@@ -68,7 +68,7 @@ class Window:
         return np.concatenate((*edges, np.array(spans, dtype=np.int64).ravel()))
 
     def scheduled(self, requests: pl.DataFrame) -> pl.DataFrame:
-        """Those that the window's latencies belong to, of requests in the order of `t_sched`, with their metrics."""
+        """Select the requests that were due in the window, with their metrics, from those in the order of `t_sched`."""
         first, last = (requests["t_sched"].search_sorted(instant, side="left") for instant in (self.start, self.end))
         return with_metrics(requests[first:last])
 

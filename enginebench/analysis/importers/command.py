@@ -75,13 +75,13 @@ def _results(document: dict[str, Any], path: str) -> Results:
         except NotImportable as error:
             raise NotImportable(f"{path} {error}") from None
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            said = plain(repr(error))[:200]
-            raise NotImportable(f"{path} looks like a known format but cannot be read ({said}).") from None
+            cause = plain(repr(error))[:200]
+            raise NotImportable(f"{path} looks like a known format but cannot be read ({cause}).") from None
     raise NotImportable(f"{path} has an unknown format; known are {KNOWN}.")
 
 
 def _documents(path: Path) -> list[dict[str, Any]]:
-    """One, or as many as vLLM has appended, each on a line."""
+    """Decode one document, or those that vLLM has appended, each on a line."""
     from enginebench.analysis.importers.results import NotImportable
     from enginebench.records.files import bytes_of
 

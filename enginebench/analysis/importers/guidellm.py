@@ -41,7 +41,8 @@ def read(document: dict[str, Any]) -> Results:
     stages, lacks = [], list(LACKS)
     for index, benchmark in enumerate(benchmarks):
         stages.append(_stage(benchmark, index, zero))
-        kept, total = len(benchmark["requests"]["successful"]), _total(benchmark)
+        totals = (benchmark.get("metrics") or {}).get("request_totals") or {}
+        kept, total = len(benchmark["requests"]["successful"]), totals.get("successful")
         if total is not None and kept < total:
             lacks.append(f"{total - kept} of {total} requests of benchmark {index + 1}, of which it keeps a sample")
     arguments = document.get("args") or document.get("config") or {}
@@ -52,7 +53,7 @@ def read(document: dict[str, Any]) -> Results:
             version=meta.get("guidellm_version"),
             model=arguments.get("model"),
             url=arguments.get("target"),
-            started_at=datetime.fromtimestamp(zero, UTC).isoformat(),
+            started_at=datetime.fromtimestamp(zero, UTC),
             lacks=tuple(lacks),
             settings={key: arguments[key] for key in ("profile", "rate", "data") if arguments.get(key) is not None},
         ),
@@ -72,12 +73,6 @@ def _starts(benchmark: dict[str, Any]) -> Iterator[float]:
 def _sent(timings: dict[str, Any]) -> float | None:
     value: float | None = timings.get("request_start")
     return timings.get("resolve_start") if value is None else value
-
-
-def _total(benchmark: dict[str, Any]) -> int | None:
-    totals = (benchmark.get("metrics") or {}).get("request_totals") or {}
-    value: int | None = totals.get("successful")
-    return value
 
 
 def _stage(benchmark: dict[str, Any], index: int, zero: float) -> ImportedStage:

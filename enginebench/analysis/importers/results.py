@@ -1,6 +1,6 @@
 """What a reader of another tool's results returns, stages with their requests, and how it becomes a run's folder.
 
-What the file does not have is `None`, and `lacks` says so in words.
+What the file does not have is `None`, and `lacks` names it.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Source:
     version: str | None
     model: str | None
     url: str | None
-    started_at: str | None  # ISO 8601
+    started_at: datetime | None
     lacks: tuple[str, ...]
     settings: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedStage:
-    """One benchmark of the file with its requests. `load` is `None` where the file does not say. The window is the part
+    """A benchmark of the file with its requests. `load` is `None` if the file does not name it. The window is the part
     that the tool itself counted: from `start` to `end`, nanoseconds since the first instant of the file."""
 
     load: Load | None
@@ -71,7 +71,7 @@ def nanoseconds(seconds: float | None, zero: float) -> int | None:
 
 
 def load_of(users: object, rate: object) -> Load | None:
-    """A rate where there is one, else users; text such as `inf` is no rate."""
+    """Return a rate if there is one, else users; text such as `inf` is no rate."""
     if isinstance(rate, int | float) and 0 < rate < float("inf"):
         return Rate(float(rate))
     return Users(int(users)) if isinstance(users, int | float) and users >= 1 else None
@@ -81,11 +81,15 @@ def write_run(results: Results, file: Path, folder: Path, label: str, repeat: in
     """Write `folder`/<run id>. Raises `NotImportable`, `OSError`."""
     source = results.source
     lines = "".join(record.to_line() for stage in results.stages for record in stage.requests)
-    place = folder / _run_id(results, label, file, lines)
+    # The same contents have the same id, so that importing a file again replaces its run; repeats have different ones.
+    contents = f"{source}{[stage.load for stage in results.stages]}{lines}"
+    name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in f"{label}-{file.stem}")
+    stamp = f"{source.started_at:%Y%m%d-%H%M%S}" if source.started_at else "undated"
+    place = folder / f"{stamp}-{name}-{sha256(contents.encode()).hexdigest()[:8]}"
     stages = tuple(_stage(index, stage, file) for index, stage in enumerate(results.stages))
     meta = RunMeta(
         run_id=place.name,
-        started_at=source.started_at or datetime.now(UTC).isoformat(),
+        started_at=(source.started_at or datetime.now(UTC)).isoformat(),
         scenario=source.tool,
         url=source.url or "",
         model=source.model,
@@ -101,7 +105,6 @@ def write_run(results: Results, file: Path, folder: Path, label: str, repeat: in
         imported=Imported(source.tool, file.name, source.lacks),
     )
     try:
-        lines = "".join(record.to_line() for stage in results.stages for record in stage.requests)
         msgspec.json.Decoder(Line).decode_lines(lines)
         decode_document(msgspec.json.encode(meta), RunMeta, file).checked()
     except (ValueError, OverflowError, TypeError) as error:
@@ -113,19 +116,9 @@ def write_run(results: Results, file: Path, folder: Path, label: str, repeat: in
     return place
 
 
-def _run_id(results: Results, label: str, file: Path, lines: str) -> str:
-    """The same for the same contents, so that importing a file again replaces the run; repeats in one file, or in files
-    of the same name, stay apart."""
-    contents = f"{results.source}{[stage.load for stage in results.stages]}{lines}"
-    plain = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in f"{label}-{file.stem}")
-    started = results.source.started_at
-    stamp = datetime.fromisoformat(started).strftime("%Y%m%d-%H%M%S") if started else "undated"
-    return f"{stamp}-{plain}-{sha256(contents.encode()).hexdigest()[:8]}"
-
-
 def _stage(index: int, stage: ImportedStage, file: Path) -> Stage:
     if stage.load is None:
-        raise NotImportable(f"{file} has no one number of users or rate: measure with one, not with a ramp.")
+        raise NotImportable(f"{file} has no single number of users or rate: measure with one, not with a ramp.")
     begin = min([stage.start, *(record.t_sched for record in stage.requests)])
     ended = max([stage.end, *(record.t_end for record in stage.requests)])
     plan = StagePlan(stage.load, Extent((stage.start - begin) / SECOND), Extent((stage.end - stage.start) / SECOND))

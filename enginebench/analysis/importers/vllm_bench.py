@@ -55,7 +55,7 @@ def read(document: dict[str, Any]) -> Results:
 
 
 def _answered(document: dict[str, Any]) -> list[bool]:
-    """Which requests succeeded: `completed` of them. Raises `NotImportable`."""
+    """Return for each request whether it succeeded. Raises `NotImportable`."""
     count = len(document["start_times"])
     answered = [not error for error in document.get("errors") or [""] * count]
     if sum(answered) != document["completed"]:  # a failure without a message has neither TTFT nor tokens
@@ -66,9 +66,9 @@ def _answered(document: dict[str, Any]) -> list[bool]:
     return answered
 
 
-def _date(text: object) -> str | None:
+def _date(text: object) -> datetime | None:
     try:
-        return datetime.strptime(str(text), "%Y%m%d-%H%M%S").replace(tzinfo=UTC).isoformat()
+        return datetime.strptime(str(text), "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
     except ValueError:
         return None
 
@@ -80,7 +80,7 @@ def _stage(document: dict[str, Any], answered: list[bool]) -> ImportedStage:
 
 
 def _load(document: dict[str, Any], at_once: int) -> Load | None:
-    """Of `at_once` requests where the file says neither a rate nor a limit; `None` for a ramp, which has no one rate.
+    """Return `at_once` users if the file has neither a rate nor a limit; `None` for a ramp, which has several rates.
 
     Its gaps are gamma-distributed with the shape `burstiness`, so their coefficient of variation is 1/√burstiness.
     """

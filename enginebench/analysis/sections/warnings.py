@@ -1,4 +1,4 @@
-"""Findings of all runs as warnings: one for each kind, with the engines and loads it is about and what to do."""
+"""Findings of all runs as warnings: one for each kind and remedy, with the engines and loads that it is about."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from enginebench.analysis.document import Cell, Column, Section, Table, Tone, Warning, Word
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.verdict.differences import run_to_run
+from enginebench.records.findings.table import KIND_BY_NAME
 from enginebench.records.formatting import format_share
 from enginebench.records.view import SEVERITIES, Finding, Severity
 
@@ -15,9 +16,9 @@ TONES: dict[Severity, Tone] = {"invalid": Tone.BAD, "warn": Tone.CAUTION, "note"
 
 def warnings(*frames: Frame) -> tuple[Warning, ...]:
     """The most severe first, and of one severity those that concern most runs."""
-    groups: dict[tuple[Severity, str], list[Finding]] = {}
+    groups: dict[tuple[Severity, str, str], list[Finding]] = {}
     for finding in (finding for frame in frames for finding in frame.findings):
-        groups.setdefault((finding.severity, finding.kind), []).append(finding)
+        groups.setdefault((finding.severity, finding.kind, finding.remedy), []).append(finding)
     names = {name for frame in frames for name in frame.names}
     merged = [_merge(names, findings) for findings in groups.values()]
     merged += dict.fromkeys(warning for frame in frames for warning in _of_comparison(frame))
@@ -40,15 +41,26 @@ def _of_comparison(frame: Frame) -> Iterator[Warning]:
     for difference in frame.differences:
         if difference.incomparable:
             evidence = ", ".join(difference.settings) or difference.kind.value
-            yield Warning(f"different_{difference.kind.name.lower()}", "invalid", evidence, "", count=runs)
+            yield _warning("different_workload", "invalid", evidence, count=runs)
         elif difference.hidden:
-            yield Warning("different", "note", difference.kind.value, "", count=runs)
+            yield _warning("different", "note", difference.kind.value, count=runs)
     for engine in frame.engines:
         if spreads := run_to_run(engine):
             evidence = format_share(max(spreads.values()))
-            yield Warning("run_to_run", "warn", evidence, "", (engine.label,), tuple(spreads), len(engine.runs))
+            yield _warning("run_to_run", "warn", evidence, (engine.label,), tuple(spreads), len(engine.runs))
     if len(frame.engines) > 1 and frame.tested.repeats[1] > 1 and not frame.tested.interleaved:
-        yield Warning("not_interleaved", "warn", "", "", count=runs)
+        yield _warning("not_interleaved", "warn", count=runs)
+
+
+def _warning(
+    kind: str,
+    severity: Severity,
+    evidence: str = "",
+    engines: tuple[str, ...] = (),
+    stages: tuple[str, ...] = (),
+    count: int = 1,
+) -> Warning:
+    return Warning(kind, severity, evidence, KIND_BY_NAME[kind].remedy, engines, stages, count)
 
 
 def warnings_section(warnings: tuple[Warning, ...]) -> Section:

@@ -35,7 +35,7 @@ def distributions(scheduled: pl.DataFrame, objectives: Sequence[Objective] = ())
 
 
 def distribution_of(scheduled: pl.DataFrame, metric: Metric, limits: Sequence[float] = ()) -> Distribution:
-    """One metric over requests in the order of `t_sched`."""
+    """Describe one metric over requests in the order of `t_sched`."""
     if metric.population == "attempted":
         return _over_attempted(scheduled, metric, limits)
     rows = scheduled.select("user", "outcome", value=metric.name).drop_nulls("value")
@@ -44,7 +44,7 @@ def distribution_of(scheduled: pl.DataFrame, metric: Metric, limits: Sequence[fl
 
 
 def _over_attempted(scheduled: pl.DataFrame, metric: Metric, limits: Sequence[float]) -> Distribution:
-    """Of the answered requests those that have the metric; a whole answer, for one, has no TTFT."""
+    """Count attempted requests; of the answered ones those with the metric: an unstreamed answer has no TTFT."""
     ok = pl.col("outcome") == "ok"
     answered, known = scheduled.select(ok.sum(), known=pl.col(metric.name).filter(ok).count()).row(0)
     if answered and not known:
@@ -58,7 +58,7 @@ def _over_attempted(scheduled: pl.DataFrame, metric: Metric, limits: Sequence[fl
 
 
 def _distribution(in_time_order: pl.DataFrame, limits: Sequence[float] | None) -> Distribution:
-    """From `value`, `user` and, where there may be censored values, `censored`. The values are kept if there are
+    """Describe `value`, `user` and, if there may be censored values, `censored`. The values are kept if there are
     `limits`, which may be none."""
     values = in_time_order["value"].to_numpy()
     if len(values) == 0:

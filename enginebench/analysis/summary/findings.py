@@ -1,119 +1,217 @@
-"""What speaks against the numbers of a run: the rules of `records/findings/table.py`, those that need statistics, and
-those that look at the whole run.
+"""The findings of a run: those of its stages, and those that need the whole run or statistics.
 
-A rule that is added to its table appears on every surface: terminal, page, Markdown, CSV, JSON, compare and gate. The
-checks stand in `load_generator.py`, `stability.py`, and `answers.py`.
+`enginebench/records/findings/table.py` has their kinds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import polars as pl
 
 from enginebench.analysis.data.load import RunData
-from enginebench.analysis.summary import answers, load_generator, stability
-from enginebench.records.findings.table import FIND_OUT, Rule, findings_of_view
-from enginebench.records.run import RunMeta
-from enginebench.records.view import Evidence, Finding, StageView, in_order
+from enginebench.analysis.data.telemetry import PLANNER
+from enginebench.analysis.data.windows import windows_of
+from enginebench.analysis.summary.answers_under_load import answers_under_load
+from enginebench.analysis.summary.stability import changes
+from enginebench.records.findings.table import KIND_BY_NAME, Kind, evidence_of_view, findings_of
+from enginebench.records.formatting import counted, format_count, format_seconds, format_share, in_words, join_labels
+from enginebench.records.metrics import CHUNK_RATE, CLIENT_ERROR
+from enginebench.records.stage import SECOND
+from enginebench.records.telemetry import COUNTERS, GAUGES, SERVERS
+from enginebench.records.view import Evidence, Finding, StageView, keys_of
+
+SILENT = 10 * SECOND  # without a sample of the server at the end of a window
+SOURCES = {**GAUGES, **COUNTERS}
 
 
-@dataclass(frozen=True, slots=True)
-class RunRule:
-    """Looks at a whole run and the views of its stages; it may find its kind several times."""
-
-    kind: str
-    check: Callable[[RunData, Sequence[StageView]], Iterable[Evidence]]
-    remedy: str
+def _imported(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    if (origin := run.meta.imported) is not None:
+        lacks = in_words(origin.lacks)
+        yield Evidence("note", f"the run was made by {origin.tool} and imported from {origin.file}; it has no {lacks}")
 
 
-STATISTICAL_RULES: tuple[Rule, ...] = (
-    Rule(
-        "never_steady",
-        stability.never_steady,
-        "make the stages and their warm-up longer",
-    ),
+def _unsent(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    """Report requests that the load generator could not send: the server is not judged by them."""
+    details = run.requests.filter(pl.col("outcome") == "unsent")["detail"]
+    if len(details):
+        causes = details.drop_nulls().mode().sort()
+        cause = f" ({causes[0]})" if len(causes) else ""
+        yield Evidence(
+            "invalid",
+            f"{counted(len(details), 'request')} could not be sent, because the load generator's own resources were "
+            f"exhausted{cause}",
+            "raise the limits of its machine (ulimit -n for files, net.ipv4.ip_local_port_range for ports), or use "
+            "more processes (--processes), more machines or fewer users",
+        )
+
+
+def _process_lost(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    arrivals = {process.worker: process.arrivals for process in run.meta.lost}
+    for name, trace in sorted(run.killed.items()):
+        users = run.telemetry.killed[name].users
+        process = "the load generator" if name == PLANNER else f"worker process {name}"
+        yield Evidence(
+            "warn",
+            f"{process}{f' with {users} users' if users else ''} wrote its last record "
+            f"{format_seconds(trace / SECOND)} after the start and did not shut down: it was killed, or its machine "
+            "was lost. Its requests in flight count as cut off, and the window ends there"
+            f"{_missing(arrivals.get(name))}",
+        )
+    for lost in run.meta.lost:
+        if lost.worker not in run.killed:
+            yield Evidence(
+                "warn",
+                f"worker process {lost.worker} ended {format_seconds(lost.t / SECOND)} after the start, before the run "
+                f"did{_missing(lost.arrivals)}",
+            )
+
+
+def _missing(arrivals: int | None) -> str:
+    return f"; {counted(arrivals, 'arrival')} of its share were not sent" if arrivals else ""
+
+
+def _timing_error(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    """Report an error that no calibration covers: then TTFT has no ±."""
+    if run.meta.hosts > 1:
+        yield Evidence(
+            "note",
+            f"{run.meta.hosts} hosts made the load: each counts time from when the plan reached it, so their stages "
+            "differ by milliseconds, and they were not calibrated together",
+            "measure the error of each with `enginebench calibrate`; no duration mixes their clocks",
+        )
+    elif not run.meta.client_error and any(view.value(CHUNK_RATE) for view in stages):
+        processes = f" with --processes {run.meta.workers}" if run.meta.workers > 1 else ""
+        yield Evidence("note", f"the load generator's own error{processes} is not known on this machine")
+    calibrated = max((chunks for chunks, _, _ in run.meta.client_error), default=None)
+    for view in stages:
+        rate, delay = view.value(CHUNK_RATE), view.gauges.get("run_delay")
+        if calibrated is None or rate is None or view.value(CLIENT_ERROR) is not None:
+            continue
+        if rate > calibrated:
+            work = f"received up to {format_count(rate)} chunks/s and is calibrated up to {format_count(calibrated)}"
+        else:
+            waited = format_share(0.0 if delay is None else delay.mean)
+            work = f"waited for a core {waited} of the time, more than in its calibration at such a load"
+        yield Evidence(
+            "warn",
+            f"the load generator {work}: its error is unknown",
+            "calibrate it under such a load (enginebench calibrate --loads), give it more --processes, or keep the "
+            "engine off its cores",
+            view.key,
+        )
+
+
+def _unfinished(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    """Report stages that are missing or cut short, but for the probe that a search planned when its time was up."""
+    measured = {view.label for view in stages}
+    unreached = [key.label for key in keys_of(run.meta.plan).values() if key.label not in measured]
+    search, limit = run.meta.search, run.meta.workload.get("search_seconds")
+    ended = search is not None and search.state != "running"
+    if ended and limit is not None and run.last >= float(limit) * SECOND:
+        unreached = []
+    cut = [view.label for view in stages if not view.complete]
+    parts = [f"nothing was measured at {join_labels(list(dict.fromkeys(unreached)))}"] if unreached else []
+    parts += [f"the stage at {join_labels(cut)} was cut short"] if cut else []
+    if parts:
+        yield Evidence("warn", f"the run was stopped: {' and '.join(parts)}", "run it to its end")
+    if stages and not any(view.ok or view.failed for view in stages):
+        yield Evidence("invalid", "no request ended before the run did")
+
+
+def _all_failed(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    if not any(view.ok for view in stages) and any(view.failed for view in stages):
+        yield Evidence("invalid", "no request succeeded")
+
+
+def _unknown_text(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    unknown = run.requests.filter(pl.col("unknown_text").is_not_null())
+    names = sorted({name for names in unknown["unknown_text"].unique() for name in names.split(", ")})
+    if names:
+        yield Evidence(
+            "warn",
+            f"{len(unknown)} of {counted(len(run.requests), 'request')} had text in fields that are not known here "
+            f"({', '.join(names)}): it counts as content, not as the answer",
+        )
+
+
+def _telemetry_stopped(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    """Report what the server published earlier in the run, and no longer in the last seconds of a window."""
+    for window in windows_of(run):
+        last = {name: run.telemetry.last_sample(name, window.end) for name in SOURCES}
+        observed = {name: instant for name, instant in last.items() if instant is not None}
+        silent = {name: instant for name, instant in observed.items() if window.end - instant > SILENT}
+        if silent:
+            seconds = format_seconds((window.end - max(silent.values())) / SECOND)
+            titles = in_words([SOURCES[name].title for name in silent])
+            what = "no longer answered" if silent == observed else f"no longer had {titles}"
+            words = f"the server's /metrics {what} in the last {seconds} of the window"
+            yield Evidence("warn", words, stage=window.key)
+
+
+def _series_missing(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    """Name what a known server did not publish under any of the names that its versions have for it."""
+    for server in sorted({server for process in run.telemetry.processes.values() for server in process.servers}):
+        words = []
+        for name, source in SOURCES.items():
+            names = [series.name for series in source.published if series.name.startswith(SERVERS[server][0])]
+            if names and not len(run.telemetry.series(name)[0]):
+                words.append(f"{source.title} ({' or '.join(names)})")
+        if words:
+            yield Evidence("note", f"the /metrics of {server} had no series for {in_words(words)}")
+
+
+def _records_missing(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    if run.malformed_lines:
+        count = format_count(run.malformed_lines)
+        yield Evidence("warn", f"{count} lines of requests*.jsonl are not records and were left out")
+    if run.telemetry.lost:
+        count = format_count(run.telemetry.lost)
+        yield Evidence("invalid", f"{count} requests could not be recorded: counts and tokens/s are too low")
+    recorded = {str(worker) for worker in run.requests["worker"].unique()}
+    present = len(recorded | run.telemetry.load_workers)  # more workers than users: some have nothing to record
+    if present < run.meta.workers:
+        yield Evidence(
+            "invalid",
+            f"the folder has records of {present} of the {run.meta.workers} worker processes",
+            "copy the files of every worker into the run's folder (enginebench collect)",
+        )
+
+
+def _unsteady(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    for view in stages:
+        series = []
+        for change in changes(view):
+            before, after = change.series.write(change.before), change.series.write(change.after)
+            went = f"began at {before} and settled at {after}" if change.transient else f"went from {before} to {after}"
+            series.append(f"{change.series.title} {went}")
+        if series:
+            words = f"inside the steady window {in_words(series)}: the numbers depend on how long the test ran"
+            yield Evidence("warn", words, stage=view.key)
+
+
+RUN_CHECKS: tuple[tuple[str, Callable[[RunData, Sequence[StageView]], Iterable[Evidence]]], ...] = (
+    ("timing_error", _timing_error),
+    ("load_missing", _unsent),
+    ("load_missing", _process_lost),
+    ("unfinished", _unfinished),
+    ("unsteady", _unsteady),
+    ("failures", _all_failed),
+    ("unknown_text", _unknown_text),
+    ("answers_under_load", answers_under_load),
+    ("telemetry_missing", _telemetry_stopped),
+    ("telemetry_missing", _series_missing),
+    ("records_missing", _records_missing),
+    ("imported", _imported),
 )
-"""Of a stage whose window is over, by tests of its series and by how many requests an interval needs."""
-
-RUN_RULES: tuple[RunRule, ...] = (
-    RunRule("imported", load_generator.imported, "measure with enginebench for what is missing"),
-    RunRule(
-        "unsent",
-        load_generator.unsent,
-        "raise the limits of its machine (ulimit -n for files, net.ipv4.ip_local_port_range for ports), or use more "
-        "processes (--processes), more machines or fewer users",
-    ),
-    RunRule(
-        "telemetry_stopped",
-        load_generator.telemetry_stopped,
-        "see the server's log and its /metrics; its gauges of that stage are those of the time before",
-    ),
-    RunRule(
-        "series_missing",
-        load_generator.series_missing,
-        "see whether the server has to be started with an option for it, or publishes it under another name by now",
-    ),
-    RunRule("stopped_early", stability.stopped_early, "run it to its end"),
-    RunRule(
-        "malformed_lines",
-        load_generator.malformed_lines,
-        "check for a full disk, or for two runs that wrote into one folder",
-    ),
-    RunRule("records_lost", load_generator.records_lost, "check for a full disk (locust.log), and run again"),
-    RunRule("failures", answers.all_failed, "see how they failed, and the server's log"),
-    RunRule(
-        "censored",
-        answers.all_censored,
-        "make the stages longer than the longest response time, or ask for shorter answers",
-    ),
-    RunRule(
-        "unknown_text",
-        answers.unknown_text,
-        "look at an answer of the server: if a model did not generate that text, TTFT and tokens per chunk count too "
-        "much, and TTFO is the time to the first token",
-    ),
-    RunRule(
-        "answers_under_load",
-        answers.answers_under_load,
-        "see docs/answers.md: a few late differences are rounding, many early ones a bug in cache or masks",
-    ),
-    RunRule(
-        "workers_missing",
-        load_generator.workers_missing,
-        "copy the files of every worker into the run's folder (enginebench collect)",
-    ),
-    RunRule("process_lost", load_generator.process_lost, FIND_OUT),
-    RunRule(
-        "several_hosts",
-        load_generator.several_hosts,
-        "nothing to do: no duration mixes their clocks; `enginebench calibrate` measures the error of each of them",
-    ),
-    RunRule(
-        "not_calibrated",
-        load_generator.not_calibrated,
-        "run `enginebench calibrate` there once, with the same --processes",
-    ),
-    RunRule(
-        "past_calibration",
-        load_generator.past_calibration,
-        "calibrate it under such a load (enginebench calibrate --loads), give it more --processes, or keep the engine "
-        "off its cores",
-    ),
-)
-
-
-def findings_of_stage(view: StageView, run: RunMeta) -> tuple[Finding, ...]:
-    """The gravest first."""
-    return findings_of_view(view, run, STATISTICAL_RULES)
+"""By kind: checks that look at a whole run and the views of its stages."""
 
 
 def findings_of_run(run: RunData, stages: Sequence[StageView]) -> tuple[Finding, ...]:
-    """All of a run, those of its stages too, the gravest first."""
-    findings = [
-        Finding(rule.kind, evidence.severity, evidence.words, rule.remedy, evidence.stage, run.meta.label)
-        for rule in RUN_RULES
-        for evidence in rule.check(run, stages)
-    ]
+    """Return all findings of a run, those of its stages too, the most severe first."""
+    evidence: list[tuple[Kind, Evidence]] = []
     for view in stages:
-        findings += findings_of_stage(view, run.meta)
-    return in_order(findings)
+        evidence += evidence_of_view(view, run.meta)
+    for name, check in RUN_CHECKS:
+        evidence += ((KIND_BY_NAME[name], part) for part in check(run, stages))
+    return findings_of(evidence, run.meta.label)

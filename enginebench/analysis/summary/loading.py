@@ -42,7 +42,9 @@ def summaries_of(
     for folder in (folder for folders in groups.values() for folder in folders):
         if folder.resolve() not in summaries:
             reading(folder)
-            summaries[folder.resolve()] = _summary(_shown(folder), objectives, tokenizer, need_requests)
+            relative = Path(os.path.relpath(folder))
+            shown = folder.absolute() if relative.parts[:1] == ("..",) else relative  # which is shorter to read
+            summaries[folder.resolve()] = _summary(shown, objectives, tokenizer, need_requests)
     if not tell_apart:
         return list(summaries.values())
     labels = {name: {summaries[folder.resolve()].label for folder in folders} for name, folders in groups.items()}
@@ -57,12 +59,12 @@ def summaries_of(
     return list(summaries.values())
 
 
-def _shortest_suffix(place: Path, others: Sequence[Path]) -> str:
-    """`after`, or where another place has that name `after/runs`."""
+def _shortest_suffix(place: Path, others: Sequence[Path]) -> Path:
+    """Return `after`, or `after/runs` if another place has that name."""
     lengths = range(1, len(place.parts))
     tails = (place.parts[-length:] for length in lengths)
     distinct = (tail for tail in tails if all(other.parts[-len(tail) :] != tail for other in others))
-    return str(Path(*next(distinct, place.parts)))
+    return Path(*next(distinct, place.parts))
 
 
 def _folders(name: str, runs: Path) -> tuple[Path, ...]:
@@ -97,12 +99,6 @@ def _summary(
         if error.errno not in READ_ONLY:
             raise
     return summary
-
-
-def _shown(folder: Path) -> Path:
-    """Relative where that is shorter to read."""
-    relative = os.path.relpath(folder)
-    return Path(relative) if not relative.startswith("..") else folder.absolute()
 
 
 if __name__ == "__main__":  # as Locust's page has the run so far judged

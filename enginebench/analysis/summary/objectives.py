@@ -14,6 +14,7 @@ import polars as pl
 from enginebench.analysis.data.formulas import expression
 from enginebench.analysis.data.load import users_of
 from enginebench.analysis.stats.intervals import bin_by_user, bin_events, rate_interval, share_bounds, share_intervals
+from enginebench.records.metrics import OUTPUT_TOKENS
 from enginebench.records.rules import NO_FAILURE, SloAnswer, answer_of, attempted, within
 from enginebench.records.slo import Objective, RunObjectives
 from enginebench.records.stage import SECOND
@@ -24,18 +25,12 @@ UNDECIDED: SloAnswer = "not enough evidence"
 
 
 def judge(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[Judgement, ...]:
-    """`scheduled` are the requests scheduled in a window, in order. Without any, as where the server hung, there is not
-    enough evidence.
+    """Judge the requests scheduled in a window, in order, by each objective.
 
-    Raises `UserMistake` when an objective cannot be judged, because its metric was not measured.
+    Raises `UserMistake` if an objective cannot be judged, because its metric was not measured.
     """
     for objective in objectives:
         _check_measured(scheduled.filter(outcome="ok"), objective)
-    return _judged(scheduled, objectives)
-
-
-def _judged(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[Judgement, ...]:
-    """In the order of the objectives; those on one metric are judged together."""
     if scheduled.is_empty():
         return tuple(Judgement.without(objective) for objective in objectives)
     by_metric: dict[str, list[Objective]] = {}
@@ -43,22 +38,24 @@ def _judged(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[J
         by_metric.setdefault(objective.metric, []).append(objective)
     judgements = {
         judgement.objective: judgement
-        for of_metric in by_metric.values()
-        for judgement in _judged_by_one_metric(scheduled, of_metric)
+        for same_metric in by_metric.values()
+        for judgement in _judge_by_metric(scheduled, same_metric)
     }
     return tuple(judgements[objective] for objective in objectives)
 
 
-def _judged_by_one_metric(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> Iterator[Judgement]:
-    """Of a request that was cut off, or whose tokens are unknown, it is not known whether it met an objective: the
-    answer is one that such requests do not change."""
-    goods = {f"good {index}": expression(each.within) for index, each in enumerate(objectives)}
+def _judge_by_metric(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> Iterator[Judgement]:
+    """Judge so that no request that was cut off, or whose tokens are unknown, could change the answer."""
+    goods = {f"good {index}": expression(objective.within) for index, objective in enumerate(objectives)}
     requests = scheduled.select("user", "outcome", latency=_value(objectives[0]), **goods)
     uncertain = [name for name in goods if requests[name].null_count()]
     cases = [requests.with_columns(pl.col(uncertain).fill_null(met)) for met in ((0.0, 1.0) if uncertain else (0.0,))]
     of_cases = [_shares(case, goods) for case in cases]
     for index, (name, objective) in enumerate(zip(goods, objectives, strict=True)):
-        answers = {_answer(objective, case, of_case[index]) for case, of_case in zip(cases, of_cases, strict=True)}
+        answers = set()
+        for case, of_case in zip(cases, of_cases, strict=True):  # bounds hold if an interval is withheld
+            bounds = share_bounds(of_case[index], case["latency"].to_numpy(), users_of(case))
+            answers.add(answer_of(*bounds, objective.q))
         share = _shares(requests.drop_nulls(name), [name])[0] if name in uncertain else of_cases[0][index]
         unknown = requests[name].null_count()
         answer: SloAnswer = answers.pop() if len(answers) == 1 else UNDECIDED
@@ -69,36 +66,31 @@ def _judged_by_one_metric(scheduled: pl.DataFrame, objectives: Sequence[Objectiv
         yield Judgement(objective, share, answer, unknown=unknown)
 
 
-def _answer(objective: Objective, requests: pl.DataFrame, share: Estimate) -> SloAnswer:
-    """By the share's interval; where that is withheld, by bounds that hold all the same."""
-    return answer_of(*share_bounds(share, requests["latency"].to_numpy(), users_of(requests)), objective.q)
-
-
 def attainment(scheduled: pl.DataFrame, objectives: RunObjectives) -> Estimate | None:
     """The share of attempted requests that met every objective, their class's too; failures did not. `None` if no
     request tells."""
     if scheduled.is_empty() or not objectives:
         return None
-    judged = _together(scheduled, objectives)
-    return None if judged.is_empty() else _share(judged)
+    requests = _together(scheduled, objectives)
+    return None if requests.is_empty() else _shares(requests, ["good"])[0]
 
 
 def goodput(scheduled: pl.DataFrame, objectives: RunObjectives, window: tuple[int, int]) -> Estimate | None:
-    """Requests that met every objective, per second of `window`, in which they were scheduled."""
+    """Return the requests per second of `window`, in which they were scheduled, that met every objective."""
     if scheduled.is_empty() or not objectives:
         return None
     start, end = window
-    judged = _together(scheduled, objectives)
-    if judged.is_empty():
+    requests = _together(scheduled, objectives)
+    if requests.is_empty():
         return None
-    good = judged.filter(pl.col("good") == 1)
+    good = requests.filter(pl.col("good") == 1)
     times, users = good["t_sched"].to_numpy(), users_of(good)
     by_user = bin_by_user(times, users, start, end) if users is not None and len(good) else None
     return rate_interval(bin_events(times, start, end), (end - start) / SECOND, by_user)
 
 
 def _together(scheduled: pl.DataFrame, objectives: RunObjectives) -> pl.DataFrame:
-    """Each request judged by the objectives of all and by those of its class."""
+    """Judge each request by the objectives of all and by those of its class."""
     judged = [(expression(objective.within), _latency(objective)) for objective in objectives.of_all]
     for name, own in objectives.of_class.items():
         of_class = pl.col("request_class").eq_missing(name)
@@ -118,7 +110,7 @@ def _together(scheduled: pl.DataFrame, objectives: RunObjectives) -> pl.DataFram
 
 
 def _latency(objective: Objective) -> pl.Expr:
-    """What decides whether a request met the objective, as a share of its limit; +∞ for what failed."""
+    """Return the value that is limited as a share of its limit; +∞ if the request failed."""
     return _value(objective) / (objective.limit or 1.0)
 
 
@@ -134,17 +126,13 @@ def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
         return
     if judged.needs is not None:
         answered = answered.drop_nulls(judged.needs)  # whether the others met the objective is unknown
-    tokens = answered["output_tokens"]
+    tokens = answered[OUTPUT_TOKENS]
     if len(answered) and (not judged.absent_is_good or (tokens > 1).any() or not tokens.any()):
         raise UserMistake(
             f"no request has a {objective.metric}, so {objective.name} cannot be judged: it needs streamed answers."
         )
 
 
-def _share(judged: pl.DataFrame) -> Estimate:
-    return _shares(judged, ["good"])[0]
-
-
-def _shares(judged: pl.DataFrame, goods: Iterable[str]) -> list[Estimate]:
-    hits = [(judged[name] == 1).to_numpy() for name in goods]
-    return share_intervals(hits, users_of(judged), judged["latency"].to_numpy())
+def _shares(requests: pl.DataFrame, goods: Iterable[str]) -> list[Estimate]:
+    hits = [(requests[name] == 1).to_numpy() for name in goods]
+    return share_intervals(hits, users_of(requests), requests["latency"].to_numpy())

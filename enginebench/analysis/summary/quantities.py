@@ -20,26 +20,36 @@ from enginebench.analysis.data.windows import Flows, Window
 from enginebench.analysis.stats.intervals import bin_by_user, rate_interval, share_interval
 from enginebench.analysis.stats.steadiness import lock_step
 from enginebench.analysis.summary.objectives import attainment, goodput
-from enginebench.records.counts import OF_ANSWERS, OF_REQUESTS
 from enginebench.records.findings.load import LITTLE_WINDOWS
-from enginebench.records.formula import Between, Field, Formula
+from enginebench.records.formula import Between, Field, Formula, Positive
 from enginebench.records.load import Users
 from enginebench.records.metrics import (
     ACHIEVED_RATE,
     ATTAINMENT,
+    CHUNK_RATE,
     CLIENT_ERROR,
     CONCURRENCY,
+    DISPERSION,
     ENERGY,
+    FAILURE_RATE,
     FAILURE_SHARE,
     GOODPUT,
+    LITTLES_LAW,
     OFFERED_RATE,
+    OUTPUT,
+    OUTPUT_TOKENS,
+    PLANNED,
+    PROMPT,
     QUANTITIES,
     REQUEST_METRICS,
+    SEEN_TOKENS,
     THROUGHPUT,
+    TOKENS_PER_CHUNK,
     TPOT,
     TTFT,
     TTFT_SINCE_DUE,
     USER_THROUGHPUT,
+    USERS_RUNNING,
 )
 from enginebench.records.rules import UNJUDGED
 from enginebench.records.slo import RunObjectives
@@ -48,14 +58,43 @@ from enginebench.records.view import Distribution, Estimate, Missing
 STAY = Between(Field("t_send"), Field("t_end"))  # seconds in flight
 CURVES = {metric.name for metric in REQUEST_METRICS if metric.shown.curve}
 MEANS = {quantity.name: quantity.mean for quantity in QUANTITIES if quantity.mean is not None}
-ANSWERED = sorted(  # what is asked of the requests that ended well, which are copied where others did not
-    columns_of((*OF_ANSWERS.values(), *MEANS.values())) | CURVES | {TTFT, TTFT_SINCE_DUE, TPOT, "t_sched"}
+
+STREAM_TOKENS = 8  # an answer of fewer tokens may come in one chunk
+AT_ONCE = 1e-4  # seconds per token: faster than any model decodes, so the chunks had been held back
+PROMPT_TOLERANCE = 1  # tokens by which a prompt may miss its planned length
+SHORT = 0.9  # share of the planned tokens below which an answer counts as cut short
+STREAM = pl.col("streamed") & (expression(SEEN_TOKENS) >= STREAM_TOKENS)
+MISSED = expression(PROMPT) - pl.col("planned_prompt_tokens")
+
+COUNTED_REQUESTS: Mapping[str, pl.Expr] = {
+    "retried": pl.col("attempt") > 0,
+    "reconnected": pl.col("t_connect").is_not_null(),
+    "resent": pl.col("resent"),
+}
+COUNTED_ANSWERS: Mapping[str, pl.Expr] = {
+    "merged_first": pl.col("merged_first"),
+    "usage_refused": pl.col("reported_tokens").is_not_null(),  # fewer tokens than were received, which cannot be
+    "counted_by_tokenizer": pl.col("token_source") == "tokenizer",  # because the server did not count
+    "uncounted": expression(OUTPUT).is_null(),
+    "empty": (expression(OUTPUT) == 0) | (pl.col("streamed") & (pl.col("chunks") == 0)),
+    "cut_short": expression(OUTPUT / Positive(PLANNED)) < SHORT,
+    "missed_prompts": MISSED.abs() > PROMPT_TOLERANCE,
+    "planned_prompts": MISSED.is_not_null(),
+    "at_once": STREAM & ((pl.col("chunks") == 1) | (pl.col(TPOT) < AT_ONCE)),  # all tokens together …
+    "streams": STREAM,  # … of the streamed answers long enough to tell
+}
+"""What findings count of the requests that ended well; an unknown value is not counted."""
+ANSWERED = sorted(  # columns of the requests that ended well, which are copied if others did not
+    {name for flag in COUNTED_ANSWERS.values() for name in flag.meta.root_names()}
+    | columns_of(MEANS.values())
+    | CURVES
+    | {TTFT, TTFT_SINCE_DUE, TPOT, "t_sched"}
 )
 
 
 @dataclass(frozen=True)
 class StageData:
-    """What the numbers of one window are made of. `scheduled` are its requests, in order, with their metrics."""
+    """The data of one window. `scheduled` are its requests, in order, with their metrics."""
 
     run: RunData
     window: Window
@@ -81,7 +120,7 @@ class StageData:
 
 
 def quantities_of(stage: StageData) -> dict[str, Estimate]:
-    """By name; what was not observed is left out."""
+    """Compute the quantities by name; what was not observed is left out."""
     values = {name: formula(stage) for name, formula in FORMULAS.items()}
     n = len(stage.scheduled)
     return {
@@ -89,10 +128,6 @@ def quantities_of(stage: StageData) -> dict[str, Estimate]:
         for name, value in values.items()
         if value is not None
     }
-
-
-def _failure_share(stage: StageData) -> Estimate:
-    return share_interval(stage.attempted["failed"].to_numpy(), users_of(stage.attempted))
 
 
 def _achieved_rate(stage: StageData) -> float:
@@ -108,25 +143,21 @@ def _throughput(stage: StageData) -> Estimate:
     """
     window = stage.window
     tokens = stage.flows.tokens(window.bins)
-    requests = stage.run.requests.select("t_end", "user", "outcome", "output_tokens")
+    requests = stage.run.requests.select("t_end", "user", "outcome", OUTPUT_TOKENS)
     ended = requests.filter(pl.col("t_end").is_between(window.start, window.end, closed="left"))
-    uncounted = ended.filter((pl.col("outcome") == "ok") & pl.col("output_tokens").is_null())
+    uncounted = ended.filter((pl.col("outcome") == "ok") & pl.col(OUTPUT_TOKENS).is_null())
     if not tokens.any() and (len(uncounted) or stage.flows.uncounted(window.start, window.end)):
         return Estimate(None, missing=Missing.UNCOUNTED)
-    ended = ended.drop_nulls("output_tokens")
+    ended = ended.drop_nulls(OUTPUT_TOKENS)
     users, by_user = users_of(ended), None
     if users is not None and len(ended):
-        by_user = bin_by_user(ended["t_end"].to_numpy(), users, window.start, window.end, ended["output_tokens"])
+        by_user = bin_by_user(ended["t_end"].to_numpy(), users, window.start, window.end, ended[OUTPUT_TOKENS])
     return rate_interval(tokens, window.seconds, by_user)
 
 
 def _user_throughput(stage: StageData) -> float | None:
     tpot = stage.metrics[TPOT].percentile("p50").value
     return 1 / tpot if tpot else None
-
-
-def _goodput(stage: StageData) -> Estimate | None:
-    return goodput(stage.scheduled, stage.objectives, (stage.window.start, stage.window.end))
 
 
 def _concurrency(stage: StageData) -> float:
@@ -159,24 +190,20 @@ def _users_running(stage: StageData) -> float | None:
 
 
 def _mean(formula: Formula) -> Callable[[StageData], Estimate | None]:
-    """Over the answered requests that have a value. Means of the parts of TTFT add up to the mean of the whole."""
+    """Average the answered requests that have a value. Means of the parts of TTFT add up to the mean of the whole."""
 
-    def of(stage: StageData) -> Estimate | None:
-        known = stage.ok.select(value=expression(formula).cast(pl.Float64))["value"].drop_nulls()
-        mean = mean_of(known)
-        return None if mean is None else Estimate(max(mean, 0.0), n=len(known))
+    def mean(stage: StageData) -> Estimate | None:
+        values = stage.ok.select(value=expression(formula).cast(pl.Float64))["value"].drop_nulls()
+        average = mean_of(values)
+        return None if average is None else Estimate(max(average, 0.0), n=len(values))
 
-    return of
+    return mean
 
 
 def _tokens_per_chunk(stage: StageData) -> float | None:
-    streamed = _streamed(stage)
+    streamed = stage.ok.filter((pl.col("chunks") > 0) & pl.col(OUTPUT_TOKENS).is_not_null())
     chunks = int(streamed["chunks"].sum())
-    return int((streamed["output_tokens"] - streamed["unseen_tokens"]).sum()) / chunks if chunks else None
-
-
-def _streamed(stage: StageData) -> pl.DataFrame:
-    return stage.ok.filter((pl.col("chunks") > 0) & pl.col("output_tokens").is_not_null())
+    return int((streamed[OUTPUT_TOKENS] - streamed["unseen_tokens"]).sum()) / chunks if chunks else None
 
 
 def _energy_per_token(stage: StageData) -> float | None:
@@ -203,33 +230,32 @@ FORMULAS: Mapping[str, Callable[[StageData], Estimate | float | None]] = {
     ACHIEVED_RATE: _achieved_rate,
     THROUGHPUT: _throughput,
     USER_THROUGHPUT: _user_throughput,
-    GOODPUT: _goodput,
+    GOODPUT: lambda stage: goodput(stage.scheduled, stage.objectives, (stage.window.start, stage.window.end)),
     ATTAINMENT: lambda stage: attainment(stage.scheduled, stage.objectives),
-    FAILURE_SHARE: _failure_share,
-    "failure_rate": lambda stage: int(stage.attempted["failed"].sum()) / stage.window.seconds,
+    FAILURE_SHARE: lambda stage: share_interval(stage.attempted["failed"].to_numpy(), users_of(stage.attempted)),
+    FAILURE_RATE: lambda stage: int(stage.attempted["failed"].sum()) / stage.window.seconds,
     CONCURRENCY: _concurrency,
-    "littles_law": _littles_law,
-    "dispersion": _dispersion,
-    "users_running": _users_running,
-    "tokens_per_chunk": _tokens_per_chunk,
+    LITTLES_LAW: _littles_law,
+    DISPERSION: _dispersion,
+    USERS_RUNNING: _users_running,
+    TOKENS_PER_CHUNK: _tokens_per_chunk,
     **{name: _mean(mean) for name, mean in MEANS.items()},
     ENERGY: _energy_per_token,
-    "chunk_rate": _chunk_rate,
+    CHUNK_RATE: _chunk_rate,
     CLIENT_ERROR: _client_error,
 }
 
 
 def counts_of(stage: StageData) -> dict[str, int]:
-    """Of requests, answers and chunks, by what is unusual about them."""
+    """Count requests, answers and chunks by what is unusual about them."""
     window = stage.window
     counts = {
         "unserved_users": window.stage.unserved_users,  # no answer when the warm-up reached its bound
         "unanswered": window.stage.unanswered,  # requests without an answer when the hold reached its bound
         "uncounted_chunks": stage.flows.uncounted(window.start, window.end),  # missing from the throughput
     }
-    for requests, flags in ((stage.scheduled, OF_REQUESTS), (stage.ok, OF_ANSWERS)):
-        sums = requests.select(**{name: expression(flag).sum() for name, flag in flags.items()}).row(0, named=True)
-        counts |= {name: round(count) for name, count in sums.items()}
+    for requests, flags in ((stage.scheduled, COUNTED_REQUESTS), (stage.ok, COUNTED_ANSWERS)):
+        counts |= requests.select(**{name: flag.sum() for name, flag in flags.items()}).row(0, named=True)
     if window.generated is not None:  # between two scrapes inside the window
         counts["server_tokens"] = round(window.generated.amount)
         counts["client_tokens"] = round(_received(stage, window.generated))
@@ -244,7 +270,7 @@ def _received(stage: StageData, span: Increase) -> float:
 
 
 def failures_of(stage: StageData) -> dict[str, int]:
-    """The five most frequent ways to fail, in the server's words where it had any."""
+    """Return the five most frequent ways to fail, in the server's words where it had any."""
     words = pl.format("{}: {}", "outcome", "detail").fill_null(pl.col("outcome"))
     failed = stage.attempted.filter("failed").select(words.alias("what"))
     counts = failed.group_by("what").len().sort(["len", "what"], descending=[True, False])

@@ -83,16 +83,19 @@ class _Cause:
 
 
 def disruptions_of(run: RunData, objectives: Sequence[Objective]) -> tuple[Disruption, ...]:
-    """Those with enough requests before them to know what is usual."""
-    found: list[Disruption] = []
+    """Return the disruptions with enough requests before them to know what is usual."""
+    disruptions: list[Disruption] = []
     for window in windows_of(run):
-        if causes := _causes_in(run, window):
+        events = [event for event in run.meta.events if window.start < event.t < window.end]
+        causes = [*(_Cause(event.t, event.t, event.what) for event in events), *_bursts(window)]
+        if causes:
+            causes.sort(key=lambda cause: cause.start)
             requests = window.scheduled(run.requests)
-            found += _followed(run, requests, causes, window.start, window.end, objectives)
+            disruptions += _followed(run, requests, causes, window.start, window.end, objectives)
     if run.meta.search is None and (peaks := list(_peaks(run.meta.stages))):
         start = run.meta.stages[0].steady_start or 0
-        found += _followed(run, with_metrics(run.requests), peaks, start, run.last, objectives)
-    return tuple(found)
+        disruptions += _followed(run, with_metrics(run.requests), peaks, start, run.last, objectives)
+    return tuple(disruptions)
 
 
 def _followed(
@@ -103,7 +106,7 @@ def _followed(
     end: Nanoseconds,
     objectives: Sequence[Objective],
 ) -> Iterator[Disruption]:
-    """Each disruption is followed until the next one begins."""
+    """Follow each disruption until the next one begins."""
     ends = [*(following.start for following in causes[1:]), end]
     for cause, until in zip(causes, ends, strict=True):
         effect = _effect(run, requests, cause, (start, causes[0].start), until, objectives)
@@ -111,13 +114,8 @@ def _followed(
             yield effect
 
 
-def _causes_in(run: RunData, window: Window) -> list[_Cause]:
-    events = [_Cause(event.t, event.t, event.what) for event in run.meta.events if window.start < event.t < window.end]
-    return sorted([*events, *_bursts(window)], key=lambda cause: cause.start)
-
-
 def _bursts(window: Window) -> Iterator[_Cause]:
-    """The highest parts of a cycle of rates, if they lie in the window and something else came before."""
+    """Yield the highest parts of a cycle of rates, if they lie in the window and something else came before."""
     load = window.load
     if not isinstance(load, Rate) or not load.cycle:
         return
@@ -149,15 +147,15 @@ def _effect(
     objectives: Sequence[Objective],
 ) -> Disruption | None:
     """`None` if fewer than 20 requests ended before it, or more than 5 % of them failed."""
-    ttft = expression(attempted(Field(TTFT_SINCE_DUE)))  # null if it was cut off or unsent
+    latency = expression(attempted(Field(TTFT_SINCE_DUE)))  # null if it was cut off or unsent
     met = pl.min_horizontal(*(expression(objective.within) for objective in objectives)) if objectives else pl.lit(None)
-    rows = requests.select("t_sched", "t_send", "t_first", "t_end", ttft=ttft, met=met).drop_nulls("ttft")
-    usual = np.sort(rows.filter(pl.col("t_end") < before[1])["ttft"].to_numpy())
+    rows = requests.select("t_sched", "t_send", "t_first", "t_end", latency=latency, met=met).drop_nulls("latency")
+    usual = np.sort(rows.filter(pl.col("t_end") < before[1])["latency"].to_numpy())
     level = percentile(usual, USUAL) if len(usual) >= IN_A_ROW else math.inf
     if math.isinf(level):
         return None
     after = rows.filter(pl.col("t_sched").is_between(cause.end, until, closed="left"))
-    recovered = _first_run(after["ttft"].to_numpy() > level, OUTSIDE)
+    recovered = _first_run(after["latency"].to_numpy() > level, OUTSIDE)
     allowed = [math.floor((1 - objective.q) * IN_A_ROW) for objective in objectives]
     outside = after["met"].fill_null(0.0).to_numpy() < 1
     slo_recovered = _first_run(outside, min(allowed)) if allowed else None
@@ -167,15 +165,15 @@ def _effect(
     spans = [(before[0], before[1]), (cause.start, max(cause.end, cause.start + 1)), (cause.end, again), (again, until)]
     periods = tuple(_period(rows, span) for span in spans if span[1] > span[0])
     shares = [share for period in periods[1:] if (share := period.within) is not None]
-    felt = rows.filter((pl.col("t_sched") < until) & (pl.col("t_first") >= cause.start) & pl.col("ttft").is_finite())
+    felt = rows.filter((pl.col("t_sched") < until) & (pl.col("t_first") >= cause.start) & pl.col("latency").is_finite())
     return Disruption(
         command=cause.command,
         load=cause.load,
         start=cause.start / SECOND,
         end=cause.end / SECOND,
         usual=level,
-        peak=felt["ttft"].max(),  # type: ignore[arg-type]
-        failed=len(rows.filter(pl.col("ttft").is_infinite() & pl.col("t_end").is_between(cause.start, until))),
+        peak=felt["latency"].max(),  # type: ignore[arg-type]
+        failed=len(rows.filter(pl.col("latency").is_infinite() & pl.col("t_end").is_between(cause.start, until))),
         recovered=_since(due, recovered, cause.end),
         judged=bool(objectives),
         absorbed=bool(shares) and all(share >= max(o.q for o in objectives) for share in shares),
@@ -189,14 +187,14 @@ def _effect(
 
 def _period(rows: pl.DataFrame, span: tuple[Nanoseconds, Nanoseconds]) -> Period:
     due = rows.filter(pl.col("t_sched").is_between(*span, closed="left"))
-    ttft = np.sort(due["ttft"].to_numpy())
+    ttft = np.sort(due["latency"].to_numpy())
     quantiles = [percentile(ttft, q) if len(ttft) else None for q in (0.5, 0.95)]
     met = due["met"].drop_nulls()
     return Period(
         start=span[0] / SECOND,
         end=span[1] / SECOND,
         requests=len(due),
-        failed=int(due["ttft"].is_infinite().sum()),
+        failed=int(due["latency"].is_infinite().sum()),
         within=float(met.mean()) if len(met) else None,  # type: ignore[arg-type]
         ttft_p50=quantiles[0],
         ttft_p95=quantiles[1],
@@ -206,7 +204,7 @@ def _period(rows: pl.DataFrame, span: tuple[Nanoseconds, Nanoseconds]) -> Period
 
 
 def _most_in_flight(rows: pl.DataFrame, span: tuple[Nanoseconds, Nanoseconds]) -> int:
-    """Requests that were due and had not ended, at most at a time."""
+    """Return the largest number of requests that were due and had not ended at a time."""
     there = rows.filter((pl.col("t_sched") < span[1]) & (pl.col("t_end") > span[0]))
     if there.is_empty():
         return 0
@@ -231,9 +229,9 @@ def _since(due: Integers, place: int | None, end: Nanoseconds) -> float | None:
 
 
 def _points(rows: pl.DataFrame) -> tuple[tuple[float, float], ...]:
-    """Of a long run the slowest request of each of so many groups."""
-    finite = rows.filter(pl.col("ttft").is_finite())
-    due, ttft = finite["t_sched"].to_numpy() / SECOND, finite["ttft"].to_numpy()
+    """Return the requests, in a long run the slowest of each of `MAX_POINTS` groups."""
+    finite = rows.filter(pl.col("latency").is_finite())
+    due, ttft = finite["t_sched"].to_numpy() / SECOND, finite["latency"].to_numpy()
     step = max(math.ceil(len(due) / MAX_POINTS), 1)
     slowest = [int(place + ttft[place : place + step].argmax()) for place in range(0, len(due), step)]
     return tuple((float(due[place]), float(ttft[place])) for place in slowest)

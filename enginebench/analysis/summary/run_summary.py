@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from enginebench.analysis.summary.findings import findings_of_run
 from enginebench.analysis.summary.quantities import StageData
 from enginebench.analysis.summary.recovery import Disruption, disruptions_of
 from enginebench.analysis.summary.stage import view_of
-from enginebench.records.files import NOT_UNDERSTOOD, profile_files, read_document, write_inside
+from enginebench.records.files import NOT_UNDERSTOOD, place_inside, profile_files, read_document, write_inside
 from enginebench.records.metrics import CLIENT_ERROR
 from enginebench.records.run import RunFacts
 from enginebench.records.slo import Objective, RunObjectives, of_tier
@@ -33,7 +34,7 @@ from enginebench.records.view import Finding, Missing, StageView
 SCHEMA_VERSION = 5
 SUMMARY = "summary.json"
 POINTS = 240  # of a whole run
-SHORTEST = 0.04  # seconds: its steps are whole nanoseconds, whatever its records say
+MIN_SECONDS = 0.04  # of a run: its steps are whole nanoseconds, whatever its records say
 HELD = 2.0  # seconds for which a gauge is what its last sample said: there is one a second
 
 
@@ -50,7 +51,7 @@ class FlowSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary(RunFacts):
-    """What was run, and what came out. `folder` is not written into `summary.json`: runs move.
+    """The setup and the results of a run. `folder` is not written into `summary.json`: runs move.
 
     `findings` are all of the run: those of its stages too.
     """
@@ -76,12 +77,12 @@ class RunSummary(RunFacts):
         return max(known) if known and len(known) == len(errors) else None
 
     def at(self, label: str) -> StageView | None:
-        """The stage of that label."""
+        """Return the stage of that label."""
         return next((stage for stage in self.stages if stage.label == label), None)
 
 
 def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummary:
-    """The run's own objectives (`--slo`) are judged where none are given.
+    """Summarise a run, judged by its own objectives (`--slo`) by default.
 
     Raises `NotARun` when nothing was measured, `ValueError` for an objective that cannot be judged.
     """
@@ -132,17 +133,17 @@ def _flow(run: RunData, flows: Flows, edges: Instants, step: float) -> FlowSerie
 
 
 def _held(values: Sequence[float | None], steps: int) -> tuple[float | None, ...]:
-    """A value stands in for those that are missing behind it, so many at most."""
+    """Fill up to `steps` missing values with the last one before them."""
     held: list[float | None] = []
-    for k, value in enumerate(values):
-        known = (one for one in reversed(values[max(0, k - steps) : k + 1]) if one is not None)
-        held.append(next(known, None) if value is None else value)
+    for k in range(len(values)):
+        recent = reversed(values[max(0, k - steps) : k + 1])
+        held.append(next((value for value in recent if value is not None), None))
     return tuple(held)
 
 
 def _edges(run: RunData) -> tuple[Instants, float]:
-    """From the run's start to its last instant: a second apart, more in a long run and less in a trial."""
-    span = max(run.last / SECOND, SHORTEST)
+    """Return the edges of steps of a second, longer in a long run and shorter in a trial, up to the last instant."""
+    span = max(run.last / SECOND, MIN_SECONDS)
     step = max(span / POINTS, min(1.0, span / 40))
     step = float(f"{step:.2g}")
     count = max(math.floor(span / step), 1)  # a last step that is not full would look like a drop
@@ -150,7 +151,7 @@ def _edges(run: RunData) -> tuple[Instants, float]:
 
 
 def summary_document(summary: RunSummary) -> dict[str, Any]:
-    """What `summary.json` holds: durations in seconds, rates per second, null for what was not observed.
+    """Return the contents of `summary.json`: durations in seconds, rates per second, null for what was not observed.
 
     A percentile that falls among failed requests has no value and is `missing` as "failed".
     """
@@ -160,7 +161,7 @@ def summary_document(summary: RunSummary) -> dict[str, Any]:
 
 
 def read_summary(folder: Path) -> RunSummary:
-    """The run as its `summary.json` has it, for folders without records, as a saved baseline is.
+    """Read the run as its `summary.json` has it, for folders without records, as a saved baseline is.
 
     Raises `NotARun` where there is none, or one of another version.
     """
@@ -196,3 +197,25 @@ def _with_infinities(value: Any) -> Any:
 def write_summary(summary: RunSummary) -> Path:
     write_inside(summary.folder, SUMMARY, json.dumps(summary_document(summary), indent=1, allow_nan=False) + "\n")
     return summary.folder / SUMMARY
+
+
+def save_baseline(folder: Path, summaries: Sequence[RunSummary]) -> list[Path]:
+    """Write `folder`/<run id>/summary.json for each run; saved runs of the same engines are replaced.
+
+    The series that only charts need are left out. Raises `OSError`, and `NotARun` for a saved summary of another
+    version.
+    """
+    labels = {summary.label for summary in summaries}
+    saved = [path.parent for path in sorted(folder.glob(f"*/{SUMMARY}"))]
+    for place in saved:
+        alone = [path.name for path in place.iterdir()] == [SUMMARY]  # else it is a run
+        if alone and read_summary(place).label in labels:
+            shutil.rmtree(place)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for summary in summaries:
+        place = place_inside(folder, f"{summary.run_id}/{SUMMARY}").parent
+        stages = tuple(replace(stage, curves={}, series={}) for stage in summary.stages)
+        flow = FlowSeries(summary.flow.step, (), ())
+        written.append(write_summary(replace(summary, folder=place, stages=stages, flow=flow)))
+    return written

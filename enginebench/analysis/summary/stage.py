@@ -18,14 +18,14 @@ from enginebench.analysis.summary.distributions import curves, distribution_of, 
 from enginebench.analysis.summary.objectives import attainment, goodput, judge
 from enginebench.analysis.summary.quantities import StageData, counts_of, failures_of, quantities_of
 from enginebench.records.load import Rate
-from enginebench.records.metrics import BY_NAME, ICL, THROUGHPUT, TPOT, TTFT, TTFT_SINCE_DUE
+from enginebench.records.metrics import BY_NAME, ICL, IN_FLIGHT, THROUGHPUT, TPOT, TTFT, TTFT_SINCE_DUE
 from enginebench.records.rules import is_failure
 from enginebench.records.slo import Objective, RunObjectives, of_tier, tiers_of
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import GAUGES, LOAD_GENERATOR_GAUGES
-from enginebench.records.view import ClassView, Estimate, Level, StageView, TurnView
+from enginebench.records.view import ClassView, Level, StageView, TurnView
 
-FEWEST = 6  # requests of a turn: as many as the interval of a median needs
+MIN_REQUESTS = 6  # of a turn: the interval of a median needs them
 
 
 def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
@@ -34,6 +34,8 @@ def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
     Raises `UserMistake` when an objective cannot be judged by what was measured.
     """
     run, window, scheduled = stage.run, stage.window, stage.scheduled
+    tiers = tiers_of(objectives)
+    attained = {tier: attainment(scheduled, RunObjectives(of_tier(objectives, tier))) for tier in tiers}
     return StageView(
         index=window.key.index,
         label=window.key.label,
@@ -53,18 +55,12 @@ def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
         gauges=_gauges(run, window),
         cpu_holder=run.telemetry.cpu_holder(window.start, window.end),
         judgements=judge(scheduled, objectives),
-        attained=_attained(scheduled, objectives),
+        attained={tier: share for tier, share in attained.items() if share is not None},
         curves=curves(stage.ok),
         series=_series(stage),
         classes=classes_of(scheduled, RunObjectives.of(run.meta.workload).of_class, window),
         turns=turns_of(scheduled),
     )
-
-
-def _attained(scheduled: pl.DataFrame, objectives: tuple[Objective, ...]) -> dict[str, Estimate]:
-    """The share of requests within all objectives of each tier, by tier."""
-    shares = {tier: attainment(scheduled, RunObjectives(of_tier(objectives, tier))) for tier in tiers_of(objectives)}
-    return {tier: share for tier, share in shares.items() if share is not None}
 
 
 def _gauges(run: RunData, window: Window) -> dict[str, Level]:
@@ -92,14 +88,14 @@ def _series(stage: StageData) -> dict[str, tuple[float | None, ...]]:
     ttft = TTFT_SINCE_DUE if isinstance(stage.window.load, Rate) else TTFT
     return {
         THROUGHPUT: tuple((stage.flows.tokens(edges) / seconds).tolist()),
-        "in_flight": tuple(stage.flows.in_flight.averages(edges).tolist()),
+        IN_FLIGHT: tuple(stage.flows.in_flight.averages(edges).tolist()),
         ttft: _means_by_part(stage.ok[ttft], part, len(seconds)),
         TPOT: _means_by_part(stage.ok[TPOT], part, len(seconds)),
     }
 
 
 def _means_by_part(values: pl.Series, part: npt.NDArray[np.intp], parts: int) -> tuple[float | None, ...]:
-    """Of the known values, which are summed in their order: sums by threads differ in their last digits each time."""
+    """Average the known values, summed in their order: sums by threads differ in their last digits each time."""
     known = values.is_not_null().to_numpy()
     counts = np.bincount(part[known], minlength=parts)
     sums = np.bincount(part[known], values.drop_nulls().to_numpy(), minlength=parts)
@@ -109,7 +105,7 @@ def _means_by_part(values: pl.Series, part: npt.NDArray[np.intp], parts: int) ->
 def classes_of(
     scheduled: pl.DataFrame, objectives: Mapping[str, tuple[Objective, ...]], window: Window
 ) -> tuple[ClassView, ...]:
-    """Nothing where requests have no class. `objectives` are those of each class, which is judged without requests too:
+    """Return nothing if requests have no class. `objectives` are those of each class, judged without requests too:
     a server may have answered none of them.
 
     Raises `UserMistake` when an objective cannot be judged by what was measured.
@@ -127,12 +123,12 @@ def classes_of(
 
 
 def turns_of(scheduled: pl.DataFrame) -> tuple[TurnView, ...]:
-    """The turns with enough requests; nothing where requests belong to no conversation of several."""
+    """Return the turns with enough requests; nothing where requests belong to no conversation of several."""
     if scheduled["turn"].drop_nulls().n_unique() < 2:
         return ()
     turns = []
     for (turn,), requests in scheduled.drop_nulls("turn").group_by("turn", maintain_order=True):
-        if len(requests) >= FEWEST:
+        if len(requests) >= MIN_REQUESTS:
             ttft = distribution_of(requests, BY_NAME[TTFT_SINCE_DUE]).percentile("p50")
             turns.append(TurnView(int(str(turn)) + 1, len(requests), mean_of(requests["prompt_tokens"]), ttft))
     return tuple(sorted(turns, key=lambda view: view.turn))

@@ -73,19 +73,12 @@ PURPOSES = {
 """By the `purpose` of a `NextStep`, with its `names` put in."""
 
 WARNINGS = {
-    "not_interleaved": (
-        "the repeats were not interleaved, so that a drift of the machine may look like a difference",
-        "measure the engines by one command with --repeat 5",
-    ),
-    "different_workload": ("the runs were asked different things: {evidence}", "measure all with the same options"),
-    "run_to_run": (
-        "output tokens/s differ from run to run, with a standard deviation of {evidence}",
-        "repeat more often, and see what else runs on the machine",
-    ),
-    "different": ("the runs differ in their {evidence}", "see how they were measured, below"),
-    "different_scenario": ("the runs are of different scenarios", "compare runs of one scenario"),
+    "not_interleaved": "the repeats were not interleaved, so that a drift of the machine may look like a difference",
+    "different_workload": "the runs were asked different things: {evidence}",
+    "run_to_run": "output tokens/s differ from run to run, with a standard deviation of {evidence}",
+    "different": "the runs differ in their {evidence}",
 }
-"""By kind: what was seen and what to do, for warnings that bring no words of their own."""
+"""What was seen, by kind, for warnings that bring no words of their own."""
 
 
 def tested_line(tested: Tested) -> str:
@@ -180,10 +173,10 @@ def warnings_title(warnings: Sequence[Warning], most: int = MAX_WARNINGS) -> str
 
 def warning_texts(warning: Warning) -> tuple[str, str]:
     """What was seen, with its place, and what to do."""
-    evidence, remedy = WARNINGS.get(warning.kind, ("{evidence}", warning.remedy))
+    evidence = WARNINGS.get(warning.kind, "{evidence}")
     place = ", ".join(filter(None, (in_words(warning.engines), join_labels(warning.stages))))
     seen = clean(evidence.replace("{evidence}", warning.evidence))
-    return f"{seen} ({clean(place)})" if place else seen, clean(remedy)
+    return f"{seen} ({clean(place)})" if place else seen, clean(warning.remedy)
 
 
 def _subject(tested: Tested) -> str:

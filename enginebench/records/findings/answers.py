@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from enginebench.records.formatting import format_count, format_seconds, format_share, significant
-from enginebench.records.view import Evidence, Severity, StageView
+from enginebench.records.run import RunMeta
+from enginebench.records.view import Evidence, StageView
 
 FAILURE_SHARE = 0.01
-STORM = 1.5  # attempts for each question
-CENSORED_SHARE = 0.01  # as many as p99 leaves out
+MAX_ATTEMPTS = 1.5  # for each question
 AT_ONCE_SHARE = 0.1  # of the streamed answers
 COUNT_TOLERANCE = 0.05
 PER_CHUNK = (0.9, 1.1)  # tokens
@@ -17,83 +19,60 @@ CACHED_SHARE = 0.1  # of the prompt tokens
 RECONNECTED_SHARE = 0.01
 
 
-def failures(view: StageView) -> Evidence | None:
+def failures(view: StageView, run: RunMeta) -> Iterator[Evidence]:
+    """Report failures and retries: clients that ask again add load just when there is too much."""
     share, rate = view.value("failure_share"), view.value("failure_rate")
-    if not view.failed or share is None:
-        return None
-    per_second = "" if rate is None else f", {significant(rate)} per second"
-    details = "; ".join(f"{count} × {what}" for what, count in list(view.failures.items())[:2])
-    return Evidence(
-        "warn" if share > FAILURE_SHARE else "note",
-        f"{format_share(share)} of the attempts failed{per_second}{f' ({details})' if details else ''}; failures count "
-        "as +Inf in every percentile",
-    )
+    if view.failed and share is not None:
+        per_second = "" if rate is None else f", {significant(rate)} per second"
+        details = "; ".join(f"{count} × {what}" for what, count in list(view.failures.items())[:2])
+        yield Evidence(
+            "warn" if share > FAILURE_SHARE else "note",
+            f"{format_share(share)} of the attempts failed{per_second}{f' ({details})' if details else ''}; failures "
+            "count as +Inf in every percentile",
+        )
+    if retried := view.count("retried"):
+        questions = view.requests - retried
+        yield Evidence(
+            "note" if questions and view.requests <= MAX_ATTEMPTS * questions else "warn",
+            f"{format_count(view.requests)} attempts were made for {format_count(questions)} logical requests, "
+            f"{format_count(view.ok)} of which were answered; each attempt is counted as one request",
+        )
 
 
-def retries(view: StageView) -> Evidence | None:
-    """Attempts and answers are counted apart: clients that ask again make more load just when there is too much."""
-    retried = view.count("retried")
-    if not retried:
-        return None
-    asked = view.requests - retried
-    return Evidence(
-        "note" if asked and view.requests <= STORM * asked else "warn",
-        f"{format_count(view.requests)} attempts were made for {format_count(asked)} logical requests, "
-        f"{format_count(view.ok)} of which were answered; each attempt is counted as one request",
-    )
-
-
-def censored(view: StageView) -> Evidence | None:
-    if not view.cut_off:
-        return None
-    share = view.cut_off / view.requests
-    return Evidence(
-        "warn" if share > CENSORED_SHARE else "note",
-        f"{format_share(share)} of the requests were cut off before their answer was complete; a percentile that "
-        "depends on how long they would have taken has no value",
-    )
-
-
-def not_streamed(view: StageView) -> Evidence | None:
+def coarse_chunks(view: StageView, run: RunMeta) -> Iterator[Evidence]:
     at_once, streams = view.count("at_once"), view.count("streams")
-    if at_once <= AT_ONCE_SHARE * streams:
-        return None
-    return Evidence(
-        "warn",
-        f"all tokens of {at_once} of {streams} streamed answers arrived at once: their TTFT is the time to the whole "
-        "answer, and their TPOT is meaningless",
-    )
+    if at_once > AT_ONCE_SHARE * streams:
+        yield Evidence(
+            "warn",
+            f"all tokens of {at_once} of {streams} streamed answers arrived at once: their TTFT is the time to the "
+            "whole answer, and their TPOT is meaningless",
+            "look for a proxy that buffers responses, or a server that does not stream; compare by E2E",
+        )
+    per_chunk = view.value("tokens_per_chunk")
+    if per_chunk is not None and not PER_CHUNK[0] <= per_chunk <= PER_CHUNK[1]:
+        words = f"a chunk carried {significant(per_chunk)} tokens on average, so ICL is not the time per token"
+        yield Evidence("note", words, "compare engines by TPOT, which divides by tokens")
 
 
-def empty_answers(view: StageView) -> Evidence | None:
-    empty = view.count("empty")
-    if not empty:
-        return None
-    return Evidence(
-        "warn" if empty > FAILURE_SHARE * view.ok else "note",
-        f"{empty} of {view.ok} answers were complete and had no content",
-    )
-
-
-def token_count_disagrees(view: StageView) -> Evidence | None:
-    by_tokenizer, uncounted = view.count("counted_by_tokenizer"), view.count("uncounted")
-    reasons = []
+def token_counts(view: StageView, run: RunMeta) -> Iterator[Evidence]:
     if refused := view.count("usage_refused"):
-        reasons.append(
-            f"the usage of {refused} of {view.ok} answers is 0 or less than the chunks that came, and does not count"
+        yield Evidence(
+            "warn",
+            f"the usage of {refused} of {view.ok} answers is 0 or less than the chunks that came, and does not count",
         )
     if _server_counts_otherwise(view):
-        reasons.append(
+        yield Evidence(
+            "warn",
             f"the server's counter grew by {format_count(view.count('server_tokens'))} tokens while this client "
-            f"received {format_count(view.count('client_tokens'))}"
+            f"received {format_count(view.count('client_tokens'))}",
         )
+    by_tokenizer = view.count("counted_by_tokenizer")
     if 0 < by_tokenizer < view.ok:
-        reasons.append(f"the server counted some answers, the tokenizer the other {by_tokenizer}")
-    if uncounted:
-        reasons.append(f"the tokens of {uncounted} answers are unknown")
+        yield Evidence("warn", f"the server counted some answers, the tokenizer the other {by_tokenizer}")
+    if uncounted := view.count("uncounted"):
+        yield Evidence("warn", f"the tokens of {uncounted} answers are unknown")
     if chunks := view.count("uncounted_chunks"):
-        reasons.append(f"{chunks} chunks of unknown token count are missing from the throughput")
-    return Evidence("warn", "; ".join(reasons)) if reasons else None
+        yield Evidence("warn", f"{chunks} chunks of unknown token count are missing from the throughput")
 
 
 def _server_counts_otherwise(view: StageView) -> bool:
@@ -105,52 +84,66 @@ def _server_counts_otherwise(view: StageView) -> bool:
     return abs(client - server) > COUNT_TOLERANCE * max(server, client) + edges
 
 
-def tokens_per_chunk(view: StageView) -> Evidence | None:
-    per_chunk = view.value("tokens_per_chunk")
-    if per_chunk is None or PER_CHUNK[0] <= per_chunk <= PER_CHUNK[1]:
-        return None
-    words = f"a chunk carried {significant(per_chunk)} tokens on average, so ICL is not the time per token"
-    return Evidence("note", words)
-
-
-def cut_short(view: StageView, severity: Severity = "note") -> Evidence | None:
+def short_answers(view: StageView, run: RunMeta) -> Iterator[Evidence]:
+    if empty := view.count("empty"):
+        yield Evidence(
+            "warn" if empty > FAILURE_SHARE * view.ok else "note",
+            f"{empty} of {view.ok} answers were complete and had no content",
+            "look at a prompt and its answer; a chat template or a stop string may end the answer immediately",
+        )
     short, planned = view.count("cut_short"), view.value("planned_tokens")
     if short <= SHORT_SHARE * view.ok or planned is None:
-        return None
-    return Evidence(
-        severity,
+        return
+    if not run.workload.get("ignore_eos"):
+        remedy = "fix the length of the answers with --ignore-eos yes, if engines are to do the same work"
+    elif "ignore_eos" in ((run.engine or {}).get("features") or ()):
+        remedy = (
+            "look for what else ends an answer: the server's limit on tokens, the context length, or stop strings in "
+            "--extra-body"
+        )
+    else:
+        remedy = (
+            "the server may not obey ignore_eos: ask for the length in its own way (--extra-body, such as min_tokens), "
+            "or compare by TPOT and by cost per token, not by requests/s or E2E"
+        )
+    yield Evidence(
+        "warn" if run.workload.get("ignore_eos") else "note",
         f"{short} of {view.ok} answers were shorter than planned: {significant(view.value('output_tokens') or 0)} "
         f"tokens on average instead of {significant(planned)}",
+        remedy,
     )
 
 
-def prompts_missed(view: StageView, severity: Severity = "note") -> Evidence | None:
+def prompt_lengths(view: StageView, run: RunMeta) -> Iterator[Evidence]:
     missed, planned = view.count("missed_prompts"), view.count("planned_prompts")
     if not missed:
-        return None
-    return Evidence(
-        "warn" if missed > MISSED_SHARE * planned else severity,
+        return
+    measured = bool(run.workload.get("prompt_length_measured"))  # by the model's tokenizer, which should be exact
+    yield Evidence(
+        "warn" if measured or missed > MISSED_SHARE * planned else "note",
         f"{format_share(missed / planned)} of the prompts missed their planned length by more than a token; all "
         f"prompts had {significant(view.value('prompt_tokens') or 0)} tokens on average",
+        "use longer prompts: unique words and a chat template take some tokens"
+        if measured
+        else "use a server with /tokenize, or name the model's tokenizer with --tokenizer",
     )
 
 
-def prompts_cached(view: StageView) -> Evidence | None:
+def prompts_cached(view: StageView, run: RunMeta) -> Iterator[Evidence]:
     prompt, cached = view.value("prompt_tokens"), view.value("cached_tokens")
-    if not prompt or not cached or cached < CACHED_SHARE * prompt:
-        return None
-    return Evidence("note", f"{format_share(cached / prompt)} of the prompt tokens came from the server's prefix cache")
+    if prompt and cached and cached >= CACHED_SHARE * prompt:
+        share = format_share(cached / prompt)
+        yield Evidence("note", f"{share} of the prompt tokens came from the server's prefix cache")
 
 
-def reconnected(view: StageView) -> Evidence | None:
+def reconnected(view: StageView, run: RunMeta) -> Iterator[Evidence]:
     count, resent = view.count("reconnected"), view.count("resent")
     if not count:
-        return None
-    twice = f"; {format_count(resent)} of them were sent again, because the server closed a kept connection" * bool(
-        resent
-    )
-    return Evidence(
+        return
+    again = f"; {format_count(resent)} of them were sent again, because the server closed a kept connection"
+    yield Evidence(
         "warn" if count > RECONNECTED_SHARE * view.requests else "note",
         f"{format_count(count)} of {format_count(view.requests)} requests had to open a connection, which took "
-        f"{format_seconds(view.value('connect', 'p50'))} (median){twice}; TTFT excludes it, TTFT (user) includes it",
+        f"{format_seconds(view.value('connect', 'p50'))} (median){again if resent else ''}; TTFT excludes it, TTFT "
+        "(user) includes it",
     )

@@ -1,6 +1,8 @@
-"""Checks of the load generator in one stage: late, overloaded, or with an error too large for what it measures."""
+"""Checks of the load generator in one stage: was it late, how exact are its times, and did it make the planned load?"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from enginebench.records.formatting import (
     counted,
@@ -10,116 +12,107 @@ from enginebench.records.formatting import (
     format_share,
     significant,
 )
+from enginebench.records.run import RunMeta
 from enginebench.records.view import Evidence, Severity, StageView
 
-# How late the load generator may be: the larger of some milliseconds and a share of the median TTFT it measures.
+# The allowed lateness is the larger of a duration and a share of the median TTFT.
 LATE = ((0.005, 0.05), (0.020, 0.25))  # (seconds, share) for a warning, and beyond that for an invalid run
-ERROR = (0.001, 0.05)  # (seconds, share) likewise, of its calibrated error
-FEW_SAMPLES = 100  # requests: with fewer, a p99 is one of them
-MERGED = 0.01  # share of first tokens that were read late and with others: from here on it moves p99
+ERROR = (0.001, 0.05)  # (seconds, share) for a warning, of its calibrated error
+MIN_REQUESTS = 100  # with fewer, a p99 is a single request
+READ_TOGETHER = 0.01  # share of first tokens that were read late and with others: from here on it moves p99
 CPU_BOUND = 0.9  # cores of a process that has one thread
 CROWDED = 0.1  # share of the time in which it was ready to run and had no core
 USERS_RUNNING = (0.99, 0.90)  # share of the planned users: fewer is a warning, and then an invalid run
+OWN_CORE = (
+    "give the load generator a core of its own (taskset, or fewer threads for the server) or another machine; more "
+    "--processes would wait for the same cores"
+)
 
 
-def process_lost(view: StageView) -> Evidence | None:
-    """Of a run that goes on; afterwards the records of each process say more."""
-    if not (lost := view.counts.get("processes_lost", 0)):
-        return None
-    arrivals = view.counts["arrivals_missing"]
-    missing = f"; {counted(arrivals, 'arrival')} that it would have sent are missing" if arrivals else ""
-    return Evidence("warn", f"{lost} worker process{'' if lost == 1 else 'es'} ended before the run{missing}")
+def late(view: StageView, run: RunMeta) -> Iterator[Evidence]:
+    """Report late requests, late reads and missing CPU time; other programs on its cores decide what helps."""
+    for evidence in (*_late_requests(view), *_late_event_loop(view), *_busy(view)):
+        yield evidence._replace(remedy=OWN_CORE) if crowded(view) else evidence
 
 
-def users_missing(view: StageView) -> Evidence | None:
-    running = view.value("users_running")
-    warn, invalid = (share * view.load for share in USERS_RUNNING)
-    if running is None or running >= warn:
-        return None
-    return Evidence(
-        "invalid" if running < invalid else "warn",
-        f"on average over the window {significant(running)} of the {format_count(view.load)} planned users were "
-        "running",
-    )
-
-
-def client_late(view: StageView) -> Evidence | None:
-    """Late requests distort the load and what users feel; late reads only with user-space stamps, which have no lag."""
+def _late_requests(view: StageView) -> Iterator[Evidence]:
+    """Late requests distort the load and what users feel; late reads distort nothing that the kernel has stamped."""
     sent, read = view.value("send_lag", "p99"), view.value("client_lag", "p99")
+    median = f"median TTFT was {format_seconds(_median_ttft(view))}"
     if severity := _lateness(sent, view):
-        lag = f"requests were sent {format_seconds(sent)} late at p99"
-        if view.metrics["send_lag"].n < FEW_SAMPLES:
-            severity = "warn"  # its p99 is one request
+        if view.metrics["send_lag"].n < MIN_REQUESTS:
+            severity = "warn"
+        yield Evidence(severity, f"requests were sent {format_seconds(sent)} late at p99; {median}")
     elif _lateness(read, view):
-        severity = "warn"
         lag = f"answers were read {format_seconds(read)} late at p99 (the kernel's stamps are not late)"
-    else:
-        return None
-    words = f"the load generator was late: {lag}; median TTFT was {format_seconds(_median_ttft(view))}"
-    return Evidence(severity, words)
+        yield Evidence("warn", f"{lag}; {median}")
 
 
-def client_error(view: StageView) -> Evidence | None:
-    """Within its calibration, but too coarse for what it measures."""
-    ttft, error = _median_ttft(view), view.value("client_error")
-    if not ttft or error is None or error <= max(ERROR[0], ERROR[1] * ttft):
-        return None
-    return Evidence(
-        "warn",
-        f"at {format_count(view.value('chunk_rate'))} chunks/s the error of TTFT is {format_error(error)} at p99, and "
-        f"its median was {format_seconds(ttft)}",
-    )
-
-
-def event_loop_late(view: StageView) -> Evidence | None:
+def _late_event_loop(view: StageView) -> Iterator[Evidence]:
+    """A server may write several chunks at once: reading them together is late only if the event loop was."""
     lag = view.gauges.get("loop_lag")
     if lag is None or _lateness(lag.peak, view) is None:
-        return None
-    return Evidence(
-        "warn" if _lateness(lag.mean, view) else "note",
-        f"the load generator was up to {format_seconds(lag.peak)} late",
-    )
+        return
+    severity: Severity = "warn" if _lateness(lag.mean, view) else "note"
+    yield Evidence(severity, f"the load generator's event loop was up to {format_seconds(lag.peak)} late")
+    together = view.count("merged_first")
+    if together >= READ_TOGETHER * max(1, view.ok):
+        yield Evidence(
+            "warn",
+            f"it read the first token of {together} of {view.ok} answers together with later tokens, so that their "
+            "TTFT may be too long",
+        )
 
 
-def read_together(view: StageView) -> Evidence | None:
-    """A server may write several chunks at once, and then their stamp is right; it is not where the reader was late."""
-    merged = view.count("merged_first")
-    if event_loop_late(view) is None or merged < MERGED * max(1, view.ok):
-        return None
-    return Evidence(
-        "warn",
-        f"the load generator read the first token of {merged} of {view.ok} answers together with later ones, so that "
-        "their TTFT may be too long",
-    )
-
-
-def client_cpu_bound(view: StageView) -> Evidence | None:
-    cpu = view.gauges.get("client_cpu")
-    if cpu is None or cpu.mean < CPU_BOUND:
-        return None
-    words = f"the load generator's busiest process used {significant(cpu.mean)} cores, and can use one"
-    return Evidence("warn", words)
+def _busy(view: StageView) -> Iterator[Evidence]:
+    cpu, delay = view.gauges.get("client_cpu"), view.gauges.get("run_delay")
+    if cpu is not None and cpu.mean >= CPU_BOUND:
+        used = significant(cpu.mean)
+        yield Evidence("warn", f"the load generator's busiest process used {used} cores, and can use one")
+    if delay is not None and crowded(view):
+        words = f"the load generator was ready to run and waited for a CPU {format_share(delay.mean)} of the time"
+        if view.cpu_holder is not None:
+            name, cores = view.cpu_holder
+            words += f"; meanwhile `{name}` used {significant(cores)} cores, the most of all other processes"
+        yield Evidence("warn", words)
 
 
 def crowded(view: StageView) -> bool:
-    """Whether other programs had the cores that the load generator needed."""
+    """Return whether other programs had the cores that the load generator needed."""
     delay = view.gauges.get("run_delay")
     return delay is not None and delay.mean >= CROWDED
 
 
-def waited_for_cpu(view: StageView) -> Evidence | None:
-    delay = view.gauges.get("run_delay")
-    if delay is None or not crowded(view):
-        return None
-    words = f"the load generator was ready to run and waited for a CPU {format_share(delay.mean)} of the time"
-    if view.cpu_holder is not None:
-        name, cores = view.cpu_holder
-        words += f"; meanwhile `{name}` used {significant(cores)} cores, the most of all other processes"
-    return Evidence("warn", words)
+def timing_error(view: StageView, run: RunMeta) -> Iterator[Evidence]:
+    """Report an error that is known from the calibration and too large for what is measured."""
+    ttft, error = _median_ttft(view), view.value("client_error")
+    if ttft and error is not None and error > max(ERROR[0], ERROR[1] * ttft):
+        yield Evidence(
+            "warn",
+            f"at {format_count(view.value('chunk_rate'))} chunks/s the error of TTFT is {format_error(error)} at p99, "
+            f"and its median was {format_seconds(ttft)}",
+        )
+
+
+def load_missing(view: StageView, run: RunMeta) -> Iterator[Evidence]:
+    """Report lost processes while the run goes on, and users that were not running."""
+    if lost := view.count("processes_lost"):
+        arrivals = view.count("arrivals_missing")
+        missing = f"; {counted(arrivals, 'arrival')} that it would have sent are missing" if arrivals else ""
+        yield Evidence("warn", f"{lost} worker process{'' if lost == 1 else 'es'} ended before the run{missing}")
+    running = view.value("users_running")
+    warn, invalid = (share * view.load for share in USERS_RUNNING)
+    if running is not None and running < warn:
+        yield Evidence(
+            "invalid" if running < invalid else "warn",
+            f"on average over the window {significant(running)} of the {format_count(view.load)} planned users were "
+            "running",
+            OWN_CORE if crowded(view) else "make the warm-up longer than users take to start",
+        )
 
 
 def _median_ttft(view: StageView) -> float | None:
-    """Of the answered requests."""
+    """Return the median of the answered requests, whatever the share of failures."""
     ttft = view.metrics.get("ttft")
     return ttft.answered["p50"] if ttft is not None and ttft.answered else view.value("ttft", "p50")
 

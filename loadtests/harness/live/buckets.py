@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import log
 
-from enginebench.records.formula import NOTHING, ByOutcome, Constant, Formula
+from enginebench.records.formula import NOTHING, ByOutcome, Constant, Formula, Reader, reader
 from enginebench.records.metrics import REQUEST_METRICS, Metric
-from enginebench.records.readers import Reader, reader
 from enginebench.records.rules import attempted, censored
 from enginebench.records.slo import RunObjectives
 

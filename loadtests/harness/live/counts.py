@@ -14,8 +14,8 @@ from typing import Any, get_args
 
 import msgspec
 
+from enginebench.records.formula import reader
 from enginebench.records.metrics import FIRST_TOKENS, SEEN_TOKENS
-from enginebench.records.readers import reader
 from enginebench.records.request import Outcome, RequestRecord
 from enginebench.records.stage import SECOND, Nanoseconds, Stage
 from loadtests.harness.live.buckets import CountedMetrics

@@ -160,7 +160,7 @@ def test_chunks_of_a_window_are_those_of_every_answer_in_order(tmp_path: Path, m
     assert (window.due[window.request] <= window.stamp).all()
     first = window.position == 0
     assert (window.stamp[first] == window.first[window.request[first]]).all()
-    monkeypatch.setattr(slices, "MOST_CHUNKS", len(expected) // 2)
+    monkeypatch.setattr(slices, "MAX_CHUNKS", len(expected) // 2)
     pieces = list(chunks_within(path, start, end))
     assert len(pieces) == slices.PIECES
     assert sum(len(piece.stamp) for piece in pieces) == pytest.approx(len(expected) / 2, rel=0.3)

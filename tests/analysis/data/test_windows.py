@@ -27,7 +27,7 @@ def test_a_killed_run_is_measured_as_far_as_it_got(tmp_path: Path) -> None:
     assert [(stage.label, stage.complete) for stage in summary.stages] == [("1 user", True), ("2 users", False)]
     assert summary.stages[1].end == pytest.approx(14.89)
     assert summary.stages[1].value("throughput") == pytest.approx(12, rel=0.05)
-    (finding,) = (f for f in summary.findings if f.kind == "stopped_early")
+    (finding,) = (f for f in summary.findings if f.kind == "unfinished")
     assert "nothing was measured at 4 users and the stage at 2 users was cut short" in finding.evidence
 
 
@@ -95,7 +95,7 @@ def test_a_killed_process_ends_the_window_where_it_left_its_last_trace(tmp_path:
     summary = summarise(load_run(folder))
     stage = summary.stages[0]
     assert (stage.end, stage.complete, stage.cut_off, stage.requests) == (7.0, False, 1, 5)
-    lost = [finding for finding in summary.findings if finding.kind == "process_lost"]
+    lost = [finding for finding in summary.findings if finding.kind == "load_missing"]
     assert lost[0].evidence.startswith("the load generator wrote its last record 7.00 s after the start")
 
 

@@ -170,7 +170,7 @@ def test_a_ramp_of_vllm_is_not_taken_for_users(tmp_path: Path) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | ramp))
     result = imported(tmp_path / "runs", str(file))
     assert result.exit_code == 2
-    assert "has no one number of users or rate" in result.stderr
+    assert "has no single number of users or rate" in result.stderr
     assert not (tmp_path / "runs").exists()
 
 

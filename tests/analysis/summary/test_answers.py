@@ -64,9 +64,13 @@ def test_a_good_run_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "kind", "severity", "evidence"),
     [
-        pytest.param(late(30), "client_late", "invalid", "were sent 30.0 ms late at p99", id="sent 30 ms late"),
-        pytest.param(late(8), "client_late", "warn", "were sent 8.00 ms late at p99", id="requests sent 8 ms late"),
-        pytest.param(read_late(40), "client_late", "warn", "read 40.0 ms late", id="the kernel knew, we did not"),
+        pytest.param(late(30), "load_generator_late", "invalid", "were sent 30.0 ms late at p99", id="sent 30 ms late"),
+        pytest.param(
+            late(8), "load_generator_late", "warn", "were sent 8.00 ms late at p99", id="requests sent 8 ms late"
+        ),
+        pytest.param(
+            read_late(40), "load_generator_late", "warn", "read 40.0 ms late", id="the kernel knew, we did not"
+        ),
         pytest.param(
             now_and_then(10, **FAILED),
             "failures",
@@ -76,38 +80,38 @@ def test_a_good_run_has_none(tmp_path: Path) -> None:
         ),
         pytest.param(
             now_and_then(10, **NOTHING_CAME, outcome="cut_off"),
-            "censored",
+            "unfinished",
             "warn",
             "10 % of the requests",
             id="cut off",
         ),
         pytest.param(reconnecting, "reconnected", "warn", "7 of 140 requests had to open a con", id="reconnected"),
-        pytest.param(slower, "never_steady", "warn", "TTFT went from", id="TTFT grows inside the window"),
-        pytest.param(longer, "never_steady", "warn", "requests in flight went from", id="the backlog grows"),
+        pytest.param(slower, "unsteady", "warn", "TTFT went from", id="TTFT grows inside the window"),
+        pytest.param(longer, "unsteady", "warn", "requests in flight went from", id="the backlog grows"),
         pytest.param(
             changed(output_tokens=12, first_chunk_tokens=4),
-            "tokens_per_chunk",
+            "coarse_chunks",
             "note",
             "carried 4.00 tokens",
             id="chunks",
         ),
         pytest.param(
             changed(output_tokens=2),
-            "token_count_disagrees",
+            "token_counts",
             "warn",
             "the usage of 140 of 140 answers is 0 or less than the chunks that came, and does not count",
             id="too few",
         ),
         pytest.param(
             now_and_then(2, output_tokens=None),
-            "token_count_disagrees",
+            "token_counts",
             "warn",
             "the tokens of 70 answers are unknown",
             id="none",
         ),
         pytest.param(
             now_and_then(2, token_source="tokenizer"),
-            "token_count_disagrees",
+            "token_counts",
             "warn",
             "the other 70",
             id="mixed sources",
@@ -134,14 +138,14 @@ def test_a_server_that_counts_when_requests_end_may_be_apart_by_what_is_in_fligh
     """Forty requests at a time, ten a second, ten tokens each: this client sees 100 tokens a second."""
     records = [record(k, k * 100 * MS, t_end=k * 100 * MS + 4 * SECOND, output_tokens=10) for k in range(200)]
     kinds = {f.kind for f in findings(tmp_path, records, samples=samples(tokens=server))}
-    assert ("token_count_disagrees" in kinds) == found
+    assert ("token_counts" in kinds) == found
 
 
 def test_few_requests_do_not_void_a_run(tmp_path: Path) -> None:
     """The p99 of 50 requests is one of them: late once is a warning."""
     records = [record(k, 4 * SECOND + k * SECOND // 4) for k in range(50)]
     records[7] = msgspec.structs.replace(records[7], t_sched=records[7].t_sched - 500 * MS)
-    assert {f.severity for f in findings(tmp_path, records) if f.kind == "client_late"} == {"warn"}
+    assert {f.severity for f in findings(tmp_path, records) if f.kind == "load_generator_late"} == {"warn"}
 
 
 def test_nothing_that_ended_well_voids_a_run(tmp_path: Path) -> None:
@@ -153,7 +157,7 @@ def test_nothing_that_ended_well_voids_a_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("cut", "severity"), [(140, "invalid"), (50, "warn"), (1, "note")])
 def test_what_the_end_of_the_run_cut_off_is_told(tmp_path: Path, cut: int, severity: str) -> None:
     records = every_100_ms(lambda k, one: msgspec.structs.replace(one, **CUT_OFF) if 180 - cut <= k < 180 else one)
-    found = [f for f in findings(tmp_path, records) if f.kind == "censored"]
+    found = [f for f in findings(tmp_path, records) if f.kind == "unfinished"]
     assert found[0].severity == severity
 
 
@@ -162,7 +166,7 @@ def test_what_the_end_of_the_run_cut_off_is_told(tmp_path: Path, cut: int, sever
     [
         pytest.param(
             changed(output_tokens=64, first_chunk_tokens=64, chunks=1, icl=(), planned_output_tokens=64),
-            "not_streamed",
+            "coarse_chunks",
             "warn",
             "all tokens of 140 of 140 streamed answers arrived at once",
             id="a buffering proxy that sends one chunk",
@@ -171,30 +175,30 @@ def test_what_the_end_of_the_run_cut_off_is_told(tmp_path: Path, cut: int, sever
             lambda _, one: msgspec.structs.replace(
                 one, output_tokens=64, chunks=64, icl=(1000,) * 63, t_last=(one.t_first or 0) + 63_000
             ),
-            "not_streamed",
+            "coarse_chunks",
             "warn",
             "streamed answers arrived at once",
             id="a buffering proxy that sends all chunks together",
         ),
         pytest.param(
             now_and_then(10, **NOTHING_CAME | {"output_tokens": 0}),
-            "empty_answers",
+            "short_answers",
             "warn",
             "14 of 140 answers were complete and had no content",
             id="answers without content",
         ),
         pytest.param(
             now_and_then(2, planned_output_tokens=16),
-            "cut_short",
+            "short_answers",
             "warn",
             "70 of 140 answers were shorter than planned: 3.00 tokens on average instead of 16.0",
             id="answers that end early",
         ),
         pytest.param(
-            prompts_of(42, every=4), "prompts_missed", "warn", "25 % of the prompts missed", id="long prompts"
+            prompts_of(42, every=4), "prompt_lengths", "warn", "25 % of the prompts missed", id="long prompts"
         ),
         pytest.param(
-            prompts_of(42, every=35), "prompts_missed", "note", "2.9 % of the prompts missed", id="a few of them"
+            prompts_of(42, every=35), "prompt_lengths", "note", "2.9 % of the prompts missed", id="a few of them"
         ),
         pytest.param(
             changed(cached_tokens=30), "prompts_cached", "note", "75 % of the prompt tokens", id="a warm prefix cache"
@@ -209,19 +213,19 @@ def test_what_answers_tell(tmp_path: Path, change: Change, kind: str, severity: 
 
 def test_a_prompt_may_miss_its_length_by_a_token(tmp_path: Path) -> None:
     found = findings(tmp_path, every_100_ms(prompts_of(41, every=1)))
-    assert "prompts_missed" not in {f.kind for f in found}
+    assert "prompt_lengths" not in {f.kind for f in found}
 
 
 def test_where_the_tokenizer_was_known_every_prompt_that_misses_is_a_warning(tmp_path: Path) -> None:
     workload = dict(meta_of(STAGES).workload) | {"prompt_length_measured": True}
     found = findings(tmp_path, every_100_ms(prompts_of(42, every=35)), workload=workload)
-    assert {f.severity for f in found if f.kind == "prompts_missed"} == {"warn"}
+    assert {f.severity for f in found if f.kind == "prompt_lengths"} == {"warn"}
 
 
 def test_answers_that_may_end_early_are_no_fault(tmp_path: Path) -> None:
     workload = dict(meta_of(STAGES).workload) | {"ignore_eos": False}
     found = findings(tmp_path, every_100_ms(changed(planned_output_tokens=16)), workload=workload)
-    assert {f.severity for f in found if f.kind == "cut_short"} == {"note"}
+    assert {f.severity for f in found if f.kind == "short_answers"} == {"note"}
 
 
 def test_hidden_reasoning_is_no_disagreement_and_no_time_per_token(tmp_path: Path) -> None:
@@ -231,7 +235,7 @@ def test_hidden_reasoning_is_no_disagreement_and_no_time_per_token(tmp_path: Pat
     summary = summarise(load_run(folder))
     assert summary.stages[0].value("tpot", "p50") == pytest.approx(0.02)
     assert summary.stages[0].value("reasoning_tokens") == 60
-    assert "token_count_disagrees" not in {f.kind for f in summary.findings}
+    assert "token_counts" not in {f.kind for f in summary.findings}
 
 
 def kept(k: int, stage: int, text: str, logprobs: list[float], at: int) -> RequestRecord:

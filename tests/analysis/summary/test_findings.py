@@ -1,4 +1,4 @@
-"""The table of rules: what is added to it is found, and what was not observed is no fault."""
+"""The table of kinds: what is added to it is found, and what was not observed is no fault."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from enginebench.analysis.data.load import load_run
-from enginebench.analysis.summary import findings as table
-from enginebench.analysis.summary.findings import RunRule, findings_of_stage
+from enginebench.analysis.summary import findings as run_findings
 from enginebench.analysis.summary.run_summary import (
     RunSummary,
     read_summary,
@@ -18,8 +17,8 @@ from enginebench.analysis.summary.run_summary import (
     summary_document,
     write_summary,
 )
-from enginebench.records.findings import table as stage_table
-from enginebench.records.findings.table import Rule
+from enginebench.records.findings import table
+from enginebench.records.findings.table import Kind, findings_of, findings_of_view
 from enginebench.records.search import SearchRecord
 from enginebench.records.view import Evidence, Finding, Level, StageKey, StageView
 from tests.support.analysis.found import STAGES, changed, every_100_ms, findings, samples
@@ -35,12 +34,14 @@ def view(**changes: Any) -> StageView:
     return dataclasses.replace(nothing, **changes)
 
 
-def test_a_rule_that_is_added_to_the_table_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_that_is_added_to_the_table_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the view of its stage, among all findings of the run, and in `summary.json`."""
-    slow = Rule("too_slow", lambda view: Evidence("warn", f"{view.ok} slow answers"), "be quick")
-    empty = RunRule("no_label", lambda run, stages: [Evidence("note", f"{len(stages)} stage")], "give it one")
-    monkeypatch.setattr(stage_table, "STAGE_RULES", (*stage_table.STAGE_RULES, slow))
-    monkeypatch.setattr(table, "RUN_RULES", (*table.RUN_RULES, empty))
+    slow = Kind("too_slow", "", "", "be quick", lambda view, run: [Evidence("warn", f"{view.ok} slow answers")])
+    empty = Kind("no_label", "", "", "give it one")
+    check = ("no_label", lambda run, stages: [Evidence("note", f"{len(stages)} stage")])
+    monkeypatch.setattr(table, "KINDS", (*table.KINDS, slow, empty))
+    monkeypatch.setattr(run_findings, "KIND_BY_NAME", {**table.KIND_BY_NAME, "no_label": empty})
+    monkeypatch.setattr(run_findings, "RUN_CHECKS", (*run_findings.RUN_CHECKS, check))
     summary = summarise(load_run(write_run(tmp_path, meta_of(STAGES), every_100_ms(), samples())))
     of_stage = Finding("too_slow", "warn", "140 slow answers", "be quick", StageKey(0, "1 user"), "fake")
     assert summary.findings == (of_stage, Finding("no_label", "note", "1 stage", "give it one", None, "fake"))
@@ -52,11 +53,11 @@ def test_a_rule_that_is_added_to_the_table_is_found(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("is_open", [False, True])
 def test_what_was_not_observed_is_no_fault(is_open: bool) -> None:
-    assert findings_of_stage(view(is_open=is_open), meta_of(())) == ()
+    assert findings_of_view(view(is_open=is_open), meta_of(())) == ()
 
 
 def test_a_stage_that_has_only_begun_can_be_judged() -> None:
-    assert findings_of_stage(view(outcomes={}, end=0.0), meta_of(())) == ()
+    assert findings_of_view(view(outcomes={}, end=0.0), meta_of(())) == ()
 
 
 THROTTLED = "a GPU was throttled, by heat or by its power supply, in 34 % of the window"
@@ -71,7 +72,7 @@ THROTTLED = "a GPU was throttled, by heat or by its power supply, in 34 % of the
 )
 def test_a_throttled_gpu_is_a_warning(share: float, evidence: list[str]) -> None:
     throttled = view(gauges={"gpu_throttled": Level(share, 1.0)})
-    found = findings_of_stage(throttled, meta_of(()))
+    found = findings_of_view(throttled, meta_of(()))
     assert [finding.evidence for finding in found] == evidence
     assert {(finding.kind, finding.severity) for finding in found} <= {("gpu_throttled", "warn")}
 
@@ -93,7 +94,7 @@ def test_short_answers_have_a_remedy_that_can_help(
         "engine": None if features is None else {"name": "fake", "features": features},
     }
     (short,) = findings(tmp_path, every_100_ms(changed(planned_output_tokens=16)), **changes)
-    assert (short.kind, short.severity) == ("cut_short", severity)
+    assert (short.kind, short.severity) == ("short_answers", severity)
     assert remedy in short.remedy
     assert ("--ignore-eos" in short.remedy) == (not ignore_eos)
 
@@ -118,16 +119,33 @@ def searched(tmp_path: Path, state: Any, seconds: float) -> RunSummary:
 def test_a_search_whose_time_is_up_was_not_stopped_early(
     tmp_path: Path, state: str, seconds: float, stopped: bool
 ) -> None:
-    evidence = [f.evidence for f in searched(tmp_path, state, seconds).findings if f.kind == "stopped_early"]
+    evidence = [f.evidence for f in searched(tmp_path, state, seconds).findings if f.kind == "unfinished"]
     assert evidence == (["the run was stopped: nothing was measured at probe 2"] if stopped else [])
 
 
+def test_the_evidence_of_a_kind_is_one_finding_with_the_remedy_of_the_worst() -> None:
+    late, minor = table.KIND_BY_NAME["load_generator_late"], table.KIND_BY_NAME["prompts_cached"]
+    first, second = StageKey(0, "1 user"), StageKey(1, "2 users")
+    evidence = [
+        (minor, Evidence("note", "some", stage=first)),
+        (late, Evidence("note", "a little", stage=first)),
+        (late, Evidence("invalid", "very", "wait", first)),
+        (late, Evidence("warn", "rather", "hurry", first)),
+        (late, Evidence("warn", "again", stage=second)),
+    ]
+    assert findings_of(evidence, "a") == (
+        Finding("load_generator_late", "invalid", "a little; very; rather", "wait", first, "a"),
+        Finding("load_generator_late", "warn", "again", late.remedy, second, "a"),
+        Finding("prompts_cached", "note", "some", minor.remedy, first, "a"),
+    )
+
+
 def test_findings_of_one_kind_are_told_apart_by_stage(tmp_path: Path) -> None:
-    """Every rule of a stage gives its key, and every view has its own."""
+    """Every check of a stage gives its key, and every view has its own."""
     stages = stages_of((2, 3), 10.0)
     run = write_run(tmp_path, meta_of(stages), every_100_ms(), samples())
     summary = summarise(load_run(run))
-    missing = [finding for finding in summary.findings if finding.kind == "users_missing"]
+    missing = [finding for finding in summary.findings if finding.kind == "load_missing"]
     assert [finding.stage for finding in missing] == [StageKey(0, "2 users"), StageKey(1, "3 users")]
     assert [stage.findings for stage in summary.stages] == [
         tuple(finding for finding in summary.findings if finding.stage == stage.key) for stage in summary.stages

@@ -27,11 +27,9 @@ from tests.support.analysis.synthetic import (
 @pytest.mark.parametrize(
     ("telemetry", "kind", "evidence"),
     [
-        pytest.param(samples(cpu=0.97), "client_cpu_bound", "used 0.970 cores", id="a busy load generator"),
-        pytest.param(samples(lag=0.03), "event_loop_late", "up to 30.0 ms late", id="a late event loop"),
-        pytest.param(
-            samples(tokens=60.0), "token_count_disagrees", "counter grew by 780", id="somebody else was served"
-        ),
+        pytest.param(samples(cpu=0.97), "load_generator_late", "used 0.970 cores", id="a busy load generator"),
+        pytest.param(samples(lag=0.03), "load_generator_late", "up to 30.0 ms late", id="a late event loop"),
+        pytest.param(samples(tokens=60.0), "token_counts", "counter grew by 780", id="somebody else was served"),
     ],
 )
 def test_what_telemetry_tells(tmp_path: Path, telemetry: list[TelemetrySample], kind: str, evidence: str) -> None:
@@ -42,22 +40,30 @@ def test_what_telemetry_tells(tmp_path: Path, telemetry: list[TelemetrySample], 
 
 def test_first_tokens_read_with_others_are_told_where_the_reader_was_late(tmp_path: Path) -> None:
     together = [msgspec.structs.replace(one, merged_first=at % 50 == 0) for at, one in enumerate(every_100_ms())]
-    late = {found.kind for found in findings(tmp_path, together, samples=samples(lag=0.03))}
-    assert late == {"event_loop_late", "read_together"}
+    (late,) = findings(tmp_path, together, samples=samples(lag=0.03))
+    assert (late.kind, late.severity) == ("load_generator_late", "warn")
+    assert late.evidence == (
+        "the load generator's event loop was up to 30.0 ms late; it read the first token of 3 of 140 answers together "
+        "with later tokens, so that their TTFT may be too long"
+    )
 
 
 def test_chunks_that_a_server_writes_at_once_are_no_fault_of_the_reader(tmp_path: Path) -> None:
     together = [msgspec.structs.replace(one, merged_first=True) for one in every_100_ms()]
-    assert "read_together" not in {found.kind for found in findings(tmp_path, together, samples=samples(lag=0.0))}
+    assert findings(tmp_path, together, samples=samples(lag=0.0)) == ()
 
 
 def test_malformed_lines_and_missing_workers(tmp_path: Path) -> None:
     folder = write_run(tmp_path, meta_of(STAGES, workers=3), every_100_ms(), samples())
     with (folder / "requests-0.jsonl").open("a") as file:
         file.write("not json\n")
-    found = {f.kind: f.evidence for f in summarise(load_run(folder)).findings}
-    assert found["malformed_lines"].startswith("1 lines")
-    assert found["workers_missing"] == "the folder has records of 1 of the 3 worker processes"
+    (found,) = [f for f in summarise(load_run(folder)).findings if f.kind == "records_missing"]
+    assert (found.severity, found.evidence) == (
+        "invalid",
+        "1 lines of requests*.jsonl are not records and were left out; the folder has records of 1 of the 3 worker "
+        "processes",
+    )
+    assert found.remedy.startswith("copy the files of every worker"), "of the worst of both"
 
 
 def of_workers(tmp_path: Path, users: dict[str, list[int]], planned: int = 10) -> tuple[Finding, ...]:
@@ -80,21 +86,21 @@ def test_workers_that_end_when_their_users_do_are_not_missed(tmp_path: Path) -> 
 def test_a_worker_that_dies_is_missed_with_its_users(tmp_path: Path) -> None:
     """The window of 4 s to 18 s ends with the last trace of worker 1, at 9 s."""
     found = {f.kind: f for f in of_workers(tmp_path, {"0": [6] * 19, "1": [4] * 9})}
-    assert set(found) == {"process_lost", "stopped_early"}
-    assert found["process_lost"].evidence.startswith("worker process 1 with 4 users wrote its last record 9.00 s after")
-    assert "the stage at 10 users was cut short" in found["stopped_early"].evidence
+    assert set(found) == {"load_missing", "unfinished"}
+    assert found["load_missing"].evidence.startswith("worker process 1 with 4 users wrote its last record 9.00 s after")
+    assert "the stage at 10 users was cut short" in found["unfinished"].evidence
 
 
 def test_users_that_are_missing_after_a_worker_died_are_told(tmp_path: Path) -> None:
     """Worker 1 is last seen at 2 s, and counts for two seconds more; the window begins at 4 s."""
-    found = [f for f in of_workers(tmp_path, {"0": [6] * 19, "1": [4] * 2}) if f.kind == "users_missing"]
-    assert [(f.severity, f.stage) for f in found] == [("invalid", StageKey(0, "10 users"))]
+    found = [f for f in of_workers(tmp_path, {"0": [6] * 19, "1": [4] * 2}) if f.kind == "load_missing"]
+    assert [(f.severity, f.stage) for f in found] == [("invalid", StageKey(0, "10 users")), ("warn", None)]
     assert found[0].evidence.startswith("on average over the window 6.07 of the 10 planned users")
 
 
 def test_one_process_without_its_last_sample_is_told(tmp_path: Path) -> None:
     killed = [msgspec.structs.replace(sample, last=False) for sample in samples()]
-    assert "process_lost" in {f.kind for f in findings(tmp_path, every_100_ms(), samples=killed)}
+    assert "load_missing" in {f.kind for f in findings(tmp_path, every_100_ms(), samples=killed)}
 
 
 @pytest.mark.parametrize(
@@ -107,27 +113,27 @@ def test_one_process_without_its_last_sample_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_fewer_users_than_planned_are_told(tmp_path: Path, there: int, severity: str | None) -> None:
-    found = [f.severity for f in of_workers(tmp_path, {"0": [there] * 19}, 100) if f.kind == "users_missing"]
+    found = [f.severity for f in of_workers(tmp_path, {"0": [there] * 19}, 100) if f.kind == "load_missing"]
     assert found == ([severity] if severity else [])
 
 
 def test_several_hosts_are_named_and_not_called_uncalibrated(tmp_path: Path) -> None:
     (found,) = findings(tmp_path, every_100_ms(), hosts=2, client_error=())
-    assert (found.kind, found.severity) == ("several_hosts", "note")
+    assert (found.kind, found.severity) == ("timing_error", "note")
 
 
 @pytest.mark.parametrize(
     ("calibration", "expected"),
     [
-        pytest.param((), ("not_calibrated", "note", None, "run `enginebench calibrate` there once"), id="none"),
+        pytest.param((), ("timing_error", "note", None, "run `enginebench calibrate` there once"), id="none"),
         pytest.param(
             ((5.0, 0.1, 0.0001), (20.0, 0.1, 0.0001)),
-            ("past_calibration", "warn", "1 user", "up to 30 chunks/s and is calibrated up to 20"),
+            ("timing_error", "warn", "1 user", "up to 30 chunks/s and is calibrated up to 20"),
             id="too light",
         ),
         pytest.param(
             ((32.0, 0.1, 0.006),),
-            ("client_error", "warn", "1 user", "the error of TTFT is ± 6.0 ms at p99, and its median was 53.0 ms"),
+            ("timing_error", "warn", "1 user", "the error of TTFT is ± 6.0 ms at p99, and its median was 53.0 ms"),
             id="at a load at which the client errs by more than 5 %",
         ),
         pytest.param(((32.0, 0.1, 0.002), (90.0, 0.1, 0.1)), None, id="good enough for such a TTFT"),
@@ -164,14 +170,14 @@ def test_the_error_is_withheld_where_the_machine_was_busier_than_calibrated(
     folder = write_run(tmp_path, meta_of(STAGES, client_error=calibration), every_100_ms(), busy)
     summary = summarise(load_run(folder))
     assert summary.stages[0].value("client_error") == error
-    said = [f.evidence for f in summary.findings if f.kind == "past_calibration"]
+    said = [f.evidence for f in summary.findings if f.kind == "timing_error"]
     assert bool(said) == (error is None)
     assert not said or "waited for a core 40 % of the time" in said[0]
 
 
 def test_several_processes_are_calibrated_together(tmp_path: Path) -> None:
     found = {f.kind: f.evidence for f in findings(tmp_path, every_100_ms(), workers=3, client_error=())}
-    assert "own error with --processes 3 is not known" in found["not_calibrated"]
+    assert "own error with --processes 3 is not known" in found["timing_error"]
 
 
 @pytest.mark.parametrize("at", [6.5, 9.0, 17.9])
@@ -185,7 +191,7 @@ def test_every_request_that_was_sent_is_accounted_for_after_a_kill(tmp_path: Pat
     run = load_run(folder)
     assert len(run.requests) == len(records)
     assert set(run.requests["outcome"]) <= {"ok", "cut_off"}
-    assert [f.kind for f in summarise(run).findings if f.kind == "process_lost"] == ["process_lost"]
+    assert [f.kind for f in summarise(run).findings if f.kind == "load_missing"] == ["load_missing"]
 
 
 def crowded(waited: float = 0.99, lag: float = 0.03) -> list[TelemetrySample]:
@@ -202,20 +208,25 @@ def crowded(waited: float = 0.99, lag: float = 0.03) -> list[TelemetrySample]:
 def test_a_busy_machine_is_named_with_who_holds_it_and_what_helps(tmp_path: Path) -> None:
     late = [msgspec.structs.replace(one, t_sched=one.t_sched - 40 * MS) for one in every_100_ms()]
     found = {f.kind: f for f in findings(tmp_path, late, samples=crowded())}
-    assert set(found) == {"waited_for_cpu", "client_late", "event_loop_late", "past_calibration"}
-    words = found["waited_for_cpu"].evidence
-    assert "waited for a CPU 99 % of the time; meanwhile `VLLM::EngineCor` used 1.80 cores" in words
-    assert found["client_late"].severity == "invalid"
-    for kind in ("waited_for_cpu", "client_late"):
-        assert "a core of its own" in found[kind].remedy
+    assert set(found) == {"load_generator_late", "timing_error"}
+    assert found["load_generator_late"].severity == "invalid"
+    assert found["load_generator_late"].evidence == (
+        "requests were sent 40.0 ms late at p99; median TTFT was 53.0 ms; the load generator's event loop was up to "
+        "30.0 ms late; the load generator was ready to run and waited for a CPU 99 % of the time; meanwhile "
+        "`VLLM::EngineCor` used 1.80 cores, the most of all other processes"
+    )
+    assert "a core of its own" in found["load_generator_late"].remedy
 
 
 def test_a_load_generator_with_a_core_of_its_own_that_is_late_needs_more_processes(tmp_path: Path) -> None:
     late = [msgspec.structs.replace(one, t_sched=one.t_sched - 40 * MS) for one in every_100_ms()]
     found = {f.kind: f for f in findings(tmp_path, late, samples=crowded(waited=0.02, lag=0.0))}
-    assert "waited_for_cpu" not in found
-    assert found["client_late"].severity == "invalid"
-    assert "more processes (--processes)" in found["client_late"].remedy
+    finding = found["load_generator_late"]
+    assert (finding.severity, finding.evidence) == (
+        "invalid",
+        "requests were sent 40.0 ms late at p99; median TTFT was 53.0 ms",
+    )
+    assert "more processes (--processes)" in finding.remedy
 
 
 def test_requests_that_could_not_be_sent_make_the_run_invalid_and_are_no_failures(tmp_path: Path) -> None:
@@ -224,7 +235,7 @@ def test_requests_that_could_not_be_sent_make_the_run_invalid_and_are_no_failure
     folder = write_run(tmp_path, meta_of(STAGES), every_100_ms(now_and_then(10, **unsent)), samples())
     summary = summarise(load_run(folder))
     (found,) = (f for f in summary.findings if f.severity == "invalid")
-    assert (found.kind, found.severity, found.stage) == ("unsent", "invalid", None)
+    assert (found.kind, found.severity, found.stage) == ("load_missing", "invalid", None)
     assert found.evidence.startswith("20 requests could not be sent")
     assert why in found.evidence
     assert "failures" not in {f.kind for f in summary.findings}
@@ -242,7 +253,7 @@ def test_requests_that_could_not_be_sent_make_the_run_invalid_and_are_no_failure
 )
 def test_telemetry_that_ends_is_told(tmp_path: Path, until: int, words: str | None) -> None:
     stopped = [one if one.t <= until * SECOND else msgspec.structs.replace(one, server={}) for one in samples()]
-    found = [f for f in findings(tmp_path, every_100_ms(), samples=stopped) if f.kind == "telemetry_stopped"]
+    found = [f for f in findings(tmp_path, every_100_ms(), samples=stopped) if f.kind == "telemetry_missing"]
     assert [f.severity for f in found] == ["warn"] * (words is not None)
     assert all(words is not None and words in f.evidence for f in found)
 
@@ -268,7 +279,7 @@ def test_a_series_that_a_known_server_lacks_is_named(
     tmp_path: Path, server: dict[str, float], line: str | None
 ) -> None:
     told = [msgspec.structs.replace(one, server=server) for one in samples()]
-    found = [f for f in findings(tmp_path, every_100_ms(), samples=told) if f.kind == "series_missing"]
+    found = [f for f in findings(tmp_path, every_100_ms(), samples=told) if f.kind == "telemetry_missing"]
     assert [(f.severity, f.evidence) for f in found] == ([("note", line)] if line else [])
 
 
@@ -278,5 +289,5 @@ def test_a_gpu_that_vanishes_from_the_page_is_named(tmp_path: Path) -> None:
         msgspec.structs.replace(one, server={**one.server, **(gpu if at < 5 else {})})
         for at, one in enumerate(samples())
     ]
-    (found,) = (f for f in findings(tmp_path, every_100_ms(), samples=vanished) if f.kind == "telemetry_stopped")
+    (found,) = (f for f in findings(tmp_path, every_100_ms(), samples=vanished) if f.kind == "telemetry_missing")
     assert "no longer had GPU power in the last 13.0 s" in found.evidence

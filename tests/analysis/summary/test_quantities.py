@@ -127,13 +127,13 @@ def test_unknown_token_counts_are_not_0_tokens(tmp_path: Path, changes: dict[str
     assert stage.value("user_throughput") == (None if stage.ok else 0), "a failure takes +Inf for a token"
     assert (stage.metrics["ntpot"].mean, stage.metrics["tpot"].mean) == (None, None)
     assert stage.count("uncounted_chunks") == pytest.approx(chunks, abs=12)  # of the last answers some came later
-    assert [f.severity for f in stage.findings if f.kind == "token_count_disagrees"] == ["warn"]
+    assert [f.severity for f in stage.findings if f.kind == "token_counts"] == ["warn"]
 
 
 def test_where_nothing_came_the_throughput_is_0(tmp_path: Path) -> None:
     stage = stage_of(tmp_path, [record(k, 3 * SECOND + k, **FAILED) for k in range(30)])
     assert stage.value("throughput") == 0
-    assert "token_count_disagrees" not in {finding.kind for finding in stage.findings}
+    assert "token_counts" not in {finding.kind for finding in stage.findings}
 
 
 def test_outcomes_are_told_apart(tmp_path: Path) -> None:

@@ -30,13 +30,13 @@ METRIC = """    Metric(
         shown=Shown(live=("p90",), exported=True),
     ),
 """
-RULE = """
+KIND = """
 
-def _a_test_rule(view: StageView) -> Evidence:
-    return Evidence("warn", "a finding that a test declares")
+def _a_test_check(view: StageView, run: RunMeta) -> Iterator[Evidence]:
+    yield Evidence("warn", "a finding that a test declares")
 
 
-STAGE_RULES = (Rule("declared_by_a_test", _a_test_rule, "nothing to do"), *STAGE_RULES)
+KINDS = (Kind("declared_by_a_test", "", "", "nothing to do", _a_test_check), *KINDS)
 """
 OPTION_PLACE = "    temperature: float | None = api_setting("
 OPTION = '    sparkle: float | None = api_setting(None, "An option that a test declares.", least=0)\n'
@@ -92,7 +92,7 @@ def surfaces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     records = program / "enginebench" / "records"
     metrics, table = records / "metrics.py", records / "findings" / "table.py"
     metrics.write_text(metrics.read_text().replace(METRIC_PLACE, METRIC_PLACE + METRIC))
-    table.write_text(table.read_text() + RULE)
+    table.write_text(table.read_text() + KIND)
     port, exporter = free_port(), free_port()
     with ScriptedServer(Script(ttft=0.02)) as server:
         locust = start(

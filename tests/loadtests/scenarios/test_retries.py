@@ -98,7 +98,7 @@ def test_a_refusal_is_asked_again_and_recorded_by_attempt(tmp_path: Path, load: 
     assert waited[len(waited) // 2] < 400 * MS
     if load[0] == "--rate":  # the warm-up of users lasts until each had an answer: their window has no retries
         findings = summarise(load_run(locust.run)).findings
-        (finding,) = [finding for finding in findings if finding.kind == "retries"]
+        (finding,) = [finding for finding in findings if finding.kind == "failures"]
         assert re.search(r"(\d+) attempts were made for (\d+) logical requests, (\d+) of which", finding.evidence)
 
 

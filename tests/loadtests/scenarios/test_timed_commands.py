@@ -87,4 +87,4 @@ def test_a_spike_is_felt_and_got_over(tmp_path: Path) -> None:
     assert (burst.command, burst.load) == ("", 80)
     assert burst.peak is not None
     assert burst.recovered is not None
-    assert not [finding for finding in findings if finding.kind == "never_steady"], "it was not meant to be"
+    assert not [finding for finding in findings if finding.kind == "unsteady"], "it was not meant to be"

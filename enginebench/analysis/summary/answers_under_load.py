@@ -1,4 +1,4 @@
-"""Checks of how many requests were answered. `findings.py` has their table."""
+"""Do users get the answers under load that one user gets?"""
 
 from __future__ import annotations
 
@@ -6,36 +6,15 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from enginebench.analysis.data.answers import ASKED, difference_of, kept_answers
+from enginebench.analysis.data.answers import ASKED, AnswerDifference, difference_of, kept_answers
 from enginebench.analysis.data.load import RunData
 from enginebench.analysis.data.table import scan
-from enginebench.records.formatting import counted
+from enginebench.records.formatting import significant
 from enginebench.records.view import Evidence, StageView
 
 
-def all_failed(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
-    if not any(view.ok for view in stages) and any(view.failed for view in stages):
-        yield Evidence("invalid", "no request succeeded")
-
-
-def all_censored(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
-    if stages and not any(view.ok or view.failed for view in stages):
-        yield Evidence("invalid", "no request ended before the run did")
-
-
-def unknown_text(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
-    held = run.requests.filter(pl.col("unknown_text").is_not_null())
-    names = sorted({name for names in held["unknown_text"].unique() for name in names.split(", ")})
-    if names:
-        yield Evidence(
-            "warn",
-            f"{len(held)} of {counted(len(run.requests), 'request')} had text in fields that are not known here "
-            f"({', '.join(names)}): it counts as content, not as the answer",
-        )
-
-
 def answers_under_load(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
-    """Greedy answers to the same questions alone and among others, by their digests: equal answers have equal ones."""
+    """Compare greedy answers to the same questions alone and among others, by their digests."""
     alone = next((view for view in stages if not view.is_open and view.load == 1), None)
     if alone is None or run.meta.workload.get("temperature") or not run.meta.workload.get("dataset"):
         return
@@ -58,5 +37,17 @@ def answers_under_load(run: RunData, stages: Sequence[StageView]) -> Iterator[Ev
             else f"all {len(both)} prompts got the same answer at {view.label} as at {alone.label}"
         )
         difference = difference_of(texts[view.index], texts[alone.index])
-        where = difference.words if difference is not None else ""
-        yield Evidence("warn" if others else "note", f"{words}{': ' * bool(where)}{where}", view.key)
+        details = [] if difference is None else _details(difference)
+        words = ": ".join(filter(None, (words, "; ".join(details))))
+        yield Evidence("warn" if others else "note", words, stage=view.key)
+
+
+def _details(difference: AnswerDifference) -> list[str]:
+    details = []
+    unit, middle, earliest = difference.unit, difference.middle, difference.earliest
+    if earliest is not None and middle is not None:
+        details.append(f"from {unit} {middle:g} on (median), the first from {unit} {earliest} on")
+    if difference.logprob is not None:
+        until = "until then " if details else ""
+        details.append(f"{until}log-probabilities differ by {significant(difference.logprob, 2)} at most")
+    return details
