@@ -24,7 +24,7 @@ from loadtests.harness.schedule.trace import Trace
 from loadtests.harness.settings.load import LoadSettings
 from loadtests.harness.settings.requests import RequestSettings
 from loadtests.harness.settings.search import SearchSettings
-from loadtests.harness.workload.classes import parse_classes, with_classes_alone
+from loadtests.harness.workload.classes import parse_classes
 from loadtests.harness.workload.datasets import dataset
 from loadtests.harness.workload.lengths import parse_lengths, parse_several
 from loadtests.harness.workload.playback import played, trace_stage
@@ -68,7 +68,6 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
             requests=self.stage_requests,
             warm_up=self.warm_up,
         )
-        stages = with_classes_alone(stages, self.classes) if self.isolate else stages
         check_arrivals(stages, self.seed)
         return stages
 

@@ -35,7 +35,7 @@ def _in_all_classes(scenario: Scenario, setting: str) -> bool:
     return bool(scenario.classes) and all(getattr(one, setting) is not None for one in scenario.classes)
 
 
-PLAN = ("stages", "rate", "stage_seconds", "stage_requests", "warm_up", "isolate")
+PLAN = ("stages", "rate", "stage_seconds", "stage_requests", "warm_up")
 PROMPTS = ("prompt_tokens", "shared_prefix_tokens", "classes", "turns", "turn_tokens")
 RULES = (
     WithoutEffect(("at",), lambda s: s.command is None, "without --command"),
@@ -51,7 +51,7 @@ RULES = (
         ("trace",), lambda s: _searches(s) and s.by != "rate", "where users ask: it has arrivals, for --rate or alone"
     ),
     WithoutEffect(
-        ("stages", "stage_seconds", "stage_requests", "isolate"),
+        ("stages", "stage_seconds", "stage_requests"),
         lambda s: s.trace and not s.rate and not _searches(s),
         "with a trace that is played at its own times",
     ),

@@ -1,6 +1,6 @@
 """The view of one stage, from its records: every declared number over the steady window, with its interval.
 
-Parts of its requests have views of their own: each class of a mix, which alone shows what the others do to it, and each
+Parts of its requests have views of their own: each class of a mix, and each
 turn of conversations, where a longer history may make the first token come later.
 """
 
@@ -115,8 +115,7 @@ def classes_of(
     Raises `UserMistake` when an objective cannot be judged by what was measured.
     """
     classes = []
-    alone = window.stage.plan.asks.get("request_class")
-    judged = [name for name, own in objectives.items() if own and alone in {None, name}]
+    judged = [name for name, own in objectives.items() if own]
     for name in sorted({*scheduled["request_class"].drop_nulls().unique(), *judged}):
         requests = scheduled.filter(pl.col("request_class") == name)
         own = objectives.get(name, ())

@@ -73,9 +73,6 @@ class RequestSettings(Sampling):
         read=parse_classes,
         write=write_classes,
     )
-    isolate: bool = prompt_setting(
-        False, "After each stage of several classes, run each class alone with its share of the load."
-    )
     turns: Lengths = prompt_setting(
         Lengths("fixed", 1),
         "Requests per conversation; each sends the whole history, including the real answers.",

@@ -212,8 +212,7 @@ class UserRequests:
         workload = self._workload
         prompt, output, name = workload.prompt_tokens, workload.output_tokens, None
         if workload.classes:
-            alone = [one for one in workload.classes if one.name == asks.get("request_class")]
-            of_class = class_of(self._user, alone or workload.classes)
+            of_class = class_of(self._user, workload.classes)
             prompt, output, name = of_class.prompt_tokens or prompt, of_class.output_tokens or output, of_class.name
         return name, self._length(asks.get("prompt_tokens"), prompt), self._length(asks.get("output_tokens"), output)
 
