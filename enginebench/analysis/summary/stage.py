@@ -41,6 +41,7 @@ def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
         load_unit=window.load.unit,
         is_open=isinstance(window.load, Rate),
         varies=isinstance(window.load, Rate) and window.load.varies,
+        profile=window.load.profile if isinstance(window.load, Rate) else (),
         named=window.stage.plan.name is not None,
         start=window.start / SECOND,
         end=window.end / SECOND,

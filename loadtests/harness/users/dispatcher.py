@@ -25,7 +25,7 @@ from enginebench.records.stage import SECOND, Nanoseconds, Stage
 from loadtests.harness import event_loop
 from loadtests.harness.client.client import Client
 from loadtests.harness.schedule.control import UNDECIDED
-from loadtests.harness.schedule.rates import peak_rate, share_of
+from loadtests.harness.schedule.rates import most_arrivals, share_of
 from loadtests.harness.schedule.retries import pause_before_retry
 from loadtests.harness.schedule.trace import PlayedSession
 from loadtests.harness.users.alarm import Alarm
@@ -119,7 +119,7 @@ class Dispatcher:
 
     def _spare(self, load: Load) -> int:
         assert isinstance(load, Rate)
-        return FEWEST_SPARE + ceil(peak_rate(load) * STALL / self._share[1])
+        return FEWEST_SPARE + ceil(most_arrivals(load, STALL) / self._share[1])
 
     def _follow(self, stage: Stage) -> None:
         """Switch to the announced stage once its start is decided."""
