@@ -39,7 +39,6 @@ PLAN = ("stages", "rate", "stage_seconds", "stage_requests", "warm_up")
 PROMPTS = ("prompt_tokens", "shared_prefix_tokens", "classes", "turns", "turn_tokens")
 RULES = (
     WithoutEffect(("at",), lambda s: s.command is None, "without --command"),
-    WithoutEffect(("trace_as",), lambda s: not s.trace, "without --trace"),
     WithoutEffect(
         ("search_range", "search_precision", "search_seconds"),
         lambda s: s.by == "stages",
@@ -70,7 +69,6 @@ RULES = (
         "in an open loop, whose requests do not wait for one another",
     ),
     WithoutEffect(("turn_tokens",), lambda s: not _in_conversations(s), "without conversations: --turns"),
-    WithoutEffect(("dataset_format",), lambda s: not s.dataset, "without --dataset"),
     WithoutEffect((*PROMPTS, "prompt_kind"), lambda s: s.dataset, "with --dataset, which has the prompts"),
     WithoutEffect(
         (*PROMPTS, "output_tokens", "dataset"), lambda s: s.trace, "with --trace, which has the lengths of its requests"

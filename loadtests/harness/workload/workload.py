@@ -78,7 +78,6 @@ class Workload:
     max_tokens_field: str = "max_tokens"
     stream_usage: bool = True
     dataset: str = ""
-    dataset_format: str = "auto"
     classes: tuple[RequestClass, ...] = ()
     turns: Lengths = ONE_TURN
     turn_tokens: Lengths | None = None
@@ -90,7 +89,7 @@ class Workload:
         dataset. Raises `OSError` and `UserMistake`."""
         if not self.dataset:
             return None
-        rows = dataset(self.dataset, self.dataset_format).requests
+        rows = dataset(self.dataset).requests
         return DatasetRows(rows, self.set_name, process, processes, folder)
 
     def requests_of(self, user: int, rows: DatasetRows | None = None) -> UserRequests:
