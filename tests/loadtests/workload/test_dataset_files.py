@@ -261,7 +261,7 @@ def test_the_body_has_the_fields_of_the_row(tmp_path: Path, row: dict[str, Any],
     path = tmp_path / "rows.jsonl"
     path.write_bytes(jsonl(row))
     (ask, *_) = asks(replace(PLAIN, dataset=str(path)), count=2)
-    body = json.loads(ask.call.body)
+    body = json.loads(ask.body)
     assert {name: body[name] for name in sent} == sent
     assert ask.record.prompt_id != asks(PLAIN, count=1)[0].record.prompt_id
 
