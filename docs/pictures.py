@@ -53,7 +53,6 @@ PICTURES = {
     "conversation": f"{FAKE} --stages 8 --turns 8 --stage-seconds 45 --think-time 0.5",
     "shared_prefix": f"{FAKE} --stages 8 --stage-seconds 25",
     "agents": f"{FAKE} --for-context 1000000 --stages 1,2,4,8 --stage-seconds 30 --think-time 0.5",
-    "mixed": f"{FAKE} --stages 12 --stage-seconds 60",
 }
 
 

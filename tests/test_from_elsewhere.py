@@ -108,6 +108,7 @@ def link_to(target: str) -> Callable[[Path], object]:
     return lambda path: path.symlink_to(target)
 
 
+ONLY_A_BURST = {"loop": "open", "per_second": 2.0, "profile": [{"part": "burst", "requests": 5}]}
 UNREADABLE: list[tuple[Damage, str]] = [  # what was done to a run's folder, and what the sentence says
     (put("meta.json", ("run_id", "../../x")), "`../../x` is no name of a run"),
     (put("meta.json", ("started_at", "yesterday")), "Invalid isoformat string: 'yesterday'"),
@@ -117,7 +118,7 @@ UNREADABLE: list[tuple[Damage, str]] = [  # what was done to a run's folder, and
     (put("meta.json", ("stages.0.steady_end", 10**40)), "a number in it has more than 64 bits"),
     (put("meta.json", ("stages.0.index", -1)), "Expected `int` >= 0"),
     (put("meta.json", ("stages.0.index", 7)), "stage 7 is not in the plan of 2"),
-    (put("meta.json", ("plan.0.load", {"loop": "open", "per_second": 2.0, "profile": "2x3+4"})), "not enough values"),
+    (put("meta.json", ("plan.0.load", ONLY_A_BURST)), "a profile is a ramp over the window, or has a segment"),
     (put("meta.json", ("workload.slo", 5)), "`workload` has a `slo` of another type"),
     (put("meta.json", ("workload", 5)), "Expected `object`, got `int`"),
     (put("meta.json", ("quality", {"tokens": ["a"], "logprobs": [], "top": []})), "each token has one log-probability"),

@@ -10,8 +10,8 @@ from typing import Any
 from enginebench.analysis.engine_runs import EngineRuns
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.comparison import interleaved
+from enginebench.records.load import Profile
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
-from enginebench.records.view import StageView
 
 SCRIPTED = "no model (scripted answers)"  # of the `fake` engine
 
@@ -28,9 +28,9 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """`prompt_tokens` and `output_tokens` are the means that were measured. `profile` is
-    the label of a single stage whose rate varies. `seconds` are the shortest and longest
-    steady window. `repeats` are the fewest and most runs of an engine, `interleaved` by their time stamps. `formats`
+    """`prompt_tokens` and `output_tokens` are the means that were measured. `profile` is how the rate changes in every
+    stage, `trace` the name of the trace that was played. `seconds` are the shortest and longest steady window.
+    `repeats` are the fewest and most runs of an engine, `interleaved` by their time stamps. `formats`
     are the number formats of each engine, by label, as far as the servers say. `target` is the server's address, if
     all runs have the same one."""
 
@@ -43,7 +43,8 @@ class Tested:
     open_loop: bool
     unit: str
     loads: tuple[float, ...]
-    profile: str | None
+    profile: Profile
+    trace: str | None
     seconds: tuple[float, float] | None
     requests: int
     repeats: tuple[int, int]
@@ -67,7 +68,8 @@ class Tested:
             open_loop=False,
             unit="",
             loads=(),
-            profile=None,
+            profile=(),
+            trace=None,
             seconds=None,
             requests=0,
             repeats=(rounds, rounds),
@@ -84,7 +86,8 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
     lengths = {name: [v for s in stages if (v := s.value(name)) is not None] for name in (PROMPT_TOKENS, OUTPUT_TOKENS)}
     means = {name: sum(values) / len(values) if values else None for name, values in lengths.items()}
     windows, counts = [stage.seconds for stage in stages], [len(engine.runs) for engine in engines]
-    urls = {run.url for run in runs}
+    urls, profiles = {run.url for run in runs}, {stage.profile for stage in stages}
+    traces = {stage.label if stage.varies and not stage.profile else None for stage in stages}
     return Tested(
         models=tuple(dict.fromkeys(model for run in runs if (model := _model(run)))),
         engines=tuple(engine.label for engine in engines),
@@ -95,7 +98,8 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
         open_loop=any(stage.is_open for stage in stages),
         unit=stages[0].load_unit if stages else "",
         loads=tuple(sorted({stage.load for stage in stages})),
-        profile=_profile(stages),
+        profile=profiles.pop() if len(profiles) == 1 else (),
+        trace=traces.pop() if len(traces) == 1 else None,
         seconds=(min(windows), max(windows)) if windows else None,
         requests=sum(stage.requests for stage in stages),
         repeats=(min(counts), max(counts)),
@@ -108,11 +112,6 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
 
 def _model(run: RunSummary) -> str | None:
     return SCRIPTED if (run.engine or {}).get("name") == "fake" else run.model
-
-
-def _profile(stages: Sequence[StageView]) -> str | None:
-    labels = {stage.label for stage in stages if stage.varies}
-    return labels.pop() if len(labels) == 1 and all(stage.varies for stage in stages) else None
 
 
 def number_format(engine: EngineRuns) -> str | None:

@@ -8,6 +8,7 @@ import msgspec
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 MAX_LOAD = 10**9  # users, or requests per second
+RequestRate = Annotated[float, msgspec.Meta(ge=0, le=MAX_LOAD)]  # per second
 
 
 class Users(msgspec.Struct, frozen=True, tag_field="loop", tag="closed"):
@@ -28,17 +29,62 @@ class Users(msgspec.Struct, frozen=True, tag_field="loop", tag="closed"):
 TRACE = "trace"  # arrivals at the times of a recorded trace
 
 
+class Segment(msgspec.Struct, frozen=True, tag_field="part", tag="segment"):
+    """A rate that changes linearly from `first` to `last` requests per second, over the whole window if `seconds` is
+    `None`."""
+
+    first: RequestRate
+    last: RequestRate
+    seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
+
+    def __str__(self) -> str:
+        rate = f"{self.first:g}" if self.first == self.last else f"{self.first:g}..{self.last:g}"
+        return rate if self.seconds is None else f"{rate}x{self.seconds:g}"
+
+
+class Burst(msgspec.Struct, frozen=True, tag_field="part", tag="burst"):
+    """Requests that arrive at the same instant."""
+
+    requests: Annotated[int, msgspec.Meta(ge=1, le=MAX_LOAD)]
+
+    def __str__(self) -> str:
+        return f"burst{self.requests}"
+
+
+Profile = tuple[Segment | Burst, ...]
+"""How a rate changes within a stage: parts that follow one another and are repeated, or one segment over the window."""
+
+
 class Rate(msgspec.Struct, frozen=True, tag_field="loop", tag="open"):
     """An open loop: requests arrive at `per_second` on average, however long earlier answers take.
 
-    `arrivals` names the arrival process, as in `gamma:cv=2`. `profile` says how the rate changes within the stage, as
-    in `2..20` or `20x5+2x25`; it is empty where the rate is constant.
+    `arrivals` names the arrival process, as in `gamma:cv=2`. Without a `profile`, the rate is constant.
     """
 
-    per_second: Annotated[float, msgspec.Meta(ge=0, le=MAX_LOAD)]
+    per_second: RequestRate
     arrivals: str = "poisson"
-    profile: str = ""
+    profile: Profile = ()
     unit: ClassVar[str] = "req/s"
+
+    def __post_init__(self) -> None:
+        """Raises `ValueError` for a profile that cannot be repeated."""
+        segments = [part for part in self.profile if isinstance(part, Segment)]
+        endless = any(segment.seconds is None for segment in segments)
+        if self.profile and (not segments or (endless and len(self.profile) > 1)):
+            raise ValueError("a profile is a ramp over the window, or has a segment, and all of them have a length")
+
+    @classmethod
+    def changing(cls, profile: Profile, arrivals: str = "poisson") -> Rate:
+        """Return the load of a profile, with its mean rate."""
+        requests = seconds = 0.0
+        for part in profile:
+            if isinstance(part, Burst):
+                requests += part.requests
+            else:
+                length = part.seconds or 1.0
+                requests += length * (part.first + part.last) / 2
+                seconds += length
+        return cls(requests / (seconds or 1.0), arrivals, profile)
 
     @property
     def value(self) -> float:
@@ -50,27 +96,12 @@ class Rate(msgspec.Struct, frozen=True, tag_field="loop", tag="open"):
         return bool(self.profile) or self.arrivals == TRACE
 
     @property
-    def cycle(self) -> tuple[tuple[float, float], ...]:
-        """`20x5+2x25` as (requests per second, seconds) of each part; empty where the rate goes in no cycle.
-
-        Raises `ValueError` for a part that is not like that.
-        """
-        if "x" not in self.profile:
-            return ()
-        parts = [part.split("x") for part in self.profile.split("+")]
-        return tuple((float(rate), float(seconds)) for rate, seconds in parts)
-
-    def scaled(self, factor: float) -> Rate:
-        """As many arrivals by `factor`, at every point of the profile."""
-        if self.cycle:
-            profile = "+".join(f"{rate * factor:g}x{seconds:g}" for rate, seconds in self.cycle)
-        else:
-            profile = "..".join(f"{float(rate) * factor:g}" for rate in filter(None, self.profile.split("..")))
-        return msgspec.structs.replace(self, per_second=self.per_second * factor, profile=profile)
-
-    @property
     def label(self) -> str:
-        return f"{self.profile or f'{self.per_second:g}'} req/s"
+        return f"{self} {self.unit}"
+
+    def __str__(self) -> str:
+        """Return the rate as the command line takes it."""
+        return "+".join(map(str, self.profile)) or f"{self.per_second:g}"
 
 
 Load = Users | Rate

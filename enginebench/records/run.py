@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import msgspec
 
-from enginebench.records.load import Count, Rate
+from enginebench.records.load import Count
 from enginebench.records.plain_text import is_file_name
 from enginebench.records.quality import Quality
 from enginebench.records.request import JsonLine
@@ -142,9 +142,6 @@ class RunMeta(RunFacts):
         for stage in self.stages:
             if stage.index >= len(self.plan):
                 raise ValueError(f"stage {stage.index} is not in the plan of {len(self.plan)}")
-        for plan in (*self.plan, *(stage.plan for stage in self.stages)):
-            if isinstance(plan.load, Rate):
-                plan.load.scaled(1.0)  # reads its profile
         return RunFacts.checked(self)
 
     def client_error_at(self, load: float, run_delay: float = 0.0) -> float | None:

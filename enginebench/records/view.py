@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal, NamedTuple
 
+from enginebench.records.load import Profile
 from enginebench.records.rules import SloAnswer, is_failure
 from enginebench.records.slo import Objective
 from enginebench.records.stage import StagePlan
@@ -238,6 +239,7 @@ class StageView:
     load_unit: str
     is_open: bool = False  # requests arrived on schedule, however long the answers took
     varies: bool = False  # the rate of arrivals was meant to change within the window
+    profile: Profile = ()  # how, but for the times of a trace
     named: bool = False  # the label is a name of the stage's own and not that of its load
     start: float  # of the window
     end: float

@@ -20,15 +20,15 @@ from loadtests.harness.schedule.growth import Growth
 from loadtests.harness.schedule.loads import parse_rates, parse_users
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
 from loadtests.harness.schedule.stages import check_arrivals, plan_stages
-from loadtests.harness.schedule.trace import Trace
+from loadtests.harness.schedule.trace import Trace, trace_stage
 from loadtests.harness.settings.load import LoadSettings
 from loadtests.harness.settings.requests import RequestSettings
 from loadtests.harness.settings.search import SearchSettings
-from loadtests.harness.workload.classes import parse_classes, with_classes_alone
+from loadtests.harness.workload.classes import parse_classes
 from loadtests.harness.workload.datasets import dataset
 from loadtests.harness.workload.lengths import parse_lengths, parse_several
-from loadtests.harness.workload.playback import played, trace_stage
 from loadtests.harness.workload.random_number import parse_pause
+from loadtests.harness.workload.trace_files import read_trace
 
 # How a scenario writes its values: `users("10,20-40:10")` and `rates("2,4,8")` are a stage for each,
 # `tokens("10,50")` too, and `tokens("uniform:64-192")` one stage of lengths that vary.
@@ -68,22 +68,21 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
             requests=self.stage_requests,
             warm_up=self.warm_up,
         )
-        stages = with_classes_alone(stages, self.classes) if self.isolate else stages
         check_arrivals(stages, self.seed)
         return stages
 
     def played(self) -> Trace | None:
-        """The trace, read and scaled; `None` where there is none. Raises `UserMistake`."""
+        """Return the trace, or `None` without one. Raises `UserMistake`."""
         if not self.trace:
             if self.needs_trace:
                 raise UserMistake("give a trace with --trace PATH, such as the folder of a run.")
             return None
-        return played(str(Path(self.trace).absolute()), self.trace_as, self.seed)
+        return read_trace(str(Path(self.trace).absolute()))
 
     def recorded(self) -> Trace | None:
         """The trace as it is played, or the dataset; `None` where prompts are made. Raises `UserMistake`, also for rows
         that only another API takes."""
-        recorded = self.played() or (dataset(self.dataset, self.dataset_format) if self.dataset else None)
+        recorded = self.played() or (dataset(self.dataset) if self.dataset else None)
         for request in recorded.requests if recorded is not None else ():
             if request.fields and request.endpoint != self.endpoint:
                 names = in_words([f"`{name}`" for name in request.fields])

@@ -35,11 +35,10 @@ def _in_all_classes(scenario: Scenario, setting: str) -> bool:
     return bool(scenario.classes) and all(getattr(one, setting) is not None for one in scenario.classes)
 
 
-PLAN = ("stages", "rate", "stage_seconds", "stage_requests", "warm_up", "isolate")
+PLAN = ("stages", "rate", "stage_seconds", "stage_requests", "warm_up")
 PROMPTS = ("prompt_tokens", "shared_prefix_tokens", "classes", "turns", "turn_tokens")
 RULES = (
     WithoutEffect(("at",), lambda s: s.command is None, "without --command"),
-    WithoutEffect(("trace_as",), lambda s: not s.trace, "without --trace"),
     WithoutEffect(
         ("search_range", "search_precision", "search_seconds"),
         lambda s: s.by == "stages",
@@ -51,7 +50,7 @@ RULES = (
         ("trace",), lambda s: _searches(s) and s.by != "rate", "where users ask: it has arrivals, for --rate or alone"
     ),
     WithoutEffect(
-        ("stages", "stage_seconds", "stage_requests", "isolate"),
+        ("stages", "stage_seconds", "stage_requests"),
         lambda s: s.trace and not s.rate and not _searches(s),
         "with a trace that is played at its own times",
     ),
@@ -70,7 +69,6 @@ RULES = (
         "in an open loop, whose requests do not wait for one another",
     ),
     WithoutEffect(("turn_tokens",), lambda s: not _in_conversations(s), "without conversations: --turns"),
-    WithoutEffect(("dataset_format",), lambda s: not s.dataset, "without --dataset"),
     WithoutEffect((*PROMPTS, "prompt_kind"), lambda s: s.dataset, "with --dataset, which has the prompts"),
     WithoutEffect(
         (*PROMPTS, "output_tokens", "dataset"), lambda s: s.trace, "with --trace, which has the lengths of its requests"

@@ -33,7 +33,7 @@ def more_load(load: Load, share: float) -> Load:
     """Increase a load by a share; users are rounded up."""
     if isinstance(load, Users):
         return Users(math.ceil(round(load.count * (1 + share), 9)))
-    return load.scaled(1 + share)
+    return Rate(load.per_second * (1 + share))
 
 
 def parse_prices(text: str) -> Prices:

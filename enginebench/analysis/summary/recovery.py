@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 import numpy as np
 import polars as pl
@@ -19,7 +20,7 @@ from enginebench.analysis.data.formulas import expression
 from enginebench.analysis.data.load import RunData, with_metrics
 from enginebench.analysis.data.windows import Window, windows_of
 from enginebench.records.formula import Field
-from enginebench.records.load import Rate
+from enginebench.records.load import Burst, Rate, Segment
 from enginebench.records.metrics import TTFT_SINCE_DUE
 from enginebench.records.rules import attempted, percentile
 from enginebench.records.run import READY, STARTED
@@ -115,17 +116,22 @@ def _followed(
 
 
 def _bursts(window: Window) -> Iterator[_Cause]:
-    """Yield the highest parts of a cycle of rates, if they lie in the window and something else came before."""
+    """Yield the bursts of a profile, or its segments of the highest rate if it has none, inside the window."""
     load = window.load
-    if not isinstance(load, Rate) or not load.cycle:
+    if not isinstance(load, Rate) or any(isinstance(part, Segment) and part.seconds is None for part in load.profile):
         return
-    peak = max(rate for rate, _ in load.cycle)
+    has_bursts = any(isinstance(part, Burst) for part in load.profile)
+    peak = max((max(part.first, part.last) for part in load.profile if isinstance(part, Segment)), default=0.0)
     at = float(window.stage.start)
-    while at < window.end:
-        for rate, seconds in load.cycle:
-            start, at = at, at + seconds * SECOND
-            if rate == peak and start > window.start and at < window.end:
-                yield _Cause(round(start), round(at), load=rate)
+    for part in cycle(load.profile):
+        start = at
+        at += part.seconds * SECOND if isinstance(part, Segment) and part.seconds is not None else 0
+        if at >= window.end:
+            return
+        if isinstance(part, Burst) and start > window.start:
+            yield _Cause(round(start), round(start) + 1)
+        elif isinstance(part, Segment) and not has_bursts and peak in {part.first, part.last} and start > window.start:
+            yield _Cause(round(start), round(at), load=peak)
 
 
 def _peaks(stages: Sequence[Stage]) -> Iterator[_Cause]:

@@ -1,6 +1,6 @@
 """The view of one stage, from its records: every declared number over the steady window, with its interval.
 
-Parts of its requests have views of their own: each class of a mix, which alone shows what the others do to it, and each
+Parts of its requests have views of their own: each class of a mix, and each
 turn of conversations, where a longer history may make the first token come later.
 """
 
@@ -43,6 +43,7 @@ def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
         load_unit=window.load.unit,
         is_open=isinstance(window.load, Rate),
         varies=isinstance(window.load, Rate) and window.load.varies,
+        profile=window.load.profile if isinstance(window.load, Rate) else (),
         named=window.stage.plan.name is not None,
         start=window.start / SECOND,
         end=window.end / SECOND,
@@ -111,8 +112,7 @@ def classes_of(
     Raises `UserMistake` when an objective cannot be judged by what was measured.
     """
     classes = []
-    alone = window.stage.plan.asks.get("request_class")
-    judged = [name for name, own in objectives.items() if own and alone in {None, name}]
+    judged = [name for name, own in objectives.items() if own]
     for name in sorted({*scheduled["request_class"].drop_nulls().unique(), *judged}):
         requests = scheduled.filter(pl.col("request_class") == name)
         own = objectives.get(name, ())

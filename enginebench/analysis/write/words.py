@@ -21,7 +21,7 @@ from enginebench.analysis.write.cells import (
     signs_of,
 )
 from enginebench.records.formatting import INFINITE, format_limit, in_words, join_labels, significant
-from enginebench.records.load import Rate
+from enginebench.records.load import Burst, Profile, Rate
 from enginebench.records.metrics import E2E, OBJECTIVES, TPOT, TTFT
 from enginebench.records.slo import Objective
 from enginebench.records.view import Missing
@@ -199,22 +199,25 @@ def _load(tested: Tested) -> str:
     numbers = [load_number(load) for load in tested.loads]
     loads = in_words(numbers) if len(numbers) <= MAX_NAMES else f"{numbers[0]} to {numbers[-1]}"
     unit = "user" if tested.unit == "users" and tested.loads == (1.0,) else tested.unit
-    loads = _profile(tested.profile) if tested.profile else f"{loads} {unit}"
+    loads = _profile(tested.profile) or tested.trace or f"{loads} {unit}"
     text = f"{'open' if tested.open_loop else 'closed'} loop, {loads}".rstrip()
-    if tested.seconds is None or tested.profile is not None:
+    if tested.seconds is None or tested.profile or tested.trace is not None:
         return text
     shortest, longest = (f"{seconds:.0f}" if seconds >= 1 else f"{seconds:.2g}" for seconds in tested.seconds)
     span = shortest if shortest == longest else f"{shortest} to {longest}"
     return f"{text}, {span} s{' each' if len(numbers) > 1 else ''}"
 
 
-def _profile(label: str) -> str:
+def _profile(profile: Profile) -> str:
     """`4 req/s for 20 s, then 30 req/s for 10 s`"""
-    try:
-        parts = Rate(0.0, profile=label.removesuffix(f" {Rate.unit}")).cycle
-    except ValueError:
-        parts = ()
-    return ", then ".join(f"{load_number(rate)} {Rate.unit} for {seconds:g} s" for rate, seconds in parts) or label
+    parts = []
+    for part in profile:
+        if isinstance(part, Burst):
+            parts.append(f"{part.requests} requests at once")
+        else:
+            rates = " to ".join(map(load_number, dict.fromkeys((part.first, part.last))))
+            parts.append(f"{rates} {Rate.unit}" + ("" if part.seconds is None else f" for {part.seconds:g} s"))
+    return ", then ".join(parts)
 
 
 def _repeats(tested: Tested) -> str:

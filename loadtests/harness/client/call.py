@@ -1,9 +1,12 @@
-"""A request as it is sent."""
+"""A request as it is sent, and the record of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+import msgspec
+
+from enginebench.records.request import RequestRecord
 from loadtests.harness.client.dialects.dialect import Dialect
 from loadtests.harness.client.dialects.openai import ChatCompletions
 
@@ -12,11 +15,15 @@ CHAT: Dialect = ChatCompletions()
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`body` is the JSON document, `streamed` whether the answer is asked for as a stream, `kept` whether its text is
-    recorded."""
+    """`body` is the JSON document. The client completes `record`."""
 
     path: str  # "/v1/chat/completions"
     body: bytes
     streamed: bool
     dialect: Dialect = CHAT  # how the answer is to be read
-    kept: bool = False
+    kept: bool = False  # the text of the answer is recorded
+    record: RequestRecord = field(default_factory=RequestRecord.planned)
+
+    def again(self) -> Call:
+        """Return the next attempt. Ask for it before this one is sent."""
+        return replace(self, record=msgspec.structs.replace(self.record, attempt=self.record.attempt + 1))

@@ -98,24 +98,20 @@ class Client:
         if self._connection is None:
             self._connection = open_connection(self._address, self._tls, self._connect_timeout)
 
-    def request(
-        self, call: Call, record: RequestRecord, on_end: Callable[[RequestRecord], None] = lambda _: None
-    ) -> RequestRecord:
-        """Send `call`, wait for the whole answer, complete the record, give it to `on_end` and return it.
+    def request(self, call: Call, on_end: Callable[[RequestRecord], None] = lambda _: None) -> RequestRecord:
+        """Send `call`, wait for the whole answer, complete the call's record, give it to `on_end` and return it.
 
-        Its `t_sched` must be set. Never raises for what a server or a network can do: that is the record's `outcome`.
-        When the greenlet is killed meanwhile (`gevent.GreenletExit`), `on_end` gets the outcome `cut_off` and the
-        exception goes on. Only the answer's text is kept. A connection that the server has closed is opened again
-        before `t_send`. If it closes a kept one before any byte of the answer, the request is sent once more (RFC 9112,
-        9.3.1): servers close idle connections, just as a request is written to one of them, too.
+        The record's `t_sched` must be set. Never raises for what a server or a network can do: that is the record's
+        `outcome`. When the greenlet is killed meanwhile (`gevent.GreenletExit`), `on_end` gets the outcome `cut_off`
+        and the exception goes on. Only the answer's text is kept. A connection that the server has closed is opened
+        again before `t_send`. If it closes a kept one before any byte of the answer, the request is sent once more (RFC
+        9112, 9.3.1): servers close idle connections, also while a request is written to one of them.
         """
-        return self._request(call, record, on_end, monotonic_ns())
+        return self._request(call, on_end, monotonic_ns())
 
-    def _request(
-        self, call: Call, record: RequestRecord, on_end: Callable[[RequestRecord], None], t_connect: int
-    ) -> RequestRecord:
+    def _request(self, call: Call, on_end: Callable[[RequestRecord], None], t_connect: int) -> RequestRecord:
         """`t_connect` is when opening a connection began, if none is open."""
-        before = self._connection
+        before, record = self._connection, call.record
         try:
             self.connect()
             message = self._message(call)
@@ -155,7 +151,7 @@ class Client:
         if resent:  # on a new connection, which is not kept: not a third time
             record.resent = True
             assert exchange.t_send is not None
-            return self._request(call, record, on_end, exchange.t_send)
+            return self._request(call, on_end, exchange.t_send)
         return record
 
     def _closed_by_server(self) -> None:

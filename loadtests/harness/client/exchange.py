@@ -21,7 +21,7 @@ from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.connection import Connection, Read
 from loadtests.harness.client.kernel_stamps import kernel_stamp, kernel_stamps
 from loadtests.harness.client.limits import LIMIT, STREAM_LIMIT, TOO_LONG
-from loadtests.harness.client.outcome import EXHAUSTION, Ending, ExchangeEnd, outcome_of
+from loadtests.harness.client.outcome import EXHAUSTION, Ending, outcome_of
 from loadtests.harness.client.read_batcher import UNHURRIED_NS, ReadBatcher, read_batcher
 from loadtests.harness.client.response import Response
 
@@ -283,8 +283,15 @@ class Exchange:
         answer, response = self._answer, self._response
         if self._ending == "complete":
             self._read_remaining()
-        ending = ExchangeEnd(self._ending, self._detail, self._streamed, self._is_stream, bytes(self._body))
-        record.outcome, detail = outcome_of(ending, self._response, self._answer)
+        record.outcome, detail = outcome_of(
+            self._ending,
+            self._detail,
+            response,
+            answer,
+            body=bytes(self._body),
+            streamed=self._streamed,
+            is_stream=self._is_stream,
+        )
         record.detail = None if detail is None else shorten(detail)
         offset = self._offset.narrowed(WallOffset.read())
         kernel = offset is not None and self._all_kernel_stamped

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal
 
@@ -15,40 +14,41 @@ Ending = Literal["complete", "closed", "lost", "silent", "too_long", "malformed"
 OF_LOAD = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY}  # 429 and 503 are `rejected`
 FAILED_REASONS = {"abort", "error", "content_filter"}
 EXHAUSTION = {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM}
-"""Errors of a socket for want of this machine's own descriptors, ports, buffers or memory."""
+"""Errors of a socket because this machine's own descriptors, ports, buffers or memory are used up."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeEnd:
-    """What the exchange saw. `body` is that of an answer that is no event stream."""
+def outcome_of(
+    ending: Ending | None,
+    detail: str | None,
+    response: Response,
+    answer: Answer,
+    *,
+    body: bytes,
+    streamed: bool,
+    is_stream: bool,
+) -> tuple[Outcome, str | None]:
+    """Return the outcome, and the sentence that goes with it.
 
-    ending: Ending | None
-    detail: str | None
-    streamed: bool  # as it was asked for
-    is_stream: bool  # as it came
-    body: bytes
-
-
-def outcome_of(ended: ExchangeEnd, response: Response, answer: Answer) -> tuple[Outcome, str | None]:
-    """The outcome, and the sentence that goes with it."""
+    `streamed` is what was asked for, `is_stream` what came; `body` is that of an answer that is no event stream.
+    """
     if response.status is not None and response.status != 200:
         refused = response.status in {429, 503}
         moved = f"redirected to {response.location}" if response.location else None
-        return "rejected" if refused else "http_error", message_of(ended.body) or moved
+        return "rejected" if refused else "http_error", message_of(body) or moved
     if response.has_head and response.content_encoding != "identity":
         return "bad_stream", response.malformed
-    if ended.ending == "complete" and ended.is_stream != ended.streamed:
-        asked = "an event stream" if ended.streamed else "a whole answer"
-        said = error_in(ended.body) or f"asked for {asked}, got {response.media_type or 'no content type'}"
-        return "bad_stream", said
+    if ending == "complete" and is_stream != streamed:
+        asked = "an event stream" if streamed else "a whole answer"
+        got = f"asked for {asked}, got {response.media_type or 'no content type'}"
+        return "bad_stream", error_in(body) or got
     if answer.error is not None:
         return "bad_stream", answer.error
     if answer.finish_reason in FAILED_REASONS:
         return "bad_stream", f"the answer ended with the finish reason {answer.finish_reason}"
     if answer.done is not None:
         return "ok", None
-    match ended.ending:
-        case "complete" if answer.finish_reason or not ended.streamed:
+    match ending:
+        case "complete" if answer.finish_reason or not streamed:
             return "ok", None
         case "complete" if answer.unframed and not answer.chunks:
             return "bad_stream", message_of(answer.unframed)
@@ -56,19 +56,19 @@ def outcome_of(ended: ExchangeEnd, response: Response, answer: Answer) -> tuple[
             last = answer.last_event.decode()
             return "disconnected", f"the stream ended without {last} and without a finish reason"
         case "closed" | "lost":
-            return "disconnected", ended.detail or "the server closed the connection before its answer was complete"
+            return "disconnected", detail or "the server closed the connection before its answer was complete"
         case "silent" | "too_long":
-            return "timeout", ended.detail
+            return "timeout", detail
         case "malformed":
-            return "bad_stream", ended.detail
+            return "bad_stream", detail
         case "exhausted":
-            return "unsent", ended.detail
+            return "unsent", detail
         case _:
-            return "cut_off", ended.detail
+            return "cut_off", detail
 
 
 def outcome_of_opening(error: OSError) -> Outcome:
-    """The outcome of a request for which no connection could be opened."""
+    """Return the outcome of a request for which no connection could be opened."""
     if error.errno in EXHAUSTION:
         return "unsent"
     return "timeout" if isinstance(error, TimeoutError) else "disconnected"

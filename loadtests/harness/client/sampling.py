@@ -1,7 +1,6 @@
 """How a model is asked to generate: declared once, and passed on whole from the scenario to the body of each request.
 
-An option that is added here reaches every API under its own name. Where an API calls it differently or does not have
-it, its dialect says so in one line (`Dialect.names`).
+To add an option: its field here, and its name in the dialect of each API that has it (`Dialect.fields`).
 """
 
 from __future__ import annotations

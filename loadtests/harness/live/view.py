@@ -37,6 +37,7 @@ def view_of(
         load_unit=load.unit,
         is_open=isinstance(load, Rate),
         varies=isinstance(load, Rate) and load.varies,
+        profile=load.profile if isinstance(load, Rate) else (),
         named=stage.plan.name is not None,
         start=stage.steady_start / SECOND,
         end=end / SECOND,

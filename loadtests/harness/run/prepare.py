@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from enginebench.records.files import write_meta
 from enginebench.records.run import READY, STARTED, RunEvent, RunMeta
 from enginebench.records.stage import StagePlan
+from loadtests.harness.client.access import KEY_VARIABLE
 from loadtests.harness.client.address import Address, is_same_server, with_scheme
 from loadtests.harness.run.calibration import of_this_host
 from loadtests.harness.run.fitting import fitted, within_context
@@ -50,9 +51,10 @@ def prepare(
         logger.warning("No key and no --header is sent to %s: the command line names %s.", url, named or "none")
     if access.withheld is not None:
         logger.warning(
-            "%s is not sent to %s: that is neither https nor this machine. --insecure-key sends it all the same.",
+            "%s is not sent to %s: that is neither https nor this machine. A key in %s is sent to any server.",
             access.withheld,
             url,
+            KEY_VARIABLE,
         )
     with Target(url, access) as target:
         workload, engine = fitted(target, scenario, settings)

@@ -4,7 +4,8 @@
 20x300,60x60,20x300  20 users for 300 s, 60 for 60 s, 20 again for 300 s: each stage has a length of its own
 2,4-8:2              2 requests a second, then 4, 6 and 8; `8x60` lasts 60 s
 2..20                a ramp: the rate of the warm-up is 2, and it rises to 20 over the window
-20x5+2x25            a cycle within one stage: 20 requests a second for 5 s, then 2 for 25 s, repeated
+20x5+2x25            a profile within one stage: 20 requests a second for 5 s, then 2 for 25 s, repeated
+5x10+burst50         5 requests a second for 10 s, then 50 at the same instant, repeated; 2..20x30 is a ramp of 30 s
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from enginebench.records.load import MAX_LOAD, Load, Rate, Users
+from enginebench.records.load import MAX_LOAD, Burst, Load, Rate, Segment, Users
 from enginebench.settings.schema import UserMistake, whole_numbers
 
 USERS = "10,20,40, 10-100:10 (from, to, step), or 20x300,60x60 (20 users for 300 s, then 60 for 60 s)"
 RATES = (
-    "2,4,8, 1-20:1 (from, to, step), 8x60,4x30 (8 for 60 s, then 4 for 30 s), 2..20 (a ramp), or 20x5+2x25 (a cycle in "
-    "one stage: 20 for 5 s, then 2 for 25 s, repeated)"
+    "2,4,8, 1-20:1 (from, to, step), 8x60,4x30 (8 for 60 s, then 4 for 30 s), 2..20 (a ramp), or parts of one stage "
+    "that are repeated: 20x5+2x25 (20 for 5 s, then 2 for 25 s), 5x10+burst50 (5 for 10 s, then 50 requests at once)"
 )
 NUMBER = r"(\d+\.?\d*|\.\d+)"
 
@@ -41,7 +42,7 @@ class LoadStep:
         return replace(self, load=msgspec.structs.replace(self.load, arrivals=process))
 
     def __str__(self) -> str:
-        load = self.load.profile if isinstance(self.load, Rate) and self.load.profile else f"{self.load.value:g}"
+        load = str(self.load) if isinstance(self.load, Rate) else f"{self.load.value:g}"
         return load if self.seconds is None else f"{load}x{self.seconds:g}"
 
 
@@ -69,11 +70,10 @@ def write_steps(steps: Sequence[LoadStep]) -> str:
 
 
 def _steps(text: str, loads: Callable[[str], Iterable[Load]]) -> Iterator[LoadStep]:
-    for part in filter(None, text.replace(" ", "").split(",")):
-        is_cycle = "+" in part
-        load, of_its_own, seconds = (part, "", "") if is_cycle else part.partition("x")
-        for each in loads(load):
-            yield LoadStep(each, _positive(float(seconds)) if of_its_own else None)
+    for step in filter(None, text.replace(" ", "").split(",")):
+        numbers, has_length, seconds = (step, "", "") if "+" in step else step.partition("x")
+        for load in loads(numbers):
+            yield LoadStep(load, _positive(float(seconds)) if has_length else None)
 
 
 def _users(part: str) -> Iterator[Users]:
@@ -82,23 +82,30 @@ def _users(part: str) -> Iterator[Users]:
         yield Users(count)
 
 
-def _rates(part: str) -> Iterator[Rate]:
-    if match := re.fullmatch(rf"{NUMBER}\.\.{NUMBER}", part):
-        yield Rate(_positive((float(match[1]) + float(match[2])) / 2), profile=part)
-    elif "+" in part:
-        if not re.fullmatch(rf"{NUMBER}x{NUMBER}(\+{NUMBER}x{NUMBER})*", part):
-            raise ValueError(part)
-        cycle = Rate(0.0, profile=part).cycle
-        whole = sum(_positive(seconds) for _, seconds in cycle)
-        yield Rate(_positive(sum(rate * seconds for rate, seconds in cycle) / whole), profile=part)
-    elif match := re.fullmatch(rf"{NUMBER}-{NUMBER}(?::{NUMBER})?", part):
+def _rates(text: str) -> Iterator[Rate]:
+    if "+" in text or ".." in text:
+        load = Rate.changing(tuple(map(_part, text.split("+"))))
+        _positive(load.per_second)
+        yield load
+    elif match := re.fullmatch(rf"{NUMBER}-{NUMBER}(?::{NUMBER})?", text):
         first, last, step = float(match[1]), float(match[2]), _positive(float(match[3] or match[1]))
         if last < first:
-            raise ValueError(part)
+            raise ValueError(text)
         for index in range(math.floor((last - first) / step + 1e-9) + 1):
             yield Rate(_positive(round(first + index * step, 9)))
     else:
-        yield Rate(_positive(float(part)))
+        yield Rate(_positive(float(text)))
+
+
+def _part(text: str) -> Segment | Burst:
+    """Read one part of a profile. Raises `ValueError`."""
+    if match := re.fullmatch(r"burst(\d+)", text):
+        return Burst(int(_positive(int(match[1]))))
+    match = re.fullmatch(rf"{NUMBER}(?:\.\.{NUMBER})?(?:x{NUMBER})?", text)
+    if match is None:
+        raise ValueError(text)
+    first, last, seconds = match.groups()
+    return Segment(float(first), float(last or first), None if seconds is None else _positive(float(seconds)))
 
 
 def _positive(number: float) -> float:

@@ -2,7 +2,8 @@
 
 A rate that changes is a time change of a process of rate 1: the n-th arrival comes where the integral of the rate
 reaches the process's n-th instant, so Poisson arrivals stay Poisson (Çinlar 1975, Introduction to Stochastic Processes,
-section 4.7) and other processes keep their burstiness (Gerhardt and Nelson 2009).
+section 4.7) and other processes keep their burstiness (Gerhardt and Nelson 2009). A burst of the profile comes on top:
+its number of requests is exact.
 
 Every process of a run draws the same schedule and sends its share of it: arrival n belongs to process n modulo their
 number. So one process makes the same arrivals as sixteen.
@@ -12,35 +13,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import accumulate, cycle, islice
+from itertools import accumulate, cycle, islice, repeat
 from random import Random
 
-from enginebench.records.load import Rate
+from enginebench.records.load import Burst, Rate, Segment
 from loadtests.harness.schedule.arrivals import Second, gaps
 
-Segment = tuple[Second, float, float]
-"""Seconds, and the rate at their beginning and end, between which it changes linearly."""
+
+def parts(load: Rate, warm_up: Second, window: Second) -> Iterator[Segment | Burst]:
+    """Yield segments, each with its seconds, and bursts, from the start of the stage on and without end."""
+    match load.profile:
+        case ():
+            yield Segment(load.per_second, load.per_second, math.inf)
+        case (Segment(first, last, None),):
+            yield from (Segment(first, first, warm_up), Segment(first, last, window), Segment(last, last, math.inf))
+        case _:
+            yield from cycle(load.profile)
 
 
-def segments(load: Rate, warm_up: Second, window: Second) -> Iterator[Segment]:
-    """The rate from the start of the stage on; endless."""
-    if ".." in load.profile:
-        first, last = map(float, load.profile.split(".."))
-        yield warm_up, first, first
-        yield window, first, last
-        yield math.inf, last, last
-    elif load.profile:
-        for rate, seconds in cycle(load.cycle):
-            yield seconds, rate, rate
-    else:
-        yield math.inf, load.per_second, load.per_second
-
-
-def peak_rate(load: Rate) -> float:
-    """Requests per second at the highest point of the stage."""
-    if load.cycle:
-        return max(rate for rate, _ in load.cycle)
-    return max(map(float, load.profile.split(".."))) if load.profile else load.per_second
+def most_arrivals(load: Rate, seconds: Second) -> float:
+    """Return an upper limit on the mean number of arrivals within `seconds`."""
+    rates = [rate for part in load.profile if isinstance(part, Segment) for rate in (part.first, part.last)]
+    bursts = [part.requests for part in load.profile if isinstance(part, Burst)]
+    return max(rates, default=load.per_second) * seconds + max(bursts, default=0)
 
 
 def arrival_times(load: Rate, warm_up: Second, window: Second, seed: int, stage: int) -> Iterator[Second]:
@@ -50,19 +45,24 @@ def arrival_times(load: Rate, warm_up: Second, window: Second, seed: int, stage:
     """
     process = accumulate(gaps(load.arrivals, 1.0, Random(f"arrivals {seed}/{stage}")))
     due, begun, passed = next(process), 0.0, 0.0  # `passed` is the integral of the rate up to `begun`
-    for seconds, first, last in segments(load, warm_up, window):
-        area = seconds * (first + last) / 2  # endless where the segment is
+    for part in parts(load, warm_up, window):
+        if isinstance(part, Burst):
+            yield from repeat(begun, part.requests)
+            continue
+        assert part.seconds is not None
+        area = part.seconds * (part.first + part.last) / 2  # infinite if the segment is
         while due <= passed + area:
-            yield begun + _reaches(due - passed, seconds, first, last)
+            yield begun + _reaches(due - passed, part)
             due = next(process)
-        begun, passed = begun + seconds, passed + area
+        begun, passed = begun + part.seconds, passed + area
 
 
-def _reaches(area: float, seconds: Second, first: float, last: float) -> Second:
-    """Seconds after which the integral of a rate that changes linearly from `first` to `last` is `area`."""
+def _reaches(area: float, segment: Segment) -> Second:
+    """Return the seconds after which the integral of a segment's rate is `area`."""
     if area <= 0:  # a gap of 0, as of gamma with a large cv, where the rate may be 0
         return 0.0
-    if first == last:
+    first, last, seconds = segment.first, segment.last, segment.seconds
+    if first == last or seconds is None:
         return area / first
     slope = (last - first) / seconds
     return 2 * area / (first + math.sqrt(max(0.0, first * first + 2 * slope * area)))

@@ -1,4 +1,4 @@
-"""A recorded sequence of requests, and its scaling: faster, thinner, denser, or a part of it.
+"""A recorded sequence of requests, and the stage in which it is played.
 
 What arrives is a request, or a whole session of an agent: of its requests the first is sent when the session arrives,
 and each other one when those that it depends on have ended and a recorded pause (a tool, a person) is over. So
@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from random import Random
+from pathlib import Path
 from typing import Any
 
+from enginebench.records.load import TRACE, Rate
+from enginebench.records.stage import Extent, StagePlan
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.arrivals import Second
 
-COPIES_WITHIN = 1.0  # seconds around an arrival in which its copies come
+LEAST_BOUND = 60.0  # seconds that the last requests of a trace get
+LAST = 1e-6  # seconds by which a stage is longer than its last arrival
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,46 +122,20 @@ def in_order(arrivals: Iterable[TraceArrival]) -> tuple[TraceArrival, ...]:
     return tuple(replace(arrival, at=(arrival.at or 0.0) - first) for arrival in found)
 
 
-def clipped(trace: Trace, span: tuple[Second, Second] | None, longest: int | None) -> Trace:
-    """What arrives from one second of the trace to another, of requests of at most so many tokens of prompt and answer.
-
-    What depends on a request that is too long is left out with it.
-    """
-    kept: Sequence[TraceArrival] = trace.arrivals
-    if span is not None and trace.is_timed:
-        kept = [arrival for arrival in kept if span[0] <= (arrival.at or 0.0) < span[1]]
-    if longest is not None:
-        short = (replace(arrival, requests=_within(arrival.requests, longest)) for arrival in kept)
-        kept = [arrival for arrival in short if arrival.requests]
-    return replace(trace, arrivals=in_order(kept))
-
-
-def _within(requests: Sequence[TraceRequest], longest: int) -> tuple[TraceRequest, ...]:
-    """Without the first request, which the others' pauses count from, nothing is left."""
-    new_index: dict[int, int] = {}
-    kept: list[TraceRequest] = []
-    for index, request in enumerate(requests):
-        fits = (request.prompt_tokens or 0) + (request.output_tokens or 0) <= longest
-        if fits and all(earlier in new_index for earlier in request.after) and (kept or index == 0):
-            new_index[index] = len(kept)
-            kept.append(replace(request, after=tuple(new_index[earlier] for earlier in request.after)))
-    return tuple(kept)
-
-
-def scaled(trace: Trace, speed: float, share: float, seed: int) -> Trace:
-    """Played `speed` times as fast, with `share` arrivals for each one of the trace.
-
-    Below 1 the share is the probability of each to be kept; above 1 there are copies within a second of it, so that the
-    rate grows and its pattern stays.
-    """
-    rng = Random(f"trace {seed}")
-    kept = []
-    for arrival in trace.arrivals:
-        at = None if arrival.at is None else arrival.at / speed
-        faster = tuple(replace(each, pause=each.pause / speed) if each.pause else each for each in arrival.requests)
-        for copy in range(int(share) + (rng.random() < share % 1)):
-            moved = at if at is None or not copy else abs(at + rng.uniform(-COPIES_WITHIN, COPIES_WITHIN))
-            kept.append(TraceArrival(moved, faster))
-    if any(arrival.at is None for arrival in kept):
-        return replace(trace, arrivals=tuple(kept))
-    return replace(trace, arrivals=tuple(sorted(kept, key=lambda arrival: arrival.at or 0.0)))
+def trace_stage(path: str, trace: Trace, warm_up: tuple[float, bool]) -> StagePlan:
+    """Return the stage in which a trace is played to its end; with sessions, until all requests were sent. Raises
+    `UserMistake` for a trace without times."""
+    name = Path(path).name
+    if not trace.is_timed:
+        what = "sessions" if trace.has_sessions else "requests"
+        raise UserMistake(f"the trace {name} has no times: set the {what} per second with --rate.")
+    seconds = trace.times[-1] + LAST
+    amount, share = warm_up
+    before = amount * seconds if share else amount
+    rate = Rate(len(trace.arrivals) / max(seconds, 1.0), TRACE)
+    if trace.has_sessions:
+        requests = Extent(sum(1 for _ in trace.requests), "requests")
+        return StagePlan(rate, Extent(0.0 if share else amount), requests, LEAST_BOUND, name)
+    if before >= seconds:
+        raise UserMistake(f"the trace {name} is over after {seconds:g} s, before its warm-up of {before:g} s.")
+    return StagePlan(rate, Extent(before), Extent(seconds - before), max(seconds, LEAST_BOUND), name)

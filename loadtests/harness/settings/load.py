@@ -9,7 +9,6 @@ from loadtests.harness.schedule.arrivals import parse_arrivals
 from loadtests.harness.schedule.loads import RATES, USERS, LoadStep, parse_rates, parse_users, write_steps
 from loadtests.harness.schedule.stages import parse_warm_up, write_warm_up
 from loadtests.harness.setting_groups import fault_setting, load_setting, most_used, trace_setting
-from loadtests.harness.workload.playback import TraceOptions, parse_options, write_options
 from loadtests.harness.workload.random_number import PAUSE_GRAMMAR, Pause, parse_pause
 
 
@@ -86,18 +85,10 @@ class LoadSettings:
     )
     trace: str = trace_setting(
         "",
-        "Trace to replay: Mooncake, Azure, BurstGPT or ShareGPT, sessions of agents (Weka's, OpenTelemetry's spans), a "
-        "CSV, JSONL or Parquet file, or the folder of a run. With --rate only its requests are used, not its times.",
+        "Trace to replay: Mooncake, Azure, BurstGPT or ShareGPT, sessions of agents (Weka's, OpenTelemetry's spans), "
+        "or the folder of a run. With --rate only its requests are used, not its times.",
         metavar="PATH",
         on_page=False,
-    )
-    trace_as: TraceOptions = trace_setting(
-        TraceOptions(),
-        "How to read and play the trace, such as speed=2,share=0.1,span=600-1200,longest=8192; for other files, the "
-        "names of the columns, such as time=ts,prompt=tokens_in,output=tokens_out.",
-        metavar="HOW",
-        read=parse_options,
-        write=write_options,
     )
     needs_trace: bool = False
     command: str | None = fault_setting(

@@ -11,9 +11,8 @@ from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.setting_groups import api_setting, most_used, prompt_setting
 from loadtests.harness.workload.classes import GRAMMAR as CLASSES_GRAMMAR
 from loadtests.harness.workload.classes import RequestClass, parse_classes, write_classes
-from loadtests.harness.workload.datasets import dataset_format, dataset_path
+from loadtests.harness.workload.datasets import dataset_path
 from loadtests.harness.workload.lengths import GRAMMAR, Lengths, parse_lengths, parse_several
-from loadtests.harness.workload.trace_files import READERS
 from loadtests.harness.workload.words import Kind
 
 lengths_setting = partial(most_used, metavar="N", read=parse_several, write=write_list)
@@ -60,21 +59,12 @@ class RequestSettings(Sampling):
         read=dataset_path,
         on_page=False,
     )
-    dataset_format: str = prompt_setting(
-        "auto",
-        f"Format of the dataset: {', '.join(READERS)}; auto: as its first row shows.",
-        metavar="FORMAT",
-        read=dataset_format,
-    )
     classes: tuple[RequestClass, ...] = prompt_setting(
         (),
         f"Request classes, each with a share of the users: {CLASSES_GRAMMAR}.",
         metavar="CLASSES",
         read=parse_classes,
         write=write_classes,
-    )
-    isolate: bool = prompt_setting(
-        False, "After each stage of several classes, run each class alone with its share of the load."
     )
     turns: Lengths = prompt_setting(
         Lengths("fixed", 1),

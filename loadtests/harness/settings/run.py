@@ -76,9 +76,6 @@ class RunSettings:
     )
     keep_going: bool = api_setting(False, "Go on although all requests fail in a way that load does not explain.")
     insecure: bool = api_setting(False, "Do not check the server's TLS certificate.")
-    insecure_key: bool = api_setting(
-        False, "Send OPENAI_API_KEY and its like over plain http to another machine, too.", on_page=False
-    )
     header: Headers = api_setting(
         (),
         "Header of every request; may be repeated. Never written to disk. `enginebench run` takes NAME.HEADER for one "
@@ -97,4 +94,4 @@ class RunSettings:
         """Raises `UserMistake` where credentials are missing."""
         if not with_keys:
             return Access(DIALECTS[endpoint].headers(None), insecure=self.insecure)
-        return access_to(url, endpoint, self.header, self.insecure, environment, self.insecure_key)
+        return access_to(url, endpoint, self.header, self.insecure, environment)

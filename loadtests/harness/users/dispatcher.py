@@ -23,15 +23,15 @@ from enginebench.records.load import Load, Rate
 from enginebench.records.request import RequestRecord
 from enginebench.records.stage import SECOND, Nanoseconds, Stage
 from loadtests.harness import event_loop
+from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.schedule.control import UNDECIDED
-from loadtests.harness.schedule.rates import peak_rate, share_of
+from loadtests.harness.schedule.rates import most_arrivals, share_of
 from loadtests.harness.schedule.retries import pause_before_retry
 from loadtests.harness.schedule.trace import PlayedSession
 from loadtests.harness.users.alarm import Alarm
 from loadtests.harness.users.load_generator import LoadGenerator
 from loadtests.harness.users.senders import SenderPool
-from loadtests.harness.workload.workload import PlannedRequest
 
 AHEAD = SECOND  # how long before they are due requests are built at most, several at a time: that takes less CPU time
 LEAST_AHEAD = AHEAD * 7 // 10  # how long before it is due the next one is built at the latest
@@ -50,7 +50,7 @@ class Arrival:
 
     t_sched: Nanoseconds
     stage: Stage
-    planned: PlannedRequest
+    call: Call
     number: int
     index: int = 0
     session: PlayedSession | None = None
@@ -63,7 +63,7 @@ class Dispatcher:
         self,
         generator: LoadGenerator,
         new_client: Callable[[], Client],
-        next_request: Callable[[Stage, int, int], PlannedRequest],
+        next_request: Callable[[Stage, int, int], Call],
     ) -> None:
         assert generator.share is not None
         run = generator.run
@@ -119,7 +119,7 @@ class Dispatcher:
 
     def _spare(self, load: Load) -> int:
         assert isinstance(load, Rate)
-        return FEWEST_SPARE + ceil(peak_rate(load) * STALL / self._share[1])
+        return FEWEST_SPARE + ceil(most_arrivals(load, STALL) / self._share[1])
 
     def _follow(self, stage: Stage) -> None:
         """Switch to the announced stage once its start is decided."""
@@ -159,8 +159,8 @@ class Dispatcher:
         self._building = self._building or begins + self._following[1] * SECOND < now + LEAST_AHEAD
         while self._building and begins + (seconds := self._following[1]) * SECOND < monotonic_ns() + AHEAD:
             number = self._following[0]
-            planned = self._next_request(stage, number, 0)
-            arrival = Arrival(begins + round(seconds * SECOND), stage, planned, number)
+            call = self._next_request(stage, number, 0)
+            arrival = Arrival(begins + round(seconds * SECOND), stage, call, number)
             self._queue.append(arrival)
             if len(self._queue) == 1:
                 self._set_alarm()
@@ -189,13 +189,13 @@ class Dispatcher:
         if (due := self._next_due()) < inf:
             self._alarm.set(int(due))
 
-    def _retry(self, arrival: Arrival, ended: RequestRecord, again: PlannedRequest | None) -> bool:
+    def _retry(self, arrival: Arrival, ended: RequestRecord, again: Call | None) -> bool:
         """Schedule a retry, if the outcome and the scenario's limit allow one."""
         pause = pause_before_retry(ended, self._run.scenario.retries, self._jitter)
         if pause is None or again is None or self._closing:
             return False
         due = monotonic_ns() + round(pause * SECOND)
-        self._put(replace(arrival, t_sched=due, stage=self._generator.stage, planned=again))
+        self._put(replace(arrival, t_sched=due, stage=self._generator.stage, call=again))
         return True
 
     def _put(self, arrival: Arrival) -> None:
@@ -224,24 +224,24 @@ class Dispatcher:
         stage = self._generator.stage
         for index, pause in following:
             # Built now, not when it is due.
-            planned = self._next_request(stage, arrival.number, index)
+            call = self._next_request(stage, arrival.number, index)
             due = since + round(pause * SECOND)
-            self._put(replace(arrival, t_sched=due, stage=stage, planned=planned, index=index))
+            self._put(replace(arrival, t_sched=due, stage=stage, call=call, index=index))
 
     def _send(self, arrival: Arrival) -> None:
         arrival = self._begin(arrival)
-        run, generator, (call, record) = self._run, self._generator, arrival.planned
-        again = arrival.planned.again() if record.attempt < run.scenario.retries else None
+        run, generator, call, record = self._run, self._generator, arrival.call, arrival.call.record
+        again = call.again() if record.attempt < run.scenario.retries else None
         generator.request_scheduled(record, arrival.t_sched, arrival.stage, None)
 
         def end(ended: RequestRecord, answer_bytes: int) -> None:
-            generator.request_ended(call, ended, answer_bytes)
+            generator.request_ended(call, answer_bytes)
             if not self._retry(arrival, ended, again):
                 self._ended(arrival, run.start + ended.t_end)
 
         def send(client: Client) -> None:
             generator.announce(record)
-            client.request(call, record, lambda ended: end(ended, client.answer_bytes))
+            client.request(call, lambda ended: end(ended, client.answer_bytes))
 
         if not self._pool.send(send):
             record.outcome, record.detail = "dropped", f"{self._pool.in_flight} requests were in flight"

@@ -119,8 +119,9 @@ class LoadGenerator:
             )
         )
 
-    def request_ended(self, call: Call, record: RequestRecord, answer_bytes: int) -> None:
-        """`record` is complete: write and count it."""
+    def request_ended(self, call: Call, answer_bytes: int) -> None:
+        """The call's record is complete: write and count it."""
+        record = call.record
         self.recorder.write(record)
         self.tracker.request_ended(record)
         self.counts.request_ended(record)

@@ -18,6 +18,7 @@ from locust.user.task import LOCUST_STATE_STOPPING
 from enginebench.records.load import Rate
 from enginebench.records.request import Outcome, RequestRecord
 from enginebench.records.stage import SECOND, Stage, StagePlan
+from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.retries import pause_before_retry
@@ -27,7 +28,6 @@ from loadtests.harness.users import (
     shape,  # noqa: F401  gives Locust the scenario's stages
 )
 from loadtests.harness.users.dispatcher import Dispatcher
-from loadtests.harness.workload.workload import PlannedRequest
 
 MOST_ARRIVALS = 10**9  # of a stage
 
@@ -64,7 +64,7 @@ class ModelUser(User):
         gevent.sleep(Random(f"spread {self.workload.seed}/{self._number}").uniform(0, self._generator.start_spread()))
         with suppress(OSError):  # the first request fails with the same reason, and is recorded
             self._client.connect()
-        self._ahead: tuple[StagePlan, PlannedRequest] | None = None
+        self._ahead: tuple[StagePlan, Call] | None = None
         self._prepare()
         self._free_at = monotonic_ns()
 
@@ -80,11 +80,11 @@ class ModelUser(User):
             self._requests.close()
             self._generator.tracker.user_stopped(self._number)
 
-    def next_request(self, stage: Stage) -> PlannedRequest:
+    def next_request(self, stage: Stage) -> Call:
         """What this user asks next, in `stage`."""
         return self._requests.next(stage.plan.asks)
 
-    def arrival_request(self, stage: Stage, number: int, index: int) -> PlannedRequest:
+    def arrival_request(self, stage: Stage, number: int, index: int) -> Call:
         """What an open loop's arrival asks; `number` is its index among all arrivals of `stage`, `index` the request's
         where a recorded session has arrived."""
         if self._run.trace is not None:
@@ -110,9 +110,9 @@ class ModelUser(User):
         """The next request, built ahead of time, not when it is due."""
         if self._ahead is None:
             self._ahead = self._built()
-        (self._asked_for, self._planned), self._ahead = self._ahead, None
+        (self._asked_for, self._call), self._ahead = self._ahead, None
 
-    def _built(self) -> tuple[StagePlan, PlannedRequest]:
+    def _built(self) -> tuple[StagePlan, Call]:
         stage = self._generator.stage
         return stage.plan, self.next_request(stage)
 
@@ -153,21 +153,21 @@ class ModelUser(User):
         if stage.plan is not self._asked_for and stage.plan.asks != self._asked_for.asks:
             self._ahead = None  # the new stage asks for something else
             self._prepare()
-        planned, retries = self._planned, run.scenario.retries
-        again = planned.again() if planned.record.attempt < retries else None
-        generator.request_scheduled(planned.record, t_sched, stage, self._number)
+        call, retries = self._call, run.scenario.retries
+        again = call.again() if call.record.attempt < retries else None
+        generator.request_scheduled(call.record, t_sched, stage, self._number)
 
         def on_end(record: RequestRecord) -> None:
-            generator.request_ended(planned.call, record, self._client.answer_bytes)
+            generator.request_ended(call, self._client.answer_bytes)
 
-        generator.announce(planned.record)
+        generator.announce(call.record)
         if self._ahead is None and self._requests.independent and type(self).next_request is ModelUser.next_request:
             generator.ahead.want(self._build_ahead)
-        ended = self._client.request(planned.call, planned.record, on_end)
+        ended = self._client.request(call, on_end)
         retry = pause_before_retry(ended, retries, self._pauses)
         if retry is not None and again is not None:
             self._free_at = self._client.free_at + round(retry * SECOND)
-            self._planned = again
+            self._call = again
             return ended.outcome
         self._requests.answered(ended, self._client.answer_text)
         pause = run.scenario.think_time.sample(self._pauses)

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 
-from enginebench.records.load import Load, Users
 from enginebench.records.slo import parse_objectives
-from enginebench.records.stage import StagePlan
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
 
@@ -64,32 +62,8 @@ def write_classes(classes: Sequence[RequestClass]) -> str:
     return "; ".join(map(str, classes))
 
 
-def with_classes_alone(stages: Sequence[StagePlan], classes: Sequence[RequestClass]) -> tuple[StagePlan, ...]:
-    """After each stage one for each class, with as much load as the class has in the mix.
-
-    Raises `UserMistake` where there are not several classes.
-    """
-    if len(classes) < 2:
-        raise UserMistake(f"--isolate compares several --classes: {GRAMMAR}.")
-    total = sum(one.weight for one in classes)
-    planned = []
-    for stage in stages:
-        planned.append(replace(stage, name=f"{stage.label}, mixed"))
-        for one in classes:
-            load = _share(stage.load, one.weight / total)
-            asks = {**stage.asks, "request_class": one.name}
-            planned.append(replace(stage, load=load, name=f"{load.label}, {one.name} alone", asks=asks))
-    return tuple(planned)
-
-
-def _share(load: Load, share: float) -> Load:
-    if isinstance(load, Users):
-        return Users(max(1, round(load.count * share)))
-    return load.scaled(share)
-
-
 def class_of(number: int, classes: Sequence[RequestClass]) -> RequestClass:
-    """The class of a user, or of an arrival, by its number in the run."""
+    """Return the class of a user, or of an arrival, by its number in the run."""
     total = sum(one.weight for one in classes)
     position = ((number + 0.5) * GOLDEN) % 1.0 * total
     sums = accumulate(one.weight for one in classes)

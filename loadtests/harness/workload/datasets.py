@@ -17,7 +17,7 @@ from random import Random
 
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.trace import Trace, TraceRequest
-from loadtests.harness.workload.trace_files import READERS, read_trace
+from loadtests.harness.workload.trace_files import read_trace
 
 QUESTIONS = Path(__file__).with_name("questions.jsonl")
 """64 questions whose answers have several sentences."""
@@ -25,9 +25,9 @@ COUNT_FILE, COUNT_BYTES = "rows.count", 8
 REMEMBERED = 100_000  # rows that were taken: more are never built ahead
 
 
-def dataset(path: str, form: str = "auto") -> Trace:
+def dataset(path: str) -> Trace:
     """Raises `UserMistake`."""
-    trace = read_trace(path, form)
+    trace = read_trace(path)
     follows = next((request.row for request in trace.requests if request.row and request.after), None)
     if follows is not None:
         raise UserMistake(
@@ -117,11 +117,3 @@ class DatasetRows:
 def dataset_path(text: str) -> str:
     """The absolute path; nothing stays nothing."""
     return str(Path(text.strip()).absolute()) if text.strip() else ""
-
-
-def dataset_format(text: str) -> str:
-    """Raises `UserMistake`."""
-    known = ("auto", *READERS)
-    if text not in known:
-        raise UserMistake(f"the format of a dataset is one of {', '.join(known)}, not `{text}`.")
-    return text

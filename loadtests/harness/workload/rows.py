@@ -114,8 +114,8 @@ def _csv(path: Path, text: TextIO) -> Rows:
                 yield place, dict(zip(header, cells, strict=True))
             else:
                 raise UserMistake(
-                    f"{place} of {path} has {len(cells)} values for {len(header)} columns; for a text file with a "
-                    "prompt in each line, name the format lines."
+                    f"{place} of {path} has {len(cells)} values for {len(header)} columns; a text file with a prompt "
+                    "in each line is called *.txt."
                 )
     except csv.Error as error:
         raise UserMistake(f"line {table.line_num} of {path} is not CSV ({error}).") from None

@@ -1,12 +1,12 @@
-"""Recorded requests as files: published traces, datasets, access logs by the names of their columns, agents, and runs.
+"""Recorded requests as files: published traces, datasets, agents, and runs. A file's rows show its format.
 
-mooncake, azure, burstgpt, columns   tables (`trace_tables.py`)
-requests, sharegpt, batch            rows with texts (`trace_requests.py`)
-lines                                a text file, with a prompt in each line
-weka, otel                           sessions of agents (`trace_agents.py`)
-run                                  the folder of a run: its requests again, when they were due
+mooncake, azure, burstgpt   tables (`trace_tables.py`)
+requests, sharegpt, batch   rows with texts (`trace_requests.py`)
+lines                       a file called *.txt, with a prompt in each line
+weka, otel                  sessions of agents (`trace_agents.py`)
+run                         the folder of a run: its requests again, when they were due
 
-Files of text may be compressed with gzip. Readers yield `None` for a row that is left out: a request that failed, or a
+Text may be compressed with gzip. Readers yield `None` for a row that is left out: a request that failed, or a
 conversation without an answer.
 """
 
@@ -32,7 +32,7 @@ from loadtests.harness.workload.trace_requests import (
     read_request,
     unsent_columns,
 )
-from loadtests.harness.workload.trace_tables import FORMATS, GRAMMAR, PREVIOUS, Columns, columns_of, format_of
+from loadtests.harness.workload.trace_tables import FORMATS, PREVIOUS, format_of
 
 Arrivals = Iterator[TraceArrival | None]
 
@@ -43,18 +43,16 @@ BY_ROW: dict[str, Callable[[Any, str], Arrivals]] = {
     "lines": read_request,
     "weka": read_weka,
 }
-READERS = (*FORMATS, *BY_ROW, "otel", "run")
-"""The names of the formats but for `columns`, which names its columns."""
 LOOKED_AT = 100  # rows, for one that shows the format
 UNREADABLE = (LookupError, TypeError, AttributeError, ValueError, OverflowError)
 
 
 @cache
-def read_trace(path: str, form: str = "auto", columns: str = "") -> Trace:
-    """Raises `UserMistake` when there is no such file, or it is not in this format."""
+def read_trace(path: str) -> Trace:
+    """Raises `UserMistake` when there is no such file, or it has no known format."""
     try:
-        form, first, numbered = _begun(Path(path), "columns" if form == "auto" and columns else form)
-        arrivals = list(_run(Path(path)) if form == "run" else _arrivals(path, form, columns, first, numbered))
+        form, first, numbered = _begun(Path(path))
+        arrivals = list(_run(Path(path)) if form == "run" else _arrivals(path, form, first, numbered))
     except (OSError, EOFError, zlib.error) as error:  # the last two where what is compressed is cut short or damaged
         raise UserMistake(f"cannot read {path}: {getattr(error, 'strerror', None) or error}.") from None
     except UnicodeDecodeError:
@@ -62,9 +60,6 @@ def read_trace(path: str, form: str = "auto", columns: str = "") -> Trace:
     kept = list(_in_sessions([arrival for arrival in arrivals if arrival is not None], path))
     if not kept:
         raise UserMistake(f"{path} has no request with a prompt and an answer.")
-    session = columns_of(columns).session if form == "columns" else ""
-    if session and not any(request.session for arrival in kept for request in arrival.requests):
-        raise UserMistake(f"no line of {path} has a {session}: name its column of sessions, or leave it out.")
     if len(kept) == 1 and kept[0].at is None and len(kept[0].requests) > 1:  # a single session begins at once
         kept = [replace(kept[0], at=0.0)]
     untimed = [arrival.requests[0].row for arrival in kept if arrival.at is None]
@@ -73,23 +68,24 @@ def read_trace(path: str, form: str = "auto", columns: str = "") -> Trace:
     return Trace(in_order(kept), arrivals.count(None), unsent_columns(first) if form == "requests" else ())
 
 
-def _begun(path: Path, form: str) -> tuple[str, Any, Rows]:
-    """The format, the first row, and all rows. Raises `OSError` and `UserMistake`."""
-    if form == "run" or (form == "auto" and list(path.glob("requests*.jsonl"))):
+def _begun(path: Path) -> tuple[str, Any, Rows]:
+    """Return the format, the first row, and all rows. Raises `OSError` and `UserMistake`."""
+    if list(path.glob("requests*.jsonl")):
         return "run", None, iter(())
-    numbered = lines(path) if form == "lines" else _documents(path) if path.is_dir() else rows(path)
+    is_text = path.name.removesuffix(".gz").endswith(".txt")
+    numbered = lines(path) if is_text else _documents(path) if path.is_dir() else rows(path)
     first = list(islice(numbered, LOOKED_AT))
     if not first:
         raise UserMistake(f"{path} is empty, or has nothing but a header.")
-    return _guessed(path, first) if form == "auto" else form, first[0][1], chain(first, numbered)
+    return "lines" if is_text else _guessed(path, first), first[0][1], chain(first, numbered)
 
 
-def _arrivals(path: str, form: str, columns: str, first: Any, numbered: Rows) -> Arrivals:
+def _arrivals(path: str, form: str, first: Any, numbered: Rows) -> Arrivals:
     """Raises `OSError` and `UserMistake`."""
     if form == "otel":
         yield from _of_spans(numbered, path)
         return
-    read = BY_ROW[form] if form in BY_ROW else _table(form, columns, first).read
+    read = BY_ROW[form] if form in BY_ROW else FORMATS[form].fitting(first).read
     for place, row in numbered:
         try:
             yield from read(row, place)
@@ -109,19 +105,12 @@ def _of_spans(numbered: Rows, path: str) -> Arrivals:
 
 
 def _not_in_format(what: str, form: str, error: Exception) -> UserMistake:
-    return UserMistake(
-        f"{what} is not a trace in the format {form} ({error!r}): name another with --dataset-format, of a trace with "
-        "--trace-as format=."
-    )
+    return UserMistake(f"{what} is not in the format {form} ({error!r}).")
 
 
 def _documents(folder: Path) -> Rows:
     for file in sorted([*folder.glob("*.json*"), *folder.glob("*.parquet")]):
         yield from ((f"{place} of {file.name}", row) for place, row in rows(file))
-
-
-def _table(form: str, columns: str, first: Any) -> Columns:
-    return columns_of(columns) if form == "columns" else FORMATS[form].fitting(first)
 
 
 def _guessed(path: Path, first: Sequence[tuple[str, Any]]) -> str:
@@ -132,9 +121,8 @@ def _guessed(path: Path, first: Sequence[tuple[str, Any]]) -> str:
     place, row = first[0]
     has = ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
     raise UserMistake(
-        f"{path} has an unknown format: rows of a dataset have prompt, messages or prompt_tokens, and {place} has "
-        f"{has or 'nothing'}; of a trace, name the columns with --trace-as {GRAMMAR}; of a dataset, the format with "
-        "--dataset-format."
+        f"{path} has an unknown format: rows of a dataset have prompt, messages or prompt_tokens, rows of a trace "
+        f"timestamp, input_length and output_length, and {place} has {has or 'nothing'}."
     )
 
 

@@ -14,12 +14,7 @@ from typing import Any
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.trace import TraceArrival, TraceRequest
 
-GRAMMAR = (
-    "time=COLUMN,prompt=COLUMN,output=COLUMN[,session=COLUMN], with time_ms or time_ns for other units and "
-    "none with --rate"
-)
 Row = Mapping[str, Any]
-UNITS = {"time": 1.0, "time_ms": 1e-3, "time_ns": 1e-9}
 PREVIOUS = -1  # of what a request follows, until its session is put together: the row before it
 
 
@@ -49,9 +44,7 @@ class Columns:
         known = following(row, self.session, self.delay)
         time = "" if "after" in known and self.time not in row else self.time
         if missing := [name for name in (self.prompt, self.output, time) if name and name not in row]:
-            raise UserMistake(
-                f"it has no {missing[0]}, only {', '.join(row)}: name its columns with --trace-as {GRAMMAR}"
-            )
+            raise UserMistake(f"it has no {missing[0]}, only {', '.join(row)}")
         prompt, output = (_whole(row[name] or 0) for name in (self.prompt, self.output))
         if prompt <= 0 or output <= 0:
             yield None
@@ -60,15 +53,14 @@ class Columns:
         yield TraceArrival(seconds_of(row[time], self.unit) if time else None, (request,))
 
     def _blocks(self, row: Row, prompt: int) -> tuple[int, ...]:
-        """Other traces have the same columns with times in seconds, or with blocks of another size."""
+        """Other traces have the same columns with blocks of another size."""
         blocks = (row.get(self.blocks) or ()) if self.blocks else ()
         if not isinstance(blocks, list | tuple):
             raise UserMistake(f"`{self.blocks}` is not a list")
         if blocks and len(blocks) != math.ceil(prompt / self.block_tokens):
             raise UserMistake(
-                f"it has {len(blocks)} {self.blocks} for {prompt} tokens, not one for each {self.block_tokens}: use "
-                f"--trace-as time={self.time},prompt={self.prompt},output={self.output} (or time_ms), without its "
-                "blocks"
+                f"it has {len(blocks)} {self.blocks} for {prompt} tokens, not one for each {self.block_tokens}: leave "
+                f"{self.blocks} out of the file"
             )
         return tuple(blocks)
 
@@ -84,16 +76,6 @@ FORMATS = {
     # sessions since 2.0: Wang et al., 2024; github.com/HPMLL/BurstGPT
     "burstgpt": Columns("Timestamp", "Request tokens", "Response tokens", "Session ID"),
 }  # fmt: skip
-
-
-def columns_of(text: str) -> Columns:
-    """`time=ts,prompt=in,output=out`. Raises `UserMistake`."""
-    named = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
-    times = named.keys() & UNITS.keys()
-    if not {"prompt", "output"} <= named.keys() or len(times) > 1:
-        raise UserMistake(f"the columns of a trace are given as {GRAMMAR}, not `{text}`.")
-    time = next(iter(times), "time")
-    return Columns(named.get(time, ""), named["prompt"], named["output"], named.get("session", ""), UNITS[time])
 
 
 def format_of(first: Row) -> str | None:

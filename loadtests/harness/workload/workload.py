@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -46,17 +46,6 @@ def prompt_id(prompt: Prompt, fields: Mapping[str, Any] = {}) -> str:
     return blake2b(data, digest_size=ID_BYTES).hexdigest()
 
 
-class PlannedRequest(NamedTuple):
-    """What is sent, and the record of it, which the client completes."""
-
-    call: Call
-    record: RequestRecord
-
-    def again(self) -> PlannedRequest:
-        """The next attempt. Ask for it before this one is sent."""
-        return PlannedRequest(self.call, msgspec.structs.replace(self.record, attempt=self.record.attempt + 1))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """Everything that decides what is asked.
@@ -78,7 +67,6 @@ class Workload:
     max_tokens_field: str = "max_tokens"
     stream_usage: bool = True
     dataset: str = ""
-    dataset_format: str = "auto"
     classes: tuple[RequestClass, ...] = ()
     turns: Lengths = ONE_TURN
     turn_tokens: Lengths | None = None
@@ -90,7 +78,7 @@ class Workload:
         dataset. Raises `OSError` and `UserMistake`."""
         if not self.dataset:
             return None
-        rows = dataset(self.dataset, self.dataset_format).requests
+        rows = dataset(self.dataset).requests
         return DatasetRows(rows, self.set_name, process, processes, folder)
 
     def requests_of(self, user: int, rows: DatasetRows | None = None) -> UserRequests:
@@ -112,7 +100,7 @@ class Workload:
         blocks = [f"{self.set_name}/{request.scope}/{name}" for name in request.blocks]
         return self.source.of_blocks(request.prompt_tokens, blocks, request.block_tokens, rng)
 
-    def arrival_request(self, trace: Trace, stage: int, number: int, index: int) -> PlannedRequest:
+    def arrival_request(self, trace: Trace, stage: int, number: int, index: int) -> Call:
         """Request `index` of arrival `number`; a trace that is asked for more than it has begins again with other
         words."""
         arrival = trace.arrivals[number % len(trace.arrivals)]
@@ -137,7 +125,7 @@ class Workload:
         fields: Mapping[str, Any] = {},
         prompt_tokens: int | None = None,
         **known: Any,
-    ) -> PlannedRequest:
+    ) -> Call:
         """One that asks for so many tokens at most, with `fields` in its body. `prompt_tokens` is the planned length of
         the prompt, `known` what else the record says of it. Raises `UserMistake` where the API does not take such a
         prompt."""
@@ -161,8 +149,7 @@ class Workload:
             **known,
         )
         kept = self.keep_answers or self.sampling.logprobs
-        call = Call(dialect.path(request), dialect.written(request), self.streamed, dialect, kept)
-        return PlannedRequest(call, record)
+        return Call(dialect.path(request), dialect.written(request), self.streamed, dialect, kept, record)
 
 
 class UserRequests:
@@ -186,7 +173,7 @@ class UserRequests:
     def _in_conversations(self) -> bool:
         return self._workload.turns.a > 1 or self._workload.turns.kind != "fixed"
 
-    def next(self, asks: Mapping[str, str]) -> PlannedRequest:
+    def next(self, asks: Mapping[str, str]) -> Call:
         """`asks` are the settings specific to the stage, as in `StagePlan.asks`."""
         if self._rows is not None:
             return self._from_dataset(self._rows)
@@ -212,8 +199,7 @@ class UserRequests:
         workload = self._workload
         prompt, output, name = workload.prompt_tokens, workload.output_tokens, None
         if workload.classes:
-            alone = [one for one in workload.classes if one.name == asks.get("request_class")]
-            of_class = class_of(self._user, alone or workload.classes)
+            of_class = class_of(self._user, workload.classes)
             prompt, output, name = of_class.prompt_tokens or prompt, of_class.output_tokens or output, of_class.name
         return name, self._length(asks.get("prompt_tokens"), prompt), self._length(asks.get("output_tokens"), output)
 
@@ -227,13 +213,13 @@ class UserRequests:
         shared = int(asks.get("shared_prefix_tokens", workload.shared_prefix_tokens))
         return workload.source.prompt(tokens, self._words, shared, self._set)
 
-    def _from_dataset(self, rows: DatasetRows) -> PlannedRequest:
+    def _from_dataset(self, rows: DatasetRows) -> Call:
         row = self._row = self._row or rows.take()  # asked again for another stage, it is the same row
         output_tokens = row.output_tokens or self._workload.output_tokens.draw(self._lengths)
         prompt = self._workload.recorded_prompt(row, self._words)
         return self._planned(prompt, row.prompt_tokens, output_tokens, fields=row.fields, session=row.session)
 
-    def _of_session(self, asks: Mapping[str, str]) -> PlannedRequest:
+    def _of_session(self, asks: Mapping[str, str]) -> Call:
         workload = self._workload
         of_class, prompt_tokens, output_tokens = self._plan(asks)
         if self._session is not None and self._session.is_waiting:  # a stage with other requests has begun
@@ -254,6 +240,6 @@ class UserRequests:
         known = {"session": session.name, "turn": session.turn, "request_class": of_class}
         return self._planned(session.messages, tokens, output_tokens, **known)
 
-    def _planned(self, prompt: Prompt, prompt_tokens: int | None, output_tokens: int, **known: Any) -> PlannedRequest:
+    def _planned(self, prompt: Prompt, prompt_tokens: int | None, output_tokens: int, **known: Any) -> Call:
         seed = self._words.getrandbits(31)
         return self._workload.request(prompt, output_tokens, seed, prompt_tokens=prompt_tokens, **known)

@@ -11,7 +11,7 @@ import pytest
 from enginebench.analysis.data.load import load_run
 from enginebench.analysis.summary.recovery import Disruption
 from enginebench.analysis.summary.run_summary import summarise
-from enginebench.records.load import Load, Rate, Users
+from enginebench.records.load import Burst, Load, Rate, Segment, Users
 from enginebench.records.request import RequestRecord
 from enginebench.records.run import RunEvent
 from enginebench.records.slo import parse_objectives
@@ -19,7 +19,7 @@ from enginebench.records.stage import SECOND
 from tests.support.analysis.synthetic import NOTHING_CAME, meta_of, record, stages_of, write_run
 
 MS = SECOND // 1000
-BURST = Rate(10.0, "constant", "10x20+50x5+10x35")
+BURST = Rate(10.0, "constant", (Segment(10, 10, 20), Segment(50, 50, 5), Segment(10, 10, 35)))
 
 
 def answered(number: int, at: float, ttft: float) -> RequestRecord:
@@ -53,6 +53,17 @@ def test_a_burst_is_over_when_latency_is_back_at_its_usual_level(tmp_path: Path)
         "three slow ones of twenty are allowed, and the first is none: at 31 s"
     )
     assert (burst.judged, burst.slo_recovered) == (False, None)
+
+
+def test_a_burst_of_requests_at_one_instant_is_followed(tmp_path: Path) -> None:
+    """Ten a second, and 20 more at 30 s, whose TTFT is a second; what they leave behind lasts until 33 s."""
+    records = [answered(k, k / 10, 1.0 if 30 <= k / 10 < 33 else usual(k)) for k in range(600)]
+    records += [answered(600 + k, 30.0, 1.0) for k in range(20)]
+    load = Rate(10.0, "constant", (Segment(10, 10, 30), Burst(20)))
+    (burst,) = disrupted(tmp_path, records, load)
+    assert (burst.load, burst.start, burst.end) == (None, 30, 30 + 1e-9)
+    assert burst.recovered == pytest.approx(3.0)
+    assert [period.requests for period in burst.periods] == [280, 21, 29, 270]
 
 
 def test_an_slo_decides_whether_a_burst_is_absorbed(tmp_path: Path) -> None:

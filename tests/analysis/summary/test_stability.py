@@ -13,7 +13,7 @@ import pytest
 
 from enginebench.analysis.data.load import load_run
 from enginebench.analysis.summary.run_summary import RunSummary, summarise
-from enginebench.records.load import Rate
+from enginebench.records.load import Profile, Rate, Segment
 from enginebench.records.request import RequestRecord
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import TelemetrySample
@@ -61,12 +61,14 @@ def test_memory_that_grows_for_long_is_told(tmp_path: Path, seconds: float, grow
 @pytest.mark.parametrize(
     ("rate", "profile", "told"),
     [
-        pytest.param(8.0, "", False, id="four places for half a second each take 8 requests a second"),
-        pytest.param(16.0, "", True, id="but not 16"),
-        pytest.param(16.0, "2..30", False, id="a rate that rises is meant to end with more in flight"),
+        pytest.param(8.0, (), False, id="four places for half a second each take 8 requests a second"),
+        pytest.param(16.0, (), True, id="but not 16"),
+        pytest.param(16.0, (Segment(2, 30),), False, id="a rate that rises is meant to end with more in flight"),
     ],
 )
-def test_a_backlog_that_grows_in_an_open_loop_is_told(tmp_path: Path, rate: float, profile: str, told: bool) -> None:
+def test_a_backlog_that_grows_in_an_open_loop_is_told(
+    tmp_path: Path, rate: float, profile: Profile, told: bool
+) -> None:
     load, gap, free = Rate(rate, "constant", profile), round(SECOND / rate), [0] * 4
     records = []
     for k in range(round(20 * rate)):

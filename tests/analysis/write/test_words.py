@@ -10,6 +10,7 @@ from enginebench.analysis.document import Column, NextStep, Table, Warning
 from enginebench.analysis.tested import Hardware, Tested
 from enginebench.analysis.write import words
 from enginebench.analysis.write.cells import DASHES
+from enginebench.records.load import Segment
 from enginebench.records.slo import parse_objectives
 from enginebench.records.view import Missing
 from tests.support.analysis import documents
@@ -68,7 +69,14 @@ GPU = Hardware("Intel Xeon", 48, None, "NVIDIA H200")
             "AMD EPYC, 2 cores, no GPU · 28 Nov 2026",
         ),
         (
-            replace(TESTED, open_loop=True, unit="req/s", loads=(7.714,), profile="4x20+30x10 req/s", hardware=()),
+            replace(
+                TESTED,
+                open_loop=True,
+                unit="req/s",
+                loads=(7.714,),
+                profile=(Segment(4, 4, 20), Segment(30, 30, 10)),
+                hardware=(),
+            ),
             "mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · open loop, 4 req/s for 20 s, then 30 req/s "
             "for 10 s · one run · 28 Nov 2026",
         ),

@@ -50,7 +50,7 @@ def test_the_signature_fits_the_request_that_the_server_receives(
     with WireServer([json_answer("200 OK", {})]) as server:
         access = access_to(server.url, "bedrock", (), False, {})
         client = Client(server.url, headers=access.headers, signer=access.signer)
-        client.request(CALL, due(time.monotonic_ns()), lambda _: None)
+        client.request(due(time.monotonic_ns(), CALL))
         client.close()
         server.finish_writing()
     head, _, body = server.requests[0].partition(b"\r\n\r\n")
@@ -121,7 +121,7 @@ def test_credentials_that_cannot_be_renewed_fail_the_request(monkeypatch: pytest
     monkeypatch.setattr(Credentials, "get_frozen_credentials", expired)
     with WireServer([]) as server:
         client = Client(server.url, signer=signer)
-        seen = client.request(CALL, due(time.monotonic_ns()), lambda _: None)
+        seen = client.request(due(time.monotonic_ns(), CALL))
         client.close()
     assert (seen.outcome, seen.t_send) == ("disconnected", None)
     assert "the AWS credentials could not be renewed" in (seen.detail or "")

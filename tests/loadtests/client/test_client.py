@@ -14,7 +14,7 @@ from enginebench.records.request import RequestRecord
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import QUICK_CLOSES, Client
 from loadtests.harness.client.exchange import Exchange
-from tests.support.loadtests.asking import CHAT, GOOD_END, ask, ask_scripted, due
+from tests.support.loadtests.asking import GOOD_END, ask, ask_scripted, due
 from tests.support.servers.framings import chunked, counted, until_close
 from tests.support.servers.wire_script import (
     DONE,
@@ -45,7 +45,7 @@ def test_one_connection_serves_many_requests() -> None:
     with WireServer([HEAD, frame(token()), GOOD_END]) as server:
         client = Client(server.url, headers={"authorization": "Bearer secret"})
         client.connect()
-        assert [client.request(CHAT, due(0), lambda _: None).outcome for _ in range(5)] == ["ok"] * 5
+        assert [client.request(due(0)).outcome for _ in range(5)] == ["ok"] * 5
         client.close()
     assert server.connections == 1
     head = server.requests[0].lower()
@@ -69,9 +69,9 @@ def test_a_lost_idle_connection_is_opened_again_before_the_timed_region(first: l
     with WireServer(first, [HEAD, frame(token()), GOOD_END]) as server:
         client = Client(server.url)
         client.connect()
-        before = client.request(CHAT, due(0), lambda _: None)
+        before = client.request(due(0))
         gevent.sleep(0.1)
-        after = client.request(CHAT, due(0), lambda _: None)
+        after = client.request(due(0))
         client.close()
     assert (before.outcome, before.t_connect) == ("ok", None)
     assert after.outcome == "ok"
@@ -86,9 +86,9 @@ def test_a_server_that_closes_after_each_answer_without_saying_so_loses_no_furth
     with WireServer([HEAD, frame(token()), GOOD_END, 0.002, "close"]) as server:
         clients = [Client(server.url) for _ in range(2)]
         for _ in range(QUICK_CLOSES):
-            clients[0].request(CHAT, due(0), lambda _: None)
+            clients[0].request(due(0))
             gevent.sleep(0.1)
-        records = [client.request(CHAT, due(0), lambda _: None) for _ in range(20) for client in clients]
+        records = [client.request(due(0)) for _ in range(20) for client in clients]
         for client in clients:
             client.close()
     assert {record.outcome for record in records} == {"ok"}
@@ -111,9 +111,9 @@ def test_connections_are_kept_though_a_server_has_closed_some(
     with WireServer(*[closes] * closed, good) as server:
         client = Client(server.url)
         for _ in range(closed):
-            client.request(CHAT, due(0), lambda _: None)
+            client.request(due(0))
             gevent.sleep(0.1)
-        assert [client.request(CHAT, due(0), lambda _: None).outcome for _ in range(5)] == ["ok"] * 5
+        assert [client.request(due(0)).outcome for _ in range(5)] == ["ok"] * 5
         client.close()
     assert server.connections == closed + 1
 
@@ -124,12 +124,12 @@ def test_a_restart_and_a_new_run_keep_connections() -> None:
     with WireServer(*[good, closes] * QUICK_CLOSES, *[closes] * QUICK_CLOSES, good) as server:
         client = Client(server.url)
         for _ in range(3 * QUICK_CLOSES):
-            client.request(CHAT, due(0), lambda _: None)
+            client.request(due(0))
             gevent.sleep(0.1)
         assert server.connections == 2 * QUICK_CLOSES, "a connection that had two answers is no sign"
-        client.request(CHAT, due(0), lambda _: None)
+        client.request(due(0))
         Client.forget_closing()
-        assert [client.request(CHAT, due(0), lambda _: None).outcome for _ in range(5)] == ["ok"] * 5
+        assert [client.request(due(0)).outcome for _ in range(5)] == ["ok"] * 5
         client.close()
     assert server.connections == 2 * QUICK_CLOSES + 2
 
@@ -146,7 +146,7 @@ def test_a_conversation_goes_on_with_what_was_said(thoughts: list[str], words: l
     events = [delta(reasoning_content=thought) for thought in thoughts] + [token(word) for word in words]
     with WireServer([HEAD, *map(frame, events), GOOD_END]) as server:
         client = Client(server.url)
-        assert client.request(CHAT, due(0), lambda _: None).outcome == "ok"
+        assert client.request(due(0)).outcome == "ok"
         client.close()
     assert client.answer_text == text
 
@@ -189,7 +189,7 @@ def test_a_killed_request_is_cut_off_and_keeps_what_it_has_seen() -> None:
     with WireServer([HEAD, *tokens_every(0.05)]) as server:
         client = Client(server.url)
         heard: list[RequestRecord] = []
-        user = gevent.spawn(client.request, CHAT, due(0), heard.append)
+        user = gevent.spawn(client.request, due(0), heard.append)
         gevent.sleep(0.3)
         user.kill()
         assert isinstance(user.value, gevent.GreenletExit)
@@ -206,7 +206,7 @@ def test_a_server_that_is_not_there_is_an_outcome_not_an_exception() -> None:
         port = nobody.getsockname()[1]
     client = Client(f"http://127.0.0.1:{port}")
     heard: list[RequestRecord] = []
-    seen = client.request(CHAT, due(5), heard.append)
+    seen = client.request(due(5), heard.append)
     assert heard == [seen]
     assert (seen.outcome, seen.t_sched, seen.t_send, seen.status) == ("disconnected", 5, None, None)
     assert f"no connection to 127.0.0.1:{port}" in (seen.detail or "")
@@ -248,7 +248,7 @@ def test_what_cannot_work_is_refused_at_once(url: str, headers: dict[str, str], 
 def test_a_base_url_may_end_where_openai_clients_want_it_to_end(base: str) -> None:
     with WireServer([HEAD, frame(token()), GOOD_END]) as server:
         client = Client(server.url + base)
-        assert client.request(CHAT, due(0), lambda _: None).outcome == "ok"
+        assert client.request(due(0)).outcome == "ok"
         client.close()
     prefix = "/proxy" if "proxy" in base else ""
     assert server.requests[0].startswith(f"POST {prefix}/v1/chat/completions HTTP/1.1\r\n".encode())
@@ -266,7 +266,7 @@ def test_nothing_of_a_request_is_kept() -> None:
         before = exchanges()
         try:
             for _ in range(20):
-                client.request(CHAT, due(0), lambda _: None)
+                client.request(due(0))
             kept = exchanges() - before
         finally:
             gc.enable()

@@ -58,7 +58,7 @@ def served(endpoint: Endpoint, script: Sequence[Step], streamed: bool) -> tuple[
         access = access_to(server.url, endpoint, (), False, {})
         client = Client(server.url, headers=access.headers, signer=access.signer)
         call = Call(dialect.path(request), msgspec.json.encode(dialect.body(request)), streamed, dialect)
-        seen = client.request(call, due(time.monotonic_ns()), lambda _: None)
+        seen = client.request(due(time.monotonic_ns(), call))
         client.close()
         server.finish_writing()
         return seen, client.answer_text, server

@@ -23,7 +23,7 @@ from loadtests.harness.client.client import Client
 from tests.support.loadtests.asking import CHAT, due
 clients = [Client(url, connect_timeout=1.0) for url in sys.argv[1:]]
 for client in clients:
-    client.request(CHAT, due(time.monotonic_ns()), lambda _: None)
+    client.request(due(time.monotonic_ns()))
     client.close()
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 8, hard))
@@ -33,10 +33,10 @@ try:
         full.append(os.open(os.devnull, os.O_RDONLY))
 except OSError:
     pass
-ended = [client.request(CHAT, due(time.monotonic_ns()), lambda _: None) for client in clients]
+ended = [client.request(due(time.monotonic_ns())) for client in clients]
 for one in full:
     os.close(one)
-ended += [client.request(CHAT, due(time.monotonic_ns()), lambda _: None) for client in clients]
+ended += [client.request(due(time.monotonic_ns())) for client in clients]
 print(json.dumps([(seen.outcome, seen.detail, seen.t_send is None) for seen in ended]))
 """
 

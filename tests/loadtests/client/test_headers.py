@@ -13,7 +13,7 @@ from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.client.headers import parse_headers
 from loadtests.harness.run.target import Target
-from tests.support.loadtests.asking import CHAT, due
+from tests.support.loadtests.asking import due
 from tests.support.servers.odd import Odd, OddServer
 
 ANTHROPIC, OPENAI = {"ANTHROPIC_API_KEY": "a-key"}, {"OPENAI_API_KEY": "a-key"}
@@ -49,7 +49,7 @@ def test_a_header_that_is_given_replaces_all_of_its_name(
             with pytest.raises(ValueError, match="404"):
                 target.try_out(ModelRequest("m", (Message("user", "the"),), 16), DIALECTS["responses"])
         client = Client(server.url, headers=access.headers, signer=access.signer)
-        client.request(CHAT, due(0), lambda _: None)
+        client.request(due(0))
         client.close()
         heads = [message.partition(b"\r\n\r\n")[0].decode().split("\r\n")[1:] for message in server.requests]
     assert len(heads) == 3

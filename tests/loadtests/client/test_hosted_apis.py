@@ -62,7 +62,7 @@ def test_a_conversation_is_read_as_it_went(name: str) -> None:
         client = Client(server.url, headers=access.headers, signer=access.signer)
         for exchange in exchanges:
             call = Call(dialect.path(REQUEST), msgspec.json.encode(dialect.body(REQUEST)), True, dialect)
-            seen = client.request(call, due(0), lambda _: None)
+            seen = client.request(due(0, call))
             expected = exchange["expected"]
             assert {field: getattr(seen, field) for field in expected} == expected, exchange["what"]
         client.close()

@@ -109,7 +109,7 @@ def ask(script: list[Step], monkeypatch: pytest.MonkeyPatch, requests: int = 1) 
     with WireServer(script) as server:
         client = Client(server.url)
         for _ in range(requests):
-            seen = client.request(CHAT, due(time.monotonic_ns()), lambda _: None)
+            seen = client.request(due(time.monotonic_ns()))
         client.close()
     assert seen.outcome == "ok"
     assert not read_batcher()._callbacks
@@ -149,7 +149,7 @@ def test_a_request_that_is_cut_off_leaves_nothing_behind() -> None:
     with WireServer([HEAD, *(step for _ in range(100) for step in (frame(token()), SLOW))]) as server:
         client = Client(server.url)
         heard: list[RequestRecord] = []
-        asking = gevent.spawn(client.request, CHAT, due(time.monotonic_ns()), heard.append)
+        asking = gevent.spawn(client.request, due(time.monotonic_ns()), heard.append)
         gevent.sleep(6 * SLOW)
         assert read_batcher()._callbacks
         asking.kill()

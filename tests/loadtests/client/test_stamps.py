@@ -10,7 +10,7 @@ import pytest
 
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.clock import WallOffset
-from tests.support.loadtests.asking import CHAT, GOOD_END, ask, ask_scripted, due
+from tests.support.loadtests.asking import GOOD_END, ask, ask_scripted, due
 from tests.support.servers.wire_script import (
     DONE,
     END,
@@ -64,7 +64,7 @@ def test_a_busy_client_shows_as_client_lag_and_not_in_the_stamps() -> None:
         client = Client(server.url)
         client.connect()
         hogging = gevent.spawn(hog)
-        seen = client.request(CHAT, due(0), lambda _: None)
+        seen = client.request(due(0))
         hogging.join()
         client.close()
         write = server.writes[0][1]
@@ -93,7 +93,7 @@ def test_a_user_is_free_when_the_message_ends_not_at_done() -> None:
     slow_end: list[Step] = [HEAD, frame(token()), frame(token()), frame(finish(usage=usage(2))), frame(DONE), 0.4, END]
     with WireServer(slow_end) as server:
         client = Client(server.url)
-        seen = client.request(CHAT, due(0), lambda _: None)
+        seen = client.request(due(0))
         client.close()
     assert seen.outcome == "ok"
     assert client.free_at - seen.t_end == pytest.approx(0.4e9, abs=0.1e9)

@@ -26,7 +26,7 @@ from loadtests.harness.run.prepare import prepare
 from loadtests.harness.run.target import Target
 from loadtests.harness.scenario import Scenario, users
 from loadtests.harness.settings.run import RunSettings
-from tests.support.loadtests.asking import CHAT, GOOD_END, ask, due
+from tests.support.loadtests.asking import GOOD_END, ask, due
 from tests.support.servers.odd import Odd, OddServer
 from tests.support.servers.wire_script import (
     HEAD,
@@ -204,7 +204,7 @@ def test_session_tickets_after_the_handshake_close_no_connection(tls_server: ssl
         client = Client(server.url, insecure=True)
         client.connect()
         gevent.sleep(0.1)
-        seen = client.request(CHAT, due(0), lambda _: None)
+        seen = client.request(due(0))
         client.close()
         assert (seen.outcome, seen.t_connect, server.connections) == ("ok", None, 1)
 
@@ -243,7 +243,7 @@ def test_a_tls_stream_has_ended_though_the_server_waits_for_the_client_to_close_
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         client = Client(f"https://127.0.0.1:{listener.getsockname()[1]}", insecure=True, silence_timeout=5)
-        seen = client.request(CHAT, due(0), lambda _: None)
+        seen = client.request(due(0))
         client.close()
         thread.join(5)
     assert (seen.outcome, seen.chunks, seen.finish_reason) == ("ok", 1, "stop")

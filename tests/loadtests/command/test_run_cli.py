@@ -182,8 +182,6 @@ def test_variables_that_have_no_effect_are_refused(name: str, monkeypatch: pytes
         pytest.param("rate", {"warm_up": "40"}, None, id="a stage of rate has 60 s"),
         pytest.param("concurrent", {"warm_up": "40"}, "nothing left to measure", id="one of concurrent has 30 s"),
         pytest.param("spike", {"stage_seconds": "9"}, "nothing left to measure", id="a spike warms up for 10 s"),
-        pytest.param("mixed", {"isolate": "yes"}, None, id="mixed has classes"),
-        pytest.param("single", {"isolate": "yes"}, "several --classes", id="single has none"),
         pytest.param("replay", {}, "give a trace", id="there is no trace to replay"),
     ],
 )

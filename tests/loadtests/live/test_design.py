@@ -40,6 +40,8 @@ KINDS = (Kind("declared_by_a_test", "", "", "nothing to do", _a_test_check), *KI
 """
 OPTION_PLACE = "    temperature: float | None = api_setting("
 OPTION = '    sparkle: float | None = api_setting(None, "An option that a test declares.", least=0)\n'
+FIELD_PLACE = '"top_p": "top_p"'
+FIELD = ', "sparkle": "glitter"'
 LINE = """
 import sys
 from pathlib import Path
@@ -59,7 +61,7 @@ for endpoint in sys.argv[3:]:
     scenario = read(Scenario(), {"sparkle": "0.25", "endpoint": endpoint})
     settings = RunSettings(runs=Path(sys.argv[2]), run_id=endpoint, model="m")
     plan = prepare("test", scenario, settings, sys.argv[1], scenario.plan(), workers=1, hosts=1, grace=0.0)
-    print(plan.workload.requests_of(0).next({}).call.body.decode())
+    print(plan.workload.requests_of(0).next({}).body.decode())
 """
 
 
@@ -136,15 +138,19 @@ def test_a_finding_in_the_table_reaches_every_live_surface(surfaces: dict[str, s
     assert 'kind="declared_by_a_test",severity="warn"' in surfaces["exporter"]
 
 
-def test_a_declared_sampling_option_reaches_every_body_and_meta_json(tmp_path: Path) -> None:
+def test_a_declared_sampling_option_reaches_the_api_that_has_it_and_meta_json(tmp_path: Path) -> None:
     program = copy_of_the_program(tmp_path / "program")
-    path = program / "loadtests" / "harness" / "client" / "sampling.py"
-    assert path.read_text().count(OPTION_PLACE) == 1
-    path.write_text(path.read_text().replace(OPTION_PLACE, OPTION + OPTION_PLACE))
+    client = program / "loadtests" / "harness" / "client"
+    for path, place, new in (
+        (client / "sampling.py", OPTION_PLACE, OPTION + OPTION_PLACE),
+        (client / "dialects" / "messages.py", FIELD_PLACE, FIELD_PLACE + FIELD),
+    ):
+        assert path.read_text().count(place) == 1
+        path.write_text(path.read_text().replace(place, new))
     with ScriptedServer() as server:
         bodies = python(program, ASK, server.url, tmp_path / "runs", *DIALECTS).splitlines()
     assert len(bodies) == len(DIALECTS)
     for endpoint, text in zip(DIALECTS, bodies, strict=True):
-        body = json.loads(text)
-        assert body.get("inferenceConfig", body)["sparkle"] == 0.25, endpoint
+        assert json.loads(text).get("glitter") == (0.25 if endpoint == "messages" else None)
+        assert "sparkle" not in text
         assert json.loads((tmp_path / "runs" / endpoint / "meta.json").read_text())["workload"]["sparkle"] == 0.25

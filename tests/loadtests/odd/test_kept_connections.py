@@ -10,7 +10,7 @@ import pytest
 
 from enginebench.records.metrics import BY_NAME
 from loadtests.harness.client.client import Client
-from tests.support.loadtests.asking import CHAT, due
+from tests.support.loadtests.asking import due
 from tests.support.servers.odd import CONTINUE, Odd, OddServer, Request, answer
 from tests.support.servers.wire_script import HEAD, Step, token
 
@@ -44,10 +44,10 @@ def test_the_second_request_of_a_connection(
 ) -> None:
     with OddServer(case) as server:
         client = Client(server.url)
-        assert client.request(CHAT, due(time.monotonic_ns())).resent is False
+        assert client.request(due(time.monotonic_ns())).resent is False
         heard: list[Any] = []
         began = time.monotonic_ns()
-        seen = client.request(CHAT, due(began), heard.append)
+        seen = client.request(due(began), heard.append)
         client.close()
         assert (len(server.asked), server.connections) == (requests, connections)
     assert heard == [seen], "it is one request"
@@ -66,7 +66,7 @@ def test_a_first_request_is_never_sent_twice() -> None:
     with OddServer(Odd(chat=["close"])) as server:
         client = Client(server.url)
         client.connect()
-        seen = client.request(CHAT, due())
+        seen = client.request(due())
         client.close()
         assert len(server.asked) == 1
     assert (seen.outcome, seen.resent) == ("disconnected", False)
@@ -75,7 +75,7 @@ def test_a_first_request_is_never_sent_twice() -> None:
 def test_a_server_that_closes_every_second_time_fails_no_request() -> None:
     with OddServer(Odd(chat=lambda request: GOOD if request.turn == 1 else ["close"])) as server:
         client = Client(server.url)
-        records = [client.request(CHAT, due()) for _ in range(12)]
+        records = [client.request(due()) for _ in range(12)]
         client.close()
         assert server.connections == 12
     assert {record.outcome for record in records} == {"ok"}
@@ -85,9 +85,9 @@ def test_a_server_that_closes_every_second_time_fails_no_request() -> None:
 def test_a_server_that_is_gone_is_a_failure() -> None:
     with OddServer(then("close")) as server:
         client = Client(server.url)
-        client.request(CHAT, due())
+        client.request(due())
         server.stop_listening()
-        seen = client.request(CHAT, due())
+        seen = client.request(due())
         client.close()
     assert seen.outcome == "disconnected"
     assert "no connection to 127.0.0.1" in (seen.detail or "")

@@ -70,7 +70,7 @@ def test_all_requests_have_the_tokens_that_were_planned(
         asks = workload(made_of, "fake", endpoint).requests_of(user)
         for _ in range(20):
             ask = asks.next({})
-            answer = bytes_server.client.post(ask.call.path, json=json.loads(ask.call.body)).json()
+            answer = bytes_server.client.post(ask.path, json=json.loads(ask.body)).json()
             assert answer["usage"]["prompt_tokens"] == ask.record.planned_prompt_tokens
 
 

@@ -294,7 +294,7 @@ def test_a_server_without_stream_options_is_asked_for_streams_without_them(caplo
         found, _ = fitted(asked, Scenario(), RunSettings())
     assert [body.get("stream") for body in server.bodies] == [True, True, None] * 2
     assert "The server accepts no stream_options (body.stream_options: Extra inputs are not permitted)" in caplog.text
-    body = json.loads(found.requests_of(0).next({}).call.body)
+    body = json.loads(found.requests_of(0).next({}).body)
     assert (body["stream"], "stream_options" in body) == (True, False)
 
 

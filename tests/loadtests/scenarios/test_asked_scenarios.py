@@ -132,27 +132,16 @@ def test_agents_grow_their_prompts_within_a_context_to_which_they_are_scaled(tmp
     assert max(one.planned_output_tokens or 0 for one in locust.records) <= 8000 / 32
 
 
-def test_mixed_runs_its_classes_together_and_each_alone(tmp_path: Path) -> None:
+def test_mixed_runs_its_classes_together(tmp_path: Path) -> None:
     classes = "chat: weight=3 prompt=50 output=8 slo=ttft_p95=0.5; long: weight=1 prompt=400 output=4"
     with ScriptedServer(Script(ttft=0.1)) as server:
         locust = run(
             server, tmp_path, "mixed", "--stages", "8", "--stage-seconds", "2.5", "--warm-up", "1.5",
             "--classes", classes, processes=2,
         )  # fmt: skip
-    assert [stage.label for stage in locust.meta.stages] == [
-        "8 users, mixed",
-        "6 users, chat alone",
-        "2 users, long alone",
-    ]
-    users = {
-        label: Counter({one.user: one.request_class for one in found}.values())
-        for label, found in by_stage(locust).items()
-    }
-    assert users == {
-        "8 users, mixed": {"chat": 6, "long": 2},
-        "6 users, chat alone": {"chat": 6},
-        "2 users, long alone": {"long": 2},
-    }
+    assert [stage.label for stage in locust.meta.stages] == ["8 users"]
+    classes_by_user = {record.user: record.request_class for record in locust.records}
+    assert Counter(classes_by_user.values()) == {"chat": 6, "long": 2}
     lengths = {(one.request_class, one.prompt_tokens, one.planned_output_tokens) for one in locust.records}
     assert lengths == {("chat", 50, 8), ("long", 400, 4)}
     assert locust.meta.workload["classes"] == classes

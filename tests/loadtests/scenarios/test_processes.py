@@ -61,7 +61,7 @@ def planned(user: int) -> Asked:
         seed=7, prompt_set="a-set", source=PromptSource("words", 8, 8, tuple((word, 1) for word in WORDS)),
     )  # fmt: skip
     asks = workload.requests_of(user)
-    bodies = [json.loads(asks.next({}).call.body) for _ in range(200)]
+    bodies = [json.loads(asks.next({}).body) for _ in range(200)]
     return [(body["messages"][0]["content"], body["max_tokens"]) for body in bodies]
 
 

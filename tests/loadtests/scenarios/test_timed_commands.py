@@ -79,7 +79,8 @@ def test_a_spike_is_felt_and_got_over(tmp_path: Path) -> None:
     (stage,) = locust.meta.stages
     assert (stage.label, stage.load.value) == (f"{PROFILE} req/s", 27.5)
     assert stage.steady_start is not None
-    drawn = takewhile(lambda at: at < 16, arrival_times(Rate(27.5, "poisson", PROFILE), 1, 15, 0, 0))
+    assert isinstance(stage.load, Rate)
+    drawn = takewhile(lambda at: at < 16, arrival_times(stage.load, 1, 15, 0, 0))
     due = [at for one in locust.records if (at := (one.t_sched - stage.start) / SECOND) < 16]
     assert sorted(due) == pytest.approx(list(drawn), abs=1e-6)
     findings = summarise(load_run(locust.run)).findings

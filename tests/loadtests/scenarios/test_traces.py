@@ -1,10 +1,12 @@
-"""Published traces and logs are read as they are, scaled as asked, and played again at their times and lengths."""
+"""Published traces are read as they are, and played again at their times and lengths."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import re
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,8 +19,7 @@ import pytest
 
 from enginebench.records.request import RequestRecord
 from enginebench.records.stage import SECOND
-from loadtests.harness.schedule.trace import Trace, TraceArrival, TraceRequest, clipped, scaled
-from loadtests.harness.workload.playback import TraceOptions, parse_options, trace_stage, write_options
+from loadtests.harness.schedule.trace import trace_stage
 from loadtests.harness.workload.prompt_source import assumed
 from loadtests.harness.workload.trace_files import read_trace
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
@@ -31,41 +32,36 @@ DATA = ROOT / "tests/data/traces"
 REPLAY = ROOT / "loadtests/replay.py"
 
 
-def rows(name: str, form: str = "auto", columns: str = "") -> list[tuple[Any, ...]]:
-    trace = read_trace(str(DATA / name), form, columns)
+def rows(name: str) -> list[tuple[Any, ...]]:
+    trace = read_trace(str(DATA / name))
     arrivals = [(arrival.at, request) for arrival in trace.arrivals for request in arrival.requests]
     return [(at, one.prompt_tokens, one.output_tokens, one.session) for at, one in arrivals]
 
 
 @pytest.mark.parametrize(
-    ("name", "columns", "expected"),
+    ("name", "expected"),
     [
         pytest.param(
-            "mooncake.jsonl", "",
+            "mooncake.jsonl",
             [(0, 1100, 20, None), (0, 1300, 4, None), (0.35, 600, 9, None), (1.2, 300, 5, None), (1.9, 1600, 12, None)],
             id="Mooncake counts in milliseconds",
         ),
         pytest.param(
-            "azure_2023.csv", "", [(0, 374, 44, None), (4.314579, 396, 109, None), (4.541877, 879, 55, None)],
+            "azure_2023.csv", [(0, 374, 44, None), (4.314579, 396, 109, None), (4.541877, 879, 55, None)],
             id="Azure 2023 has seven digits and no zone",
         ),
         pytest.param(
-            "azure_2024.csv", "", [(0, 2162, 5, None), (0.007405, 2399, 6, None), (1.5, 76, 15, None)],
+            "azure_2024.csv", [(0, 2162, 5, None), (0.007405, 2399, 6, None), (1.5, 76, 15, None)],
             id="Azure 2024 has zones",
         ),
         pytest.param(
-            "burstgpt.csv", "", [(0, 472, 18, "101"), (40, 1087, 230, "102"), (113, 417, 276, "101")],
+            "burstgpt.csv", [(0, 472, 18, "101"), (40, 1087, 230, "102"), (113, 417, 276, "101")],
             id="BurstGPT's failures are left out",
-        ),
-        pytest.param(
-            "gateway.csv", "time_ms=when_ms,prompt=tokens_in,output=tokens_out,session=conversation",
-            [(0, 64, 8, "y"), (0.25, 120, 30, "x"), (2.0, 90, 16, "x")],
-            id="an access log is put in order, and requests without an answer are left out",
         ),
     ],
 )  # fmt: skip
-def test_formats_as_published(name: str, columns: str, expected: list[tuple[Any, ...]]) -> None:
-    found = rows(name, columns=columns)
+def test_formats_as_published(name: str, expected: list[tuple[Any, ...]]) -> None:
+    found = rows(name)
     assert [one[1:] for one in found] == [one[1:] for one in expected]
     assert [one[0] for one in found] == pytest.approx([one[0] for one in expected], abs=2e-6)
 
@@ -84,79 +80,85 @@ def test_sharegpt_has_texts_and_no_times() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "form", "columns", "sentence"),
+    ("name", "sentence"),
     [
-        pytest.param("none.csv", "auto", "", "cannot read .*none.csv: No such file", id="no file"),
-        pytest.param("gateway.csv", "auto", "", "name the columns with --trace-as time=COLUMN", id="unknown columns"),
-        pytest.param("gateway.csv", "azure", "", "line 2 .* has no ContextTokens, only when_ms", id="another format"),
-        pytest.param("gateway.csv", "auto", "time=when_ms", "the columns of a trace are given as", id="too few"),
-        pytest.param(
-            "gateway.csv", "auto", "time=route,prompt=tokens_in,output=tokens_out", "`/chat` is no time", id="no time"
-        ),
+        pytest.param("none.csv", "cannot read .*none.csv: No such file", id="no file"),
+        pytest.param("gateway.csv", "line 2 has when_ms, route, tokens_in, tokens_out", id="unknown columns"),
     ],
 )
-def test_what_cannot_be_read_gets_a_sentence(name: str, form: str, columns: str, sentence: str) -> None:
+def test_what_cannot_be_read_gets_a_sentence(name: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        read_trace(str(DATA / name), form, columns)
+        read_trace(str(DATA / name))
 
 
-OWN = "time=t,prompt=i,output=o"
+AZURE = b"TIMESTAMP,ContextTokens,GeneratedTokens\n"
 
 
 @pytest.mark.parametrize(
-    ("data", "columns", "expected"),
+    ("data", "expected"),
     [
-        pytest.param(b",t,i,o\n0,1,9,5\n1,2,9,5\n", OWN, [(0, 9, 5, None), (1, 9, 5, None)], id="a nameless column"),
         pytest.param(
-            b'{"t":0,"i":9,"o":5,"s":0}\n{"t":"1","i":9.0,"o":5,"s":null}\n', f"{OWN},session=s",
+            b",TIMESTAMP,ContextTokens,GeneratedTokens\n0,1,9,5\n1,2,9,5\n", [(0, 9, 5, None), (1, 9, 5, None)],
+            id="a nameless column",
+        ),
+        pytest.param(
+            b'{"timestamp":0,"input_length":9,"output_length":5,"session_id":0}\n'
+            b'{"timestamp":"1000","input_length":9.0,"output_length":5,"session_id":null}\n',
             [(0, 9, 5, "0"), (1, 9, 5, None)], id="session 0, and JSON in a file of any name",
         ),
         pytest.param(
-            b'\xef\xbb\xbfo,i,t\r\n"5","9",2026-01-01T01:00:01+01:00\r\n6,9,2026-01-01 00:00:00Z\r\n', OWN,
+            b"\xef\xbb\xbfGeneratedTokens,ContextTokens,TIMESTAMP\r\n"
+            b'"5","9",2026-01-01T01:00:01+01:00\r\n6,9,2026-01-01 00:00:00Z\r\n',
             [(0, 9, 6, None), (1, 9, 5, None)], id="byte-order mark, CRLF, quotes, zones, another order",
         ),
         pytest.param(
-            b'{"timestamp": 5, "input_length": 700, "output_length": 2}\n', "", [(0, 700, 2, None)],
+            b'{"timestamp": 5, "input_length": 700, "output_length": 2}\n', [(0, 700, 2, None)],
             id="Mooncake's format without blocks",
         ),
     ],
 )  # fmt: skip
-def test_files_as_they_are_found(tmp_path: Path, data: bytes, columns: str, expected: list[tuple[Any, ...]]) -> None:
+def test_files_as_they_are_found(tmp_path: Path, data: bytes, expected: list[tuple[Any, ...]]) -> None:
     file = tmp_path / "trace.log"
     file.write_bytes(data)
-    assert rows(str(file), columns=columns) == expected
+    assert rows(str(file)) == expected
 
 
 @pytest.mark.parametrize(
-    ("data", "columns", "sentence"),
+    ("data", "sentence"),
     [
-        pytest.param(b"t,i,o\n0,9,5\nnan,9,5\n", OWN, "line 3 .*: `nan` is no time", id="a time that has no order"),
-        pytest.param(b"t,i,o\ninf,9,5\n", OWN, "line 2 .*: `inf` is no time", id="a time that never comes"),
-        pytest.param(b"t,i,o\n0,1e999,5\n", OWN, "line 2 .*: `1e999` is no number", id="endless tokens"),
-        pytest.param(b't,i,o\n0,"1,234",5\n', OWN, "line 2 .*: `1,234` is no number", id="thousands with a comma"),
-        pytest.param(b"t;i;o\n0;9;5\n", OWN, "line 2 .*: it has no i, only t;i;o: name its columns", id="semicolons"),
-        pytest.param(b'{"t":0,"i":9,"o":5}\n{"t":1,', OWN, "line 2 .* is not JSON", id="a line cut short"),
-        pytest.param(b'[{"t":0,"i":9,"o":5}, [1]]', OWN, "row 2 .*: it is not a JSON object", id="a list"),
-        pytest.param(b"PAR1\x15\x80t\n0\n", OWN, "cannot read .* it is not Parquet", id="Parquet that is none"),
-        pytest.param(b"t,i,o\n0,\x80,5\n", OWN, "not text in UTF-8: unpack or convert", id="another encoding"),
-        pytest.param(gzip.compress(b"t,i,o\n0,9,5\n")[:-9], OWN, "cannot read .* ended before", id="cut gzip"),
-        pytest.param(b"\x1f\x8b\x08\x00t", OWN, "cannot read .* ended before", id="gzip's head alone"),
-        pytest.param(b"t,i,o,s\n0,9,5,x\n", f"{OWN},session=user", "no line .* has a user", id="no such session"),
+        pytest.param(AZURE + b"0,9,5\nnan,9,5\n", "line 3 .*: `nan` is no time", id="a time that has no order"),
+        pytest.param(AZURE + b"inf,9,5\n", "line 2 .*: `inf` is no time", id="a time that never comes"),
+        pytest.param(AZURE + b"/chat,9,5\n", "line 2 .*: `/chat` is no time", id="no time"),
+        pytest.param(AZURE + b"0,1e999,5\n", "line 2 .*: `1e999` is no number", id="endless tokens"),
+        pytest.param(AZURE + b'0,"1,234",5\n', "line 2 .*: `1,234` is no number", id="thousands with a comma"),
+        pytest.param(b"TIMESTAMP;ContextTokens\n0;9\n", "line 2 has TIMESTAMP;ContextTokens", id="semicolons"),
         pytest.param(
-            b'{"timestamp": 61.1, "input_length": 40, "output_length": 2, "hash_ids": [1, 2, 3]}\n', "",
-            "row 1 .* 3 hash_ids for 40 tokens, .* time=timestamp,prompt=input_length", id="blocks of 16 tokens",
+            b'{"timestamp":0,"input_length":9,"output_length":5}\n{"timestamp":1,', "line 2 .* is not JSON",
+            id="a line cut short",
         ),
         pytest.param(
-            b'[{"conversations": [{"from": "human", "value": null}, {"from": "gpt", "value": "a"}]}]', "",
+            b'[{"timestamp":0,"input_length":9,"output_length":5}, [1]]', "row 2 .*: it is not a JSON object",
+            id="a list",
+        ),
+        pytest.param(b"PAR1\x15\x80t\n0\n", "cannot read .* it is not Parquet", id="Parquet that is none"),
+        pytest.param(AZURE + b"0,\x80,5\n", "not text in UTF-8: unpack or convert", id="another encoding"),
+        pytest.param(gzip.compress(AZURE + b"0,9,5\n")[:-9], "cannot read .* ended before", id="cut gzip"),
+        pytest.param(b"\x1f\x8b\x08\x00t", "cannot read .* ended before", id="gzip's head alone"),
+        pytest.param(
+            b'{"timestamp": 61.1, "input_length": 40, "output_length": 2, "hash_ids": [1, 2, 3]}\n',
+            "row 1 .* 3 hash_ids for 40 tokens, .* leave hash_ids out of the file", id="blocks of 16 tokens",
+        ),
+        pytest.param(
+            b'[{"conversations": [{"from": "human", "value": null}, {"from": "gpt", "value": "a"}]}]',
             "row 1 of .*: turn 1 has no text", id="ShareGPT without a text",
         ),
     ],
 )  # fmt: skip
-def test_a_line_that_is_wrong_is_named(tmp_path: Path, data: bytes, columns: str, sentence: str) -> None:
+def test_a_line_that_is_wrong_is_named(tmp_path: Path, data: bytes, sentence: str) -> None:
     file = tmp_path / "trace.csv"
     file.write_bytes(data)
     with pytest.raises(ValueError, match=sentence):
-        read_trace(str(file), "auto", columns)
+        read_trace(str(file))
 
 
 @pytest.mark.parametrize("name", ["mooncake.jsonl", "burstgpt.csv", "sharegpt.json"])
@@ -167,15 +169,27 @@ def test_a_compressed_trace_is_the_same(tmp_path: Path, name: str) -> None:
 
 
 def test_parquet_says_the_same(tmp_path: Path) -> None:
-    """Of a published format, of columns of one's own with dates, and with rows of failed requests."""
-    mooncake, own = tmp_path / "trace", tmp_path / "own.parquet"
+    """Also with dates, and with rows of failed requests."""
+    mooncake, azure = tmp_path / "trace", tmp_path / "azure.parquet"
     pl.read_ndjson(DATA / "mooncake.jsonl").write_parquet(mooncake)
     assert read_trace(str(mooncake)) == read_trace(str(DATA / "mooncake.jsonl"))
     moments = [datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in (0, 2, 3)]
-    pl.DataFrame({"t": moments, "i": [9, 8, 7], "o": [5, 4, None]}).write_parquet(own)
-    assert rows(str(own), columns=OWN) == [(0, 9, 5, None), (2, 8, 4, None)]
-    with pytest.raises(ValueError, match=r"unknown format: .* name the columns"):
-        read_trace(str(own))
+    columns = {"TIMESTAMP": moments, "ContextTokens": [9, 8, 7], "GeneratedTokens": [5, 4, None]}
+    pl.DataFrame(columns).write_parquet(azure)
+    assert rows(str(azure)) == [(0, 9, 5, None), (2, 8, 4, None)]
+
+
+SCRIPT = re.search(r"```python log_to_trace.py\n(.*?)```", (ROOT / "docs/scenarios.md").read_text(), re.DOTALL)
+
+
+def test_the_script_of_the_documentation_makes_a_trace_of_a_log(tmp_path: Path) -> None:
+    """Ten minutes, twice as fast, without prompts that are too long."""
+    lines = ["ts,tokens_in,tokens_out", "599,9,5", "600,9,5", "610.5,20,7", "611,9000,7", "1200,9,5"]
+    (tmp_path / "access.csv").write_text("\n".join(lines))
+    assert SCRIPT is not None
+    done = subprocess.run([sys.executable, "-c", SCRIPT[1]], cwd=tmp_path, capture_output=True, text=True, check=True)
+    (tmp_path / "trace.jsonl").write_text(done.stdout)
+    assert rows(str(tmp_path / "trace.jsonl")) == [(0, 9, 5, None), (5.25, 20, 7, None)]
 
 
 def test_rows_that_are_left_out_are_counted() -> None:
@@ -190,67 +204,6 @@ def test_retries_of_a_run_are_not_played_as_arrivals(tmp_path: Path) -> None:
     again = msgspec.structs.replace(first, request_id="b", outcome="ok", t_sched=SECOND, t_send=SECOND, attempt=1)
     (tmp_path / "requests-0.jsonl").write_text(first.to_line() + again.to_line())
     assert rows(str(tmp_path)) == [(0, 9, 5, None)]
-
-
-def arrivals(*requests: tuple[float, int]) -> Trace:
-    return Trace(tuple(TraceArrival(at, (TraceRequest(tokens, 5),)) for at, tokens in requests))
-
-
-REGULAR = arrivals(*((k / 10, 10 + k % 7) for k in range(1000)))
-
-
-def test_a_trace_is_played_faster() -> None:
-    assert scaled(REGULAR, 4.0, 1.0, 0).times == pytest.approx([k / 40 for k in range(1000)])
-
-
-def test_a_span_and_a_limit_cut_it() -> None:
-    assert clipped(REGULAR, (20.0, 30.0), None).times == pytest.approx([k / 10 for k in range(100)])
-    assert {one.prompt_tokens for one in clipped(REGULAR, None, 18).requests} == {10, 11, 12, 13}
-
-
-@pytest.mark.parametrize("share", [0.1, 0.5, 2.0, 2.5])
-def test_a_share_keeps_the_pattern_and_changes_the_rate(share: float) -> None:
-    times = [*(k / 10 for k in range(500)), *(50.0 + k for k in range(50))]
-    burst = arrivals(*((at, 10) for at in times))
-    found = scaled(burst, 1.0, share, 3)
-    early = sum(at < 50 for at in found.times)
-    assert len(found.arrivals) == pytest.approx(550 * share, rel=0.25)
-    assert early / len(found.arrivals) == pytest.approx(500 / 550, abs=0.06)
-    assert found == scaled(burst, 1.0, share, 3)
-    assert share == 2.0 or found != scaled(burst, 1.0, share, 4)
-    assert found.times == sorted(found.times)
-    assert found.times[0] >= 0
-
-
-def test_copies_do_not_meet_at_the_start() -> None:
-    """Half of those of the first request would come before it."""
-    times = scaled(arrivals((0.0, 10)), 1.0, 1000.0, 0).times
-    assert times.count(0.0) == 1
-    assert sum(times) / len(times) == pytest.approx(0.5, abs=0.03)
-
-
-def test_how_a_trace_is_played_is_text_and_back() -> None:
-    options = parse_options("speed=2, share=0.1,span=600-1200,longest=4096,time=ts,prompt=in,output=out")
-    assert options == TraceOptions(
-        speed=2.0, share=0.1, span=(600.0, 1200.0), longest=4096, time="ts", prompt="in", output="out"
-    )
-    assert parse_options(write_options(options)) == options
-    assert write_options(TraceOptions()) == ""
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("quickly", "given as speed=2"),
-        ("pace=2", "no option called `pace`; choose from"),
-        ("span=9-3", "such as 600-1200"),
-        ("speed=0", "`speed` is 1e-06 or more"),
-        ("format=csv", "one of auto, mooncake, azure"),
-    ],
-)
-def test_wrong_options_get_a_sentence(text: str, sentence: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(sentence)):
-        parse_options(text)
 
 
 def test_blocks_that_are_shared_are_the_same_text() -> None:
@@ -274,19 +227,22 @@ def finished(locust: Locust) -> Locust:
 
 
 SLOW = """
+from functools import cache
+
 from gevent import monkey
 
-from loadtests.harness.workload import playback
+from loadtests.harness import scenario
 
-read = playback.read_trace
+read = scenario.read_trace
 
 
+@cache
 def slowly(*arguments):
     monkey.get_original("time", "sleep")(5)  # of the whole process
     return read(*arguments)
 
 
-playback.read_trace = slowly
+scenario.read_trace = slowly
 from loadtests.replay import User
 """
 
@@ -318,14 +274,13 @@ def test_a_trace_is_played_at_its_times_with_its_lengths(tmp_path: Path) -> None
     assert all(stage.start <= one.t_sched < (stage.steady_end or 0) for one in records), "all of it counts"
 
 
-def test_yesterdays_run_is_played_again_twice_as_fast(tmp_path: Path) -> None:
-    arrived = [record(n, n * n * SECOND // 400, prompt_tokens=30 + n, output_tokens=4 + n % 5) for n in range(30)]
+def test_yesterdays_run_is_played_again(tmp_path: Path) -> None:
+    arrived = [record(n, n * n * SECOND // 800, prompt_tokens=30 + n, output_tokens=4 + n % 5) for n in range(30)]
     first = write_run(tmp_path / "first", meta_of(stages_of((2,), 3.0)), arrived, [])
     with ScriptedServer() as server:
-        options = ("--trace", str(first), "--trace-as", "speed=2")
-        again = finished(start(server, tmp_path, *options, scenario=REPLAY))
+        again = finished(start(server, tmp_path, "--trace", str(first), scenario=REPLAY))
     after = sorted(again.records, key=lambda one: one.t_sched)
-    gaps = [one.t_sched / 2 for one in arrived]
+    gaps = [one.t_sched for one in arrived]
     assert [one.t_sched - after[0].t_sched for one in after] == pytest.approx(gaps, abs=2)
     assert [one.planned_prompt_tokens for one in after] == [one.prompt_tokens for one in arrived]
     assert [one.planned_output_tokens for one in after] == [one.output_tokens for one in arrived]
@@ -348,7 +303,7 @@ def test_an_agents_calls_follow_its_answers_and_pauses_with_sub_agents_in_parall
     """Two sessions come at a rate of two a second, and so again and again; one alone is played once, to its end."""
     path = tmp_path / "corpus.jsonl"
     path.write_text("".join(json.dumps(weka(f"s{number}")) + "\n" for number in range(sessions)))
-    options = ["--trace", str(path), "--trace-as", "speed=4"]
+    options = ["--trace", str(path)]
     options += ["--rate", "2", "--stage-seconds", "4", "--arrivals", "constant"] if sessions > 1 else []
     with ScriptedServer(Script(ttft=0.2)) as server:
         locust = finished(start(server, tmp_path, *options, processes=processes, scenario=REPLAY))
@@ -363,7 +318,7 @@ def test_an_agents_calls_follow_its_answers_and_pauses_with_sub_agents_in_parall
     for turn, request in enumerate(recorded.requests):
         if request.after:
             ended = max(by_turn[index][0].t_end for index in request.after)
-            assert by_turn[turn][0].t_sched == ended + round(request.pause / 4 * SECOND)
+            assert by_turn[turn][0].t_sched == ended + round(request.pause * SECOND)
     firsts = [by_turn[turn][0].t_sched for turn in (1, 2, 3)]
     assert max(firsts) == min(firsts), "three sub-agents at once"
     assert {one.planned_output_tokens for one in records} == {7}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from enginebench.records.load import Rate, Users
+from enginebench.records.load import Burst, Profile, Rate, Segment, Users
 from loadtests.harness.schedule.loads import LoadStep, parse_rates, parse_users, write_steps
-from loadtests.harness.schedule.rates import peak_rate
+from loadtests.harness.schedule.rates import most_arrivals
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,10 @@ def test_stages_of_unequal_length(text: str, steps: list[tuple[int, float | None
     assert parse_rates(write_steps(rates)) == rates
 
 
-def test_a_ramp_may_have_a_length_and_a_cycle_lasts_as_long_as_its_stage() -> None:
+def test_a_ramp_may_have_a_length_and_a_profile_lasts_as_long_as_its_stage() -> None:
     assert parse_rates("2..20x60,20x5+2x25") == (
-        LoadStep(Rate(11.0, profile="2..20"), 60.0),
-        LoadStep(Rate(5.0, profile="20x5+2x25")),
+        LoadStep(Rate(11.0, profile=(Segment(2, 20),)), 60.0),
+        LoadStep(Rate(5.0, profile=(Segment(20, 20, 5), Segment(2, 2, 25)))),
     )
 
 
@@ -74,24 +74,44 @@ def test_constant_rates(text: str, rates: tuple[float, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "mean", "peak"),
+    ("text", "profile", "mean", "most"),
     [
-        pytest.param("2..20", 11.0, 20.0, id="a ramp"),
-        pytest.param("20..0", 10.0, 20.0, id="a ramp down to nothing"),
-        pytest.param("20x5+2x25", 5.0, 20.0, id="bursts"),
-        pytest.param("8x1+0x3", 2.0, 8.0, id="on and off"),
+        pytest.param("2..20", (Segment(2, 20),), 11.0, 40, id="a ramp"),
+        pytest.param("20..0", (Segment(20, 0),), 10.0, 40, id="a ramp down to nothing"),
+        pytest.param("20x5+2x25", (Segment(20, 20, 5), Segment(2, 2, 25)), 5.0, 40, id="two rates"),
+        pytest.param("8x1+0x3", (Segment(8, 8, 1), Segment(0, 0, 3)), 2.0, 16, id="on and off"),
+        pytest.param("5x10+burst50", (Segment(5, 5, 10), Burst(50)), 10.0, 60, id="bursts"),
+        pytest.param("2..4x10+4x5", (Segment(2, 4, 10), Segment(4, 4, 5)), 10 / 3, 8, id="a ramp of its own length"),
     ],
 )
-def test_rates_that_change(text: str, mean: float, peak: float) -> None:
+def test_rates_that_change(text: str, profile: Profile, mean: float, most: float) -> None:
     (step,) = parse_rates(text)
-    load = Rate(mean, profile=text)
+    load = Rate(mean, profile=profile)
     assert step == LoadStep(load)
-    assert (load.label, load.varies, peak_rate(load)) == (f"{text} req/s", True, peak)
+    assert (load.label, load.varies, most_arrivals(load, 2.0)) == (f"{text} req/s", True, most)
     assert parse_rates(write_steps([step])) == (step,)
 
 
 @pytest.mark.parametrize(
-    "text", ["0", "-1", "many", "4-1", "1-4:0", "nan", "inf", "2..", "0..0", "20x", "0x5", "5x0", "1x2+"]
+    "text",
+    [
+        "0",
+        "-1",
+        "many",
+        "4-1",
+        "1-4:0",
+        "nan",
+        "inf",
+        "2..",
+        "0..0",
+        "20x",
+        "0x5",
+        "5x0",
+        "1x2+",
+        "5+2x3",
+        "burst5",
+        "5x1+burst0",
+    ],
 )
 def test_wrong_rates_get_a_sentence_with_examples(text: str) -> None:
     with pytest.raises(ValueError, match=r"requests per second above 0, such as 2,4,8, 1-20:1"):

@@ -14,10 +14,17 @@ from loadtests.harness.schedule.loads import parse_rates
 from loadtests.harness.schedule.rates import arrival_times, seconds_of_requests, share_of
 
 
+def varying(text: str, arrivals: str = "poisson") -> Rate:
+    (step,) = parse_rates(text)
+    load = step.with_arrivals(arrivals).load
+    assert isinstance(load, Rate)
+    return load
+
+
 @pytest.mark.parametrize("text", ["0..10", "0x1+10x1"])
 def test_gaps_of_zero_where_the_rate_is_zero(text: str) -> None:
     """Gamma gaps of a large cv round to 0: about every seventh of cv=20."""
-    load = Rate(5.0, "gamma:cv=20", text)
+    load = varying(text, "gamma:cv=20")
     for seed in range(20):
         times = list(islice(arrival_times(load, 1.0, 10.0, seed, 0), 5))
         assert len(times) == 5
@@ -76,11 +83,8 @@ def test_constant_arrivals_are_evenly_spaced() -> None:
 
 
 def test_a_ramp_rises_over_the_window_and_stays_level_before_and_after() -> None:
-    (step,) = parse_rates("10..50")
-    load = step.load
-    assert isinstance(load, Rate)
-    times = list(takewhile(lambda at: at < 60, arrival_times(load, 10.0, 40.0, 1, 0)))
-    even = list(takewhile(lambda at: at < 60, arrival_times(Rate(30.0, "constant", "10..50"), 10.0, 40.0, 1, 0)))
+    times = list(takewhile(lambda at: at < 60, arrival_times(varying("10..50"), 10.0, 40.0, 1, 0)))
+    even = list(takewhile(lambda at: at < 60, arrival_times(varying("10..50", "constant"), 10.0, 40.0, 1, 0)))
     # ∫ rate: 100 over the warm-up, then 10 t + t²/2 for t seconds of the window, 1 200 in all, then 50 a second.
     for end, expected in ((10, 100), (20, 250), (30, 500), (50, 1300), (60, 1800)):
         assert sum(at < end for at in times) == pytest.approx(expected, abs=4 * expected**0.5)
@@ -88,13 +92,13 @@ def test_a_ramp_rises_over_the_window_and_stays_level_before_and_after() -> None
 
 
 def test_a_ramp_to_nothing_ends() -> None:
-    times = list(arrival_times(Rate(10.0, "constant", "20..0"), 0.0, 10.0, 0, 0))
+    times = list(arrival_times(varying("20..0", "constant"), 0.0, 10.0, 0, 0))
     assert len(times) == pytest.approx(100, abs=1)
     assert times[-1] <= 10.0
 
 
 def test_bursts_come_again_and_again_and_are_poisson_within() -> None:
-    load = Rate(5.0, "poisson", "20x5+2x25")
+    load = varying("20x5+2x25")
     times = list(takewhile(lambda at: at < 12_000, arrival_times(load, 0, 1, 1, 0)))
     burst = [at for at in times if at % 30 < 5]
     assert len(burst) == pytest.approx(400 * 100, rel=0.02)
@@ -104,8 +108,17 @@ def test_bursts_come_again_and_again_and_are_poisson_within() -> None:
 
 
 def test_on_and_off_sends_nothing_while_off() -> None:
-    times = list(islice(arrival_times(Rate(2.0, "poisson", "8x1+0x3"), 0, 1, 1, 0), 2000))
+    times = list(islice(arrival_times(varying("8x1+0x3"), 0, 1, 1, 0), 2000))
     assert all(at % 4 < 1 for at in times)
+
+
+def test_three_bursts_of_50_on_top_of_a_constant_rate() -> None:
+    load = varying("5x10+burst50", "constant")
+    times = list(takewhile(lambda at: at < 35, arrival_times(load, 0, 35, 1, 0)))
+    assert [times.count(at) for at in (10.0, 20.0, 30.0)] == [51, 51, 51]
+    assert len(times) == 3 * 50 + 5 * 35 - 1, "the arrival that is due at 35 s is none"
+    shares = [list(islice(share_of(arrival_times(load, 0, 35, 1, 0), worker, 2), 160)) for worker in (0, 1)]
+    assert [sum(at == 10.0 for _, at in share) for share in shares] == [25, 26], "processes share a burst"
 
 
 @pytest.mark.parametrize("warm_up", [0, 7])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadtests.harness.schedule.trace import PlayedSession, Trace, TraceArrival, TraceRequest, clipped, scaled
+from loadtests.harness.schedule.trace import PlayedSession, TraceRequest
 from loadtests.harness.workload.agent_sessions import Agent, AgentCall, session_requests
 
 
@@ -76,14 +76,3 @@ def test_a_session_is_played_by_its_answers_whatever_their_order() -> None:
     assert played.over
     beginning_together = session_requests(Agent([call(0, 3), call(2, 4)]))
     assert PlayedSession(beginning_together).begins() == [(1, 2)]
-
-
-def test_what_follows_from_a_request_that_is_left_out_is_left_out_and_pauses_are_shortened() -> None:
-    longer = (*REQUESTS[:1], TraceRequest(9000, 5, after=(0,)), *REQUESTS[2:])
-    trace = Trace((TraceArrival(0.0, longer),))
-    (kept,) = clipped(trace, None, 100).arrivals
-    assert [request.after for request in kept.requests] == [(), (0,)], "the other sub-agent alone"
-    (fast,) = scaled(Trace((TraceArrival(4.0, REQUESTS),)), 2.0, 1.0, 0).arrivals
-    assert (fast.at, [request.pause for request in fast.requests]) == (2.0, [0, 0.5, 1, 0.5, 0.5])
-    nothing = clipped(Trace((TraceArrival(0.0, (TraceRequest(9000, 5), *REQUESTS[1:])),)), None, 100)
-    assert nothing.arrivals == ()

@@ -1,17 +1,12 @@
-"""Classes of requests: their grammar, their shares of users and arrivals, and each of them alone."""
+"""Classes of requests: their grammar and their shares of users."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from itertools import islice
 
 import pytest
 
-from enginebench.records.load import Rate, Users
-from loadtests.harness.scenario import Scenario, rates, request_classes, users
-from loadtests.harness.schedule.rates import arrival_times
-from loadtests.harness.schedule.stages import in_seconds
 from loadtests.harness.workload.classes import RequestClass, class_of, parse_classes, write_classes
 from loadtests.harness.workload.lengths import parse_lengths
 from tests.loadtests.workload.test_workload import PLAIN, asks
@@ -62,47 +57,3 @@ def test_a_user_stays_in_its_class_and_asks_what_the_class_asks() -> None:
         }
         found[name] = (prompt, output)
     assert found == {"chat": (40, 8), "batch": (400, 16)}
-
-
-def test_each_class_runs_alone_with_its_share_of_the_load() -> None:
-    scenario = Scenario(stages=users("20,40"), classes=request_classes(TEXT), isolate=True)
-    planned = [(stage.label, stage.load, dict(stage.asks)) for stage in scenario.plan()]
-    assert planned[:3] == [
-        ("20 users, mixed", Users(20), {}),
-        ("15 users, chat alone", Users(15), {"request_class": "chat"}),
-        ("5 users, batch alone", Users(5), {"request_class": "batch"}),
-    ]
-    assert [load for _, load, _ in planned[3:]] == [Users(40), Users(30), Users(10)]
-    alone = asks(dataclasses.replace(PLAIN, classes=parse_classes(TEXT)), count=3, request_class="batch")
-    assert {(one.record.request_class, one.record.planned_prompt_tokens) for one in alone} == {("batch", 400)}
-
-
-def test_in_an_open_loop_every_stage_alone_or_not_has_the_requests_asked_for() -> None:
-    """Each stage has arrivals of its own, by its place among all stages."""
-    classes = request_classes(TEXT)
-    scenario = Scenario(rate=rates("8,16"), stage_requests=60, warm_up=(0.1, True), classes=classes, isolate=True)
-    planned = in_seconds(scenario.plan(), seed=scenario.seed)
-    assert [plan.load.value for plan in planned] == [8, 6, 2, 16, 12, 4]
-    for index, plan in enumerate(planned):
-        assert isinstance(plan.load, Rate)
-        before, window = plan.warm_up.amount, plan.window.amount
-        times = list(islice(arrival_times(plan.load, before, window, scenario.seed, index), 100))
-        assert sum(at < before for at in times) == 6
-        assert sum(before <= at < before + window for at in times) == 60
-
-
-@pytest.mark.parametrize(
-    ("profile", "alone"), [("2..20", ["1.5..15", "0.5..5"]), ("20x5+2x25", ["15x5+1.5x25", "5x5+0.5x25"])]
-)
-def test_a_class_alone_has_its_share_of_a_rate_that_changes(profile: str, alone: list[str]) -> None:
-    scenario = Scenario(rate=rates(profile), classes=request_classes(TEXT), isolate=True)
-    mixed, *found = [plan.load for plan in scenario.plan()]
-    assert isinstance(mixed, Rate)
-    assert mixed.profile == profile
-    assert [load.profile for load in found if isinstance(load, Rate)] == alone
-    assert [load.value for load in found] == pytest.approx([0.75 * mixed.value, 0.25 * mixed.value])
-
-
-def test_isolation_needs_several_classes() -> None:
-    with pytest.raises(ValueError, match="several --classes"):
-        Scenario(isolate=True).plan()

@@ -52,195 +52,196 @@ ANSWERED = text("Who?", 1, session="row 1")
 
 
 @pytest.mark.parametrize(
-    ("data", "form", "expected"),
+    ("data", "expected"),
     [
-        pytest.param('{"prompt": "a\u2028b\u0085c\x0cd"}\n{"prompt": "What?"}\n'.encode(), "auto",
+        pytest.param('{"prompt": "a\u2028b\u0085c\x0cd"}\n{"prompt": "What?"}\n'.encode(),
                      [text("a\u2028b\u0085c\x0cd"), WHAT], id="separators of lines inside a text"),
         pytest.param(json.dumps({"conversations": [{"from": "human", "value": "a\u2028b"}, TURNS[1]]},
-                                ensure_ascii=False).encode() + b"\n" + jsonl({"conversations": TURNS}), "auto",
+                                ensure_ascii=False).encode() + b"\n" + jsonl({"conversations": TURNS}),
                      [text("a\u2028b", 1), text("Who?", 1)], id="separators of lines inside a conversation"),
-        pytest.param(b'\n \n  {"prompt": "Who?"}\r\n\r\n{"prompt": "What?"}', "auto", [WHO, WHAT],
+        pytest.param(b'\n \n  {"prompt": "Who?"}\r\n\r\n{"prompt": "What?"}', [WHO, WHAT],
                      id="blank and indented first lines, CRLF, no last newline"),
-        pytest.param(b'\xef\xbb\xbf[{"prompt": "Who?"},\n {"prompt": "What?"}]', "auto", [WHO, WHAT], id="an array"),
-        pytest.param(b'["Who?", "What?"]', "auto", [WHO, WHAT], id="an array of texts"),
-        pytest.param(b'[\n  "Who?",\n  "What?"\n]\n', "auto", [WHO, WHAT], id="an array of texts, over lines"),
-        pytest.param(b'{\n "prompt": "Who?"\n}\n', "auto", [WHO], id="one object over lines"),
-        pytest.param(gzip.compress(jsonl({"prompt": "Who?"})), "auto", [WHO], id="compressed"),
-        pytest.param(b"Who?\n\n  What?\r\n", "lines", [WHO, text("  What?")], id="a text file"),
-        pytest.param(b'\xef\xbb\xbfprompt,output_tokens\r\n"Who,\nwhere?",7\r\nWhat?,\r\n', "auto",
+        pytest.param(b'\xef\xbb\xbf[{"prompt": "Who?"},\n {"prompt": "What?"}]', [WHO, WHAT], id="an array"),
+        pytest.param(b'["Who?", "What?"]', [WHO, WHAT], id="an array of texts"),
+        pytest.param(b'[\n  "Who?",\n  "What?"\n]\n', [WHO, WHAT], id="an array of texts, over lines"),
+        pytest.param(b'{\n "prompt": "Who?"\n}\n', [WHO], id="one object over lines"),
+        pytest.param(gzip.compress(jsonl({"prompt": "Who?"})), [WHO], id="compressed"),
+        pytest.param(b'\xef\xbb\xbfprompt,output_tokens\r\n"Who,\nwhere?",7\r\nWhat?,\r\n',
                      [text("Who,\nwhere?", 7), WHAT], id="CSV with a byte-order mark, quotes and a missing number"),
-        pytest.param(jsonl({"prompt": "x" * 300_000}), "auto", [text("x" * 300_000)], id="a long line"),
-        pytest.param(b"prompt\n" + b"x" * 300_000 + b"\n", "auto", [text("x" * 300_000)], id="a long cell"),
-        pytest.param(jsonl({"text": "Who?"}, {"question": "What?", "answer": "That."}), "auto", [WHO, WHAT],
+        pytest.param(jsonl({"prompt": "x" * 300_000}), [text("x" * 300_000)], id="a long line"),
+        pytest.param(b"prompt\n" + b"x" * 300_000 + b"\n", [text("x" * 300_000)], id="a long cell"),
+        pytest.param(jsonl({"text": "Who?"}, {"question": "What?", "answer": "That."}), [WHO, WHAT],
                      id="other names of a prompt"),
         pytest.param(jsonl({"instruction": "Add.", "input": "1 2", "output": "3"},
-                           {"instruction": "Who?", "input": "", "output": ""}), "auto",
+                           {"instruction": "Who?", "input": "", "output": ""}),
                      [text("Add.\n\n1 2"), WHO], id="Alpaca"),
-        pytest.param(jsonl({"instruction": "Who?", "context": "It is I.", "response": "I"}), "auto",
+        pytest.param(jsonl({"instruction": "Who?", "context": "It is I.", "response": "I"}),
                      [text("Who?\n\nIt is I.")], id="Dolly"),
-        pytest.param(jsonl({"system_prompt": "Be brief.", "question": "Who?", "response": "I"}), "auto",
+        pytest.param(jsonl({"system_prompt": "Be brief.", "question": "Who?", "response": "I"}),
                      [text("Who?", system="Be brief.")], id="OpenOrca"),
-        pytest.param(jsonl({"prompt": "Who?", "prompt_id": "7", "messages": SPOKEN}), "auto",
+        pytest.param(jsonl({"prompt": "Who?", "prompt_id": "7", "messages": SPOKEN}),
                      [TraceRequest(None, None, messages=(("user", "Who?"), ("assistant", "I am.")))], id="UltraChat"),
-        pytest.param(jsonl({"messages": SPOKEN}), "sharegpt", [ANSWERED], id="UltraChat, answer by answer"),
-        pytest.param(jsonl({"prompt": SPOKEN[:1], "completion": SPOKEN[1:]}), "auto", [WHO], id="TRL"),
-        pytest.param(jsonl({"prompt": "Who?", "max_tokens": 9}, {"prompt": "Who?", "output_tokens": "9"}), "auto",
+        pytest.param(jsonl({"prompt": SPOKEN[:1], "completion": SPOKEN[1:]}), [WHO], id="TRL"),
+        pytest.param(jsonl({"prompt": "Who?", "max_tokens": 9}, {"prompt": "Who?", "output_tokens": "9"}),
                      [text("Who?", 9)] * 2, id="other names and forms of a limit"),
-        pytest.param(jsonl({"prompt": "Who?", "score": float("nan")}), "auto", [WHO], id="NaN in another column"),
-        pytest.param(jsonl({"padding": "x" * 5000, "conversations": TURNS}), "auto", [ANSWERED],
+        pytest.param(jsonl({"prompt": "Who?", "score": float("nan")}), [WHO], id="NaN in another column"),
+        pytest.param(jsonl({"padding": "x" * 5000, "conversations": TURNS}), [ANSWERED],
                      id="conversations that begin late"),
-        pytest.param(jsonl({"conversation": SPOKEN}), "auto", [ANSWERED], id="ShareGPT with roles"),
-        pytest.param(jsonl({"conversations": TURNS, "system": "Be brief."}), "auto",
+        pytest.param(jsonl({"conversation": SPOKEN}), [ANSWERED], id="ShareGPT with roles"),
+        pytest.param(jsonl({"conversations": TURNS, "system": "Be brief."}),
                      [text("Who?", 1, "Be brief.", session="row 1")], id="ShareGPT with a system prompt"),
-        pytest.param(jsonl({"messages": SEEN, "output_tokens": 5}), "auto",
+        pytest.param(jsonl({"messages": SEEN, "output_tokens": 5}),
                      [TraceRequest(None, 5, fields={"messages": SEEN})], id="an image"),
-        pytest.param(jsonl({"messages": CALLED, "tools": TOOLS, "tool_choice": "auto"}), "auto",
+        pytest.param(jsonl({"messages": CALLED, "tools": TOOLS, "tool_choice": "auto"}),
                      [TraceRequest(None, None, fields={"messages": CALLED, "tools": TOOLS, "tool_choice": "auto"})],
                      id="tools, their calls and their results"),
-        pytest.param(jsonl({"prompt": "Who?", "tools": TOOLS}, {"prompt": "What?", "tools": []}), "auto",
+        pytest.param(jsonl({"prompt": "Who?", "tools": TOOLS}, {"prompt": "What?", "tools": []}),
                      [text("Who?", fields={"tools": TOOLS}), WHAT], id="tools with a prompt"),
-        pytest.param(jsonl({"messages": [{"role": "developer", "content": "Be brief."}, SPOKEN[0]]}), "auto",
+        pytest.param(jsonl({"messages": [{"role": "developer", "content": "Be brief."}, SPOKEN[0]]}),
                      [TraceRequest(None, None, fields={
                          "messages": [{"role": "developer", "content": "Be brief."}, SPOKEN[0]]})],
                      id="a role of one API"),
-        pytest.param(jsonl(batch(messages=SPOKEN[:1], max_completion_tokens=9)), "auto", [text("Who?", 9)],
+        pytest.param(jsonl(batch(messages=SPOKEN[:1], max_completion_tokens=9)), [text("Who?", 9)],
                      id="OpenAI's batch"),
-        pytest.param(jsonl(batch(messages=SEEN, temperature=0.7, seed=1, stream=False)), "auto",
+        pytest.param(jsonl(batch(messages=SEEN, temperature=0.7, seed=1, stream=False)),
                      [TraceRequest(None, None, fields={"messages": SEEN, "temperature": 0.7, "seed": 1})],
                      id="a batch with an image and sampling of its own"),
-        pytest.param(jsonl(batch("/v1/completions", prompt="Who?", stop=["."])), "auto",
+        pytest.param(jsonl(batch("/v1/completions", prompt="Who?", stop=["."])),
                      [text("Who?", fields={"stop": ["."]}, endpoint="completions")], id="a batch of completions"),
         pytest.param(jsonl({"custom_id": "r", "params": {"model": "m", "max_tokens": 9, "messages": SPOKEN[:1]}}),
-                     "auto", [text("Who?", 9, endpoint="messages")], id="Anthropic's batch"),
-        pytest.param(jsonl({"input_length": 40, "output_length": 5}), "auto", [TraceRequest(40, 5, block_tokens=512)],
+                     [text("Who?", 9, endpoint="messages")], id="Anthropic's batch"),
+        pytest.param(jsonl({"input_length": 40, "output_length": 5}), [TraceRequest(40, 5, block_tokens=512)],
                      id="Mooncake without times"),
-        pytest.param(b"ContextTokens,GeneratedTokens\n40,5\n", "auto", [TraceRequest(40, 5)], id="Azure without times"),
-        pytest.param(b"Request tokens,Response tokens\n40,5\n9,0\n", "auto", [TraceRequest(40, 5)],
+        pytest.param(b"ContextTokens,GeneratedTokens\n40,5\n", [TraceRequest(40, 5)], id="Azure without times"),
+        pytest.param(b"Request tokens,Response tokens\n40,5\n9,0\n", [TraceRequest(40, 5)],
                      id="BurstGPT without times"),
-        pytest.param(b"prompt_tokens,output_tokens\n40,5\n", "auto", [TraceRequest(40, 5)], id="lengths as CSV"),
+        pytest.param(b"prompt_tokens,output_tokens\n40,5\n", [TraceRequest(40, 5)], id="lengths as CSV"),
     ],
 )  # fmt: skip
-def test_a_row_is_sent_as_it_stands(tmp_path: Path, data: bytes, form: str, expected: list[TraceRequest]) -> None:
+def test_a_row_is_sent_as_it_stands(tmp_path: Path, data: bytes, expected: list[TraceRequest]) -> None:
     path = tmp_path / "rows.data"
     path.write_bytes(data)
-    found = list(dataset(str(path), form).requests)
+    found = list(dataset(str(path)).requests)
     assert [replace(request, session=None) for request in found] == [
         replace(wanted, session=None) for wanted in expected
     ]
 
 
+@pytest.mark.parametrize("name", ["rows.txt", "rows.txt.gz"])
+def test_each_line_of_a_text_file_is_a_prompt(tmp_path: Path, name: str) -> None:
+    path, data = tmp_path / name, b"Who?\n\n  What?\r\n"
+    path.write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    assert list(dataset(str(path)).requests) == [WHO, text("  What?")]
+
+
 @pytest.mark.parametrize(
-    ("data", "form", "reason"),
+    ("data", "reason"),
     [
-        pytest.param(b"", "auto", "PATH is empty, or has nothing but a header.", id="nothing"),
-        pytest.param(b" \n\n", "auto", "PATH is empty, or has nothing but a header.", id="blank lines"),
-        pytest.param(b"prompt\n", "auto", "PATH is empty, or has nothing but a header.", id="a header alone"),
-        pytest.param(b"[]", "auto", "PATH is empty, or has nothing but a header.", id="an empty array"),
-        pytest.param('{"prompt": "é"}'.encode("latin-1"), "auto",
+        pytest.param(b"", "PATH is empty, or has nothing but a header.", id="nothing"),
+        pytest.param(b" \n\n", "PATH is empty, or has nothing but a header.", id="blank lines"),
+        pytest.param(b"prompt\n", "PATH is empty, or has nothing but a header.", id="a header alone"),
+        pytest.param(b"[]", "PATH is empty, or has nothing but a header.", id="an empty array"),
+        pytest.param('{"prompt": "é"}'.encode("latin-1"),
                      "PATH is not text in UTF-8: unpack or convert it first.", id="another encoding"),
-        pytest.param(b'{"prompt": "a"}\n\n{"prompt": "b"', "auto",
+        pytest.param(b'{"prompt": "a"}\n\n{"prompt": "b"',
                      "line 3 of PATH is not JSON (Expecting ',' delimiter).", id="a row cut short"),
-        pytest.param(b'[\n{"prompt": "a"},\n{"prompt" "b"}]', "auto",
+        pytest.param(b'[\n{"prompt": "a"},\n{"prompt" "b"}]',
                      "line 3 of PATH is not JSON (Expecting ':' delimiter).", id="an array with a mistake"),
-        pytest.param(b'{"prompt": "a"}, {"prompt": "b"}\n', "auto", "line 1 of PATH is not JSON (Extra data).",
+        pytest.param(b'{"prompt": "a"}, {"prompt": "b"}\n', "line 1 of PATH is not JSON (Extra data).",
                      id="two rows in a line"),
-        pytest.param(b'["a"]\n["b"]\n', "auto",
+        pytest.param(b'["a"]\n["b"]\n',
                      "line 1 of PATH is a JSON array, and others follow: write an object in each line.",
                      id="arrays in lines"),
-        pytest.param(b'[["a"]]', "auto", "PATH has an unknown format: ", id="an array of arrays"),
-        pytest.param(b'{"prompt": "a"}\n7\n', "auto", "row 2 of PATH: it is not a JSON object.", id="a number"),
-        pytest.param(b'{"prompt": "a"}\nnull\n', "auto", "row 2 of PATH: it is not a JSON object.", id="null"),
-        pytest.param(b'{"prompt": "a", "prompt": "b"}', "auto",
+        pytest.param(b'[["a"]]', "PATH has an unknown format: ", id="an array of arrays"),
+        pytest.param(b'{"prompt": "a"}\n7\n', "row 2 of PATH: it is not a JSON object.", id="a number"),
+        pytest.param(b'{"prompt": "a"}\nnull\n', "row 2 of PATH: it is not a JSON object.", id="null"),
+        pytest.param(b'{"prompt": "a", "prompt": "b"}',
                      "line 1 of PATH cannot be read: an object has `prompt` twice.", id="a name that stands twice"),
-        pytest.param(b"[" * 100_000, "auto", "line 1 of PATH has JSON that is nested too deeply.", id="deep JSON"),
-        pytest.param(b'{"prompt": "half of \\ud83d"}', "auto",
+        pytest.param(b"[" * 100_000, "line 1 of PATH has JSON that is nested too deeply.", id="deep JSON"),
+        pytest.param(b'{"prompt": "half of \\ud83d"}',
                      "row 1 of PATH: it cannot be sent as JSON ('utf-8' codec can't encode character '\\ud83d' in "
                      "position 20: surrogates not allowed).", id="half a character"),
-        pytest.param(jsonl({"messages": [{"role": "user", "content": "a", "top": float("inf")}]}), "auto",
+        pytest.param(jsonl({"messages": [{"role": "user", "content": "a", "top": float("inf")}]}),
                      "row 1 of PATH: it cannot be sent as JSON (Out of range float values are not JSON compliant).",
                      id="infinity in a message"),
-        pytest.param(jsonl({"prompt": "a"}, {"prompt": ""}), "auto", "row 2 of PATH: its `prompt` is empty.",
+        pytest.param(jsonl({"prompt": "a"}, {"prompt": ""}), "row 2 of PATH: its `prompt` is empty.",
                      id="an empty prompt"),
-        pytest.param(jsonl({"prompt": [1, 2]}), "auto", "row 1 of PATH: message 1 is not a JSON object.",
+        pytest.param(jsonl({"prompt": [1, 2]}), "row 1 of PATH: message 1 is not a JSON object.",
                      id="a prompt of token ids"),
-        pytest.param(jsonl({"prompt": 7}), "requests", "row 1 of PATH: its `prompt` is not text.", id="a prompt of 7"),
-        pytest.param(jsonl({"prompt": "a"}, {"answer": "b"}), "auto",
+        pytest.param(jsonl({"prompt": 7.5}), "row 1 of PATH: its `prompt` is not text.", id="a prompt of 7.5"),
+        pytest.param(jsonl({"prompt": "a"}, {"answer": "b"}),
                      "row 2 of PATH: it has neither `prompt` (text) nor `messages` (a list) nor `prompt_tokens`, only "
                      "answer.", id="a row of something else"),
-        pytest.param(jsonl({"text": "a", "question": "b"}), "auto",
+        pytest.param(jsonl({"text": "a", "question": "b"}),
                      "row 1 of PATH: it has both `text` and `question`: leave one of them in the file.",
                      id="two prompts"),
-        pytest.param(jsonl({"prompt": "a", "messages": SPOKEN}), "auto",
+        pytest.param(jsonl({"prompt": "a", "messages": SPOKEN}),
                      "row 1 of PATH: its `messages` do not have the text of its `prompt`: leave one of them in the "
                      "file.", id="another prompt than its messages"),
-        pytest.param(jsonl({"prompt": "a", "output_tokens": float("nan")}), "auto",
+        pytest.param(jsonl({"prompt": "a", "output_tokens": float("nan")}),
                      "row 1 of PATH: `output_tokens` is not a whole number above 0, or null: nan.", id="NaN"),
-        pytest.param(jsonl({"prompt": "a", "output_tokens": 2.5}), "auto",
+        pytest.param(jsonl({"prompt": "a", "output_tokens": 2.5}),
                      "row 1 of PATH: `output_tokens` is not a whole number above 0, or null: 2.5.", id="half a token"),
-        pytest.param(jsonl({"prompt": "a", "output_tokens": 2, "max_tokens": 3}), "auto",
+        pytest.param(jsonl({"prompt": "a", "output_tokens": 2, "max_tokens": 3}),
                      "row 1 of PATH: its `output_tokens` and `max_tokens` differ.", id="two limits"),
-        pytest.param(jsonl({"messages": []}), "auto", "row 1 of PATH: its `messages` are not a list of messages.",
+        pytest.param(jsonl({"messages": []}), "row 1 of PATH: its `messages` are not a list of messages.",
                      id="no message"),
-        pytest.param(jsonl({"messages": [SPOKEN[0], {"role": "user"}]}), "auto",
+        pytest.param(jsonl({"messages": [SPOKEN[0], {"role": "user"}]}),
                      "row 1 of PATH: message 2 is without `role` and `content`.", id="a message of nothing"),
-        pytest.param(jsonl({"messages": [{"role": "user", "content": ["a"]}]}), "auto",
+        pytest.param(jsonl({"messages": [{"role": "user", "content": ["a"]}]}),
                      "row 1 of PATH: message 1 has a content whose parts are not objects.", id="parts that are texts"),
-        pytest.param(jsonl({"conversations": TURNS}, {"conversations": [{"from": "human"}, TURNS[1]]}), "auto",
+        pytest.param(jsonl({"conversations": TURNS}, {"conversations": [{"from": "human"}, TURNS[1]]}),
                      "row 2 of PATH: turn 1 has no text.", id="a turn without a value"),
-        pytest.param(jsonl({"conversations": [TURNS[0], {"from": "observation", "value": "b"}]}), "auto",
+        pytest.param(jsonl({"conversations": [TURNS[0], {"from": "observation", "value": "b"}]}),
                      "row 1 of PATH: turn 2 is from `observation`, not one of system, user, assistant, human, gpt, "
                      "chatgpt, bing, bard, model.", id="a turn of a tool"),
-        pytest.param(jsonl({"conversations": "a"}), "auto", "row 1 of PATH: its conversation is not a list of turns.",
+        pytest.param(jsonl({"conversations": "a"}), "row 1 of PATH: its conversation is not a list of turns.",
                      id="a conversation of text"),
-        pytest.param(jsonl({"conversations": []}), "auto", "PATH has no request with a prompt and an answer.",
+        pytest.param(jsonl({"conversations": []}), "PATH has no request with a prompt and an answer.",
                      id="only rows without conversations"),
-        pytest.param(jsonl(batch("/v1/embeddings", input="a")), "auto",
+        pytest.param(jsonl(batch("/v1/embeddings", input="a")),
                      "row 1 of PATH: it asks /v1/embeddings, not one of /chat/completions, /completions, /responses.",
                      id="a batch of something else"),
-        pytest.param(jsonl(batch(messages=SPOKEN, n=3)), "auto",
+        pytest.param(jsonl(batch(messages=SPOKEN, n=3)),
                      "row 1 of PATH: it asks for 3 answers, and one is measured.", id="a batch of several answers"),
-        pytest.param(jsonl(batch("/v1/completions", prompt=["a", "b"])), "auto",
+        pytest.param(jsonl(batch("/v1/completions", prompt=["a", "b"])),
                      "row 1 of PATH: its `prompt` is several texts, and one answer is measured.",
                      id="a batch of several prompts"),
-        pytest.param(jsonl({"custom_id": "a"}), "auto", "row 1 of PATH: its `body` is not a JSON object.",
+        pytest.param(jsonl({"custom_id": "a"}), "row 1 of PATH: its `body` is not a JSON object.",
                      id="a batch without a body"),
-        pytest.param(b"prompt,output_tokens\na,7\nb,7,9\n", "auto", "line 3 of PATH has 3 values for 2 columns; "
-                     "for a text file with a prompt in each line, name the format lines.",
+        pytest.param(b"prompt,output_tokens\na,7\nb,7,9\n", "line 3 of PATH has 3 values for 2 columns; "
+                     "a text file with a prompt in each line is called *.txt.",
                      id="CSV with too many values"),
-        pytest.param(b'prompt\na\n"b\n', "auto", "line 3 of PATH is not CSV (unexpected end of data).",
+        pytest.param(b'prompt\na\n"b\n', "line 3 of PATH is not CSV (unexpected end of data).",
                      id="CSV with an open quote"),
-        pytest.param(b"prompt,prompt\na,b\n", "auto", "line 1 of PATH names a column twice.", id="CSV, a name twice"),
-        pytest.param(b"input_length,output_length,hash_ids\n1000,5,[]\n", "auto",
+        pytest.param(b"prompt,prompt\na,b\n", "line 1 of PATH names a column twice.", id="CSV, a name twice"),
+        pytest.param(b"input_length,output_length,hash_ids\n1000,5,[]\n",
                      "line 2 of PATH: `hash_ids` is not a list.", id="blocks as text"),
-        pytest.param(jsonl({"input_length": 9.5, "output_length": 5}), "auto",
+        pytest.param(jsonl({"input_length": 9.5, "output_length": 5}),
                      "row 1 of PATH: `9.5` is no whole number.", id="half a token of a prompt"),
         pytest.param(jsonl({"timestamp": 0, "input_length": 9, "output_length": 5}, {"input_length": 9,
-                           "output_length": 5}), "auto", "row 2 of PATH: it has no timestamp, only input_length, "
-                     "output_length: name its columns with --trace-as time=COLUMN,prompt=COLUMN,output=COLUMN"
-                     "[,session=COLUMN], with time_ms or time_ns for other units and none with --rate.",
+                           "output_length": 5}), "row 2 of PATH: it has no timestamp, only input_length, "
+                     "output_length.",
                      id="a row without its time"),
-        pytest.param(jsonl({"prompt": "a", "timestamp": 1}, {"prompt": "b"}), "auto",
+        pytest.param(jsonl({"prompt": "a", "timestamp": 1}, {"prompt": "b"}),
                      "row 2 of PATH: it has no time, and other rows have one.", id="a prompt without its time"),
-        pytest.param(jsonl({"prompt": "a", "session_id": "s"}, {"prompt": "b", "session_id": "s", "delay": 5}), "auto",
+        pytest.param(jsonl({"prompt": "a", "session_id": "s"}, {"prompt": "b", "session_id": "s", "delay": 5}),
                      "row 2 of PATH follows another after a delay, which a dataset does not keep: replay it with "
                      "--trace.", id="a delay between turns"),
-        pytest.param(jsonl({"session_id": "s", "input_length": 9, "output_length": 5, "delay": 5}), "auto",
+        pytest.param(jsonl({"session_id": "s", "input_length": 9, "output_length": 5, "delay": 5}),
                      "row 1 of PATH: it has a delay and is the first of its session.", id="a delay before a session"),
-        pytest.param(jsonl({"session_id": "s", "turns": [{"text": "a"}, {"text": "b", "delay": 5}]}), "auto",
-                     "PATH has an unknown format: rows of a dataset have prompt, messages or prompt_tokens, and row 1 "
-                     "has session_id, turns; of a trace, name the columns with --trace-as time=COLUMN,prompt=COLUMN,"
-                     "output=COLUMN[,session=COLUMN], with time_ms or time_ns for other units and none with --rate; "
-                     "of a dataset, the format with --dataset-format.", id="a session in a row"),
-        pytest.param(jsonl({"prompt": "a"}), "otel", "PATH has no request with a prompt and an answer.",
-                     id="another format than was named"),
-        pytest.param(b"PAR1, cut", "auto", "cannot read PATH: it is not Parquet", id="Parquet that is none"),
+        pytest.param(jsonl({"session_id": "s", "turns": [{"text": "a"}, {"text": "b", "delay": 5}]}),
+                     "PATH has an unknown format: rows of a dataset have prompt, messages or prompt_tokens, rows of a "
+                     "trace timestamp, input_length and output_length, and row 1 has session_id, turns.",
+                     id="a session in a row"),
+        pytest.param(b"PAR1, cut", "cannot read PATH: it is not Parquet", id="Parquet that is none"),
     ],
 )  # fmt: skip
-def test_a_row_is_refused_with_its_place_and_the_reason(tmp_path: Path, data: bytes, form: str, reason: str) -> None:
+def test_a_row_is_refused_with_its_place_and_the_reason(tmp_path: Path, data: bytes, reason: str) -> None:
     path = tmp_path / "rows.data"
     path.write_bytes(data)
     with pytest.raises(UserMistake) as refused:
-        dataset(str(path), form)
+        dataset(str(path))
     assert str(refused.value).replace(str(path), "PATH").startswith(reason)
 
 
@@ -260,7 +261,7 @@ def test_the_body_has_the_fields_of_the_row(tmp_path: Path, row: dict[str, Any],
     path = tmp_path / "rows.jsonl"
     path.write_bytes(jsonl(row))
     (ask, *_) = asks(replace(PLAIN, dataset=str(path)), count=2)
-    body = json.loads(ask.call.body)
+    body = json.loads(ask.body)
     assert {name: body[name] for name in sent} == sent
     assert ask.record.prompt_id != asks(PLAIN, count=1)[0].record.prompt_id
 
@@ -277,7 +278,7 @@ def test_what_only_one_api_takes_is_refused_elsewhere(
     tmp_path: Path, row: dict[str, Any], endpoint: str, what: str
 ) -> None:
     path = tmp_path / "rows.jsonl"
-    given = {"dataset": str(path), "endpoint": endpoint, "dataset_format": "batch" if "body" in row else "auto"}
+    given = {"dataset": str(path), "endpoint": endpoint}
     path.write_bytes(jsonl(batch(messages=SPOKEN) if "body" in row else {"prompt": "a"}, row))
     with pytest.raises(UserMistake) as refused:
         read(Scenario(), given).recorded()

@@ -11,10 +11,11 @@ from random import Random
 import polars as pl
 import pytest
 
+from loadtests.harness.client.call import Call
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.schedule.trace import TraceRequest
 from loadtests.harness.workload.datasets import dataset as read_dataset
-from loadtests.harness.workload.workload import PlannedRequest, Workload
+from loadtests.harness.workload.workload import Workload
 from tests.loadtests.workload.test_workload import PLAIN, asks, bodies
 from tests.support.analysis.synthetic import meta_of, stages_of, write_run
 from tests.support.analysis.synthetic import record as synthetic
@@ -71,8 +72,8 @@ def questions(tmp_path: Path, count: int) -> Workload:
     return dataclasses.replace(PLAIN, dataset=jsonl(tmp_path, [{"prompt": f"Question {n}?"} for n in range(count)]))
 
 
-def question(ask: PlannedRequest) -> str:
-    text: str = json.loads(ask.call.body)["messages"][0]["content"]
+def question(ask: Call) -> str:
+    text: str = json.loads(ask.body)["messages"][0]["content"]
     return text
 
 

@@ -90,7 +90,7 @@ def test_a_long_prompt_has_exactly_its_tokens(tokens: int) -> None:
 
 def test_long_prompts_differ_from_their_beginning_on() -> None:
     long = dataclasses.replace(PLAIN, prompt_tokens=dataclasses.replace(PLAIN.prompt_tokens, a=6000))
-    asked = [json.loads(one.call.body)["messages"][0]["content"].split() for one in asks(long, count=20)]
+    asked = [json.loads(one.body)["messages"][0]["content"].split() for one in asks(long, count=20)]
     assert len({tuple(words[:8]) for words in asked}) == 20
     rng = Random(1)
     assert len({IDS.token_ids(6000, rng)[:8] for _ in range(20)}) == 20

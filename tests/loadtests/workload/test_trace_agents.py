@@ -86,7 +86,7 @@ def test_messages_of_parts_tools_and_a_system_prompt(tmp_path: Path) -> None:
 def test_a_file_of_something_else_gets_a_sentence(tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     file.write_text('{"spans": 3}')
-    with pytest.raises(ValueError, match=r"is not a trace in the format otel .*: name another"):
+    with pytest.raises(ValueError, match=r"x.json is not in the format otel "):
         read_trace(str(file))
     file.write_text('{"some": "thing"}')
     with pytest.raises(ValueError, match="unknown format"):

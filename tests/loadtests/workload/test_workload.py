@@ -9,11 +9,12 @@ import pytest
 
 from enginebench.records.request import RequestRecord
 from enginebench.settings.schema import write_list
+from loadtests.harness.client.call import Call
 from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.workload.lengths import Lengths, parse_lengths, parse_several
 from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.words import INSTRUCTION, START, WORDS
-from loadtests.harness.workload.workload import PlannedRequest, Workload
+from loadtests.harness.workload.workload import Workload
 from tests.support.records import record
 
 A_TOKEN_A_WORD = PromptSource("words", template=12, instruction=8, words=tuple((word, 1) for word in WORDS), exact=True)
@@ -29,7 +30,7 @@ PLAIN = Workload(
 )
 
 
-def asks(workload: Workload, user: int = 0, count: int = 100, **of_the_stage: str) -> list[PlannedRequest]:
+def asks(workload: Workload, user: int = 0, count: int = 100, **of_the_stage: str) -> list[Call]:
     one_user = workload.requests_of(user, workload.rows_of(0, 1))
     found = []
     for _ in range(count):
@@ -39,7 +40,7 @@ def asks(workload: Workload, user: int = 0, count: int = 100, **of_the_stage: st
 
 
 def bodies(workload: Workload, user: int = 0, count: int = 100) -> list[dict[str, Any]]:
-    return [json.loads(ask.call.body) for ask in asks(workload, user, count)]
+    return [json.loads(ask.body) for ask in asks(workload, user, count)]
 
 
 def words(body: dict[str, Any]) -> list[str]:
@@ -132,8 +133,8 @@ def test_a_stage_may_ask_for_lengths_of_its_own() -> None:
         asked = asks(PLAIN, count=5, prompt_tokens=text, output_tokens="3")
         assert {one.record.planned_prompt_tokens for one in asked} == {tokens}
         assert {one.record.planned_output_tokens for one in asked} == {3}
-        assert {json.loads(one.call.body)["max_tokens"] for one in asked} == {3}
-        assert {len(words(json.loads(one.call.body))) for one in asked} == {tokens - 20}
+        assert {json.loads(one.body)["max_tokens"] for one in asked} == {3}
+        assert {len(words(json.loads(one.body))) for one in asked} == {tokens - 20}
 
 
 def test_a_prompt_has_the_words_that_make_its_tokens() -> None:
@@ -182,7 +183,7 @@ def test_a_shared_prefix_is_the_same_for_all_and_the_rest_is_not() -> None:
 def test_bodies(changes: dict[str, Any], path: str, has: dict[str, Any], lacks: set[str]) -> None:
     workload = dataclasses.replace(PLAIN, **changes)
     (ask,) = asks(workload, count=1)
-    call = ask.call
+    call = ask
     body = json.loads(call.body)
     assert call.path == path
     assert call.streamed == body.get("stream", False)
@@ -196,7 +197,7 @@ def answered(tokens: int = 50, outcome: str = "ok") -> RequestRecord:
     return record(outcome=outcome, prompt_tokens=40, output_tokens=tokens)
 
 
-def turns_of(workload: Workload, count: int, *answers: RequestRecord) -> list[PlannedRequest]:
+def turns_of(workload: Workload, count: int, *answers: RequestRecord) -> list[Call]:
     """`answers` in turn, the last again and again."""
     user = workload.requests_of(0)
     asked = []
@@ -213,7 +214,7 @@ def test_a_conversation_has_its_turns_and_each_sends_all_that_was_said() -> None
         ("0-0", 0), ("0-0", 1), ("0-0", 2), ("0-1", 0), ("0-1", 1), ("0-1", 2), ("0-2", 0),
     ]  # fmt: skip
     assert [one.record.planned_prompt_tokens for one in asked[:4]] == [40, None, None, 40]
-    said = [json.loads(one.call.body)["messages"] for one in asked]
+    said = [json.loads(one.body)["messages"] for one in asked]
     assert [len(messages) for messages in said] == [1, 3, 5, 1, 3, 5, 1]
     assert said[2][:3] == said[1]
     assert said[2][3] == {"role": "assistant", "content": "answer 1"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from enginebench.records.request import RequestRecord
@@ -15,17 +16,17 @@ WHOLE = Call("/v1/chat/completions", b"{}", False)
 GOOD_END = frame(finish(usage=usage(2))) + frame(DONE) + END
 
 
-def due(t_sched: int = 0) -> RequestRecord:
-    """The record of a request that is due at this reading of the monotonic clock, from which nothing else counts."""
+def due(t_sched: int = 0, call: Call = CHAT) -> Call:
+    """Return the call with a new record: it is due at this reading of the monotonic clock."""
     record = RequestRecord.planned()
     record.t_sched = t_sched
-    return record
+    return replace(call, record=record)
 
 
 def ask(server: WireServer, call: Call = CHAT, **settings: Any) -> RequestRecord:
     client = Client(server.url, **settings)
     heard: list[RequestRecord] = []
-    seen = client.request(call, due(time.monotonic_ns()), heard.append)
+    seen = client.request(due(time.monotonic_ns(), call), heard.append)
     client.close()
     assert heard == [seen]
     return seen

@@ -17,7 +17,7 @@ from pathlib import Path
 import gevent
 
 from loadtests.harness.client.client import Client
-from tests.support.loadtests.asking import CHAT, due
+from tests.support.loadtests.asking import due
 
 
 def memory(what: str) -> int:
@@ -33,7 +33,7 @@ def forget_peak() -> None:
 
 def ask(url: str) -> str:
     client = Client(url, silence_timeout=10, request_timeout=20)
-    seen = client.request(CHAT, due(time.monotonic_ns()))
+    seen = client.request(due(time.monotonic_ns()))
     client.close()
     return f"{seen.outcome}: {seen.detail}"
 

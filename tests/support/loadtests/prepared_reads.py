@@ -64,7 +64,7 @@ def observe(
 
 def seen_by(exchange: Exchange, t_sched: int = 0) -> RequestRecord:
     """The record of an exchange that has ended."""
-    record = due(t_sched)
+    record = due(t_sched).record
     exchange.complete(record)
     return record
 

@@ -113,11 +113,11 @@ class ConverseAnswer(Answer):
 
 
 class Converse(Dialect):
-    """The API has no seed; `ignore_eos` is not sent. The server takes a Bedrock API key or AWS credentials."""
+    """The server takes a Bedrock API key or AWS credentials."""
 
     key_variable = "AWS_BEARER_TOKEN_BEDROCK"
     answer = ConverseAnswer
-    names: ClassVar[Mapping[str, str | None]] = {"top_p": "topP", "seed": None, "ignore_eos": None, "logprobs": None}
+    fields: ClassVar[Mapping[str, str]] = {"temperature": "temperature", "top_p": "topP"}
 
     def path(self, request: ModelRequest) -> str:
         return f"/model/{quote(request.model, safe='')}/converse" + ("-stream" if request.streamed else "")

@@ -70,16 +70,16 @@ class ModelRequest:
 
 
 class Dialect(ABC):
-    """`key_variable` is the environment variable that clients of this API take their key from. `names` are the API's
-    names of sampling options that it calls differently, `None` for what it does not have."""
+    """`key_variable` is the environment variable that clients of this API take their key from. `fields` are the API's
+    names of the sampling options that it has, by ours: an option that is not named here is not sent."""
 
     key_variable: ClassVar[str]
     answer: ClassVar[type[Answer]]
-    names: ClassVar[Mapping[str, str | None]] = {}
+    fields: ClassVar[Mapping[str, str]]
 
     def takes(self, option: str) -> bool:
         """Whether the API has this sampling option."""
-        return self.names.get(option, option) is not None
+        return option in self.fields
 
     @abstractmethod
     def path(self, request: ModelRequest) -> str: ...
@@ -88,9 +88,8 @@ class Dialect(ABC):
     def body(self, request: ModelRequest) -> dict[str, Any]: ...
 
     def options(self, request: ModelRequest) -> dict[str, Any]:
-        """What is asked of the sampling, under the API's names."""
-        named = ((self.names.get(name, name), value) for name, value in request.options.items())
-        return {name: value for name, value in named if name is not None}
+        """Return the sampling options that the API has, under its names."""
+        return {self.fields[name]: value for name, value in request.options.items() if name in self.fields}
 
     def written(self, request: ModelRequest) -> bytes:
         """The body as it is sent, with the request's own fields and the extra ones that were given."""

@@ -96,11 +96,9 @@ class MessageAnswer(Answer):
 
 
 class Messages(Dialect):
-    """The API has no seed."""
-
     key_variable = "ANTHROPIC_API_KEY"
     answer = MessageAnswer
-    names: ClassVar[Mapping[str, str | None]] = {"seed": None, "ignore_eos": None, "logprobs": None}
+    fields: ClassVar[Mapping[str, str]] = {"temperature": "temperature", "top_p": "top_p"}
 
     def path(self, request: ModelRequest) -> str:
         return "/v1/messages"

@@ -9,6 +9,7 @@ https://platform.openai.com/docs/api-reference/chat/streaming
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any, ClassVar
 
@@ -142,6 +143,9 @@ class OpenAI(Dialect):
 
     key_variable = "OPENAI_API_KEY"
     answer: ClassVar[type[Answer]] = CompletionAnswer
+    fields: ClassVar[Mapping[str, str]] = {
+        name: name for name in ("temperature", "top_p", "seed", "ignore_eos", "logprobs")
+    }
 
     def _body(self, request: ModelRequest, limit: str, **asked: Any) -> dict[str, Any]:
         with_usage = {"include_usage": True} if request.streamed and request.stream_usage else None

@@ -119,10 +119,10 @@ class ResponseAnswer(Answer):
 
 
 class Responses(OpenAI):
-    """The API has no seed. `store` is false: a load test should leave nothing on the server."""
+    """`store` is false: a load test should leave nothing on the server."""
 
     answer = ResponseAnswer
-    names: ClassVar[Mapping[str, str | None]] = {"seed": None, "ignore_eos": None, "logprobs": None}
+    fields: ClassVar[Mapping[str, str]] = {"temperature": "temperature", "top_p": "top_p"}
 
     def path(self, request: ModelRequest) -> str:
         return "/v1/responses"
