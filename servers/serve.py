@@ -95,7 +95,7 @@ def run(app: FastAPI, listener: socket.socket) -> str | None:
 
 
 def _raise_descriptor_limit() -> None:
-    """Every connection takes a file descriptor; many systems allow 1024 of them until asked for more."""
+    """Raise the limit of file descriptors: every connection takes one, and many systems allow 1024."""
     with contextlib.suppress(ImportError, OSError, ValueError):  # elsewhere than under Unix, or not allowed
         import resource
 
@@ -110,7 +110,7 @@ def configure_logging(level: str) -> None:
 
 
 def _say(sentence: str) -> None:
-    """To standard error. What read it may be gone; a signal must end the server all the same."""
+    """Print to standard error. Its reader may be gone; a signal must end the server all the same."""
     try:
         print(sentence, file=sys.stderr, flush=True)
     except OSError:

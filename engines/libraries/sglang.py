@@ -23,7 +23,7 @@ from engines.contract.errors import BadRequest, EngineError, first_line
 from engines.libraries.library import ContextParallelOptions, Library, given, several
 from engines.models.size import MemoryNeed, ModelSize
 from engines.process.installed import Environment, Packages
-from engines.text.answer import StopStrings
+from engines.text.answer_text import StopStrings
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class SglangEngine(Library):
         return sglang.Engine(**self.arguments(model))
 
     def server_arguments(self, model: Model) -> dict[str, Any]:
-        """Its switches have no opposite."""
+        """Leave out false switches, which have no flag."""
         return {name: value for name, value in self.arguments(model).items() if value is not False}
 
     def arguments(self, model: Model) -> dict[str, Any]:
@@ -102,9 +102,9 @@ class SglangEngine(Library):
         }
 
     def sampling(self, request: GenerateRequest) -> dict[str, Any]:
-        """For `SamplingParams`."""
+        """Return the fields of `SamplingParams`."""
         return given(
-            max_new_tokens=request.most_tokens(self.context_length),
+            max_new_tokens=request.token_limit(self.context_length),
             min_new_tokens=request.min_tokens,
             temperature=0.0 if request.greedy else request.temperature,
             top_p=1.0 if request.greedy else request.top_p,
@@ -138,7 +138,7 @@ class SglangEngine(Library):
 
 
 def _finish(step: dict[str, Any]) -> FinishReason | None:
-    """Raises `EngineError` where SGLang aborted the request."""
+    """Read the finish reason. Raises `EngineError` if SGLang aborted the request."""
     reason = step["meta_info"].get("finish_reason")
     if reason is None:
         return None
