@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import polars as pl
@@ -140,7 +140,7 @@ def _largest(result: Result, family: str) -> Series | None:
 def answer_of(result: BenchResult) -> BenchAnswer | NoAnswer:
     """Return the fastest decoder over the rounds, and its lead over the next."""
     decodes = {variant.label: series.medians for variant in result.measured for series in variant.family("decode")}
-    ranked = sorted((label for label in decodes if decodes[label]), key=lambda label: _mean(decodes[label]))
+    ranked = sorted((label for label in decodes if decodes[label]), key=lambda label: fmean(decodes[label]))
     if not ranked:
         return NoAnswer.NOTHING_MEASURED
     best = decodes[ranked[0]]
@@ -151,7 +151,3 @@ def answer_of(result: BenchResult) -> BenchAnswer | NoAnswer:
     (ratio, _), p = tests[0], holm([p for _, p in tests])[0]
     significant = None if p is None or ratio.value is None else p <= SIGNIFICANCE and ratio.value >= MARGIN
     return replace(answer, next=ranked[1], ratio=ratio, significant=significant)
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)

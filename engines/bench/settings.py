@@ -79,21 +79,16 @@ def variants_of(
         if len(set(words)) < len(words):
             raise UserMistake(f"name each {what} once; for several settings of one engine use --sweep name=a,b.")
     fixed, swept = options_by_engine(options, engines), options_by_engine(sweeps, engines)
-    return [
-        Variant(_label(engine, chosen, model if len(models) > 1 else None), engine, model, fixed[engine] | chosen)
-        for engine in engines
-        for model in (models or (None,))
-        for chosen in _combinations(swept[engine])
-    ]
-
-
-def _combinations(swept: Mapping[str, str]) -> list[dict[str, str]]:
-    values = [[value.strip() for value in text.split(",")] for text in swept.values()]
-    return [dict(zip(swept, chosen, strict=True)) for chosen in product(*values)]
-
-
-def _label(engine: str, chosen: Mapping[str, str], model: str | None) -> str:
-    return " ".join(filter(None, (engine, *(f"{name}={value}" for name, value in chosen.items()), model)))
+    variants = []
+    for engine, model in product(engines, models or (None,)):
+        values = [[value.strip() for value in text.split(",")] for text in swept[engine].values()]
+        for combination in product(*values):
+            chosen = dict(zip(swept[engine], combination, strict=True))
+            words = [engine, *(f"{name}={value}" for name, value in chosen.items())]
+            if model is not None and len(models) > 1:
+                words.append(model)
+            variants.append(Variant(" ".join(words), engine, model, fixed[engine] | chosen))
+    return variants
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,16 +128,11 @@ class _Turns:
             self._measured.values |= values  # the decode of a longer generation takes the place of a shorter one's
         self._typical[case.kind] = (case.size, median(taken))
         self._taken.append(case)
-        if case.kind == "prefill":
-            await self._peak_so_far(case)
+        if case.kind == "prefill":  # sizes rise, so the peak so far is that of this length
+            stats = await self._engine.stats()
+            self._keep(f"{case.name} {MEMORY}", [stats.device_memory_peak_bytes or stats.memory_peak_bytes])
         self._tell(case.name)
         return None
-
-    async def _peak_so_far(self, case: Case) -> None:
-        """Keep the peak memory at this length: sizes rise, so no longer prompt came before."""
-        stats = await self._engine.stats()
-        peak = stats.device_memory_peak_bytes or stats.memory_peak_bytes
-        self._keep(f"{case.name} {MEMORY}", [peak])
 
     async def _watch_memory(self) -> None:
         """Read the gauges while the largest batch is repeated for some seconds, untimed."""

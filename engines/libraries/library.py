@@ -46,7 +46,7 @@ def several(gpus: int) -> int | None:
 class LibraryOptions:
     concurrency: int = setting(256, "requests that run in one batch", least=1)
     context: int | None = setting(None, "maximum tokens of prompt plus answer (none: the model's limit)", least=1)
-    tensor_parallel: int = setting(1, "GPUs for tensor parallelism", least=1)
+    tensor_parallel: int = setting(1, "GPUs (vLLM on a CPU: groups of cores) for tensor parallelism", least=1)
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
         "auto",
         "number format of weights and cache. auto: bfloat16 (float16 on GPUs below compute capability 8.0); weights "

@@ -122,7 +122,8 @@ class SglangEngine(Library):
             async with contextlib.aclosing(steps):
                 async for step in steps:
                     text, finish = stops.step(step["text"] or "", _finish(step))
-                    usage = None if finish is None else self._usage(step)
+                    cached = step["meta_info"].get("cached_tokens") if self.options.prefix_cache else None
+                    usage = None if finish is None else Usage(cached_tokens=cached)
                     yield Chunk(text, len(step["output_ids"]), finish, (), usage)
                     if finish is not None:
                         return
@@ -131,10 +132,6 @@ class SglangEngine(Library):
         finally:
             # Does nothing for a request that has ended.
             self.library.tokenizer_manager.abort_request(rid=id)
-
-    def _usage(self, step: dict[str, Any]) -> Usage:
-        cached = step["meta_info"].get("cached_tokens")
-        return Usage(cached_tokens=cached if self.options.prefix_cache else None)
 
 
 def _finish(step: dict[str, Any]) -> FinishReason | None:

@@ -48,7 +48,6 @@ FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "repetiti
 @dataclass(frozen=True, slots=True)
 class VllmOptions(ContextParallelOptions):
     quantization: str | None = setting(None, "quantised weights, as vLLM names them: fp8, awq, gptq, bitsandbytes …")
-    tensor_parallel: int = setting(1, "GPUs, or groups of cores, for tensor parallelism", least=1)
     kv_gib: float | None = setting(
         None,
         f"memory for keys and values in GiB (none: {CPU_KV_GIB:g} on a CPU, on a GPU what `gpu_memory` leaves)",

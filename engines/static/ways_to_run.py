@@ -24,7 +24,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engines.contract.errors import EngineUnavailable
+from engines.contract.errors import EngineUnavailable, first_line
 from engines.pytorch.compiling import missing_compiler
 from engines.pytorch.device import missing_gpu
 from engines.static.engine import StaticEngine, StaticOptions, chunk_setting
@@ -86,8 +86,7 @@ def compiled_step(step: Step, example: tuple[torch.Tensor, ...]) -> Step:
         compiled(*example)  # `torch.compile` compiles at the first call
         return compiled
     except Exception as error:
-        first = next(iter(str(error).strip().splitlines()), "")
-        raise EngineUnavailable(f"Inductor could not compile a step ({type(error).__name__}: {first})") from error
+        raise EngineUnavailable(f"Inductor could not compile a step: {first_line(error)}") from error
 
 
 @dataclass(frozen=True, slots=True)

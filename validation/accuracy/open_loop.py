@@ -30,6 +30,7 @@ from enginebench.records.load import Rate
 from enginebench.records.request import RequestRecord
 from enginebench.records.rules import percentile
 from enginebench.records.stage import SECOND, Stage
+from enginebench.settings.system import raise_descriptor_limit
 from loadtests.harness.calibration.calibrate import (
     Pair,
     client_use,
@@ -39,7 +40,6 @@ from loadtests.harness.calibration.calibrate import (
     streamed,
 )
 from loadtests.harness.run.options import processes_options
-from loadtests.harness.run.own_limits import raise_descriptor_limit
 from loadtests.harness.schedule.rates import arrival_times
 from validation.program import command_line, print_fields, write
 

@@ -81,18 +81,8 @@ def _read_enginebench(folder: Path) -> Iterator[Seen]:
 
 
 def _iter_lines(url: str, load: Load, folder: Path) -> list[str]:
-    users = ("-u", str(load.users), "-r", str(load.users))
-    return _locust(
-        "validation/peers/locust_iter_lines.py",
-        *users,
-        "-t",
-        f"{load.seconds:.0f}s",
-        "-s",
-        "10",
-        "-H",
-        url,
-        "--only-summary",
-    )
+    users, time = ("-u", str(load.users), "-r", str(load.users)), ("-t", f"{load.seconds:.0f}s", "-s", "10")
+    return _locust("validation/peers/locust_iter_lines.py", *users, *time, "-H", url, "--only-summary")
 
 
 def _read_iter_lines(folder: Path) -> Iterator[Seen]:
