@@ -119,7 +119,7 @@ test-containers: $(STAMP) ## build the images and start the compose file (Docker
 	$(BIN)/python -m pytest -m containers tests/docker
 
 soak: $(STAMP) ## half an hour of well-behaved and misbehaving clients against one server
-	$(BIN)/python -m validation.speed.soak
+	$(BIN)/python -m validation.speed.server_soak
 
 simulations: $(STAMP) ## how often the intervals hold and the verdicts are wrong (about ten minutes)
 	$(BIN)/python -m validation.statistics
@@ -129,7 +129,7 @@ plans: $(STAMP) ## errors and promises of capacity plans on servers of known cos
 	$(BIN)/python -m validation.plan.futures --output validation/results/plan_futures.json
 
 searches: $(STAMP) ## coverage and cost of the search for capacity (some minutes)
-	$(BIN)/python -m validation.statistics.capacity
+	$(BIN)/python -m validation.statistics.capacity_searches
 
 # A number of requests of one length: both engines then do the same work in every repeat, however fast they are. Answers
 # are long enough that batching shows. Each engine is loaded once, and what is in flight at the end of a run, which is not

@@ -90,9 +90,11 @@ def show(
         _print_json(list(rows.values()))
         return
     table = _table("option", "default", "what it sets")
-    for one in rows[name]["options"]:
-        choices = f" ({', '.join(one['choices'])})" if one["choices"] else ""
-        table.add_row(f"[bold]{one['name']}[/]", str(one["default"]), _escape(one["help"] + choices))
+    for option_row in rows[name]["options"]:
+        choices = f" ({', '.join(option_row['choices'])})" if option_row["choices"] else ""
+        table.add_row(
+            f"[bold]{option_row['name']}[/]", str(option_row["default"]), _escape(option_row["help"] + choices)
+        )
     console = stdout(markup=True)
     console.print(table)
     if (reason := rows[name]["why_not_here"]) is not None:
@@ -143,28 +145,28 @@ def uninstall(name: Annotated[str, typer.Argument(help="An installed engine.", s
 
 
 def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
-    """What is known of every engine, or of one, by name."""
+    """Return what is known of every engine, or of one, by name."""
     from engines.contract.registry import engine_class, names, settings, spec
 
-    specs = {one: spec(one) for one in (names() if name is None else [name])}
-    kinds = {one: engine_class(one) for one in specs}
+    specs = {engine: spec(engine) for engine in (names() if name is None else [name])}
+    kinds = {engine: engine_class(engine) for engine in specs}
     return {
-        one: asdict(known)
+        engine: asdict(facts)
         | {
-            "name": one,
-            "language": kinds[one].language,
-            "version": kinds[one].version_here(),
-            "why_not_here": kinds[one].why_not_here(),
+            "name": engine,
+            "language": kinds[engine].language,
+            "version": kinds[engine].version_here(),
+            "why_not_here": kinds[engine].why_not_here(),
             "options": [
-                {"name": each.name, "default": each.default, "choices": each.choices, "help": each.help}
-                for each in settings(one)
+                {"name": option.name, "default": option.default, "choices": option.choices, "help": option.help}
+                for option in settings(engine)
             ],
         }
-        for one, known in specs.items()
+        for engine, facts in specs.items()
     }
 
 
-def _check(name: str, given: list[str], model: str | None) -> None:
+def _check(name: str, options: list[str], model: str | None) -> None:
     from enginebench.settings.schema import options_by_engine
     from engines.models.fetch import check_name
     from engines.process.loading import check_before_download
@@ -172,7 +174,7 @@ def _check(name: str, given: list[str], model: str | None) -> None:
     try:
         if model is not None:
             check_name(model)
-        check_before_download(name, options_by_engine(given, [name])[name], model)
+        check_before_download(name, options_by_engine(options, [name])[name], model)
     except UserMistake as mistake:
         raise UserMistake(f"{name}: {mistake}") from None
 
@@ -183,7 +185,7 @@ def _environment(name: str) -> Any:
 
     kind = engine_class(name)
     if not issubclass(kind, InstalledEngine):
-        own = [one for one in names() if issubclass(engine_class(one), InstalledEngine)]
+        own = [engine for engine in names() if issubclass(engine_class(engine), InstalledEngine)]
         raise UserMistake(f"{name} needs no environment of its own; these do: {', '.join(own)}.")
     return kind.environment
 

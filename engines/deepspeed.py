@@ -42,12 +42,12 @@ class DeepSpeedEngine(InstalledEngine, TransformersEngine):
     )
 
     def _load(self) -> EngineInfo:
-        found = super()._load()
+        info = super()._load()
         try:
             self._first_step()
         except Exception as error:  # a kernel that fails, a layer of another version of Transformers
             raise EngineUnavailable(f"DeepSpeed's kernels cannot compute this model: {first_line(error)}") from error
-        return found
+        return info
 
     def _read(self, model: Model, dtype: Any, attention: str | None) -> Any:
         if self._device.type != "cuda":
@@ -61,7 +61,7 @@ class DeepSpeedEngine(InstalledEngine, TransformersEngine):
             raise EngineUnavailable(f"DeepSpeed could not take {model.name}: {first_line(error)}") from error
 
     def config(self, dtype: Any, longest: int) -> dict[str, Any]:
-        """Of `init_inference`. Its kernels have a cache of their own, of so many tokens."""
+        """Return the settings of `init_inference`, whose kernels have a cache for `longest` tokens."""
         return {
             "dtype": dtype,
             "replace_with_kernel_inject": self.options.kernels,

@@ -29,7 +29,7 @@ from engines.machine.extras import install_command
 from engines.models.fetch import context_length
 from engines.models.random_model import with_weights
 from engines.models.size import MemoryNeed, ModelSize
-from engines.text.answer import StopStrings
+from engines.text.answer_text import StopStrings
 from engines.text.detokenize import tokenizer_of
 
 # One user message without additions: the server has already rendered the model's own template.
@@ -84,9 +84,9 @@ class MistralRsEngine(BlockingEngine):
 
     @classmethod
     def device_of(cls, options: MistralRsOptions) -> str:
-        """A build has one device, and takes no other."""
-        found = find_spec("mistralrs")
-        folders = [] if found is None else list(found.submodule_search_locations or ())
+        """Return the one device that this build has."""
+        spec = find_spec("mistralrs")
+        folders = [] if spec is None else list(spec.submodule_search_locations or ())
         extensions = [path for folder in folders for path in Path(folder).glob("mistralrs*.so")]
         return built_for(extensions[0]) if extensions else "cpu"
 
@@ -141,10 +141,10 @@ class MistralRsEngine(BlockingEngine):
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
         from mistralrs import ChatCompletionRequest
 
-        asked = ChatCompletionRequest(
+        chat = ChatCompletionRequest(
             messages=self._same_text(request),
             model="default",
-            max_tokens=request.most_tokens(self._context_length),
+            max_tokens=request.token_limit(self._context_length),
             temperature=0.0 if request.greedy else request.temperature,
             top_p=request.top_p if request.top_p < 1 else None,
             ignore_eos=request.ignore_eos,
@@ -156,7 +156,7 @@ class MistralRsEngine(BlockingEngine):
         )
         try:
             with self._starting:
-                answer = self._runner.send_chat_completion_request(asked)
+                answer = self._runner.send_chat_completion_request(chat)
             # Leaving this loop drops `answer`, and that makes mistral.rs stop.
             yield from self._chunks(answer, StopStrings(request.stop))
         except ValueError as error:  # the only kind that mistral.rs raises
@@ -170,10 +170,10 @@ class MistralRsEngine(BlockingEngine):
             if not begun:
                 text = text if text[:1].isspace() else _cut_off(choice) + text
                 begun = text != ""
-            given: FinishReason | None = None
+            ending: FinishReason | None = None
             if choice.finish_reason is not None:
-                given = "length" if choice.finish_reason == "length" else "stop"
-            ready, finish = stops.step(text, given)
+                ending = "length" if choice.finish_reason == "length" else "stop"
+            ready, finish = stops.step(text, ending)
             # With log-probabilities each token is a piece, also where it has no text yet.
             tokens = self._tokens_of(text) if choice.logprobs is None else 1
             if piece.usage is not None:  # the last piece has the exact total
@@ -184,13 +184,13 @@ class MistralRsEngine(BlockingEngine):
                 return
 
     def _tokens_of(self, text: str) -> int:
-        """The tokens of a piece: one, unless a character was held back until its last byte was there."""
+        """Return the tokens of a piece: one, unless a character was held back until its last byte was there."""
         if text.isascii() or INVALID in text:  # bytes that are no character come alone, and would be encoded as three
             return 1
         return max(1, len(self._tokenizer.encode(text, add_special_tokens=False).ids))
 
     def _same_text(self, request: GenerateRequest) -> str:
-        """The text that mistral.rs turns into exactly this request's ids. Raises `BadRequest` if there is none."""
+        """Find the text that mistral.rs reads as exactly this request's ids. Raises `BadRequest`."""
         wanted = list(request.prompt_token_ids)
         # It prepends the beginning-of-text token where the tokenizer asks for it; the template may have done so too.
         for text in (request.prompt, request.prompt.removeprefix(self._bos)):
@@ -202,19 +202,20 @@ class MistralRsEngine(BlockingEngine):
 
 
 def _cut_off(first: Any) -> str:
-    """The white space with which an answer begins: mistral.rs cuts it off the first piece, but not off its token."""
+    """Return the white space with which an answer begins: mistral.rs cuts it off the first piece, but not off its
+    token."""
     token = b"" if first.logprobs is None else bytes(first.logprobs.bytes or ())
     return token[: len(token) - len(token.lstrip())].decode()
 
 
 def _distribution() -> str:
-    """The name of the installed wheel: older ones for CUDA have one of their own."""
+    """Return the name of the installed wheel: older ones for CUDA have one of their own."""
     return packages_distributions()["mistralrs"][0]
 
 
 @cache
 def built_for(extension: Path) -> str:
-    """The device of a build, whose name does not tell: wheels for CUDA are called `mistralrs` too."""
+    """Return the device of a build, whose name does not tell: wheels for CUDA are called `mistralrs` too."""
     with extension.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as code:
         return next((device for device, dummy in DUMMIES.items() if code.find(dummy) < 0), "cpu")
 

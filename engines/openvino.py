@@ -25,7 +25,7 @@ from engines.models.size import MemoryNeed, ModelSize
 from engines.models.stored import end_ids
 from engines.models.to_gguf import file_for, format_of
 from engines.process.installed import Environment, InstalledEngine, Packages
-from engines.text.answer import StopStrings
+from engines.text.answer_text import StopStrings
 from engines.text.detokenize import Detokenizer, tokenizer_of
 
 GIB = 1024**3
@@ -109,7 +109,7 @@ class OpenVinoEngine(InstalledEngine, SteppingEngine):
         from openvino_genai import GenerationConfig
 
         config = GenerationConfig()
-        config.max_new_tokens = request.most_tokens(self._context_length)
+        config.max_new_tokens = request.token_limit(self._context_length)
         config.min_new_tokens = request.min_tokens
         config.ignore_eos = request.ignore_eos
         config.stop_token_ids = set() if request.ignore_eos else set(self._end_ids)
@@ -139,9 +139,9 @@ class Sequence:
         self.cancelled = False
 
     def chunk(self, output: Any) -> Chunk:
-        given = FINISH.get(output.finish_reason.name)
+        ending = FINISH.get(output.finish_reason.name)
         decoded = "".join(map(self._text.add, output.generated_ids))
-        text, finish = self._stops.step(decoded + (self._text.rest() if given is not None else ""), given)
+        text, finish = self._stops.step(decoded + (self._text.rest() if ending is not None else ""), ending)
         return Chunk(text, len(output.generated_ids), finish)
 
 

@@ -27,7 +27,7 @@ from engines.models.fetch import context_length, fetch_model
 from engines.models.size import STACK, MemoryNeed, ModelSize
 from engines.pytorch.device import DEVICE, OnTorch, expected_device
 from engines.text.detokenize import tokenizer_of
-from engines.text.sampling import SampledAnswer
+from engines.text.sampler import SampledAnswer
 
 if TYPE_CHECKING:
     from engines.pytorch.unoptimized import Network
@@ -68,7 +68,7 @@ class PytorchBaselineEngine(OnTorch, BlockingEngine):
         self.network = _network(self.open_model(), self._device, self._context_length)
 
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
-        most = request.most_tokens(self._context_length)
+        most = request.token_limit(self._context_length)
         return self._in_a_new_process(request) if self.options.cold else self._here(request, most)
 
     def _here(self, request: GenerateRequest, most: int) -> Iterator[Chunk]:
@@ -105,7 +105,7 @@ class PytorchBaselineEngine(OnTorch, BlockingEngine):
 
 
 def _chunks(lines: Any) -> Iterator[Chunk]:
-    """The answer that a worker writes. Its last chunk has no finish reason, which the line after it brings."""
+    """Yield the answer that a worker writes. Its last chunk has no finish reason, which the line after it brings."""
     for line in lines:
         match decode_to_parent(line):
             case ChunkReady(_, chunk):
@@ -129,7 +129,7 @@ def _network(model: Model, device: Any, positions: int) -> Network:
     raw = json.loads((model.folder / "config.json").read_text())
     if raw["model_type"] == STACK:
         return UnoptimizedStack(raw, device)
-    shape = DecoderShape.of(read_config(model), NAME)
+    shape = DecoderShape.from_config(read_config(model), NAME)
     net = read_network(model, device, torch.float32)
     return UnoptimizedLlama(shape, weights_of(net, positions))
 
@@ -137,11 +137,11 @@ def _network(model: Model, device: Any, positions: int) -> Network:
 def main() -> None:
     """One request from standard input, its answer and times on standard output, as JSON."""
     try:
-        asked = json.loads(sys.stdin.read())
-        prompt, iterations = str(asked["prompt"]), int(asked.get("iterations", PROGRAM_ITERATIONS))
+        job = json.loads(sys.stdin.read())
+        prompt, iterations = str(job["prompt"]), int(job.get("iterations", PROGRAM_ITERATIONS))
         begun = time.perf_counter()
-        model = fetch_model(asked.get("model", PROGRAM_MODEL))
-        engine = PytorchBaselineEngine(model, replace(BaselineOptions(), device=asked.get("device", "auto")))
+        model = fetch_model(job.get("model", PROGRAM_MODEL))
+        engine = PytorchBaselineEngine(model, replace(BaselineOptions(), device=job.get("device", "auto")))
         engine.load()
         ids = tuple(tokenizer_of(model.folder).encode(prompt).ids)
         loaded = time.perf_counter()
@@ -156,7 +156,7 @@ def main() -> None:
     except EngineError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
-    each = [after - before for before, after in zip([loaded, *times], times, strict=False)]
+    gaps = [after - before for before, after in zip([loaded, *times], times, strict=False)]
     result = {
         "model": model.name,
         "prompt_tokens": len(ids),
@@ -165,7 +165,7 @@ def main() -> None:
         "load_seconds": loaded - begun,
         "seconds": times[-1] - loaded,
         "tokens_per_second": len(times) / (times[-1] - loaded),
-        "token_seconds": each,
+        "token_seconds": gaps,
     }
     print(json.dumps(result, indent=2))
 

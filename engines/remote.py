@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 KEY = "ENGINEBENCH_REMOTE_API_KEY"
 CONTEXT_LENGTH = 131_072  # tokens, if unknown
-MOST_TOKENS = 10**9  # of one request
+MAX_TOKENS = 10**9  # of one request
 CONNECT_TIMEOUT = 10.0  # seconds
-LONGEST_WAIT = 86_400.0  # seconds that a server may ask to wait before the next try
+MAX_WAIT = 86_400.0  # seconds that a server may ask to wait before the next try
 KEPT_OPEN = 4.0  # seconds that an unused connection is kept: servers close theirs after 5
 END_OF_BODY = 1.0  # seconds for it to come after the last event
 REASONING = ("reasoning_content", "reasoning")  # of a chat's delta, as servers call it
@@ -114,20 +114,20 @@ class RemoteEngine(Engine):
         card = await self._card()
         engine = await self._engine_behind()
         self._name = self.options.name or str(card["id"])
-        known = self.options.context or int(card.get("max_model_len") or 0)
+        limit = self.options.context or int(card.get("max_model_len") or 0)
         guess = CONTEXT_LENGTH if self.model is None else context_length(self.model.folder)
-        self._context_length, self._is_guessed = known or guess, not known and self.model is None
+        self._context_length, self._is_guessed = limit or guess, not limit and self.model is None
         if self.options.api == "chat":
             self.features = (*self.features, "messages")
         version, dtype, device = (str(engine.get(name, "unknown")) for name in ("version", "dtype", "device"))
         concurrency = self.options.concurrency
-        told = self.describe(
+        info = self.describe(
             version, dtype, device, self._context_length, concurrency, ["httpx"], server=engine.get("name")
         )
-        return replace(told, model=self._name)
+        return replace(info, model=self._name)
 
     async def _card(self) -> Mapping[str, Any]:
-        """The entry of the model among those that the server lists. Raises `EngineUnavailable`."""
+        """Return the entry of the model among those that the server lists. Raises `EngineUnavailable`."""
         wanted = self.options.name
         try:
             answer = await self._client.get("models")
@@ -146,7 +146,7 @@ class RemoteEngine(Engine):
         raise EngineUnavailable(f"{self.options.url} has no model `{wanted}`; it lists {listed}.")
 
     async def _engine_behind(self) -> Mapping[str, Any]:
-        """What a server of this project says of its engine; nothing of others."""
+        """Return what a server of this project says of its engine; nothing of others."""
         try:
             return dict((await self._client.get("engine")).raise_for_status().json())
         except Exception:  # another server answers 404, or anything
@@ -177,14 +177,14 @@ class RemoteEngine(Engine):
         yield self._last(finish, usage, counted, None if first is None else first - sent)
 
     def _last(self, finish: FinishReason, usage: Mapping[str, Any] | None, counted: int, first: float | None) -> Chunk:
-        """Tokens without text of their own, such as the end of text, come with it."""
+        """Return tokens without text of their own, such as the end of text, come with it."""
         produced = _count(usage, "completion_tokens")
         cached = _count((usage or {}).get("prompt_tokens_details"), "cached_tokens")
         figures = Usage(None, first, cached, _count(usage, "prompt_tokens"), produced)
         return Chunk("", 0 if produced is None else max(0, produced - counted), finish, (), figures)
 
     def body(self, request: GenerateRequest) -> dict[str, Any]:
-        """What is sent. Fields that OpenAI does not have are sent only where they are asked for."""
+        """Return what is sent. Fields that OpenAI does not have are sent only where they are asked for."""
         optional = {
             "seed": request.seed,
             "stop": list(request.stop) or None,
@@ -230,8 +230,8 @@ def connections(concurrency: int) -> httpx.Limits:
 
 
 async def posted(client: httpx.AsyncClient, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
-    """The events of a streamed answer. Closing it before its end closes the connection, and with that the request at
-    the server.
+    """Yield the events of a streamed answer. Closing it before its end closes the connection, and with that the request
+    at the server.
 
     Raises the server's refusal as an `EngineError`.
     """
@@ -281,8 +281,8 @@ def _message_of(document: Any) -> str:
 
 
 def _content(event: Mapping[str, Any]) -> tuple[str, FinishReason | None]:
-    """Text and finish reason of an event; a chunk with nothing but usage has neither. Raises `RemoteFailed` where the
-    server ended an answer for a reason of its own."""
+    """Return text and finish reason of an event; a chunk with nothing but usage has neither. Raises `RemoteFailed` if
+    the server ended an answer for a reason of its own."""
     for choice in event.get("choices") or ():
         if not isinstance(choice, dict):
             continue
@@ -297,21 +297,21 @@ def _content(event: Mapping[str, Any]) -> tuple[str, FinishReason | None]:
 
 
 def _count(usage: Any, name: str) -> int | None:
-    """A number of tokens; `None` where the server gave none, or something that can be none."""
+    """Return a number of tokens; `None` if the server gave none, or something that can be none."""
     value = usage.get(name) if isinstance(usage, dict) else None
-    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
+    return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
 
 
 def _seconds(retry_after: str) -> float | None:
     """`None` for a date, and for what is no duration."""
     with contextlib.suppress(ValueError):
-        if 0 <= (seconds := float(retry_after)) <= LONGEST_WAIT:
+        if 0 <= (seconds := float(retry_after)) <= MAX_WAIT:
             return seconds
     return None
 
 
 def _refusal(answer: httpx.Response, content: bytes) -> EngineError:
-    """The server's refusal as ours, with its own words."""
+    """Return the server's refusal as ours, with its own words."""
     words = f"the server answered {answer.status_code}"
     with contextlib.suppress(ValueError):
         words = f"{words}: {_message_of(json.loads(content))}"

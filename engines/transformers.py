@@ -34,8 +34,8 @@ from engines.pytorch.network import (
     read_network,
     weights_format,
 )
-from engines.text.answer import AnswerText
-from engines.text.sampling import SampledAnswer
+from engines.text.answer_text import AnswerText
+from engines.text.sampler import SampledAnswer
 
 if TYPE_CHECKING:
     import torch
@@ -107,10 +107,10 @@ class TransformersEngine(OnTorch, BlockingEngine):
                 self._first_step()
         attention = self.options.attention if implementation else self._net.config._attn_implementation
         stored = weights_format(self._net, dtype, self.options.quantise)
-        known: dict[str, Any] = {"attention": attention, "loop": self._loop, "threads": torch.get_num_threads()}
+        facts: dict[str, Any] = {"attention": attention, "loop": self._loop, "threads": torch.get_num_threads()}
         if state_space:  # in place of keys and values that grow with the text
-            known |= {"attention": "none", "state_bytes": kept_values(config, 0) * dtype.itemsize}
-        return self.info(stored, activations=name_of(dtype), **known)
+            facts |= {"attention": "none", "state_bytes": kept_values(config, 0) * dtype.itemsize}
+        return self.info(stored, activations=name_of(dtype), **facts)
 
     def _first_step(self) -> None:
         import torch
@@ -128,7 +128,7 @@ class TransformersEngine(OnTorch, BlockingEngine):
         return quantised_after(net, self.options.quantise)
 
     def _assisted_by(self, dtype: torch.dtype) -> dict[str, Any]:
-        """Settings of `generate`; none without a draft. Raises `EngineUnavailable`."""
+        """Return settings of `generate`; none without a draft. Raises `EngineUnavailable`."""
         if self.options.draft is None:
             return {}
         if self.options.draft == NGRAM:
@@ -156,7 +156,7 @@ class TransformersEngine(OnTorch, BlockingEngine):
             return
         from engines.pytorch.generate import Streamer, generate
 
-        most = request.most_tokens(self._context_length)
+        most = request.token_limit(self._context_length)
         streamer = Streamer(AnswerText(request, self._tokenizer, self._end_ids, most), put)
         generate(self._net, request, streamer, most, self._end_ids, **self._assistance)
 
@@ -167,10 +167,10 @@ class TransformersEngine(OnTorch, BlockingEngine):
                 return
 
     def _tokens(self, request: GenerateRequest) -> Iterator[tuple[int, Chunk]]:
-        """Without end, each as soon as it is sampled."""
+        """Yield tokens without end, each as soon as it is sampled."""
         import torch
 
-        most = request.most_tokens(self._context_length)
+        most = request.token_limit(self._context_length)
         answer = SampledAnswer(request, self._tokenizer, self._end_ids, most, self._device)
         ids, cache = list(request.prompt_token_ids), dict[str, Any]()
         while True:
@@ -181,7 +181,7 @@ class TransformersEngine(OnTorch, BlockingEngine):
             yield id, chunk
 
     def _forward(self, new: list[int], cache: dict[str, Any]) -> tuple[torch.Tensor, dict[str, Any]]:
-        """Logits `[vocabulary]` after the last token, and the cache that holds all of them."""
+        """Return logits `[vocabulary]` after the last token, and the cache that holds all of them."""
         import torch
 
         keep = {self._kept: 1} if self._kept else {}
@@ -190,7 +190,7 @@ class TransformersEngine(OnTorch, BlockingEngine):
 
 
 def _cache_of(out: Any) -> dict[str, Any]:
-    """What one forward pass passes to the next: keys and values, or the state of a state-space model."""
+    """Return what one forward pass passes to the next: keys and values, or the state of a state-space model."""
     for name in ("past_key_values", "cache_params"):
         if out.get(name) is not None:
             return {name: out[name]}

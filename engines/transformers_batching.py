@@ -23,7 +23,7 @@ from engines.models.size import MemoryNeed, ModelSize
 from engines.pytorch.attention import KERNELS, choose
 from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, name_of
 from engines.pytorch.network import read_network
-from engines.text.answer import AnswerText
+from engines.text.answer_text import AnswerText
 
 # Tokens per page of the cache; each sequence wastes half of one. Flash attention's kernels for decoding take no others.
 PAGES = {"cpu": 32, "cuda": 256}
@@ -118,7 +118,7 @@ class TransformersBatchingEngine(OnTorch):
         """For `ContinuousBatchingConfig`, which has these `names`: until 5.17 a page was called a block, and until 5.18
         flash attention was always taken. On a GPU, a cache whose size is not given takes the memory that is free.
 
-        Raises `EngineUnavailable` where the version would take another attention than asked for.
+        Raises `EngineUnavailable` if the version would take another attention than asked for.
         """
         options, page = self.options, PAGES.get(device, PAGES["cpu"])
         kv_tokens = options.kv_tokens or (None if device == "cuda" else CPU_KV_TOKENS)
@@ -142,7 +142,7 @@ class TransformersBatchingEngine(OnTorch):
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
         if not request.greedy:
             raise BadRequest("transformers-batching decodes greedily: send temperature 0, or serve torch-compile.")
-        most = request.most_tokens(self._context_length)
+        most = request.token_limit(self._context_length)
         text = AnswerText(request, self._tokenizer, self._end_ids, most)
         name = f"request-{next(self._numbers)}"
         arrived: asyncio.Queue[Any] = asyncio.Queue()

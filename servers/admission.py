@@ -58,7 +58,7 @@ class Admission:
         return self._preparing + len(self._queue)
 
     def refuse_if_full(self) -> None:
-        """Raises `QueueFull`."""
+        """Raise `QueueFull` if no more requests may wait."""
         if self.waiting >= self.queue_size + max(0, self.capacity - self.running):
             raise QueueFull(self.waiting, self.retry_after())
 
@@ -106,8 +106,8 @@ class Admission:
 
     def _freed(self, since: float) -> None:
         held = self._clock() - since
-        known = self._service_time
-        self._service_time = held if known is None else known + SMOOTHING * (held - known)
+        estimate = self._service_time
+        self._service_time = held if estimate is None else estimate + SMOOTHING * (held - estimate)
         self._pass_on()
 
     def _pass_on(self) -> None:

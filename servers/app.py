@@ -115,11 +115,11 @@ def _add_description(app: FastAPI, context: Context) -> None:
     async def get_model(request: Request, name: str) -> dict[str, Any]:
         """A model by its name."""
         check_key(request.scope["headers"], context.settings)
-        if (found := card())["id"] != name:
+        if (model_card := card())["id"] != name:
             raise ApiError(
-                404, f"This server has no model of that name; it serves `{found['id']}`.", code="model_not_found"
+                404, f"This server has no model of that name; it serves `{model_card['id']}`.", code="model_not_found"
             )
-        return found
+        return model_card
 
     @app.api_route("/v1/engine", methods=READING)
     async def describe_engine(request: Request) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def serve(
             "below `Options` but --host and --port are not for it.",
         ),
     ] = False,
-    **given: Any,
+    **flags: Any,
 ) -> None:
     """Serve one engine behind an OpenAI-compatible HTTP server.
 
@@ -45,10 +45,10 @@ def serve(
 
       enginebench serve --engine transformers --model smollm2-135m --port 0
     """
-    settings = server_settings(given)
+    settings = server_settings(flags)
     if own_server:
         _serve_its_own(engine, options_by_engine(option or [], [engine])[engine], model, trust_remote_code, settings)
-    watch = read_settings(Watch, given)
+    watch = read_settings(Watch, flags)
     failure = _serve(
         engine, options_by_engine(option or [], [engine])[engine], model, trust_remote_code, watch, settings
     )

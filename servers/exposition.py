@@ -29,7 +29,7 @@ class _One:
 
 
 async def exposition(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
-    """The page and its content type, in the format that `accept` asks for."""
+    """Return the page and its content type, in the format that `accept` asks for."""
     encode, content_type = choose_encoder(accept)
     parts: list[bytes] = []
     ended, began = False, time.perf_counter()

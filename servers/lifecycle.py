@@ -46,7 +46,7 @@ class Lifecycle:
         return self.engine.state
 
     def info(self) -> EngineInfo:
-        """The loaded engine. Raises `ApiError` 503 with the reason while requests are not accepted."""
+        """Return the loaded engine. Raises `ApiError` 503 with the reason while requests are not accepted."""
         state = self.state
         if state == "ready" and self.engine.info is not None:
             return self.engine.info
@@ -60,7 +60,7 @@ class Lifecycle:
             await asyncio.sleep(READY_CHECK)
 
     def unavailable(self, state: State) -> ApiError:
-        """What a request gets while requests are not accepted."""
+        """Return what a request gets while requests are not accepted."""
         message = {
             "loading": "The engine is still loading; /ready answers 200 when it is loaded.",
             "restarting": "The engine's process ended and is being restarted.",

@@ -184,7 +184,7 @@ class Metrics(Collector):
 
 
 def registry_of(collectors: Iterable[Collector]) -> CollectorRegistry:
-    """A registry for this server only: metrics of the Python process, and `collectors`."""
+    """Return a registry for this server only: metrics of the Python process, and `collectors`."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)

@@ -73,7 +73,7 @@ class RequestTimes:
         self.last = now
 
     def complete(self, finish_reason: FinishReason, now: float, engine: Usage | None = None) -> Ending:
-        """The answer is complete. Where it has no token, all the time since admission counts as prefill."""
+        """Note the end of the answer. If it has no token, all the time since admission counts as prefill."""
         first = now if self.first is None else self.first
         last = now if self.last is None else self.last
         decode = last - first

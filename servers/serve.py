@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
@@ -14,6 +13,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from enginebench.settings.system import raise_descriptor_limit
 from servers.http.address import url_of
 from servers.http.connection import Connection
 from servers.lifecycle import Lifecycle
@@ -89,18 +89,9 @@ def run(app: FastAPI, listener: socket.socket) -> str | None:
     )
     _say(f"loading {lifecycle.engine.name}; it will be served at {address}")
     sys.setswitchinterval(SWITCH_INTERVAL)
-    _raise_descriptor_limit()
+    raise_descriptor_limit()
     Server(config, lifecycle, address).run(sockets=[listener])
     return lifecycle.failure
-
-
-def _raise_descriptor_limit() -> None:
-    """Every connection takes a file descriptor; many systems allow 1024 of them until asked for more."""
-    with contextlib.suppress(ImportError, OSError, ValueError):  # elsewhere than under Unix, or not allowed
-        import resource
-
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def configure_logging(level: str) -> None:
@@ -110,7 +101,7 @@ def configure_logging(level: str) -> None:
 
 
 def _say(sentence: str) -> None:
-    """To standard error. What read it may be gone; a signal must end the server all the same."""
+    """Print to standard error. Its reader may be gone; a signal must end the server all the same."""
     try:
         print(sentence, file=sys.stderr, flush=True)
     except OSError:

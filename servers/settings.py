@@ -58,12 +58,12 @@ class ServerSettings:
     )
 
 
-def server_settings(given: Given) -> ServerSettings:
-    """From flags and variables. Raises `UserMistake`.
+def server_settings(flags: Given) -> ServerSettings:
+    """Read flags and variables. Raises `UserMistake`.
 
     The key is removed from the environment, so that no child process inherits it.
     """
-    settings: ServerSettings = read_settings(ServerSettings, given)
+    settings: ServerSettings = read_settings(ServerSettings, flags)
     os.environ.pop("ENGINEBENCH_API_KEY", None)
     if settings.api_key is None:
         return settings

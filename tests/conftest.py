@@ -24,7 +24,7 @@ from tests.support.engines.suite_cache import suite_cache
 
 T = TypeVar("T")
 LONG = (  # longest first
-    "tests/validation/speed/test_soak.py",
+    "tests/validation/speed/test_server_soak.py",
     "tests/loadtests/scenarios/test_processes.py",
     "tests/validation/plan/test_planned_fleet.py",
     "tests/studies/quick/",

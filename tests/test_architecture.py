@@ -23,7 +23,6 @@ MAY_IMPORT = {
     BENCH: {
         *(BENCH, "engines", ANALYSIS, RECORDS, SETTINGS),
         "loadtests.harness.run.host",  # facts of the machine
-        "loadtests.harness.profiler",  # the command of `--profile`
     },
     "servers": {"servers", "engines", SETTINGS},
     "loadtests": {"loadtests", RECORDS, SETTINGS},

@@ -34,7 +34,7 @@ def on_cores(cores: Collection[int]) -> Iterator[None]:
 
 @contextmanager
 def started_server(command: Sequence[str]) -> Iterator[tuple[psutil.Process, int]]:
-    """The process and its port, once it is ready. `command` prints what `enginebench serve` prints."""
+    """Yield the process and its port, once it is ready. `command` prints what `enginebench serve` prints."""
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
@@ -52,7 +52,8 @@ def started_server(command: Sequence[str]) -> Iterator[tuple[psutil.Process, int
 
 
 def http_request(path: str, body: bytes | None = None, keep_alive: bool = False) -> bytes:
-    """A request to such a server as bytes, for clients that use plain sockets: a GET, or a POST of a JSON `body`."""
+    """Return a request to such a server as bytes, for clients that use plain sockets: a GET, or a POST of a JSON
+    `body`."""
     method, content = ("GET", b"") if body is None else ("POST", body)
     connection = "keep-alive" if keep_alive else "close"
     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: {connection}\r\n"
@@ -92,8 +93,8 @@ def run_watched(
             _look(process, used)
             samples.append(Sample(time.monotonic_ns(), sum(used.values()), machine_cpu()))
             if time.monotonic() > give_up:
-                for one in [*process.children(recursive=True), process]:
-                    one.kill()
+                for member in [*process.children(recursive=True), process]:
+                    member.kill()
                 raise TimeoutError(f"it had not ended after {timeout:.0f} s")
             time.sleep(INTERVAL)
     return process.returncode, samples
@@ -104,9 +105,9 @@ def _look(process: psutil.Popen, used: dict[int, float]) -> None:
         tree = [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return
-    for one in tree:
+    for member in tree:
         with suppress(psutil.NoSuchProcess):
-            used[one.pid] = cpu_of(one)
+            used[member.pid] = cpu_of(member)
 
 
 def cpu_of(process: psutil.Process) -> float:
@@ -115,7 +116,7 @@ def cpu_of(process: psutil.Process) -> float:
 
 
 def peak_memory(process: psutil.Process) -> int:
-    """The high-water mark of its resident memory so far, which Linux keeps, in bytes."""
+    """Return the high-water mark of its resident memory so far, which Linux keeps, in bytes."""
     status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) * 1024
 
@@ -127,7 +128,7 @@ def machine_cpu() -> float:
 
 
 def between(samples: list[Sample], start: int, end: int, field: str) -> float:
-    """How much `field` grew from `start` to `end`, monotonic nanoseconds; straight lines between samples."""
+    """Return how much `field` grew from `start` to `end`, monotonic nanoseconds; straight lines between samples."""
     return _value(samples, end, field) - _value(samples, start, field)
 
 

@@ -38,7 +38,8 @@ def write(path: Path | None, *packages: str, **measured: Any) -> None:
 
 
 def measured_before(path: Path | None) -> dict[str, Any]:
-    """The figures of engines in an earlier document at `path`: an engine that is not measured again keeps its own."""
+    """Return the figures of engines in an earlier document at `path`: an engine that is not measured again keeps its
+    own."""
     return json.loads(path.read_text())["engines"] if path is not None and path.exists() else {}
 
 

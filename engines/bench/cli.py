@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enginebench.settings.flags import AsJson, EngineSettings, Profile, TrustRemoteCode, read_settings, with_flags
+from enginebench.settings.flags import AsJson, EngineSettings, TrustRemoteCode, read_settings, with_flags
 from enginebench.settings.schema import UserMistake
 from engines.bench.settings import BenchSettings
 
@@ -38,12 +38,11 @@ def bench(
         typer.Option(metavar="NAME", help="Model to load; may be repeated, to compare sizes. Default: smollm2-135m."),
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
-    profile: Profile = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write every sample to this file, as JSON.")
     ] = None,
     as_json: AsJson = False,
-    **given: Any,
+    **flags: Any,
 ) -> None:
     """Measure engines without HTTP: loading, prefill, decode, generation, batches, memory.
 
@@ -60,59 +59,49 @@ def bench(
       enginebench bench candle -o concurrency=32 --sweep dtype=float32,q8_0,q4_0
     """
     from enginebench.settings.console import stderr
-    from engines.bench.profile import profile_all
     from engines.bench.settings import variants_of
-    from loadtests.harness.profiler import Profiler
 
-    settings: BenchSettings = read_settings(BenchSettings, given)
+    settings: BenchSettings = read_settings(BenchSettings, flags)
     shown = all(find_spec(name) is not None for name in ("polars", "scipy"))  # `make bundle` leaves them out
     if not (shown or output):
         raise UserMistake("the table needs packages that are not here: give --output FILE, and read it where they are.")
     if output is not None and not output.absolute().parent.is_dir():
         raise UserMistake(f"the folder of {output} does not exist.")
     variants = variants_of(engines, model or [], option or [], sweep or [])
-    profiler = None if profile is None else Profiler.of(profile)
     models = _models(variants, trust_remote_code)
-    log = stderr()
-    result = asyncio.run(_measure(variants, models, settings, log, output))
-    failures = [one.failure for one in result.results if one.failure is not None]
-    if profiler is not None:
-        measured = [one for one in variants if one.label in {known.label for known in result.measured}]
-        place = (output or Path("bench.json")).with_suffix(".profiles")
-        with log.status(f"Profiling with {profiler.name} …"):
-            folders, unprofiled = asyncio.run(profile_all(profiler, measured, models, settings, place))
-        failures += unprofiled
-        for line in (*unprofiled, *(str(path) for folder in folders for path in sorted(folder.iterdir()))):
-            log.print(line, soft_wrap=True)
+    result = asyncio.run(_measure(variants, models, settings, stderr(), output))
     if shown:
         from enginebench.analysis.commands.output import deliver
         from engines.bench.document import document_of
 
         deliver(document_of(result), as_json=as_json)
-    if failures:
+    if any(variant.failure is not None for variant in result.results):
         raise typer.Exit(2)
 
 
 def _models(variants: Sequence[Variant], trust_remote_code: bool) -> Mapping[str | None, Model | None]:
-    """Of each name that a variant has; what an engine refuses is found before anything is downloaded. One that cannot
-    run here is named in the result, unless none can."""
+    """Fetch the model of every variant, by name. Raises `UserMistake` and `EngineUnavailable`.
+
+    What an engine refuses is reported before anything is downloaded. An engine that cannot run here is listed in the
+    result, unless that is true of all of them.
+    """
     from engines.contract.errors import EngineUnavailable
     from engines.contract.registry import spec
     from engines.models.fetch import fetch_and_show
     from engines.process.loading import check_before_download, refuse_missing
 
     models: dict[str | None, Model | None] = {None: None}
-    needed = any(spec(one.engine).needs_model for one in variants)
+    needed = any(spec(variant.engine).needs_model for variant in variants)
     missing: list[EngineUnavailable] = []
-    for one in variants:
-        check_before_download(one.engine, one.options, one.model)
+    for variant in variants:
+        check_before_download(variant.engine, variant.options, variant.model)
         try:
-            refuse_missing(one.engine, one.options)
+            refuse_missing(variant.engine, variant.options)
         except EngineUnavailable as reason:
             missing.append(reason)
     if len(missing) == len(variants):
         raise missing[0]
-    for name in dict.fromkeys(one.model for one in variants):
+    for name in dict.fromkeys(variant.model for variant in variants):
         if name is not None or needed:
             models[name] = fetch_and_show(name, trust_remote_code)
     return models
@@ -125,10 +114,10 @@ async def _measure(
     log: Console,
     output: Path | None,
 ) -> BenchResult:
-    """The result so far is written after every round."""
+    """Measure all rounds, and write the result so far after each."""
     from enginebench.records.files import write_atomically
     from engines.bench.result import to_json
-    from engines.bench.session import Session
+    from engines.bench.rounds import Session
 
     with log.status("Measuring …") as status:
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import polars as pl
@@ -39,9 +39,9 @@ CANDIDATES = (
 
 
 def document_of(result: BenchResult) -> Document:
-    models = tuple(dict.fromkeys(each.model for each in result.measured if each.model))
-    engines = tuple(dict.fromkeys(each.label for each in result.measured))
-    rounds = max((len(series.rounds) for each in result.measured for series in each.series), default=1)
+    models = tuple(dict.fromkeys(variant.model for variant in result.measured if variant.model))
+    engines = tuple(dict.fromkeys(variant.label for variant in result.measured))
+    rounds = max((len(series.rounds) for variant in result.measured for series in variant.series), default=1)
     return Document(
         title="bench",
         tested=Tested.of_benches(models, engines, result.host, result.made_at, rounds),
@@ -57,12 +57,11 @@ def document_of(result: BenchResult) -> Document:
 
 
 def rows_of(result: BenchResult, **place: str) -> Iterator[dict[str, Any]]:
-    """Rows of the frame: each measure of each engine in each round and over the rounds. `place` names study, part and
-    model."""
-    for each in result.measured:
-        for series in each.series:
+    """Yield rows of the frame: every measure in each round and over the rounds. `place` has study, part and model."""
+    for variant in result.measured:
+        for series in variant.series:
             measure = series.measure
-            at = {"model": each.model, "engine": each.label, "stage": measure.title} | place
+            at = {"model": variant.model, "engine": variant.label, "stage": measure.title} | place
             for repeat, samples in enumerate(series.rounds):
                 if samples:
                     estimate = Estimate(median(samples), n=len(samples))
@@ -71,16 +70,22 @@ def rows_of(result: BenchResult, **place: str) -> Iterator[dict[str, Any]]:
 
 
 def sections_of(result: BenchResult) -> tuple[Section, ...]:
-    """All measures with the quality on a fixed text, and what could not be measured."""
-    rows = tuple(tuple(_cells(each, series)) for each in result.measured for series in each.series)
+    """Build the measures with the quality on a fixed text, and what could not be measured."""
+    rows = tuple(tuple(_cells(variant, series)) for variant in result.measured for series in variant.series)
     blocks = [Table("bench", "Measures", COLUMNS, rows, 0).without_empty_columns()] if rows else []
-    quality = quality_table({each.label: each.quality for each in result.measured if each.quality is not None})
+    quality = quality_table(
+        {variant.label: variant.quality for variant in result.measured if variant.quality is not None}
+    )
     blocks += [] if quality is None else [quality]
     lacking: list[tuple[Cell, ...]] = [
-        (Word(each.label), Word("all"), Word(each.failure)) for each in result.results if each.failure is not None
+        (Word(variant.label), Word("all"), Word(variant.failure))
+        for variant in result.results
+        if variant.failure is not None
     ]
     lacking += [
-        (Word(each.label), Word(left.case), Word(left.why)) for each in result.results for left in each.left_out
+        (Word(variant.label), Word(left.case), Word(left.why))
+        for variant in result.results
+        for left in variant.left_out
     ]
     headings = (Column("engine", text=True), Column("measure", text=True), Column("reason", text=True))
     missing = Table("left-out", "Not measured", headings, tuple(lacking))
@@ -88,7 +93,7 @@ def sections_of(result: BenchResult) -> tuple[Section, ...]:
         Section("bench", "Engines without HTTP", tuple(blocks)),
         Section("left-out", "Not measured", (missing,)),
     )
-    return tuple(section for section, known in zip(sections, (blocks, lacking), strict=True) if known)
+    return tuple(section for section, rows in zip(sections, (blocks, lacking), strict=True) if rows)
 
 
 def _cells(result: Result, series: Series) -> Iterator[Cell]:
@@ -101,21 +106,21 @@ def _cells(result: Result, series: Series) -> Iterator[Cell]:
 
 
 def _rate(series: Series) -> Number:
-    """Tokens per second of a measure in seconds."""
+    """Convert a measure in seconds to tokens per second."""
     size = series.measure.size or 1
     return Number(repeats_interval(series.medians).inverse.scaled(size), "tokens/s")
 
 
 def candidates(result: BenchResult) -> Table | None:
-    """A row for each engine, the fastest at decoding first, with its largest prefill and batch."""
+    """Build a row for each engine with its largest prefill and batch, the fastest decoder first."""
     rows: list[tuple[float, tuple[Cell, ...]]] = []
-    for each in result.measured:
-        decode, prefill, batch = (_largest(each, family) for family in ("decode", "prefill", "batch"))
-        memory = next((series for series in each.series if series.measure.name == "memory peak"), None)
+    for variant in result.measured:
+        decode, prefill, batch = (_largest(variant, family) for family in ("decode", "prefill", "batch"))
+        memory = next((series for series in variant.series if series.measure.name == "memory peak"), None)
         rate = None if decode is None else _rate(decode)
         row: tuple[Cell, ...] = (
-            Word(each.label),
-            None if each.info is None or each.info.dtype is None else Word(each.info.dtype),
+            Word(variant.label),
+            None if variant.info is None or variant.info.dtype is None else Word(variant.info.dtype),
             rate,
             None if prefill is None else _rate(prefill),
             None if batch is None else Number(repeats_interval(batch.medians), "tokens/s"),
@@ -127,15 +132,15 @@ def candidates(result: BenchResult) -> Table | None:
 
 
 def _largest(result: Result, family: str) -> Series | None:
-    """The measure of the largest size, by our clock, if it has samples."""
+    """Return the measured series of the largest size by our clock."""
     timed = [series for series in result.family(family) if series.measure.unit in {"s", "tokens/s"} and series.medians]
     return max(timed, key=lambda series: (series.measure.size or 0, -len(series.measure.name)), default=None)
 
 
 def answer_of(result: BenchResult) -> BenchAnswer | NoAnswer:
-    """Who decodes fastest, by the rounds, and by how much over the next."""
-    decodes = {each.label: series.medians for each in result.measured for series in each.family("decode")}
-    ranked = sorted((label for label in decodes if decodes[label]), key=lambda label: _mean(decodes[label]))
+    """Return the fastest decoder over the rounds, and its lead over the next."""
+    decodes = {variant.label: series.medians for variant in result.measured for series in variant.family("decode")}
+    ranked = sorted((label for label in decodes if decodes[label]), key=lambda label: fmean(decodes[label]))
     if not ranked:
         return NoAnswer.NOTHING_MEASURED
     best = decodes[ranked[0]]
@@ -146,7 +151,3 @@ def answer_of(result: BenchResult) -> BenchAnswer | NoAnswer:
     (ratio, _), p = tests[0], holm([p for _, p in tests])[0]
     significant = None if p is None or ratio.value is None else p <= SIGNIFICANCE and ratio.value >= MARGIN
     return replace(answer, next=ranked[1], ratio=ratio, significant=significant)
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)

@@ -1,8 +1,8 @@
 """One turn of one case: its requests are sent together, and every chunk is stamped as it is read from the pipe.
 
 All times are by this process's clock, from before the request is written to the engine's pipe to the read that brought
-the tokens: that includes what the pipe costs, as it does when the engine is served. Where an engine reports its own
-time to the first token (a GPU engine may take it from CUDA events), that is a measure of its own.
+the tokens: that includes what the pipe costs, as it does when the engine is served. An engine's own time
+to the first token, if it reports one (a GPU engine may take it from CUDA events), is a separate measure.
 
 Prompts have an exact number of tokens and are all different, so that no prefix cache helps. They are text whose ids are
 the tokenizer's own, because some engines take text and check it against the ids.
@@ -34,7 +34,7 @@ MADE_UP_IDS = 1000  # for an engine without a model
 
 
 class Prompts:
-    """Drawn from one seed: every engine of a round gets the same ones."""
+    """Prompts that are drawn from a seed, so that every engine of a round gets the same."""
 
     def __init__(self, model: Model | None, seed: str) -> None:
         self._random = Random(seed)
@@ -47,8 +47,8 @@ class Prompts:
             if not self._words:
                 raise UserMistake(f"the tokenizer of {model.name} has no single token for any of the words in prompts.")
 
-    def of(self, tokens: int) -> tuple[str, tuple[int, ...]]:
-        """Text and ids. Raises `UserMistake` where the tokenizer cannot make this length."""
+    def draw(self, tokens: int) -> tuple[str, tuple[int, ...]]:
+        """Return text and ids. Raises `UserMistake` if the tokenizer cannot make this length."""
         if self._tokenizer is None:
             return "", tuple(self._random.randrange(MADE_UP_IDS) for _ in range(tokens))
         words = self._random.choices(self._words, k=max(tokens - self._start, 0))
@@ -63,16 +63,16 @@ class Prompts:
 
 
 Arrivals = Sequence[tuple[float, int]]
-"""When how many tokens arrived, in seconds."""
+"""Seconds at which tokens arrived, and their number."""
 
 
 class ShortAnswer(Exception):
-    """The engine ended an answer before it had the tokens that were asked for. One sentence."""
+    """An answer has fewer tokens than were asked for. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedAnswer:
-    """`first_token` is the engine's own time to its first token, in seconds, where it reports one."""
+    """An answer as this process read it. `first_token`: seconds until the first token by the engine's own clock."""
 
     sent: float
     arrivals: Arrivals
@@ -92,23 +92,23 @@ class TimedAnswer:
 
     @property
     def per_token(self) -> float | None:
-        """Seconds per token after the first chunk; `None` where the answer was one chunk."""
+        """Return seconds per token after the first chunk; `None` if the answer was one chunk."""
         later = self.tokens - self.arrivals[0][1]
         return (self.arrivals[-1][0] - self.arrivals[0][0]) / later if later > 0 else None
 
 
 async def take_turn(engine: ChildEngine, case: Case, prompts: Prompts) -> list[TimedAnswer]:
-    """Raises `EngineError` and `ShortAnswer`."""
+    """Send the requests of a case together. Raises `EngineError` and `ShortAnswer`."""
     requests = [
         GenerateRequest(text, ids, case.answer_tokens, ignore_eos=True)
-        for text, ids in (prompts.of(case.prompt_tokens) for _ in range(case.requests))
+        for text, ids in (prompts.draw(case.prompt_tokens) for _ in range(case.requests))
     ]
     answers = await asyncio.gather(*(_answer(engine, request) for request in requests), return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException):
             raise answer
         if answer.tokens != case.answer_tokens:
-            raise ShortAnswer(f"it gave {answer.tokens} tokens where {case.answer_tokens} were asked for")
+            raise ShortAnswer(f"it gave {answer.tokens} tokens instead of {case.answer_tokens}")
     return [answer for answer in answers if isinstance(answer, TimedAnswer)]
 
 
@@ -128,7 +128,7 @@ async def _answer(engine: ChildEngine, request: GenerateRequest) -> TimedAnswer:
 
 
 def values_of(case: Case, answers: Sequence[TimedAnswer]) -> Mapping[str, float]:
-    """The values of one turn, by the measure's name. Seconds; tokens per second for batches."""
+    """Return the values of one turn by the measure's name: seconds, or tokens per second of a batch."""
     if case.kind == "batch":
         return dict(_batch_values(case, answers))
     (answer,) = answers
@@ -140,15 +140,15 @@ def values_of(case: Case, answers: Sequence[TimedAnswer]) -> Mapping[str, float]
 
 
 def _batch_values(case: Case, answers: Sequence[TimedAnswer]) -> Iterable[tuple[str, float]]:
-    began, ended = min(one.sent for one in answers), max(one.arrivals[-1][0] for one in answers)
-    yield case.name, sum(one.tokens for one in answers) / (ended - began)
-    rate = decode_rate([one.arrivals for one in answers])
+    began, ended = min(answer.sent for answer in answers), max(answer.arrivals[-1][0] for answer in answers)
+    yield case.name, sum(answer.tokens for answer in answers) / (ended - began)
+    rate = decode_rate([answer.arrivals for answer in answers])
     if rate is not None:
         yield f"{case.name} decode", rate
 
 
 def decode_rate(arrivals: Sequence[Arrivals]) -> float | None:
-    """Tokens per second while every request is being answered; `None` where there is no such time."""
+    """Return tokens per second while all requests are being answered; `None` if there is no such time."""
     start = max(arrived[0][0] for arrived in arrivals)
     end = min(arrived[-1][0] for arrived in arrivals)
     if end <= start:

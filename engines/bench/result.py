@@ -37,12 +37,12 @@ MEASURES: Mapping[str, tuple[Family, str, Unit]] = {
     "batch": ("batch", "{} at a time, with prompts", "tokens/s"),
     "batch decode": ("batch", "{} at a time, decoding", "tokens/s"),
 }
-"""By the name of `Measure` without its number."""
+"""By the name of a `Measure` without its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What is measured under a name. `size` is that of its case: tokens or requests."""
+    """A measure; `size` is that of its case: tokens or requests."""
 
     name: str
     family: Family
@@ -64,7 +64,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Of what the device allows, medians over rounds; `None` if the limit or the model's cost is not known."""
+    """Shares of what the device allows, medians over rounds; `None` if the limit or the model's cost is unknown."""
 
     bandwidth: float | None
     flops: float | None
@@ -80,7 +80,7 @@ class Series:
 
     @property
     def medians(self) -> list[float]:
-        """Of each round that has samples."""
+        """Return the median of each round that has samples."""
         return [median(samples) for samples in self.rounds if samples]
 
 
@@ -127,7 +127,7 @@ class BenchResult:
 
 
 def measure_of(name: str) -> Measure:
-    """From the names that `engines.bench.measure` and `engines.bench.turns` give, such as `prefill 512 memory`."""
+    """Return the measure of a name that this package gives, such as `prefill 512 memory`."""
     words = name.split()
     size = next((int(word) for word in words if word.isdigit()), None)
     family, title, unit = MEASURES[" ".join(word for word in words if not word.isdigit())]
@@ -139,15 +139,15 @@ def to_json(result: BenchResult) -> str:
 
 
 def read_result(path: Path) -> BenchResult:
-    """Raises `UserMistake` for a file that holds no result of this version, and `OSError` if there is none."""
+    """Read a result. Raises `UserMistake` for any other file, and `OSError` if there is none."""
     try:
         document = read_document(path, dict[str, Any])
         if document.get("schema") != SCHEMA:
             raise UserMistake(f"{path} has schema {document.get('schema')}; this version reads {SCHEMA}.")
         result = msgspec.convert(document, BenchResult)
         instant(result.made_at)
-        if any(one.info is None for one in result.measured):
-            raise ValueError("a variant was measured and says nothing of its engine")
+        if any(variant.info is None for variant in result.measured):
+            raise ValueError("a measured variant lacks the facts of its engine")
         return replace(result, host=as_typed(result.host, HOST))
     except UserMistake:
         raise

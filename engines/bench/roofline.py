@@ -38,13 +38,13 @@ PASSES = 6
 SIDE = 2048  # of the square matrices that are multiplied
 GPU_SIDE = 8192
 HALF = ("bfloat16", "float16")
-NOISE = 0.05  # by which a share may be above 1 where limit and engine were measured one after the other
+NOISE = 0.05  # by which a share may exceed 1, because limit and engine are not measured at the same time
 MEASURING_TIMEOUT = 120.0  # seconds
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 def read_bandwidth(size: int = ARRAY_BYTES) -> float:
-    """Bytes per second of an array in memory that a thread per core reads."""
+    """Return bytes per second at which a thread per core reads an array in memory."""
     parts = np.array_split(np.ones(size // 8, np.int64), len(usable_cores()))
     with ThreadPoolExecutor(len(parts)) as threads:
         # The cheapest thing to do with a word: numpy needs no more than the memory's time for it.
@@ -52,7 +52,7 @@ def read_bandwidth(size: int = ARRAY_BYTES) -> float:
 
 
 def _fastest(work: Callable[[], object]) -> float:
-    """Seconds of the fastest pass."""
+    """Return the seconds of the fastest pass."""
     taken = []
     for _ in range(PASSES):
         began = time.perf_counter()
@@ -62,14 +62,14 @@ def _fastest(work: Callable[[], object]) -> float:
 
 
 def cpu_flops(side: int = SIDE) -> float:
-    """Of float32, by NumPy's BLAS on all cores. A product of n × n matrices takes 2n³ operations."""
+    """Measure float32 operations per second by NumPy's BLAS on all cores: 2n³ for a product of n × n matrices."""
     a = np.ones((side, side), np.float32)
     out = np.empty_like(a)
     return 2 * side**3 / _fastest(lambda: np.matmul(a, a, out=out))
 
 
 def _gpu_limit(device: str, dtype: str) -> Limit:
-    """Timed by CUDA events."""
+    """Measure with CUDA events."""
     import torch
 
     def fastest(work: Callable[[], object]) -> float:
@@ -95,7 +95,7 @@ def _gpu_limit(device: str, dtype: str) -> Limit:
 
 
 def measured_here(device: str, dtype: str) -> Limit:
-    """In this process. Raises `ImportError` where torch is needed and missing."""
+    """Measure in this process. Raises `ImportError` if torch is needed and missing."""
     if device.partition(":")[0] == "cuda":
         return _gpu_limit(device, dtype)
     bandwidth = read_bandwidth()
@@ -109,12 +109,12 @@ def measured_here(device: str, dtype: str) -> Limit:
 
 
 def arithmetic_of(dtype: str) -> str:
-    """The format in which the limit is measured for an engine whose weights have `dtype`."""
+    """Return the format in which the limit is measured for an engine whose weights have `dtype`."""
     return dtype if dtype in HALF else "float32"
 
 
 async def measure_limit(device: str, dtype: str) -> Limit | None:
-    """In a process of its own, whose memory is free again afterwards. `None` for a device that cannot be measured."""
+    """Measure in a child process, which frees its memory. Return `None` for a device that cannot be measured."""
     kind = device.partition(":")[0]
     if kind not in {"cpu", "cuda"}:
         return None
@@ -127,14 +127,14 @@ async def measure_limit(device: str, dtype: str) -> Limit | None:
     try:
         async with asyncio.timeout(MEASURING_TIMEOUT):
             output, _ = await process.communicate()
-        found: Mapping[str, object] = json.loads(output)
+        limit: Mapping[str, object] = json.loads(output)
     except (TimeoutError, ValueError):
         return None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return Limit(**found)  # type: ignore[arg-type]  # as this module wrote it
+    return Limit(**limit)  # type: ignore[arg-type]  # as this module wrote it
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,23 +148,26 @@ class ModelCost:
     attention: int
 
     def bytes_per_step(self, dtype: str) -> float | None:
-        """Of weights that one step reads, once for the whole batch. `None` for a format that is not known here."""
+        """Return bytes of weights that one step reads for the whole batch; `None` for an unknown format."""
         bits = BITS.get(dtype)
         return None if bits is None else self.matrices * bits / 8 + self.vectors * 4
 
     @property
     def decode_flops(self) -> float:
-        """Per token: a multiplication and an addition for each weight (Kaplan et al. 2020)."""
+        """Return operations per token: a multiplication and an addition for each weight (Kaplan et al. 2020)."""
         return 2.0 * self.matrices
 
     def prefill_flops(self, tokens: int) -> float:
-        """Of one prompt. The head is needed for the last token alone; causal attention multiplies half a square for
-        the scores and half for the values."""
+        """Return operations of one prompt. The head is needed for the last token alone; causal attention multiplies
+        half a square for the scores and half for the values."""
         return 2.0 * tokens * (self.matrices - self.head) + 2.0 * self.head + 2.0 * self.attention * tokens**2
 
 
 def cost_of(model: Model) -> ModelCost | None:
-    """`None` where neither the weights nor a preset say, and for mixtures of experts, of which a token reads some."""
+    """Count weights from the files or the preset.
+
+    Return `None` if neither has them, and for mixtures of experts, of which a token reads some.
+    """
     config = config_of(model.folder)
     if config.get("num_local_experts") or config.get("num_experts"):
         return None
@@ -197,15 +200,12 @@ def _attention(config: Mapping[str, Any]) -> int:
 def share_of(
     series: Series, dtype: str, cost: ModelCost | None, limits: Sequence[Limit | None], gpus: int = 1
 ) -> Share | None:
-    """Medians over the rounds, each by the limits of the same round. `None` for a measure without such a bound.
+    """Return the median share over the rounds, by the limits of each round; `None` for a measure without a bound.
 
-    A limit is that of one GPU. `gpus` of them, which share the model with tensor parallelism, have as many times that;
-    with 0, another machine computes, whose limits are not known.
-
-    Of memory, the weights alone are counted, which a step reads once for its whole batch; keys and values come on top.
-    Of arithmetic, there is no share for quantised weights: whether they are multiplied as integers, or expanded to
-    which format, is the engine's own choice. Neither is above 1: there the limit is not one, as where weights stay in
-    a processor's cache.
+    A limit is that of one GPU; `gpus` share the model with tensor parallelism. With 0 another machine computes, whose
+    limits are unknown. Memory counts the weights alone, which a step reads once for its whole batch. Arithmetic has no
+    share for quantised weights: the engine chooses the format in which they are multiplied. No share is above 1: a
+    larger one means that the limit is not one, for example if the weights stay in a processor's cache.
     """
     if cost is None or not gpus:
         return None
@@ -233,7 +233,7 @@ def _bounded(shares: Sequence[float]) -> float | None:
 
 
 def _needs(series: Series, value: float, dtype: str, cost: ModelCost) -> tuple[float | None, float] | None:
-    """Bytes and operations per second."""
+    """Return bytes and operations per second that the measured value means."""
     measure, read = series.measure, cost.bytes_per_step(dtype)
     if measure.family == "decode":
         return None if read is None else read / value, cost.decode_flops / value
@@ -248,8 +248,8 @@ def _needs(series: Series, value: float, dtype: str, cost: ModelCost) -> tuple[f
 
 def main() -> None:
     device, dtype = [*sys.argv[1:], *("cpu", "float32")[len(sys.argv) - 1 :]]
-    found = measured_here(device, dtype)
-    sys.stdout.write(json.dumps(asdict(found)) + "\n")
+    limit = measured_here(device, dtype)
+    sys.stdout.write(json.dumps(asdict(limit)) + "\n")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ effort_setting = partial(setting, group="How often")
 
 Sizes = tuple[int, ...]
 Kind = Literal["prefill", "generate", "batch"]
-MOST_ON_CPU, MOST_ON_GPU = 64, 1024  # requests of the largest batch, if no sizes are given
+MAX_BATCH_ON_CPU, MAX_BATCH_ON_GPU = 64, 1024  # requests, if no sizes are given
+BATCH_TOKENS = 32  # of each answer in a batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,6 @@ class BenchSettings:
         metavar="REQUESTS,…",
     )
     prompt_tokens: int = measure_setting(32, "Prompt length for generation and batches.", metavar="TOKENS", least=1)
-    batch_tokens: int = measure_setting(32, "Answer length of each request in a batch.", metavar="TOKENS", least=2)
     samples: int = effort_setting(100, "Samples of each measure, over all rounds.", metavar="N", least=1)
     rounds: int = effort_setting(
         5, "Rounds; in each one, every engine is restarted and measured.", metavar="N", least=1
@@ -71,7 +71,7 @@ class Variant:
 def variants_of(
     engines: Sequence[str], models: Sequence[str], options: Sequence[str], sweeps: Sequence[str]
 ) -> list[Variant]:
-    """Every engine with every model and every combination of swept values. Raises `UserMistake`.
+    """Combine every engine with every model and all swept values. Raises `UserMistake`.
 
     `options` are `[engine.]name=value`, `sweeps` are `[engine.]name=value,value,…`.
     """
@@ -79,26 +79,21 @@ def variants_of(
         if len(set(words)) < len(words):
             raise UserMistake(f"name each {what} once; for several settings of one engine use --sweep name=a,b.")
     fixed, swept = options_by_engine(options, engines), options_by_engine(sweeps, engines)
-    return [
-        Variant(_label(engine, chosen, model if len(models) > 1 else None), engine, model, fixed[engine] | chosen)
-        for engine in engines
-        for model in (models or (None,))
-        for chosen in _combinations(swept[engine])
-    ]
-
-
-def _combinations(swept: Mapping[str, str]) -> list[dict[str, str]]:
-    values = [[value.strip() for value in text.split(",")] for text in swept.values()]
-    return [dict(zip(swept, chosen, strict=True)) for chosen in product(*values)]
-
-
-def _label(engine: str, chosen: Mapping[str, str], model: str | None) -> str:
-    return " ".join(filter(None, (engine, *(f"{name}={value}" for name, value in chosen.items()), model)))
+    variants = []
+    for engine, model in product(engines, models or (None,)):
+        values = [[value.strip() for value in text.split(",")] for text in swept[engine].values()]
+        for combination in product(*values):
+            chosen = dict(zip(swept[engine], combination, strict=True))
+            words = [engine, *(f"{name}={value}" for name, value in chosen.items())]
+            if model is not None and len(models) > 1:
+                words.append(model)
+            variants.append(Variant(" ".join(words), engine, model, fixed[engine] | chosen))
+    return variants
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`requests` are sent at the same time, each with a prompt of `prompt_tokens`, for answers of `answer_tokens`."""
+    """Requests that are sent at the same time, with the lengths of each prompt and each answer."""
 
     kind: Kind
     size: int  # prompt tokens of a prefill, answer tokens of a generation, requests of a batch
@@ -113,23 +108,23 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A case that was not measured, or not to its end, and why."""
+    """A case that was not measured to its end, and why."""
 
     case: str
     why: str
 
 
 def cases_of(settings: BenchSettings, info: EngineInfo) -> tuple[list[Case], list[LeftOut]]:
-    """In the order in which they are measured: each kind by ascending size."""
-    on_cpu = info.device.partition(":")[0] in {"cpu", "none"}
-    batches = settings.batch or [2**power for power in range((MOST_ON_CPU if on_cpu else MOST_ON_GPU).bit_length())]
-    prompt, answer = settings.prompt_tokens, settings.batch_tokens
+    """Return the cases in the order in which they are measured, and those that this engine cannot run."""
+    max_batch = MAX_BATCH_ON_CPU if info.device.partition(":")[0] in {"cpu", "none"} else MAX_BATCH_ON_GPU
+    batches = settings.batch or [2**power for power in range(max_batch.bit_length())]
+    prompt = settings.prompt_tokens
     # A prompt as long as the context is one token shorter: engines count the answer's one token, too.
-    wanted = [Case("prefill", size, 1, size - (size == info.context_length), 1) for size in settings.prefill]
-    wanted += [Case("generate", size, 1, prompt, size) for size in settings.generate]
-    wanted += [Case("batch", size, size, prompt, answer) for size in batches]
+    cases = [Case("prefill", size, 1, size - (size == info.context_length), 1) for size in settings.prefill]
+    cases += [Case("generate", size, 1, prompt, size) for size in settings.generate]
+    cases += [Case("batch", size, size, prompt, BATCH_TOKENS) for size in batches]
     possible, left_out = [], []
-    for case in wanted:
+    for case in cases:
         if case.prompt_tokens + case.answer_tokens > info.context_length:
             left_out.append(LeftOut(case.name, f"the context holds {info.context_length} tokens"))
         elif case.requests > info.max_concurrency:

@@ -15,7 +15,7 @@ from statistics import median
 
 from enginebench.records.quality import Quality
 from engines.bench.measure import Prompts, ShortAnswer, take_turn, values_of
-from engines.bench.quality import quality_of
+from engines.bench.quality import measure_quality
 from engines.bench.result import MEMORY
 from engines.bench.settings import BenchSettings, Case, LeftOut, Variant, cases_of
 from engines.contract.base import EngineInfo, Model
@@ -24,9 +24,9 @@ from engines.machine.devices import device_memory_of
 from engines.process.child import ChildEngine
 from engines.process.loading import load_engine
 
-LONGEST = 2  # times the time for samples: a case that takes longer for a single one is left out
-WATCHING = 2.5  # seconds of an untimed batch, in which the engine's own gauges are read
-LOOK = 0.2  # seconds between two readings of them
+MAX_CASE = 2  # times the time for samples: a case that takes longer for one sample is left out
+GAUGE_SECONDS = 2.5  # of an untimed batch, in which the engine's own gauges are read
+GAUGE_INTERVAL = 0.2  # seconds between two readings
 RESTART_TIMEOUT = 300.0  # seconds for an engine to come back after a crash
 
 Tell = Callable[[str], None]
@@ -45,7 +45,10 @@ class Measured:
 async def measure_variant(
     variant: Variant, model: Model | None, settings: BenchSettings, prompts: Prompts, tell: Tell, with_quality: bool
 ) -> Measured:
-    """Raises `UserMistake` and `EngineUnavailable` where it cannot be loaded, or no case can be measured."""
+    """Start one variant, measure its cases and stop it.
+
+    Raises `UserMistake` and `EngineUnavailable` if it cannot be loaded or no case can be measured.
+    """
     engine = load_engine(variant.engine, model, variant.options)
     began = time.monotonic()
     measured = Measured(await engine.start())
@@ -57,14 +60,14 @@ async def measure_variant(
         await _Turns(engine, measured, settings, prompts, tell).run()
         if with_quality and engine.state == "ready":
             tell("quality")
-            measured.quality = await quality_of(engine, measured.info, model)
+            measured.quality = await measure_quality(engine, measured.info, model)
     finally:
         await engine.stop()
     return measured
 
 
 class _Turns:
-    """All cases of a loaded engine."""
+    """Measures all cases of a loaded engine."""
 
     def __init__(
         self, engine: ChildEngine, measured: Measured, settings: BenchSettings, prompts: Prompts, tell: Tell
@@ -92,17 +95,17 @@ class _Turns:
         await self._watch_memory()
 
     def _too_long(self, case: Case) -> str | None:
-        """Whether one turn, by how long the last smaller one took, exceeds the time: at least in proportion."""
+        """Return why the case would take too long: at least in proportion to the last smaller one."""
         if case.kind not in self._typical:
             return None
         size, seconds = self._typical[case.kind]
         expected = seconds * case.size / size if case.kind != "batch" else seconds
-        if expected <= LONGEST * self._settings.seconds:
+        if expected <= MAX_CASE * self._settings.seconds:
             return None
-        return f"one would take {expected:.0f} s or more: give --seconds {expected / LONGEST:.0f}"
+        return f"one would take {expected:.0f} s or more: give --seconds {expected / MAX_CASE:.0f}"
 
     async def _measure(self, case: Case) -> str | None:
-        """Warm up and take the samples; why they are missing, where they are."""
+        """Warm up and take the samples. Return why they are missing, or `None`."""
         settings, taken, values = self._settings, list[float](), defaultdict[str, list[float]](list)
         try:
             began = time.monotonic()
@@ -113,7 +116,7 @@ class _Turns:
             deadline = time.monotonic() + settings.seconds
             while len(taken) < settings.samples_per_round and (not taken or time.monotonic() < deadline):
                 answers = await take_turn(self._engine, case, self._prompts)
-                taken.append(median(one.to_last for one in answers))
+                taken.append(median(answer.to_last for answer in answers))
                 for name, value in values_of(case, answers).items():
                     values[name].append(value)
         except (EngineError, ShortAnswer, ValueError) as error:
@@ -125,25 +128,20 @@ class _Turns:
             self._measured.values |= values  # the decode of a longer generation takes the place of a shorter one's
         self._typical[case.kind] = (case.size, median(taken))
         self._taken.append(case)
-        if case.kind == "prefill":
-            await self._peak_so_far(case)
+        if case.kind == "prefill":  # sizes rise, so the peak so far is that of this length
+            stats = await self._engine.stats()
+            self._keep(f"{case.name} {MEMORY}", [stats.device_memory_peak_bytes or stats.memory_peak_bytes])
         self._tell(case.name)
         return None
 
-    async def _peak_so_far(self, case: Case) -> None:
-        """Sizes rise, so that it is the peak at this length."""
-        stats = await self._engine.stats()
-        peak = stats.device_memory_peak_bytes or stats.memory_peak_bytes
-        self._keep(f"{case.name} {MEMORY}", [peak])
-
     async def _watch_memory(self) -> None:
-        """The gauges during the largest batch that the engine took, repeated for some seconds and not timed."""
+        """Read the gauges while the largest batch is repeated for some seconds, untimed."""
         if self._engine.state == "ready" and self._taken:
             largest = max(self._taken, key=lambda case: (case.requests, case.prompt_tokens + case.answer_tokens))
             device, used, kv = [], [], []
-            work = asyncio.create_task(self._repeat(largest, min(WATCHING, self._settings.seconds)))
+            work = asyncio.create_task(self._repeat(largest, min(GAUGE_SECONDS, self._settings.seconds)))
             while not work.done():
-                await asyncio.wait([work], timeout=LOOK)
+                await asyncio.wait([work], timeout=GAUGE_INTERVAL)
                 stats = await self._engine.stats()
                 device.append(stats.device_memory_peak_bytes)
                 kv.append(stats.kv_cache_usage)
@@ -162,7 +160,7 @@ class _Turns:
         except (EngineError, ShortAnswer) as error:
             self._measured.left_out.append(LeftOut("kv cache", str(error).rstrip(".")))
 
-    def _keep(self, name: str, seen: list[int | None] | list[float | None]) -> None:
-        known = [value for value in seen if value is not None]
-        if known:
-            self._measured.values[name].append(float(max(known)))
+    def _keep(self, name: str, readings: list[int | None] | list[float | None]) -> None:
+        values = [value for value in readings if value is not None]
+        if values:
+            self._measured.values[name].append(float(max(values)))

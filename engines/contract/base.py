@@ -71,10 +71,10 @@ class GenerateRequest:
     def greedy(self) -> bool:
         return self.temperature < GREEDY_BELOW or self.top_p <= GREEDY_TOP_P
 
-    def most_tokens(self, context_length: int) -> int:
-        """The limit of the answer's tokens: `max_tokens`, or what the prompt leaves of the context.
+    def token_limit(self, context_length: int) -> int:
+        """Return the limit of the answer's tokens: `max_tokens`, or what the prompt leaves of the context.
 
-        Raises `BadRequest` where nothing is left.
+        Raises `BadRequest` if nothing is left.
         """
         length = len(self.prompt_token_ids)
         if not 0 < length < context_length:
@@ -97,7 +97,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """An engine's own figures of one request; `None` where it has none. Durations in seconds."""
+    """An engine's own figures of one request; `None` if it has none. Durations in seconds."""
 
     queue: float | None = None  # in the engine's own queue
     first_token: float | None = None  # from the engine's receipt of the request to its first token
@@ -146,7 +146,7 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A snapshot of resource use; `None` where unknown.
+    """A snapshot of resource use; `None` if unknown.
 
     An engine reports `kv_cache_usage` (0 to 1), and, where its library counts them, the bytes that it has allocated on
     its GPUs, now and at its peak. The rest is that of its process and all processes under it, filled in by
@@ -202,17 +202,17 @@ class Engine(ABC):
 
     @classmethod
     def why_not_here(cls) -> str | None:
-        """One sentence on why this engine cannot run on this machine and how to fix that; `None` when it can."""
+        """Return one sentence on why this engine cannot run on this machine and how to fix that; `None` when it can."""
         return None
 
     @classmethod
     def version_here(cls) -> str | None:
-        """Version of the installed library or program; `None` where there is none or it cannot be determined."""
+        """Return version of the installed library or program; `None` if there is none or it cannot be determined."""
         return None
 
     @classmethod
     def launch(cls, options: Any, model: Model | None) -> Launch:
-        """How to start its process, given its options. With another interpreter, `why_not_here` is called there."""
+        """Return how its process is started. With another interpreter, `why_not_here` is called there."""
         return Launch()
 
     @classmethod
@@ -225,19 +225,19 @@ class Engine(ABC):
 
     @classmethod
     def gpus_of(cls, options: Any) -> int:
-        """How many a process takes, where it computes on GPUs."""
+        """Return how many GPUs a process takes if it computes on GPUs."""
         return 1
 
     @classmethod
     def memory_need(cls, options: Any, size: ModelSize) -> MemoryNeed | None:
-        """What it takes at least with a model of this size. More than is free is refused before the process starts;
-        `None` is not known, and not checked."""
+        """Return the least memory that a model of this size takes. More than is free is refused before the process
+        starts; `None` is not known, and not checked."""
         return None
 
     def own_server(self, host: str, port: int) -> Launch | None:
-        """The command of the HTTP server that the library itself brings, with the same model, format and limits as this
-        engine: what the identical server costs is measured beside it. `None` where it brings none. It answers 200 at
-        `/health` once it is ready. Raises `EngineUnavailable`."""
+        """Return the command of the HTTP server that the library itself brings, with the same model, format and limits
+        as this engine: what the identical server costs is measured beside it. `None` if it brings none. It answers
+        200 at `/health` once it is ready. Raises `EngineUnavailable`."""
         return None
 
     # Whether a request is run before others when a process starts: with most engines the first one is slower.
@@ -261,7 +261,7 @@ class Engine(ABC):
         libraries: Iterable[str] = (),
         **options: Any,
     ) -> EngineInfo:
-        """What `load` returns. All options are reported as they were given, or, in `options`, as they came out.
+        """Return what `load` returns. All options are reported as they were given, or, in `options`, as they came out.
 
         `concurrency` is the number of requests in one batch; none: one after the other. `libraries` are packages.
         """

@@ -26,7 +26,7 @@ class BadRequest(EngineError):
 
 
 class EngineOverloaded(EngineError):
-    """The engine, or a server behind it, refuses more requests. `retry_after` in seconds, where it is known."""
+    """The engine, or a server behind it, refuses more requests. `retry_after` in seconds, if it is known."""
 
     kind = "overloaded"
 
@@ -66,7 +66,7 @@ OUT_OF_MEMORY = "out of memory"  # as torch, CUDA and HIP say it
 
 
 def is_sticky(error: BaseException) -> bool:
-    """Whether the GPU's context is lost: by what the error says, whichever library raised it, or its cause."""
+    """Return whether the GPU's context is lost: by what the error says, whichever library raised it, or its cause."""
     if isinstance(error, BadRequest | EngineOverloaded | EngineUnavailable | RemoteFailed):  # these quote others
         return False
     causes: BaseException | None = error
@@ -78,5 +78,5 @@ def is_sticky(error: BaseException) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """What another library's exception says, short enough for a sentence of ours."""
+    """Return the first line of another library's exception."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

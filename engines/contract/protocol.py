@@ -153,20 +153,20 @@ def _dumps(document: dict[str, Any], allow_nan: bool = True) -> bytes:
 
 
 def _utf8(text: str) -> bytes:
-    """Half a surrogate pair, as an engine may have from another server, becomes a question mark."""
+    """Encode text; half a surrogate pair, which another server may have sent, becomes a question mark."""
     return text.encode("utf-8", "replace")
 
 
 def encode(message: ToChild | ToParent, dumps: Callable[[dict[str, Any]], bytes] = _dumps) -> bytes:
-    """One line, newline included. `dumps` may be a faster JSON writer: a long prompt has 100 000 token ids."""
+    """Return one line, newline included. `dumps` may be a faster JSON writer: a long prompt has 100 000 token ids."""
     fields = _plain(message)
     inner = fields.pop(FLAT.get(type(message), ""), {})
     return dumps({"type": NAMES[type(message)], **fields, **inner}) + b"\n"
 
 
 def encode_chunk(id: int, chunk: Chunk) -> bytes:
-    """The line that is written once per token: the same as `encode`, formatted by hand because of its frequency. How
-    the answer ends is in the line after it.
+    """Return the line that is written once per token: the same as `encode`, formatted by hand because of its frequency.
+    How the answer ends is in the line after it.
 
     Raises `ValueError` for a log-probability that is no number: the parent would take the line for a broken one.
     """
@@ -177,7 +177,7 @@ def encode_chunk(id: int, chunk: Chunk) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """A dataclass as a JSON object, without the fields at their default; paths and mappings as text and objects."""
+    """Convert a dataclass to a JSON object without the fields at their default, paths to text."""
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Mapping):
@@ -196,12 +196,12 @@ def _plain(value: Any) -> Any:
 
 
 def decode_to_child(line: bytes) -> ToChild:
-    """Raises `ProtocolError`. Unknown fields are ignored, so that a newer parent may send more."""
+    """Decode a line. Raises `ProtocolError`. Unknown fields are ignored, so that a newer parent may send more."""
     return cast(ToChild, _decoded(line, TO_CHILD))
 
 
 def decode_to_parent(line: bytes) -> ToParent:
-    """Raises `ProtocolError`."""
+    """Decode a line. Raises `ProtocolError`."""
     return cast(ToParent, _decoded(line, TO_PARENT))
 
 
@@ -217,22 +217,22 @@ def _decoded(line: bytes, kinds: Mapping[str, type[Any]]) -> Any:
 
 
 def _read(kind: type[T], fields: Mapping[str, Any]) -> T:
-    """Raises `TypeError` for a field that is missing or of another type, `ValueError` for text that is no Unicode."""
+    """Build an object. Raises `TypeError` for a missing or wrong field, `ValueError` for text that is no Unicode."""
     if not isinstance(fields, Mapping):
         raise TypeError(f"{fields!r} is not an object")
-    found = [f for f in dataclasses.fields(cast(Any, kind)) if f.name in fields]
-    return kind(**{f.name: _value(f.name, cast(str, f.type), fields[f.name]) for f in found})
+    present = [f for f in dataclasses.fields(cast(Any, kind)) if f.name in fields]
+    return kind(**{f.name: _value(f.name, cast(str, f.type), fields[f.name]) for f in present})
 
 
 def _value(name: str, annotation: str, value: Any) -> Any:
-    """As the field's annotation says."""
+    """Convert a JSON value to the type of the field's annotation."""
     plain = annotation.removesuffix(" | None")
     if value is None and plain != annotation:
         return None
     if plain in OBJECTS:
         return _read(OBJECTS[plain], value)
     if plain == "tuple[TokenLogprob, ...]":
-        return tuple(_read(TokenLogprob, one) for one in value)
+        return tuple(_read(TokenLogprob, logprob) for logprob in value)
     if plain.startswith("tuple[tuple["):
         return tuple((token, logprob, data and tuple(data)) for token, logprob, data in value)
     if plain.startswith("tuple["):

@@ -27,7 +27,7 @@ class SharedOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenOptions:
+class CheckedOptions:
     """What was given with `-o`, checked. `own` are the engine's own, as text for its process; `parsed`, as values."""
 
     shared: SharedOptions
@@ -91,11 +91,11 @@ def names() -> list[str]:
 
 
 def spec(name: str) -> EngineSpec:
-    """Raises `UserMistake` with the choices."""
-    found = ENGINES.get(name) or _installed().get(name)
-    if found is None:
+    """Look an engine up. Raises `UserMistake` with the choices."""
+    engine = ENGINES.get(name) or _installed().get(name)
+    if engine is None:
         raise UserMistake(f"no engine called `{name}`; {choose_from(name, names())}")
-    return found
+    return engine
 
 
 @cache
@@ -103,7 +103,7 @@ def _installed() -> dict[str, EngineSpec]:
     """Engines of other packages. Our own names take precedence; a broken one is left out with a warning."""
     from importlib.metadata import entry_points
 
-    found: dict[str, EngineSpec] = {}
+    installed: dict[str, EngineSpec] = {}
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
         try:
             brought = entry.load()
@@ -113,32 +113,32 @@ def _installed() -> dict[str, EngineSpec]:
             package = entry.dist.name if entry.dist is not None else entry.value
             log.warning("the engine `%s` of %s is left out: %s.", entry.name, package, str(error).rstrip("."))
         else:
-            found.setdefault(entry.name, brought)
-    return {name: one for name, one in found.items() if name not in ENGINES}
+            installed.setdefault(entry.name, brought)
+    return {name: engine for name, engine in installed.items() if name not in ENGINES}
 
 
 def engine_class(name: str) -> type[Engine]:
-    """Raises `UserMistake` with the choices."""
+    """Look an engine up. Raises `UserMistake` with the choices."""
     return class_at(spec(name).target)
 
 
 def class_at(target: str) -> type[Engine]:
-    """By "module:Class"."""
+    """Import the class named by "module:Class"."""
     module, _, attribute = target.partition(":")
     kind: type[Engine] = getattr(importlib.import_module(module), attribute)
     return kind
 
 
 def settings(name: str) -> tuple[Setting, ...]:
-    """What may be set of an engine with `-o`. Raises `UserMistake` with the choices."""
+    """Return what may be set of an engine with `-o`. Raises `UserMistake` with the choices."""
     return (*settings_of(engine_class(name).Options, flags=False), *settings_of(SharedOptions, flags=False))
 
 
-def check_options(name: str, options: Mapping[str, str]) -> GivenOptions:
-    """Raises `UserMistake`."""
-    shared = {one.name for one in settings_of(SharedOptions)}
+def check_options(name: str, options: Mapping[str, str]) -> CheckedOptions:
+    """Parse what was typed with `-o`. Raises `UserMistake`."""
+    shared = {option.name for option in settings_of(SharedOptions)}
     own = {key: text for key, text in options.items() if key not in shared}
-    return GivenOptions(
+    return CheckedOptions(
         from_text(SharedOptions, {key: text for key, text in options.items() if key in shared}),
         own,
         from_text(engine_class(name).Options, own),

@@ -33,7 +33,7 @@ class Batch(Protocol):
 
     @property
     def sequences(self) -> Collection[Any]:
-        """Those that run, and those that wait to."""
+        """Return those that run, and those that wait to."""
         ...
 
     def add(self, sequence: Any) -> None: ...
@@ -112,7 +112,7 @@ class SteppingEngine(Engine):
 
     def _deliver(self, generated: Generated) -> None:
         if generated:
-            self._on_loop([(self._answers[id(one)], item) for one, item in generated])
+            self._on_loop([(self._answers[id(sequence)], item) for sequence, item in generated])
         for sequence, item in generated:
             if ends(item):
                 del self._answers[id(sequence)]

@@ -54,7 +54,7 @@ class Batch:
         return member
 
     def leave(self, member: Member) -> None:
-        """A request that ends before its last step: stopped or cancelled."""
+        """Remove a request that is stopped or cancelled before its last step."""
         self._running.discard(member)
         if member in self._waiting:
             self._waiting.remove(member)

@@ -27,7 +27,7 @@ from enginebench.settings.schema import setting
 from engines.contract.base import Chunk, Engine, EngineInfo, FinishReason, GenerateRequest
 from engines.contract.errors import EngineError
 from engines.fake.batch import Batch, Member
-from engines.text.answer import StopStrings
+from engines.text.answer_text import StopStrings
 
 WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "runs", "far", "away", "again")
 VERSION = "1"
@@ -77,11 +77,11 @@ class DelayAlarm:
 
     @staticmethod
     def now() -> float:
-        """Seconds on the clock of the running event loop."""
+        """Return seconds on the clock of the running event loop."""
         return asyncio.get_running_loop().time()
 
     def at(self, due: float) -> asyncio.Future[None] | None:
-        """Done at `due`; `None` where that has passed."""
+        """Return a future that is done at `due`; `None` if that has passed."""
         loop = asyncio.get_running_loop()
         if due <= loop.time():
             return None
@@ -159,11 +159,11 @@ class FakeEngine(Engine):
         return self._delay(self._noise, seconds)
 
     def sent(self, chunk: Chunk) -> Chunk:
-        """`chunk` as it is sent, now. For subclasses."""
+        """Return what is sent for `chunk`; subclasses may change it."""
         return chunk
 
     def _script(self, request: GenerateRequest) -> Iterator[tuple[float, Chunk | None]]:
-        """The chunks, and how long after the request's arrival each is due, in seconds. `None` where it fails.
+        """Yield the chunks, and how long after the request's arrival each is due, in seconds. `None` if it fails.
 
         Each entry is computed when the one before is over, as the delay may depend on what else is running then.
         """
@@ -208,6 +208,6 @@ class FakeEngine(Engine):
 
 @cache
 def _words(first: int, count: int) -> Chunk:
-    """The words from the `first` one of `WORDS` on."""
+    """Return the words from the `first` one of `WORDS` on."""
     words = itertools.islice(itertools.cycle(WORDS), first, first + count)
     return Chunk("".join(f" {word}" for word in words), count)

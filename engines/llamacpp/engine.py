@@ -36,7 +36,7 @@ from engines.remote import connections, posted
 PROGRAM, VARIABLE = "llama-server", "ENGINEBENCH_LLAMACPP"
 INSTALL = "enginebench engines install llamacpp"
 SERVER = Path(__file__).with_name("server.py")
-LONGEST_DEFAULT = 4096  # tokens of a slot: all slots' caches are allocated at the start
+MAX_DEFAULT_CONTEXT = 4096  # tokens of a slot: all slots' caches are allocated at the start
 READY_CHECK = 0.05  # seconds
 ALL_LAYERS = 999
 GPU = re.compile(r"^ +(CUDA|ROCm|Metal|MTL|Vulkan|SYCL|MUSA)\d*:", re.MULTILINE)  # as ggml names its devices
@@ -84,13 +84,13 @@ class LlamaCppEngine(InstalledEngine):
 
     @classmethod
     def device_of(cls, options: LlamaCppOptions) -> str:
-        """The program's GPU, if it was built for one and finds it."""
+        """Return the program's GPU, if it was built for one and finds it."""
         program = _program()
         return "cpu" if program is None or options.device == "cpu" else _gpu_of(tuple(program)) or "cpu"
 
     @classmethod
     def memory_need(cls, options: LlamaCppOptions, size: ModelSize) -> MemoryNeed:
-        """The cache of all slots is allocated while it loads, in 16 bits."""
+        """Count the cache of all slots, which is allocated in 16 bits while it loads."""
         dtype = format_of(options.dtype, size.gguf is not None)
         slots = options.concurrency * _slot_tokens(options, size.context_length)
         cache = size.need("float16", slots).cache
@@ -119,7 +119,7 @@ class LlamaCppEngine(InstalledEngine):
         )
 
     def _prepared(self) -> tuple[Sequence[str], Path, str]:
-        """The program, the GGUF file and its number format; device and context are known then."""
+        """Return the program, the GGUF file and its number format; device and context are known then."""
         assert self.model is not None
         if (program := _program()) is None:
             raise EngineUnavailable(str(self.why_not_here()))
@@ -153,7 +153,7 @@ class LlamaCppEngine(InstalledEngine):
         ]
 
     async def _until_loaded(self) -> None:
-        """Raises `EngineUnavailable` where the program ends first."""
+        """Wait for the server. Raises `EngineUnavailable` if the program ends first."""
         import httpx
 
         while True:
@@ -167,7 +167,7 @@ class LlamaCppEngine(InstalledEngine):
             await asyncio.sleep(READY_CHECK)
 
     def body(self, request: GenerateRequest) -> dict[str, Any]:
-        """For `/completion`. Nothing but temperature and nucleus is applied, in the order of the other engines.
+        """Return the body for `/completion`: only temperature and nucleus, in the order of the other engines.
 
         With `ignore_eos` llama.cpp never generates an end-of-text token, which other engines generate and pass over.
         """
@@ -180,7 +180,7 @@ class LlamaCppEngine(InstalledEngine):
         }
         return {
             "prompt": list(request.prompt_token_ids),
-            "n_predict": request.most_tokens(self._context_length),
+            "n_predict": request.token_limit(self._context_length),
             "stop": list(request.stop),
             "ignore_eos": request.ignore_eos,
             "cache_prompt": False,
@@ -217,36 +217,36 @@ class LlamaCppEngine(InstalledEngine):
 
 
 def _slot_tokens(options: LlamaCppOptions, context_length: int) -> int:
-    return options.context or min(context_length, LONGEST_DEFAULT)
+    return options.context or min(context_length, MAX_DEFAULT_CONTEXT)
 
 
 @cache
 def _gpu_of(program: tuple[str, ...]) -> str | None:
-    """The kind of the first GPU that the program itself lists: a build for the CPU lists none."""
+    """Return the kind of the first GPU that the program itself lists: a build for the CPU lists none."""
     try:
         done = subprocess.run([*program, "--list-devices"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = GPU.search(done.stdout + done.stderr)
-    return None if found is None else "metal" if found[1] == "MTL" else found[1].lower()
+    match = GPU.search(done.stdout + done.stderr)
+    return None if match is None else "metal" if match[1] == "MTL" else match[1].lower()
 
 
 def _program() -> Sequence[str] | None:
-    """The words that start it: named by the variable, on PATH, or installed by `enginebench engines install`."""
+    """Return the words that start it: named by the variable, on PATH, or installed by `enginebench engines install`."""
     if named := os.environ.get(VARIABLE):
-        found = shutil.which(os.path.expanduser(named))
-        return [found] if found else None
-    if found := shutil.which(PROGRAM):
-        return [found]
+        program = shutil.which(os.path.expanduser(named))
+        return [program] if program else None
+    if program := shutil.which(PROGRAM):
+        return [program]
     environment = LlamaCppEngine.environment
     return None if environment.installed() is None else [str(environment.python), "-I", str(SERVER)]
 
 
 def _version(program: Sequence[str]) -> str:
-    """It writes `version: 11434 (abcdef0)` to standard error. Raises `EngineUnavailable`."""
+    """Read `version: 11434 (abcdef0)` from its standard error. Raises `EngineUnavailable`."""
     try:
         done = subprocess.run([*program, "--version"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EngineUnavailable(f"{' '.join(program)} cannot be run ({error}).") from error
-    found = re.search(r"version: *(\S+)", done.stderr + done.stdout)
-    return found[1] if found else "unknown"
+    match = re.search(r"version: *(\S+)", done.stderr + done.stdout)
+    return match[1] if match else "unknown"

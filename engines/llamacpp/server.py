@@ -30,17 +30,17 @@ def main() -> None:
     del server
 
 
-def parameters(given: argparse.Namespace) -> xllamacpp.CommonParams:
+def parameters(flags: argparse.Namespace) -> xllamacpp.CommonParams:
     params = xllamacpp.CommonParams()
-    params.model.path = given.model
-    params.hostnames, params.port, params.ui = [given.host], given.port, not given.no_webui
-    params.n_parallel, params.n_ctx = given.parallel, given.ctx_size
-    params.cpuparams.n_threads, params.cpuparams_batch.n_threads = given.threads, given.threads_batch
-    params.n_gpu_layers, params.split_mode = given.n_gpu_layers, SPLIT_MODES.index(given.split_mode)
-    params.cache_ram_mib, params.cache_prompt = given.cache_ram, not given.no_cache_prompt
-    params.endpoint_metrics = given.metrics
-    params.model_alias = {given.alias} if given.alias else set()
-    params.verbosity = given.log_verbosity
+    params.model.path = flags.model
+    params.hostnames, params.port, params.ui = [flags.host], flags.port, not flags.no_webui
+    params.n_parallel, params.n_ctx = flags.parallel, flags.ctx_size
+    params.cpuparams.n_threads, params.cpuparams_batch.n_threads = flags.threads, flags.threads_batch
+    params.n_gpu_layers, params.split_mode = flags.n_gpu_layers, SPLIT_MODES.index(flags.split_mode)
+    params.cache_ram_mib, params.cache_prompt = flags.cache_ram, not flags.no_cache_prompt
+    params.endpoint_metrics = flags.metrics
+    params.model_alias = {flags.alias} if flags.alias else set()
+    params.verbosity = flags.log_verbosity
     return params
 
 

@@ -3,7 +3,7 @@
 `backend` speaks a websocket: a message in, one `OUTPUT` per token back, `<eos>` at the end. It keeps a conversation per
 connection, ends an answer only at the end of text, and takes the temperature on its command line. So each request gets
 a process of its own, which is killed at the end of the answer; the next process is started ahead and loads its model in
-the meantime. `engines.lmrs.tokens` makes it read the same token ids as every other engine.
+the meantime. `engines.lmrs.alphabet` makes it read the same token ids as every other engine.
 
     enginebench serve --engine lmrs --model random:llama-3.2-1b -o dtype=q8_0
 """
@@ -29,12 +29,12 @@ from enginebench.settings.schema import setting
 from enginebench.settings.system import free_port
 from engines.contract.base import Chunk, Engine, EngineInfo, FinishReason, GenerateRequest
 from engines.contract.errors import BadRequest, EngineCrashed, EngineError, EngineUnavailable
+from engines.lmrs.alphabet import NEVER, Alphabet
 from engines.lmrs.model_file import DType, converted
-from engines.lmrs.tokens import NEVER, Alphabet
 from engines.machine.extras import install_command
 from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize
-from engines.text.answer import StopStrings
+from engines.text.answer_text import StopStrings
 from engines.text.detokenize import Detokenizer, tokenizer_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 PROGRAM, VARIABLE = "backend", "ENGINEBENCH_LMRS"
 ITS_NAME = "lmrs-api"  # printed by --version
 START_TIMEOUT = 20.0  # seconds for the program to listen
-LONGEST_CONTEXT = 8192  # tokens; the limit of lm.rs for every model
+MAX_CONTEXT = 8192  # tokens; the limit of lm.rs for every model
 END = "<eos>"
 MISSING = (
     f"lm.rs's program `{PROGRAM}` was not found: build it as github.com/samuel-vitorino/lm.rs says, then put it on "
@@ -97,7 +97,7 @@ class LmrsEngine(Engine):
         self._program, self._size = program, int(config["vocab_size"])
         end = config["eos_token_id"]
         self._end = end[-1] if isinstance(end, list) else end  # lm.rs knows one; chats end with the last of several
-        self._context_length = min(context_length(folder), LONGEST_CONTEXT)
+        self._context_length = min(context_length(folder), MAX_CONTEXT)
         self._spare: tuple[Sampling, asyncio.Task[_Backend]] | None = None
         self._scratch = tempfile.TemporaryDirectory(prefix="enginebench-lmrs-")
         self._day: datetime.date | None = None
@@ -113,7 +113,7 @@ class LmrsEngine(Engine):
         self._scratch.cleanup()
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
-        most = request.most_tokens(self._context_length)
+        most = request.token_limit(self._context_length)
         message = self._message(request)
         sampling = (0.0 if request.greedy else request.temperature, request.top_p, request.ignore_eos)
         backend = await self._take(sampling)
@@ -122,9 +122,9 @@ class LmrsEngine(Engine):
             produced = 0
             async for piece in backend.answer(message):
                 produced += 1  # the end of text is a token as well
-                given: FinishReason | None = "stop" if piece is None else "length" if produced >= most else None
+                ending: FinishReason | None = "stop" if piece is None else "length" if produced >= most else None
                 decoded = "" if piece is None else text.add(self._alphabet.id(piece))
-                ready, finish = stops.step(decoded + (text.rest() if given is not None else ""), given)
+                ready, finish = stops.step(decoded + (text.rest() if ending is not None else ""), ending)
                 if finish is not None:
                     backend.kill()  # before the last chunk is sent, so that it does not compute during the next request
                 yield Chunk(ready, 1, finish)
@@ -135,7 +135,7 @@ class LmrsEngine(Engine):
             self._spare = sampling, asyncio.get_running_loop().create_task(self._start(sampling))
 
     def _message(self, request: GenerateRequest) -> str:
-        """The message that makes lm.rs read the request's prompt. Raises `BadRequest`."""
+        """Return the message that makes lm.rs read the request's prompt. Raises `BadRequest`."""
         if request.seed is not None and not request.greedy:
             raise BadRequest("lm.rs draws the same random number for every token; leave `seed` out, or be greedy.")
         if request.logprobs is not None or (request.min_tokens and not request.ignore_eos):
@@ -158,7 +158,7 @@ class LmrsEngine(Engine):
     def _today(self) -> Alphabet:
         """lm.rs writes today's date into the prompt, so its token texts belong to a day."""
         if (today := datetime.date.today()) != self._day:
-            self._alphabet, self._day = Alphabet.of(self._tokenizer, self._size, today), today
+            self._alphabet, self._day = Alphabet.for_day(self._tokenizer, self._size, today), today
             for ignore_eos, end in ((False, self._end), (True, NEVER)):
                 self._alphabet.write(self._tokens_file(ignore_eos), 0, end)
         return self._alphabet
@@ -179,7 +179,7 @@ class LmrsEngine(Engine):
         await (await self._start((0.0, 1.0, False))).close()
 
     async def _start(self, sampling: Sampling) -> _Backend:
-        """A process that listens and has loaded its model. Raises `EngineCrashed`."""
+        """Return a process that listens and has loaded its model. Raises `EngineCrashed`."""
         from websockets.exceptions import WebSocketException
 
         self._today()
@@ -229,7 +229,7 @@ class _Backend:
         await (await self._socket.ping())
 
     async def answer(self, message: str) -> AsyncIterator[str | None]:
-        """The text of each token, then `None`. Raises `EngineCrashed`."""
+        """Yield the text of each token, then `None`. Raises `EngineCrashed`."""
         from websockets.exceptions import ConnectionClosed
 
         assert self._socket is not None
@@ -256,12 +256,12 @@ class _Backend:
 
 
 def _program() -> Path | None:
-    found = shutil.which(os.path.expanduser(os.environ.get(VARIABLE) or PROGRAM))
-    return Path(found) if found else None
+    path = shutil.which(os.path.expanduser(os.environ.get(VARIABLE) or PROGRAM))
+    return Path(path) if path else None
 
 
 def _version(program: Path) -> str:
-    """Also makes sure that this is lm.rs: `backend` is a common name. Raises `EngineUnavailable`."""
+    """Return the version, and make sure that this is lm.rs: `backend` is a common name. Raises `EngineUnavailable`."""
     try:
         text = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from enginebench.settings.schema import UserMistake
 from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable
-from engines.lmrs.tokens import HIGHEST_ID
+from engines.lmrs.alphabet import HIGHEST_ID
 from engines.models.cache import converted_once
 from engines.models.presets import LLAMA_3_ROPE
 from engines.models.random_model import layer_shapes, with_weights
@@ -63,7 +63,7 @@ def converted(model: Model, dtype: DType) -> Path:
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Raises `UserMistake` for a model that lm.rs would answer wrongly or end on."""
+    """Raise `UserMistake` for a model on which lm.rs would fail or answer wrongly."""
     rope = rotary_of(config)
     is_llama_3_2 = config.get("model_type") == "llama" and config.get("tie_word_embeddings", False)
     if not is_llama_3_2 or any(rope.get(name) != value for name, value in LLAMA_3_ROPE.items()):
@@ -85,7 +85,7 @@ def check(config: Mapping[str, Any]) -> None:
 
 
 def tensors(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Name and shape of every tensor, in the file's order; norms are matrices of one row."""
+    """Yield name and shape of every tensor, in the file's order; norms are matrices of one row."""
     width = config["hidden_size"]
     yield "model.embed_tokens.weight", (config["vocab_size"], width)
     for name, shape in layer_shapes(config).items():

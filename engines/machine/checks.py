@@ -37,7 +37,7 @@ EXTRAS = ("transformers", "mistralrs")
 
 
 def examine() -> list[Check]:
-    """Every check, in the order to read them."""
+    """Return every check, in the order to read them."""
     return [
         _python(),
         _scenarios(),
@@ -58,34 +58,34 @@ def examine() -> list[Check]:
 
 def _python() -> Check:
     wanted = ".".join(map(str, OLDEST_PYTHON))
-    found = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
-    return Check("Python", sys.version_info >= OLDEST_PYTHON, found, f"{wanted} or newer is needed.", required=True)
+    value = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
+    return Check("Python", sys.version_info >= OLDEST_PYTHON, value, f"{wanted} or newer is needed.", required=True)
 
 
 def _scenarios() -> Check:
     """Where plain Locust finds them: `locust -f FOLDER/concurrent.py`."""
     package = find_spec("loadtests")
     folders = package.submodule_search_locations if package is not None else None
-    found = folders[0] if folders else "not installed"
-    return Check("Scenarios", bool(folders), found, "Install enginebench again.", required=True)
+    value = folders[0] if folders else "not installed"
+    return Check("Scenarios", bool(folders), value, "Install enginebench again.", required=True)
 
 
 def _load_test() -> Check:
-    """A real one, as short as can be: it serves the scripted engine, and Locust sends requests to it."""
+    """Return a real one, as short as can be: it serves the scripted engine, and Locust sends requests to it."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="enginebench-") as folder:
         command = [sys.executable, "-P", "-m", "enginebench", "run", "concurrent", "--engine", "fake", "--runs", folder]
         command += ["--stages", "1", "--stage-seconds", "1", "--warm-up", "0", "--exporter", "none"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_TEST_LIMIT, cwd=folder)
-            said = last_line(done.stderr).rstrip(".") or "it printed nothing"
+            message = last_line(done.stderr).rstrip(".") or "it printed nothing"
         except subprocess.TimeoutExpired:
-            said = f"it has not ended after {LOAD_TEST_LIMIT:.0f} s"
+            message = f"it has not ended after {LOAD_TEST_LIMIT:.0f} s"
         records = [path.read_text() for path in Path(folder).glob("*/requests-*.jsonl")]
     answered = sum(text.count('"outcome":"ok"') for text in records)
-    found = f"{answered} requests answered in {time.monotonic() - began:.0f} s" if answered else f"none ran: {said}"
+    value = f"{answered} requests answered in {time.monotonic() - began:.0f} s" if answered else f"none ran: {message}"
     remedy = "Run it by hand: enginebench run concurrent --engine fake --stages 1 --stage-seconds 1"
-    return Check("Load test", answered > 0, found, remedy, required=True)
+    return Check("Load test", answered > 0, value, remedy, required=True)
 
 
 def _cores() -> Check:
@@ -97,8 +97,8 @@ def _memory() -> Check:
     import psutil
 
     free = free_memory()
-    found = f"{free / 1e9:.1f} of {psutil.virtual_memory().total / 1e9:.1f} GB free"
-    return Check("Memory", free >= MEMORY_WANTED, found, f"{MEMORY_WANTED / 1e9:.0f} GB are recommended.")
+    value = f"{free / 1e9:.1f} of {psutil.virtual_memory().total / 1e9:.1f} GB free"
+    return Check("Memory", free >= MEMORY_WANTED, value, f"{MEMORY_WANTED / 1e9:.0f} GB are recommended.")
 
 
 def _disk() -> Check:
@@ -112,7 +112,7 @@ def _disk() -> Check:
 
 
 def _packages() -> Iterator[Check]:
-    """The tool's own packages, then those of each engine."""
+    """Yield the tool's own packages, then those of each engine."""
     from packaging.requirements import Requirement
 
     try:
@@ -121,15 +121,25 @@ def _packages() -> Iterator[Check]:
         yield Check("Packages", False, "enginebench is not installed", "Run: pip install -e .", required=True)
         return
     requirements = [Requirement(line) for line in lines]
-    base = [one for one in requirements if one.marker is None or one.marker.evaluate({"extra": ""})]
+    base = [
+        requirement
+        for requirement in requirements
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+    ]
     optional = {*FOR_REPORTS, *FOR_DOWNLOADS}
-    needed = [one for one in base if one.name not in optional]
+    needed = [requirement for requirement in base if requirement.name not in optional]
     yield _installed("Packages", needed, "pip install enginebench", required=True)
     for task, names in (("reports", FOR_REPORTS), ("downloads", FOR_DOWNLOADS)):
-        yield _installed(f"Packages for {task}", [one for one in base if one.name in names], "pip install enginebench")
+        yield _installed(
+            f"Packages for {task}",
+            [requirement for requirement in base if requirement.name in names],
+            "pip install enginebench",
+        )
     for extra in EXTRAS:
         wanted = [
-            one for one in requirements if one not in base and one.marker and one.marker.evaluate({"extra": extra})
+            requirement
+            for requirement in requirements
+            if requirement not in base and requirement.marker and requirement.marker.evaluate({"extra": extra})
         ]
         yield _installed(f"Engine {extra}", wanted, install_command(extra))
 
@@ -144,8 +154,8 @@ def _installed(name: str, wanted: list, install: str, required: bool = False) ->
             continue
         if not requirement.specifier.contains(version, prereleases=True):
             missing.append(f"{requirement.name}{requirement.specifier} (not {version})")
-    found = f"missing: {', '.join(missing)}" if missing else f"{len(wanted)} of {len(wanted)} packages"
-    return Check(name, not missing, found, f"Run: {install}", required)
+    value = f"missing: {', '.join(missing)}" if missing else f"{len(wanted)} of {len(wanted)} packages"
+    return Check(name, not missing, value, f"Run: {install}", required)
 
 
 def _gpu() -> Check:
@@ -171,7 +181,7 @@ def _cuda() -> Iterator[Check]:
 
 
 def _kernel_stamps() -> Check:
-    """Whether the kernel stamps received bytes: then a busy client does not distort the measured times."""
+    """Return whether the kernel stamps received bytes: then a busy client does not distort the measured times."""
     remedy = "The client then uses its own clock, and each record says so."
     try:
         stamped = any(_receives_a_stamp() for _ in range(STAMP_ATTEMPTS))
@@ -201,8 +211,8 @@ def _open_files() -> Check:
     except ImportError:
         return Check("Open files", True, "no limit known")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    found = f"{soft} (hard limit {hard})"
-    return Check("Open files", soft >= FILES_WANTED, found, f"For many users: ulimit -n {FILES_WANTED} or more.")
+    value = f"{soft} (hard limit {hard})"
+    return Check("Open files", soft >= FILES_WANTED, value, f"For many users: ulimit -n {FILES_WANTED} or more.")
 
 
 def _program(name: str, use: str) -> Check:

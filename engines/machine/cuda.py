@@ -18,7 +18,7 @@ from functools import cache
 from enginebench.settings.system import last_line
 from engines.contract.base import Engine, Launch
 from engines.contract.errors import EngineUnavailable
-from engines.machine.devices import asked, cuda_program, visible_gpus
+from engines.machine.devices import ask_driver, cuda_program, visible_gpus
 from engines.process.environments import QUESTION_TIMEOUT, environment_of
 
 OLDEST_TOOLKIT = (11, 4)  # of cudarc, on which Candle and CubeCL build
@@ -49,21 +49,21 @@ class Check:
 
 
 def gpu_checks(engines: dict[str, type[Engine]]) -> Iterator[Check]:
-    """Of each engine that has code for GPUs. Without a GPU nothing is missing, and what is not there is not needed."""
+    """Check each engine that has code for GPUs. Without a GPU nothing is missing."""
     here = bool(visible_gpus())
     for name, kind in engines.items():
         if kind.cuda_by == "torch":
             remedy = "Install another driver, or torch for another CUDA, as pytorch.org/get-started says."
-            yield judge(name, torch_of(kind), here, remedy)
+            yield check_build(name, torch_of(kind), here, remedy)
         elif kind.cuda_by == "toolkit":
             remedy = "Install NVIDIA's CUDA toolkit, then `make engines FEATURES=cuda`."
-            yield judge(name, toolkit(), here, remedy, "no CUDA toolkit (nvcc) to build it with")
+            yield check_build(name, toolkit(), here, remedy, "no CUDA toolkit (nvcc) to build it with")
         elif kind.cuda_by == "wheel":
-            yield judge(name, _wheel_of(name, kind), here, f"Install {name}'s wheel for CUDA from its releases.")
+            yield check_build(name, _wheel_of(name, kind), here, f"Install {name}'s wheel for CUDA from its releases.")
 
 
 def by_outcome(checks: Sequence[Check]) -> list[Check]:
-    """For reading: engines whose GPU code was judged alike share one line, in the place of the first."""
+    """Merge the checks of engines with the same outcome into one line, in the place of the first."""
     engines: dict[Check, list[str]] = {}
     for check in checks:
         unnamed = replace(check, name="") if check.name.startswith(GPU_CODE) else check
@@ -78,8 +78,8 @@ def by_outcome(checks: Sequence[Check]) -> list[Check]:
     ]
 
 
-def judge(engine: str, build: Build | None, here: bool, remedy: str, absent: str = "not installed") -> Check:
-    """`here`: this machine has a GPU."""
+def check_build(engine: str, build: Build | None, here: bool, remedy: str, absent: str = "not installed") -> Check:
+    """Check one engine's build. `here`: this machine has a GPU."""
     name = f"{GPU_CODE}{engine}"
     if build is None or not build.has_cuda:
         return Check(name, not here, absent if build is None else build.text, remedy, needed=here)
@@ -87,7 +87,7 @@ def judge(engine: str, build: Build | None, here: bool, remedy: str, absent: str
 
 
 def torch_of(kind: type[Engine]) -> Build | None:
-    """Of the environment that the engine runs in; `None` where that has no torch."""
+    """Ask torch in the engine's environment; `None` if that has no torch."""
     try:
         return _torch_in(kind.launch(kind.Options(), None).python or sys.executable)
     except EngineUnavailable:
@@ -96,18 +96,18 @@ def torch_of(kind: type[Engine]) -> Build | None:
 
 @cache
 def _torch_in(python: str) -> Build | None:
-    said = last_line(_said([python, "-m", PROBE], environment_of(Launch(python=python), PROBE)))
-    return Build(**json.loads(said)) if said.startswith("{") else None
+    line = last_line(_said([python, "-m", PROBE], environment_of(Launch(python=python), PROBE)))
+    return Build(**json.loads(line)) if line.startswith("{") else None
 
 
 def toolkit() -> Build | None:
-    """By NVIDIA's compiler; `None` if there is none."""
+    """Ask NVIDIA's compiler; `None` if there is none."""
     nvcc = cuda_program("nvcc")
-    found = re.search(r"release (\d+)\.(\d+)", _said([nvcc, "--version"])) if nvcc else None
-    if found is None:
+    release = re.search(r"release (\d+)\.(\d+)", _said([nvcc, "--version"])) if nvcc else None
+    if release is None:
         return None
-    version, text = (int(found[1]), int(found[2])), f"nvcc with CUDA {found[1]}.{found[2]}"
-    newest = asked(lambda nvml: int(nvml.nvmlSystemGetCudaDriverVersion_v2()) // 1000, version[0])
+    version, text = (int(release[1]), int(release[2])), f"nvcc with CUDA {release[1]}.{release[2]}"
+    newest = ask_driver(lambda nvml: int(nvml.nvmlSystemGetCudaDriverVersion_v2()) // 1000, version[0])
     if version < OLDEST_TOOLKIT:
         oldest = ".".join(map(str, OLDEST_TOOLKIT))
         return Build(text, has_cuda=True, problem=f"{text}, where {oldest} or newer is needed")
@@ -117,11 +117,16 @@ def toolkit() -> Build | None:
 
 
 def _wheel_of(name: str, kind: type[Engine]) -> Build | None:
-    """A wheel was built for one device, and says neither which nor for which version of CUDA."""
-    for one in importlib.metadata.distributions():
-        if (one.name or "").lower() in {name, f"{name}-cuda"}:  # what is left of another installation has no name
+    """Describe the installed wheel, whose name tells neither its device nor its version of CUDA."""
+    for distribution in importlib.metadata.distributions():
+        if (distribution.name or "").lower() in {
+            name,
+            f"{name}-cuda",
+        }:  # what is left of another installation has no name
             has_cuda = kind.device_of(kind.Options()) == "cuda"
-            return Build(f"{one.name} {one.version} {'with' if has_cuda else 'without'} CUDA", has_cuda)
+            return Build(
+                f"{distribution.name} {distribution.version} {'with' if has_cuda else 'without'} CUDA", has_cuda
+            )
     return None
 
 

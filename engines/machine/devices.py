@@ -31,7 +31,7 @@ class NoAnswer(Exception):
 
 @contextmanager
 def driver() -> Iterator[Any]:
-    """The module `pynvml`, initialised. Raises `NoAnswer`, also where a question inside the block fails."""
+    """Yield the module `pynvml`, initialised. Raises `NoAnswer`, also if a question inside the block fails."""
     try:
         import pynvml
 
@@ -46,8 +46,8 @@ def driver() -> Iterator[Any]:
         pynvml.nvmlShutdown()
 
 
-def asked(question: Callable[[Any], T], otherwise: T) -> T:
-    """What `question` finds with `pynvml`; `otherwise` where there is no answer."""
+def ask_driver(question: Callable[[Any], T], otherwise: T) -> T:
+    """Return what `question` finds with `pynvml`; `otherwise` if there is no answer."""
     try:
         with driver() as nvml:
             return question(nvml)
@@ -56,12 +56,12 @@ def asked(question: Callable[[Any], T], otherwise: T) -> T:
 
 
 def gpu_count() -> int:
-    """NVIDIA GPUs that the driver reports, visible or not."""
-    return asked(lambda nvml: int(nvml.nvmlDeviceGetCount()), 0)
+    """Return NVIDIA GPUs that the driver reports, visible or not."""
+    return ask_driver(lambda nvml: int(nvml.nvmlDeviceGetCount()), 0)
 
 
 def visible_gpus(environment: Mapping[str, str | None] | None = None) -> list[str]:
-    """NVIDIA GPUs as CUDA_VISIBLE_DEVICES names them: those that it allows, else all that the driver reports.
+    """Return NVIDIA GPUs as CUDA_VISIBLE_DEVICES names them: those that it allows, else all that the driver reports.
 
     `environment` are variables that a process gets besides those of this one.
     """
@@ -72,7 +72,7 @@ def visible_gpus(environment: Mapping[str, str | None] | None = None) -> list[st
 
 
 def amd_gpus(environment: Mapping[str, str | None] | None = None) -> list[str]:
-    """AMD's GPUs as HIP_VISIBLE_DEVICES names them: those that it allows, else all that Linux's own driver has.
+    """Return AMD's GPUs as HIP_VISIBLE_DEVICES names them: those that it allows, else all that Linux's own driver has.
 
     `environment` as in `visible_gpus`.
     """
@@ -89,9 +89,10 @@ def _names(visible: str) -> list[str]:
 
 
 def gpus_at(device: str, count: int, visible: Sequence[str]) -> tuple[str, ...] | None:
-    """Those of the visible GPUs that a process on this device computes on: `count`, for `cuda:1` from the second on.
+    """Return those of the visible GPUs that a process on this device computes on: `count`, for `cuda:1` from the second
+    on.
 
-    Empty on a CPU; `None` where they are not known, as on `vulkan`.
+    Empty on a CPU; `None` if they are not known, as on `vulkan`.
     """
     kind, _, number = device.partition(":")
     if kind not in {"cuda", "rocm"}:
@@ -101,22 +102,22 @@ def gpus_at(device: str, count: int, visible: Sequence[str]) -> tuple[str, ...] 
 
 
 def gpu_without_driver() -> bool:
-    """Whether Linux has a GPU of NVIDIA's while NVML finds none, as in a container that was started without it."""
+    """Return whether Linux has an NVIDIA GPU that NVML does not see, as in a container started without it."""
     return any(GPUS_OF_LINUX.glob("*")) and not gpu_count()
 
 
 def compute_capability(device: str) -> tuple[int, int] | None:
-    """Of `cuda`, or `cuda:1`, the second of the visible ones; `None` for any other device, or where NVML is silent."""
+    """Return that of `cuda` or `cuda:1`, the second visible GPU; `None` for other devices and without NVML."""
     kind, _, number = device.partition(":")
     names = visible_gpus() if kind == "cuda" else []
     at = int(number) if number.isdigit() else 0
     if at >= len(names):
         return None
-    return asked(lambda nvml: tuple(nvml.nvmlDeviceGetCudaComputeCapability(_handle(nvml, names[at]))), None)
+    return ask_driver(lambda nvml: tuple(nvml.nvmlDeviceGetCudaComputeCapability(_handle(nvml, names[at]))), None)
 
 
 def automatic_dtype(device: str, on_cpu: str = "float32", capability: tuple[int, int] | None = None) -> str:
-    """What `dtype=auto` means on a GPU, the same for every engine, so that they are compared like with like.
+    """Return what `dtype=auto` means on a GPU, the same for every engine, so that they are compared like with like.
 
     `capability` is asked of the driver where it is not given.
     """
@@ -151,14 +152,14 @@ class GpuMemory:
 
 
 def free_memory() -> int:
-    """Bytes: what the machine has available, or what the limit of a control group leaves, if that is less."""
+    """Return bytes: what the machine has available, or what the limit of a control group leaves, if that is less."""
     import psutil
 
     return min([psutil.virtual_memory().available, *_left_by_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
 
 
 def _left_by_groups(membership: Path, mounted: Path) -> Iterator[int]:
-    """By every group of this process that has a limit, up to the root."""
+    """Yield the bytes left by every group of this process that has a limit, up to the root."""
     try:
         lines = membership.read_text().splitlines()
     except OSError:  # not Linux
@@ -178,7 +179,7 @@ def _left_by_groups(membership: Path, mounted: Path) -> Iterator[int]:
 
 
 def _left(folder: Path, version: int) -> int | None:
-    """`None` where the group has no limit."""
+    """Return the bytes that the group has left; `None` if it has no limit."""
     limit, used, cached = GROUP_FILES[version]
     try:
         most, now = int((folder / limit).read_text()), int((folder / used).read_text())
@@ -189,18 +190,18 @@ def _left(folder: Path, version: int) -> int | None:
 
 
 def gpu_memory(names: Sequence[str]) -> list[GpuMemory]:
-    """Of each GPU, named as CUDA_VISIBLE_DEVICES does; none where the driver does not say."""
+    """Return the memory of each GPU, named as in CUDA_VISIBLE_DEVICES; nothing without a driver."""
 
     def memory(nvml: Any) -> list[GpuMemory]:
-        found = [nvml.nvmlDeviceGetMemoryInfo(_handle(nvml, name)) for name in names]
-        return [GpuMemory(int(one.free), int(one.total)) for one in found]
+        memories = [nvml.nvmlDeviceGetMemoryInfo(_handle(nvml, name)) for name in names]
+        return [GpuMemory(int(memory.free), int(memory.total)) for memory in memories]
 
-    return asked(memory, [])
+    return ask_driver(memory, [])
 
 
 def gpu_facts() -> list[dict[str, Any]]:
-    """Name, driver, bytes of memory and power limit in watts of each visible GPU; none without a driver. A slice of one
-    (MIG, vGPU) has no power limit of its own."""
+    """Return name, driver, bytes of memory and power limit in watts of each visible GPU; none without a driver. A slice
+    of one (MIG, vGPU) has no power limit of its own."""
 
     def facts(nvml: Any) -> list[dict[str, Any]]:
         return [
@@ -213,7 +214,7 @@ def gpu_facts() -> list[dict[str, Any]]:
             for handle in (_handle(nvml, name) for name in visible_gpus())
         ]
 
-    return asked(facts, [])
+    return ask_driver(facts, [])
 
 
 def _power_limit(nvml: Any, handle: Any) -> float | None:
@@ -228,7 +229,7 @@ def _handle(nvml: Any, name: str) -> Any:
 
 
 def device_memory_of(pid: int | None) -> int | None:
-    """Bytes on all GPUs, of the process and all under it; `None` without a driver, or where they use no GPU."""
+    """Return bytes on all GPUs, of the process and all under it; `None` without a driver, or where they use no GPU."""
     if pid is None:
         return None
     import psutil
@@ -247,5 +248,5 @@ def device_memory_of(pid: int | None) -> int | None:
             if process.pid in members and process.usedGpuMemory is not None
         ]
 
-    found: list[int] = asked(used, [])
-    return sum(found) if found else None
+    sizes: list[int] = ask_driver(used, [])
+    return sum(sizes) if sizes else None

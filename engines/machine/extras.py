@@ -20,13 +20,15 @@ def install_command(extra: str, environment: Path = Path(sys.prefix)) -> str:
     if not receipt.exists():
         return f"pip install '{_source()}[{extra}]'"
     tool = tomllib.loads(receipt.read_text(encoding="utf-8")).get("tool", {})
-    own: dict[str, Any] = next((each for each in tool.get("requirements", ()) if each.get("name") == PROJECT), {})
+    own: dict[str, Any] = next(
+        (requirement for requirement in tool.get("requirements", ()) if requirement.get("name") == PROJECT), {}
+    )
     extras = sorted({extra, *own.get("extras", ())})  # uv takes away the extras that are not named again
     return f"uv tool install --with-executables-from locust '{_source()}[{','.join(extras)}]'"
 
 
 def _source() -> str:
-    """The folder or file that it was installed from (PEP 610), or its name where that was an index."""
+    """Return the folder or file that it was installed from (PEP 610), or its name where that was an index."""
     try:
         written = distribution(PROJECT).read_text("direct_url.json")
     except PackageNotFoundError:  # an engine's own environment

@@ -37,7 +37,7 @@ F32_PER_Q4 = 7  # bytes of 32-bit weights per byte of 4-bit GGUF, rounded up
 
 
 def fetch_model(spec: str = DEFAULT, *, trust_remote_code: bool = False, progress: Progress = silent) -> Model:
-    """The model that `spec` names, downloaded and converted if it was not on this machine's disk.
+    """Return the model that `spec` names, downloaded and converted if it was not on this machine's disk.
 
     Raises `UserMistake` for an unknown name and `EngineUnavailable` where the model cannot be downloaded or is
     incomplete.
@@ -60,7 +60,7 @@ def fetch_model(spec: str = DEFAULT, *, trust_remote_code: bool = False, progres
 
 
 def check_name(spec: str) -> None:
-    """Raises `UserMistake` where `spec` can name no model; nothing is downloaded."""
+    """Raise `UserMistake` if `spec` can name no model; nothing is downloaded."""
     if spec.startswith(RANDOM):
         if (name := spec.removeprefix(RANDOM)) not in PRESETS:
             raise UserMistake(f"no preset called `{name}` for random weights; {choose_from(name, PRESETS)}")
@@ -82,13 +82,13 @@ def check_name(spec: str) -> None:
 
 
 def fetch_and_show(spec: str | None, trust_remote_code: bool) -> Model:
-    """With its progress on standard error; `None` is the default model."""
+    """Fetch a model with progress on standard error; `None` is the default model."""
     with terminal_progress() as progress:
         return fetch_model(spec or DEFAULT, trust_remote_code=trust_remote_code, progress=progress)
 
 
 def context_length(folder: Path) -> int:
-    """The model's limit of tokens, prompt and answer together."""
+    """Return the model's limit of tokens, prompt and answer together."""
     return context_of(config_of(folder))
 
 
@@ -125,7 +125,7 @@ def _from_gguf(path: Path, progress: Progress) -> Model:
 
 
 def conversion_folder(gguf: Path) -> Path:
-    """Where the converted form of a user's GGUF file is kept. A changed or replaced file is another model."""
+    """Return the folder of a converted GGUF file. A changed or replaced file is another model."""
     stat = gguf.stat()  # hashing gigabytes would take longer than loading them
     identity = f"{gguf}\0{stat.st_size}\0{stat.st_mtime_ns}\0{FORM}"
     return cache_folder() / "models" / f"{gguf.stem}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
@@ -158,7 +158,7 @@ def _from_hub(hub_id: str, name: str, trust_remote_code: bool, progress: Progres
 
 
 def _checked(model: Model) -> Model:
-    """The model, if its folder has the files that every engine needs."""
+    """Return the model, if its folder has the files that every engine needs."""
     folder = model.folder
     for needed in ("config.json", "tokenizer.json"):
         if not (folder / needed).is_file():

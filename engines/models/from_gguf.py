@@ -27,7 +27,7 @@ from engines.machine.extras import install_command
 from engines.models.stored import llama_3_factors
 
 NEEDED = ("torch", "transformers", "gguf", "accelerate", "safetensors")
-MOST_EXACT_BYTES = 1_000_000_000  # of GGUF; a bigger file is written as bfloat16
+MAX_EXACT_BYTES = 1_000_000_000  # of GGUF; a bigger file is written as bfloat16
 ROOT = Path(__file__).resolve().parents[2]
 # As in every Llama from 3.1 to 3.3; only the factor differs, and it is the largest in the tensor.
 LLAMA_3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -53,7 +53,7 @@ def _convert(gguf: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    dtype = torch.float32 if gguf.stat().st_size <= MOST_EXACT_BYTES else torch.bfloat16
+    dtype = torch.float32 if gguf.stat().st_size <= MAX_EXACT_BYTES else torch.bfloat16
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=dtype)
     # The weights are plain floats now, but `save_pretrained` refuses a model that is marked as quantised.
@@ -67,7 +67,7 @@ def _convert(gguf: Path, folder: Path) -> None:
 
 
 def rotary_scaling(gguf: Path) -> dict[str, Any] | None:
-    """What `rope_parameters` must have besides the base; `None` without scaling.
+    """Return what `rope_parameters` must have besides the base; `None` without scaling.
 
     Raises `EngineUnavailable` for a scaling that this cannot express.
     """
@@ -89,10 +89,10 @@ def rotary_scaling(gguf: Path) -> dict[str, Any] | None:
         raise EngineUnavailable(f"its rotary scaling is {name}, which is not converted; {INSTEAD}.")
     if "rope_freqs.weight" not in tensors:
         return None
-    factors = [float(one) for one in tensors["rope_freqs.weight"].data]
+    factors = [float(factor) for factor in tensors["rope_freqs.weight"].data]
     scaling = {"rope_type": "llama3", "factor": max(factors), **LLAMA_3}
     wanted = llama_3_factors(scaling, float(value(f"{family}.rope.freq_base", 10_000.0)), 2 * len(factors))
-    if any(abs(one - other) > TOLERANCE * other for one, other in zip(factors, wanted, strict=True)):
+    if any(abs(factor - other) > TOLERANCE * other for factor, other in zip(factors, wanted, strict=True)):
         raise EngineUnavailable(f"its rotary factors are not those of Llama 3; {INSTEAD}.")
     return None if max(factors) == 1 else scaling
 

@@ -40,7 +40,7 @@ class Preset:
 
     @property
     def context_length(self) -> int:
-        """Tokens."""
+        """Return tokens."""
         return context_of(self.config)
 
     def memory_bytes(self, shown_format: str) -> int:
@@ -190,4 +190,4 @@ _PUBLISHED = (
     ("mamba-130m", "state-spaces/mamba-130m-hf", "Apache-2.0", 129_135_360),
 )
 
-PRESETS: dict[str, Preset] = {known[0]: Preset(*known, config=_CONFIGS[known[0]]) for known in _PUBLISHED}
+PRESETS: dict[str, Preset] = {facts[0]: Preset(*facts, config=_CONFIGS[facts[0]]) for facts in _PUBLISHED}

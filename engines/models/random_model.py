@@ -67,7 +67,8 @@ CHAT_TEMPLATE = (
 
 
 def with_chat_tokens(document: dict[str, Any]) -> dict[str, Any]:
-    """A `tokenizer.json` in which the template's ids are special tokens, and the texts they had move to unused ids."""
+    """Return a `tokenizer.json` in which the template's ids are special tokens, and the texts they had move to unused
+    ids."""
     vocabulary: dict[str, int] = dict(document["model"]["vocab"])
     texts = {id: text for text, id in vocabulary.items()}
     added = list(document["added_tokens"])
@@ -130,7 +131,7 @@ def with_weights(model: Model) -> Model:
 
 
 def layer_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """The tensors of one layer of a Llama; norms are matrices of one row."""
+    """Return the tensors of one layer of a Llama; norms are matrices of one row."""
     width, inner, head = config["hidden_size"], config["intermediate_size"], head_size(config)
     queries, keys = config["num_attention_heads"] * head, key_heads(config) * head
     return {
@@ -147,7 +148,7 @@ def layer_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
 
 
 def _tensors(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Names and shapes; norms and biases are matrices of one row."""
+    """Yield names and shapes; norms and biases are matrices of one row."""
     width = config["hidden_size"]
     yield "model.embed_tokens.weight", (config["vocab_size"], width)
     for layer in range(config["num_hidden_layers"]):

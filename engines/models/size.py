@@ -73,7 +73,7 @@ class ModelSize:
     def context_length(self) -> int:
         return context_of(self.config)
 
-    def need(self, dtype: str, tokens: int | None = None, **known: Any) -> MemoryNeed:
+    def need(self, dtype: str, tokens: int | None = None, **fields: Any) -> MemoryNeed:
         """With a cache of so many tokens (none: of one sequence); `known` are more of its fields.
 
         A quantised model keeps its cache in 16 bits.
@@ -83,7 +83,7 @@ class ModelSize:
         cached = min(ONE_SEQUENCE, self.context_length) if tokens is None else tokens
         counted = {"weights": self._weights(dtype), "cache": self._cache(cached, floats), "step": self._step(floats)}
         kept = STATE if is_state_space(self.config) else KEYS_AND_VALUES
-        return MemoryNeed(self.name, dtype, kept=kept, **(counted | known))
+        return MemoryNeed(self.name, dtype, kept=kept, **(counted | fields))
 
     def _weights(self, dtype: str) -> int:
         whole = {STORED: self.stored, GGUF: self.gguf}.get(dtype)
@@ -97,7 +97,7 @@ class ModelSize:
             return 0
 
     def _step(self, dtype: str) -> int:
-        """A layer's input and output, both halves of its feed-forward, and one row of logits in 32 bits."""
+        """Return a layer's input and output, both halves of its feed-forward, and one row of logits in 32 bits."""
         try:
             width = number_of(self.config, "hidden_size", "n_embd")
             inner = self.config.get("intermediate_size") or 4 * width
@@ -108,14 +108,14 @@ class ModelSize:
 
 
 def quantised_before(config: Mapping[str, Any]) -> str | None:
-    """The format of a model's files by their `config.json`, as in "gptq-int4"; `None` where it is floating-point."""
-    found = config.get("quantization_config")
-    if not found:
+    """Read the format of a model's files, such as "gptq-int4"; `None` if it is floating-point."""
+    quantisation = config.get("quantization_config")
+    if not quantisation:
         return None
-    bits = found.get("bits") or {"load_in_8bit": 8, "load_in_4bit": 4}.get(
-        next((name for name in ("load_in_8bit", "load_in_4bit") if found.get(name)), "")
+    bits = quantisation.get("bits") or {"load_in_8bit": 8, "load_in_4bit": 4}.get(
+        next((name for name in ("load_in_8bit", "load_in_4bit") if quantisation.get(name)), "")
     )
-    return "-".join([str(found.get("quant_method", "quantised")), *([f"int{bits}"] if bits else [])])
+    return "-".join([str(quantisation.get("quant_method", "quantised")), *([f"int{bits}"] if bits else [])])
 
 
 def quantised_format(quantization: str | None, otherwise: str) -> str:
@@ -126,9 +126,9 @@ def quantised_format(quantization: str | None, otherwise: str) -> str:
 
 
 def kept_values(config: Mapping[str, Any], tokens: int) -> int:
-    """Keys and values of all layers for so many tokens, or a state-space model's state, of one size for all.
+    """Return keys and values of all layers for so many tokens, or a state-space model's state, of one size for all.
 
-    Raises `KeyError` where the configuration, as in `config.json`, does not say.
+    Raises `KeyError` if the configuration, as in `config.json`, does not say.
     """
     layers = number_of(config, "num_hidden_layers", "n_layer")
     if config["model_type"] == STACK:
@@ -141,12 +141,12 @@ def kept_values(config: Mapping[str, Any], tokens: int) -> int:
 
 
 def is_state_space(config: Mapping[str, Any]) -> bool:
-    """Whether a state of one size takes the place of keys and values, as in Mamba (Gu and Dao 2023)."""
+    """Return whether a state of one size takes the place of keys and values, as in Mamba (Gu and Dao 2023)."""
     return "state_size" in config
 
 
 def number_of(config: Mapping[str, Any], *names: str) -> int:
-    """By the first of these names that the configuration has. Raises `KeyError` where it has none."""
+    """By the first of these names that the configuration has. Raises `KeyError` if it has none."""
     for name in names:
         if isinstance(config.get(name), int):
             return int(config[name])
@@ -154,7 +154,7 @@ def number_of(config: Mapping[str, Any], *names: str) -> int:
 
 
 def context_of(config: Mapping[str, Any]) -> int:
-    """The limit of tokens, prompt and answer together. State-space models have none; most are trained on 2048."""
+    """Return the limit of prompt plus answer. State-space models have none; most are trained on 2048."""
     if is_state_space(config):
         return NO_LIMIT
     try:

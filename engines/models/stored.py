@@ -49,10 +49,10 @@ def config_of(folder: Path) -> Mapping[str, Any]:
 
 
 def end_ids(folder: Path) -> frozenset[int]:
-    """The tokens that end an answer: models have one, several, or none."""
+    """Return the tokens that end an answer: models have one, several, or none."""
     generation = folder / "generation_config.json"
     configs = [json.loads(generation.read_text())] if generation.is_file() else []
-    ids = next((ids for one in (*configs, config_of(folder)) if (ids := one.get("eos_token_id")) is not None), ())
+    ids = next((ids for config in (*configs, config_of(folder)) if (ids := config.get("eos_token_id")) is not None), ())
     return frozenset([ids] if isinstance(ids, int) else ids)
 
 
@@ -89,7 +89,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 def tensors_of(folder: Path) -> dict[str, StoredTensor]:
     """By the headers of the folder's files."""
-    found = {}
+    tensors = {}
     for file in weight_files(folder):
         with file.open("rb") as opened:
             (length,) = struct.unpack("<Q", opened.read(8))
@@ -97,5 +97,5 @@ def tensors_of(folder: Path) -> dict[str, StoredTensor]:
         entries.pop("__metadata__", None)
         for name, entry in entries.items():
             begin = 8 + length + entry["data_offsets"][0]
-            found[name] = StoredTensor(file, entry["dtype"], tuple(entry["shape"]), begin)
-    return found
+            tensors[name] = StoredTensor(file, entry["dtype"], tuple(entry["shape"]), begin)
+    return tensors

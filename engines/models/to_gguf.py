@@ -35,12 +35,12 @@ NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # token types
 
 
 def format_of(dtype: str, has_gguf: bool) -> str:
-    """The number format that an engine's option means: `auto` is a GGUF file as it is, else 16-bit floats."""
+    """Return the number format that an engine's option means: `auto` is a GGUF file as it is, else 16-bit floats."""
     return dtype if dtype != "auto" else "gguf" if has_gguf else "float16"
 
 
 def file_for(model: Model, dtype: str) -> tuple[Path, str]:
-    """What an engine loads for its option, and the number format. Raises `EngineUnavailable`."""
+    """Return what an engine loads for its option, and the number format. Raises `EngineUnavailable`."""
     format = format_of(dtype, model.gguf is not None)
     if format != "gguf":
         return gguf_of(model, cast(Format, format)), format
@@ -50,7 +50,7 @@ def file_for(model: Model, dtype: str) -> tuple[Path, str]:
 
 
 def gguf_of(model: Model, format: Format) -> Path:
-    """The file. Raises `EngineUnavailable` for a model that it cannot hold."""
+    """Return the file. Raises `EngineUnavailable` for a model that it cannot hold."""
     config = json.loads((model.folder / "config.json").read_text())
     if config.get("model_type") not in ARCHITECTURES:
         raise EngineUnavailable(

@@ -40,7 +40,7 @@ SETTINGS = {
 
 
 def make_tokenizer(size: int) -> dict[str, Any]:
-    """A `tokenizer.json` with exactly `size` ids."""
+    """Return a `tokenizer.json` with exactly `size` ids."""
     merges = [tuple(line.split(" ")) for line in MERGES.read_text(encoding="utf-8").splitlines()]
     base = [*SPECIAL, *sorted(byte_alphabet())]
     merges = merges[: max(0, size - len(base))]
@@ -65,7 +65,7 @@ def _document(tokens: Sequence[str], merges: Sequence[Sequence[str]]) -> dict[st
 
 
 def _pairs(learned: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The beginning and the end of words, such that both together are read as just these two tokens."""
+    """Yield the beginning and the end of words, such that both together are read as just these two tokens."""
     from tokenizers import Tokenizer
 
     reader = Tokenizer.from_str(json.dumps(learned))

@@ -61,7 +61,7 @@ def download_wheel(requirement: str, folder: Path, progress: Progress = silent) 
 
 
 def _error_of(output: deque[str]) -> str:
-    """The line of pip's output that states the error."""
+    """Return the line of pip's output that states the error."""
     errors = [line.removeprefix("ERROR: ") for line in output if line.startswith("ERROR: ")]
     last = (errors or list(output) or ["no message"])[-1]
     return last if last.endswith(".") else last + "."

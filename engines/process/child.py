@@ -111,13 +111,13 @@ class ChildEngine:
 
     @property
     def pid(self) -> int | None:
-        """The child's process id, while it lives."""
+        """Return the child's process id, while it lives."""
         return self._process.pid if self._process is not None else None
 
     @property
     def gpus(self) -> tuple[str, ...] | None:
-        """Those that it computes on, as CUDA_VISIBLE_DEVICES names them. `None` before it is loaded, and where that is
-        not known."""
+        """Return those that it computes on, as CUDA_VISIBLE_DEVICES names them. `None` before it is loaded, and where
+        that is not known."""
         return None if self.info is None else gpus_at(self.info.device, self._gpu_count, self._visible_gpus)
 
     async def start(self) -> EngineInfo:
@@ -141,14 +141,14 @@ class ChildEngine:
         return self._process.open_stream(next(self._ids), request)
 
     async def until_ready(self) -> None:
-        """Wait until requests are accepted. Raises `EngineUnavailable` where that will not happen again."""
+        """Wait until requests are accepted. Raises `EngineUnavailable` if that will not happen again."""
         while self.state != "ready":
             if self._keeper is None or self._keeper.done() or self._state in {"failed", "stopped"}:
                 raise EngineUnavailable(f"the engine is {self.state}.")
             await asyncio.sleep(READY_CHECK)
 
     async def stats(self) -> EngineStats:
-        """The engine's own figures as of the last heartbeat; memory and CPU time of its processes as of now.
+        """Return the engine's own figures as of the last heartbeat; memory and CPU time of its processes as of now.
 
         The CPU time includes that of processes that have ended: a sum over replicas may not fall when one is restarted.
         """

@@ -18,8 +18,8 @@ class DeviceMemory:
         self.peak: int | None = None  # of all looks
 
     def look(self, pid: int | None, gpus: Sequence[str]) -> int | None:
-        """Bytes that it holds, as far as the process does not tell on those `gpus` that it computes on; `None` where
-        neither way tells."""
+        """Return bytes that it holds, as far as the process does not tell on those `gpus` that it computes on; `None`
+        if neither way tells."""
         now = device_memory_of(pid) if self._gpus else None
         if now is None:
             grown = [used - self._before.get(name, used) for name, used in _used(gpus).items()]
@@ -30,6 +30,6 @@ class DeviceMemory:
 
 
 def _used(gpus: Sequence[str]) -> dict[str, int]:
-    """By GPU; none where the driver does not say."""
-    found = gpu_memory(gpus) if gpus else []
-    return {name: one.total - one.free for name, one in zip(gpus, found, strict=False)}
+    """By GPU; none if the driver does not say."""
+    memories = gpu_memory(gpus) if gpus else []
+    return {name: memory.total - memory.free for name, memory in zip(gpus, memories, strict=False)}

@@ -29,7 +29,7 @@ NO_ANSWER = "it gave no answer"
 
 
 def command_of(launch: Launch, target: str) -> tuple[str, ...]:
-    """The command line for an engine with the class `target` ("module:Class")."""
+    """Return the command line for an engine with the class `target` ("module:Class")."""
     command = launch.command or (launch.python or sys.executable, "-m", "engines.process.worker", target)
     command = (*launch.prefix, *command)
     if not launch.cores or not hasattr(os, "sched_setaffinity"):
@@ -61,7 +61,7 @@ def is_foreign(launch: Launch) -> bool:
 
 
 def modules_folder(target: str) -> Path:
-    """A folder with the modules that the worker needs, and no others."""
+    """Return a folder with the modules that the worker needs, and no others."""
     sources = [_source("engines"), _source("enginebench"), _source(target.partition(":")[0].partition(".")[0])]
     sources = list(dict.fromkeys(sources))
     identity = hashlib.sha256("\0".join(map(str, sources)).encode()).hexdigest()[:12]
@@ -74,16 +74,16 @@ def modules_folder(target: str) -> Path:
 
 
 def _source(module: str) -> Path:
-    found = find_spec(module)
-    if found is None or (found.origin is None and not found.submodule_search_locations):
+    spec = find_spec(module)
+    if spec is None or (spec.origin is None and not spec.submodule_search_locations):
         raise EngineUnavailable(f"the module {module} cannot be found.")
-    if found.submodule_search_locations:
-        return Path(next(iter(found.submodule_search_locations))).resolve()
-    return Path(str(found.origin)).resolve()
+    if spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations))).resolve()
+    return Path(str(spec.origin)).resolve()
 
 
 def why_not_there(launch: Launch, target: str) -> str | None:
-    """What `why_not_here` of the engine answers on its own interpreter."""
+    """Return what `why_not_here` of the engine answers on its own interpreter."""
     command = [*command_of(replace(launch, cores=(), prefix=()), target), "--why-not-here"]
     try:
         done = subprocess.run(

@@ -61,17 +61,17 @@ class Packages:
 
     @property
     def library(self) -> str:
-        """The first package, without its version."""
+        """Return the first package, without its version."""
         return NAME.match(self.packages[0])[0]  # type: ignore[index]
 
     @property
     def python(self) -> str:
-        """The interpreter, as uv finds or downloads it."""
+        """Return the interpreter, as uv finds or downloads it."""
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
         return sys.executable if not self.pythons or here in self.pythons else self.pythons[0]
 
     def missing(self) -> str | None:
-        """One sentence where a part of the system is missing."""
+        """Return one sentence where a part of the system is missing."""
         lacking = [SYSTEM[name] for name in self.system if not _is_there(name)]
         return f"it needs {' and '.join(lacking)}." if lacking else None
 
@@ -102,7 +102,7 @@ class Environment:
 
     @property
     def device(self) -> Device:
-        """What was installed, or would be."""
+        """Return what was installed, or would be."""
         return self.installed() or self._best
 
     @property
@@ -111,7 +111,7 @@ class Environment:
         return "cuda" if self.cuda is not None and visible_gpus() else "cpu"
 
     def installed(self) -> Device | None:
-        """`None` where nothing was, or what is there belongs to another version of this tool."""
+        """`None` if nothing was, or what is there belongs to another version of this tool."""
         try:
             device, identity = json.loads((self.folder / RECORD).read_text())
             return cast(Device, device) if identity == _identity(self._packages(device)) else None
@@ -123,7 +123,10 @@ class Environment:
         if (device := self.installed()) is None:
             return None
         folders = [str(path) for path in self.folder.glob("lib/python*/site-packages")]
-        return next((one.version for one in distributions(name=self._packages(device).library, path=folders)), None)
+        return next(
+            (distribution.version for distribution in distributions(name=self._packages(device).library, path=folders)),
+            None,
+        )
 
     def why_not_here(self) -> str | None:
         try:
@@ -135,7 +138,7 @@ class Environment:
         return f"it is not installed; install it with: enginebench engines install {self.engine}"
 
     def install(self, device: Device | None, progress: Progress) -> Path:
-        """The environment's folder. uv's own progress goes to standard error. Raises `EngineUnavailable`."""
+        """Return the environment's folder. uv's own progress goes to standard error. Raises `EngineUnavailable`."""
         device = device or self._best
         wanted = self._packages(device)
         if (missing := wanted.missing()) is not None:
@@ -158,7 +161,7 @@ class Environment:
         return self.folder
 
     def uninstall(self, progress: Progress) -> bool:
-        """Whether there was anything to remove."""
+        """Return whether there was anything to remove."""
         if not self.folder.exists():
             return False
         with locked(self.folder, progress):
@@ -168,8 +171,8 @@ class Environment:
 
     def _packages(self, device: Device) -> Packages:
         """Raises `EngineUnavailable`."""
-        if (found := self.cuda if device == "cuda" else self.cpu) is not None:
-            return found
+        if (packages := self.cuda if device == "cuda" else self.cpu) is not None:
+            return packages
         if device == "cpu":
             raise EngineUnavailable("it needs an NVIDIA GPU, and there is none here.")
         raise EngineUnavailable(f"{self.engine} has no packages for CUDA; install it with: --device cpu")
@@ -203,8 +206,8 @@ class InstalledEngine(Engine):
 
 
 def _importable(module: str) -> bool:
-    found = find_spec(module)
-    return found is not None and found.origin is not None  # without one it is any folder of that name
+    spec = find_spec(module)
+    return spec is not None and spec.origin is not None  # without one it is any folder of that name
 
 
 def _is_there(name: str) -> bool:

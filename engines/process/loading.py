@@ -14,7 +14,7 @@ from typing import Any
 from enginebench.settings.schema import UserMistake, settings_of
 from engines.contract.base import Engine, Launch, Model
 from engines.contract.errors import EngineUnavailable
-from engines.contract.registry import GivenOptions, check_options, engine_class, names, spec
+from engines.contract.registry import CheckedOptions, check_options, engine_class, names, spec
 from engines.machine.devices import free_memory, gpu_memory, gpus_at, visible_gpus
 from engines.models.presets import PRESETS, RANDOM
 from engines.models.size import BITS, MemoryNeed, ModelSize
@@ -31,9 +31,9 @@ def check_before_download(name: str, options: Mapping[str, str], model: str | No
 
     Raises `UserMistake` for a wrong option, and `EngineUnavailable` for a preset that will not fit into the memory.
     """
-    given = check_options(name, options)
+    parsed = check_options(name, options)
     if model is not None and spec(name).needs_model:
-        _check_memory(name, given, size_of_preset(model), visible_gpus())
+        _check_memory(name, parsed, size_of_preset(model), visible_gpus())
 
 
 def refuse_missing(name: str, options: Mapping[str, str]) -> None:
@@ -51,44 +51,44 @@ def load_engine(
     place: Callable[[Launch], Launch] = lambda launch: launch,
     processes: int = 1,
 ) -> ChildEngine:
-    """An engine that is ready to be started in a child process of its own, supervised as `watch` says.
+    """Return an engine that is ready to be started in a child process of its own, supervised as `watch` says.
 
     `place` restricts the process to its share of the machine, where it is one of several `processes`. Raises
     `ValueError` for an unknown name or option and `EngineUnavailable` where the engine or the model cannot run here.
     """
     kind = engine_class(name)
-    given = check_options(name, options or {})  # a user's mistake is reported before any process starts
-    if given.shared.replicas != processes:
+    parsed = check_options(name, options or {})  # a user's mistake is reported before any process starts
+    if parsed.shared.replicas != processes:
         raise UserMistake("`replicas` is for `serve` and `run`; here one process is measured.")
     if spec(name).needs_model and model is None:
         raise UserMistake(f"{name} needs a model; `enginebench models` lists what there is.")
-    launch = place(kind.launch(given.parsed, model))
+    launch = place(kind.launch(parsed.parsed, model))
     reason = why_not_there(launch, spec(name).target) if is_foreign(launch) else kind.why_not_here()
     if reason is not None:
         raise EngineUnavailable(f"{name} cannot run here: {reason}")
     if model is not None and spec(name).needs_model:
-        _check_memory(name, given, size_of(model), visible_gpus(launch.environment))
+        _check_memory(name, parsed, size_of(model), visible_gpus(launch.environment))
     target = spec(name).target
-    gpus = kind.gpus_of(given.parsed)
-    return ChildEngine(name, model, given.own, launch, watch or Watch(), target, warms_up=kind.warms_up, gpus=gpus)
+    gpus = kind.gpus_of(parsed.parsed)
+    return ChildEngine(name, model, parsed.own, launch, watch or Watch(), target, warms_up=kind.warms_up, gpus=gpus)
 
 
 def own_server(name: str, model: Model, options: Mapping[str, str], host: str, port: int) -> Launch:
-    """How to start the server that the engine's library brings. Raises as `load_engine` does."""
-    kind, given = engine_class(name), check_options(name, options)
+    """Return how to start the server that the engine's library brings. Raises as `load_engine` does."""
+    kind, parsed = engine_class(name), check_options(name, options)
     if kind.own_server is Engine.own_server:
         bring = [other for other in names() if engine_class(other).own_server is not Engine.own_server]
         raise UserMistake(f"{name} has no server of its own that can be started here; these do: {', '.join(bring)}.")
-    _check_memory(name, given, size_of(model), visible_gpus())
-    launch = kind(model, given.parsed).own_server(host, port)
+    _check_memory(name, parsed, size_of(model), visible_gpus())
+    launch = kind(model, parsed.parsed).own_server(host, port)
     if launch is None:
         raise UserMistake(f"{name} has no server of its own that can be started here.")
     return launch
 
 
-def _check_memory(name: str, given: GivenOptions, size: ModelSize | None, gpus: Sequence[str]) -> None:
-    if given.shared.memory == "check":
-        refuse_too_large(name, engine_class(name), given.parsed, size, given.shared.replicas, gpus)
+def _check_memory(name: str, parsed: CheckedOptions, size: ModelSize | None, gpus: Sequence[str]) -> None:
+    if parsed.shared.memory == "check":
+        refuse_too_large(name, engine_class(name), parsed.parsed, size, parsed.shared.replicas, gpus)
 
 
 def size_of_preset(spec: str) -> ModelSize | None:
@@ -98,7 +98,7 @@ def size_of_preset(spec: str) -> ModelSize | None:
 
 
 def size_of(model: Model) -> ModelSize | None:
-    """From the headers of its files, or from its preset; `None` where neither has it."""
+    """From the headers of its files, or from its preset; `None` if neither has it."""
     try:
         config, tensors = config_of(model.folder), tensors_of(model.folder)
     except (OSError, ValueError):  # the engine says what is wrong with them
@@ -118,7 +118,7 @@ def size_of(model: Model) -> ModelSize | None:
 def refuse_too_large(
     engine: str, kind: type[Engine], options: Any, size: ModelSize | None, processes: int, gpus: Sequence[str]
 ) -> None:
-    """Raises `EngineUnavailable` where `processes` of this engine, with these options, take more than is free.
+    """Raises `EngineUnavailable` if `processes` of this engine, with these options, take more than is free.
 
     `gpus` are those of one process, as CUDA_VISIBLE_DEVICES names them; all processes share a CPU's memory. What is not
     known (the model's size, the engine's need, a device's memory) is not checked.
@@ -131,7 +131,7 @@ def refuse_too_large(
         total, free, where = processes * need.total, free_memory(), "of memory"
     else:
         own = gpus_at(need.device, need.gpus, gpus) or ()
-        usable = [round(min(one.free, need.gpu_share * one.total)) for one in gpu_memory(own)]
+        usable = [round(min(memory.free, need.gpu_share * memory.total)) for memory in gpu_memory(own)]
         if not usable:
             return
         who, where = f"{engine} needs", "of GPU memory" if need.gpus == 1 else f"on each of {need.gpus} GPUs"
@@ -152,7 +152,7 @@ def _parts(need: MemoryNeed) -> str:
 
 def _remedy(need: MemoryNeed, kind: type[Engine], processes: int) -> str:
     bits = BITS.get(need.dtype, 0.0)
-    formats = next((one.choices for one in settings_of(kind.Options, flags=False) if one.name == "dtype"), ())
+    formats = next((option.choices for option in settings_of(kind.Options, flags=False) if option.name == "dtype"), ())
     smaller = [format for format in formats if BITS.get(format, bits) < bits]
     ways = ["a smaller model"]
     if smaller:

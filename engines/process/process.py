@@ -241,7 +241,7 @@ class Process(asyncio.SubprocessProtocol):
 
 
 def pipe_of(loop: asyncio.AbstractEventLoop) -> tuple[IO[bytes], IO[bytes]]:
-    """A pipe's end for `connect_read_pipe` of this loop, and the other end."""
+    """Return a pipe's end for `connect_read_pipe` of this loop, and the other end."""
     read, write = os.pipe()
     # uvloop closes the descriptor itself and the file object after it, when the number may be another thread's already
     # (https://github.com/MagicStack/uvloop/issues/763). asyncio's own loops close only the file object.

@@ -35,7 +35,7 @@ class Share:
     cores: tuple[int, ...] = ()
     variable: str = NVIDIA
 
-    def of(self, launch: Launch) -> Launch:
+    def apply_to(self, launch: Launch) -> Launch:
         if not self.gpus:
             return replace(launch, cores=self.cores)
         return replace(launch, environment={**launch.environment, self.variable: ",".join(self.gpus)})
@@ -88,13 +88,13 @@ class Replicas:
 
     @property
     def gpus(self) -> tuple[str, ...] | None:
-        """Those of all together; `None` where one's are not known."""
-        found = [child.gpus for child in self._children]
-        known = [names for names in found if names is not None]
-        return tuple(itertools.chain(*known)) if len(known) == len(found) else None
+        """Return those of all together; `None` if one's are not known."""
+        names_of_children = [child.gpus for child in self._children]
+        known_names = [names for names in names_of_children if names is not None]
+        return tuple(itertools.chain(*known_names)) if len(known_names) == len(names_of_children) else None
 
     async def start(self) -> EngineInfo:
-        """Start all at the same time. Raises `EngineUnavailable` where one cannot be loaded."""
+        """Start all at the same time. Raises `EngineUnavailable` if one cannot be loaded."""
         for child in self._children:
             child.on_change = self._changed
         loaded = await asyncio.gather(*(child.start() for child in self._children), return_exceptions=True)
@@ -115,15 +115,15 @@ class Replicas:
 
     async def stats(self) -> EngineStats:
         """Memory and CPU time of all together; the mean share of the KV caches."""
-        found = await asyncio.gather(*(child.stats() for child in self._children))
-        usages = [one.kv_cache_usage for one in found if one.kv_cache_usage is not None]
+        replicas = await asyncio.gather(*(child.stats() for child in self._children))
+        usages = [replica.kv_cache_usage for replica in replicas if replica.kv_cache_usage is not None]
         return EngineStats(
-            device_memory_bytes=_sum(one.device_memory_bytes for one in found),
-            device_memory_peak_bytes=_sum(one.device_memory_peak_bytes for one in found),
+            device_memory_bytes=_sum(replica.device_memory_bytes for replica in replicas),
+            device_memory_peak_bytes=_sum(replica.device_memory_peak_bytes for replica in replicas),
             kv_cache_usage=sum(usages) / len(usages) if usages else None,
-            memory_bytes=_sum(one.memory_bytes for one in found),
-            memory_peak_bytes=_sum(one.memory_peak_bytes for one in found),
-            cpu_seconds=_sum(one.cpu_seconds for one in found),
+            memory_bytes=_sum(replica.memory_bytes for replica in replicas),
+            memory_peak_bytes=_sum(replica.memory_peak_bytes for replica in replicas),
+            cpu_seconds=_sum(replica.cpu_seconds for replica in replicas),
         )
 
     async def stop(self) -> None:
@@ -144,8 +144,8 @@ def load_replicas(
     name: str, model: Model | None, options: Mapping[str, str], watch: Watch, prefix: tuple[str, ...] = ()
 ) -> ServedEngine:
     """Like `load_engine`, with as many processes as the option `replicas` says. `prefix` is that of a `Launch`."""
-    given = check_options(name, options)
-    count, parsed = given.shared.replicas, given.parsed
+    checked = check_options(name, options)
+    count, parsed = checked.shared.replicas, checked.parsed
     if count == 1:
         return load_engine(name, model, options, watch, lambda launch: replace(launch, prefix=prefix))
     kind = engine_class(name)
@@ -153,13 +153,13 @@ def load_replicas(
     shares = shares_of(count, kind.gpus_of(parsed), gpus, usable_cores(), variable)
 
     def placed(share: Share) -> Callable[[Launch], Launch]:
-        return lambda launch: replace(share.of(launch), prefix=prefix)
+        return lambda launch: replace(share.apply_to(launch), prefix=prefix)
 
     return Replicas([load_engine(name, model, options, watch, placed(share), count) for share in shares])
 
 
 def _gpus_for(engine: str, device: str) -> tuple[str, list[str]]:
-    """How they are named, and those there are. Raises `UserMistake` where all replicas would be on the same one."""
+    """Return how they are named, and those there are. Raises `UserMistake` if all replicas would be on the same one."""
     if device == "cpu":
         return NVIDIA, []
     if device not in {"cuda", "rocm"}:
@@ -187,5 +187,5 @@ def shares_of(
 
 
 def _sum(values: Iterable[Any]) -> Any:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if numbers else None

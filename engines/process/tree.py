@@ -56,7 +56,8 @@ class ProcessTree:
             os.killpg(self.pid, signal.SIGKILL)
 
     def alive(self) -> bool:
-        """Whether a process of the group has not ended: a killed one keeps its memory until the kernel has ended it."""
+        """Return whether a process of the group has not ended: a killed one keeps its memory until the kernel has ended
+        it."""
         try:
             os.killpg(self.pid, 0)
         except ProcessLookupError:
@@ -74,10 +75,10 @@ class ProcessTree:
 
 
 def _peak(pid: int) -> int | None:
-    """The high-water mark of resident memory, which the kernel keeps; sampling would miss short peaks."""
+    """Return the high-water mark of resident memory, which the kernel keeps; sampling would miss short peaks."""
     with contextlib.suppress(OSError):
-        if found := PEAK.search(Path(f"/proc/{pid}/status").read_text()):
-            return 1024 * int(found[1])
+        if match := PEAK.search(Path(f"/proc/{pid}/status").read_text()):
+            return 1024 * int(match[1])
     return None
 
 

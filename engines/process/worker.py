@@ -11,7 +11,6 @@ import contextlib
 import inspect
 import json
 import os
-import resource
 import select
 import selectors
 import signal
@@ -21,6 +20,7 @@ import traceback
 from typing import Any
 
 from enginebench.settings.schema import from_text
+from enginebench.settings.system import raise_descriptor_limit
 from engines.contract import protocol
 from engines.contract.base import Engine, EngineStats
 from engines.contract.errors import (
@@ -35,7 +35,7 @@ from engines.contract.errors import (
 )
 from engines.contract.registry import class_at
 
-OPEN_FILES = 65_536  # descriptors that an engine may have open, where the system allows it
+MAX_DESCRIPTORS = 65_536  # of an engine: some libraries close all that may be open
 
 
 class Worker:
@@ -182,13 +182,6 @@ async def _serve(kind: type[Engine], out: int) -> None:
     await Worker(kind, out).run(lines)
 
 
-def _raise_file_limit() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-
-
 def main() -> None:
     target, *more = sys.argv[1:]
     out = os.dup(1)
@@ -197,7 +190,7 @@ def main() -> None:
         os.write(out, json.dumps(class_at(target).why_not_here()).encode())
         return
     threading.current_thread().name = "engine-worker"
-    _raise_file_limit()
+    raise_descriptor_limit(MAX_DESCRIPTORS)
     loop = asyncio.SelectorEventLoop(_selector())
     asyncio.set_event_loop(loop)
     try:

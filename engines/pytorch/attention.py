@@ -56,22 +56,22 @@ SWITCHES = ("math", "mem_efficient", "flash", "cudnn")
 def choose(attention: str, device: torch.device) -> str | None:
     """Transformers' name of the implementation (`None`: it decides), with every other kernel of PyTorch switched off.
 
-    For the whole process. Raises `EngineUnavailable` where the device has no such kernel.
+    For the whole process. Raises `EngineUnavailable` if the device has no such kernel.
     """
     import torch
 
     if attention == "auto":
         return None
-    known = ATTENTIONS[attention]
-    if device.type not in known.devices:
-        there = [name for name, one in ATTENTIONS.items() if device.type in one.devices]
+    kernel = ATTENTIONS[attention]
+    if device.type not in kernel.devices:
+        there = [name for name, other in ATTENTIONS.items() if device.type in other.devices]
         raise EngineUnavailable(
-            f"attention={attention} runs on {' and '.join(known.devices)}, not on {device.type}; there are "
+            f"attention={attention} runs on {' and '.join(kernel.devices)}, not on {device.type}; there are "
             f"{', '.join(there)}."
         )
-    for switch in SWITCHES if known.switch is not None else ():
-        getattr(torch.backends.cuda, f"enable_{switch}_sdp")(switch == known.switch)
-    return known.implementation
+    for switch in SWITCHES if kernel.switch is not None else ():
+        getattr(torch.backends.cuda, f"enable_{switch}_sdp")(switch == kernel.switch)
+    return kernel.implementation
 
 
 def repeating_heads() -> str:
@@ -95,7 +95,7 @@ def repeating_heads() -> str:
 
 @contextmanager
 def tried_out(attention: str, dtype: str) -> Iterator[None]:
-    """Around the first steps. Raises `EngineUnavailable` where the kernel takes no heads or numbers like these."""
+    """Around the first steps. Raises `EngineUnavailable` if the kernel takes no heads or numbers like these."""
     try:
         yield
     except EngineUnavailable:

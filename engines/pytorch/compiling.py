@@ -28,7 +28,8 @@ def compilations_folder(device: torch.device) -> Path:
 
 
 def missing_compiler() -> str | None:
-    """One sentence where Inductor, or Triton on a GPU, cannot compile what it writes: Python modules in C and C++."""
+    """Return one sentence where Inductor, or Triton on a GPU, cannot compile what it writes: Python modules in C and
+    C++."""
     if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++")):
         return "Inductor needs a C++ compiler, and there is neither g++ nor clang++; on Debian: apt-get install g++"
     if not (headers := Path(sysconfig.get_path("include"), "Python.h")).exists():

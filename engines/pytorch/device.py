@@ -120,19 +120,19 @@ class OnTorch(Engine):
 
 
 def missing_packages() -> str | None:
-    """One sentence where a package is missing that all engines on PyTorch need."""
+    """Return one sentence where a package is missing that all engines on PyTorch need."""
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
         return f"it needs {', '.join(missing)}; install with: {install_command('transformers')}"
     return None
 
 
 def missing_gpu() -> str | None:
-    """One sentence where there is no NVIDIA GPU. The driver is asked, because importing torch takes seconds."""
+    """Return one sentence if there is no NVIDIA GPU. The driver is asked, because importing torch takes seconds."""
     return None if visible_gpus() else "it needs an NVIDIA GPU and its driver, and there is none."
 
 
 def chosen_device(wanted: str) -> torch.device:
-    """With its number: `torch.cuda.set_device` takes none without. Raises `EngineUnavailable` where it does not exist.
+    """With its number: `torch.cuda.set_device` takes none without. Raises `EngineUnavailable` if it does not exist.
 
     `auto` is never the CPU of a machine with a GPU: torch falls back to it without a word, and another device than
     intended would be measured.
@@ -160,7 +160,7 @@ def chosen_device(wanted: str) -> torch.device:
 
 
 def why_no_cuda() -> str | None:
-    """Why torch does not see the GPU that this machine has; `None` where it has none, or hides it from this process."""
+    """Why torch does not see the GPU that this machine has; `None` if it has none, or hides it from this process."""
     import torch
 
     number, hip = torch.__version__, getattr(torch.version, "hip", None)
@@ -190,7 +190,7 @@ def why_no_cuda() -> str | None:
 
 
 def build_here() -> dict[str, Any] | None:
-    """The fields of `engines.machine.cuda.Build`; `None` without torch."""
+    """Return the fields of `engines.machine.cuda.Build`; `None` without torch."""
     if find_spec("torch") is None:
         return None
     import torch
@@ -204,7 +204,7 @@ def build_here() -> dict[str, Any] | None:
 
 
 def expected_device(wanted: str) -> str:
-    """What `chosen_device` will choose or refuse, without importing torch."""
+    """Return what `chosen_device` will choose or refuse, without importing torch."""
     if wanted != "auto":
         return wanted
     return "cuda" if visible_gpus() or amd_gpus() else "cpu"
@@ -229,7 +229,7 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 def _cpu_computes_bf16() -> bool:
-    """Whether the CPU has bfloat16 instructions; without them it is slower than float32."""
+    """Return whether the CPU has bfloat16 instructions; without them it is slower than float32."""
     try:
         with open("/proc/cpuinfo") as cpuinfo:
             flags = next(line for line in cpuinfo if line.startswith(("flags", "Features")))

@@ -7,7 +7,7 @@ from typing import Any
 
 from engines.contract.base import Chunk, GenerateRequest
 from engines.contract.errors import BadRequest
-from engines.text.answer import AnswerText
+from engines.text.answer_text import AnswerText
 
 
 class Streamer:

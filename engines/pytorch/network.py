@@ -30,7 +30,7 @@ WEIGHTS_SEED = 0  # of models with random weights: the same ones in every run
 
 
 def read_network(model: Model, device: torch.device, dtype: torch.dtype, **settings: Any) -> Any:
-    """The network on `device`, ready to generate. `settings` are those of `from_pretrained`.
+    """Return the network on `device`, ready to generate. `settings` are those of `from_pretrained`.
 
     Raises `EngineUnavailable`, in one sentence, where Transformers cannot load the model.
     """
@@ -59,7 +59,7 @@ def _read(model: Model, device: torch.device, dtype: torch.dtype, settings: dict
 
 
 def read_config(model: Model) -> Any:
-    """The configuration alone. Raises `EngineUnavailable` where Transformers does not know such a model."""
+    """Return the configuration alone. Raises `EngineUnavailable` if Transformers does not know such a model."""
     from transformers import AutoConfig
 
     try:
@@ -71,7 +71,7 @@ def read_config(model: Model) -> Any:
 
 
 def bits_of(quantised: Quantised) -> str:
-    """The number format: `int8` or `int4`."""
+    """Return the number format: `int8` or `int4`."""
     return quantised.rpartition("-")[2]
 
 
@@ -83,7 +83,7 @@ def weights_format(net: Any, dtype: torch.dtype, quantised: Quantised) -> str:
 
 
 def loading_settings(quantised: Quantised, model: Model, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
-    """Settings of `from_pretrained`. Raises `EngineUnavailable` where the installed library has no such kernels."""
+    """Return settings of `from_pretrained`. Raises `EngineUnavailable` if the installed library has no such kernels."""
     if quantised == "none":
         return {}
     library = quantised.partition("-")[0]

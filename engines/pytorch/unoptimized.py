@@ -92,7 +92,7 @@ class UnoptimizedStack:
 
 
 def passes(network: Network, ids: list[int], device: torch.device) -> Iterator[torch.Tensor]:
-    """Logits after `ids`, which the caller extends by one token between two of them. Each pass reads all of it."""
+    """Yield logits after `ids`, which the caller extends by a token each time. Each pass reads all of them."""
     while True:
         with torch.inference_mode():  # not around the yield: it belongs to the thread, not to this generator
             logits = network(torch.tensor(ids, device=device))

@@ -59,7 +59,7 @@ class RustEngine(Engine):
         if find(cls.program) is None:
             return None
         locked = tomllib.loads((WORKSPACE / "Cargo.lock").read_text())["package"]
-        return next((str(one["version"]) for one in locked if one["name"] == cls.crate), None)
+        return next((str(package["version"]) for package in locked if package["name"] == cls.crate), None)
 
     @classmethod
     def memory_need(cls, options: Any, size: ModelSize) -> MemoryNeed:
@@ -72,15 +72,15 @@ class RustEngine(Engine):
     @classmethod
     @abstractmethod
     def automatic_dtype(cls, device: str, options: Any, size: ModelSize) -> str:
-        """The number format that the program takes with `dtype=auto`."""
+        """Return the number format that the program takes with `dtype=auto`."""
 
     @classmethod
     def device_of(cls, options: Any) -> str:
-        """A program is built for a device, so `auto` is the CPU where it was built for none."""
+        """Return the device: `auto` is the CPU if the program was built for no other."""
         if options.device != "auto":
             return str(options.device)
-        found = find(cls.program)
-        with_cuda = found is not None and "cuda" in found.parent.name.split("+")
+        path = find(cls.program)
+        with_cuda = path is not None and "cuda" in path.parent.name.split("+")
         return "cuda" if with_cuda and visible_gpus() else "cpu"
 
     @classmethod

@@ -52,24 +52,25 @@ class Program:
 
     @property
     def features(self) -> frozenset[str]:
-        """What it can be built with, as its Cargo.toml declares."""
+        """Return what it can be built with, as its Cargo.toml declares."""
         declared = tomllib.loads((WORKSPACE / self.folder / "Cargo.toml").read_text()).get("features", {})
         return frozenset(declared) - {"default"}
 
 
 PROGRAMS = {
-    one.name: one for one in (Program("echo", "protocol"), Program("candle", "candle"), Program("burn", "burn"))
+    program.name: program
+    for program in (Program("echo", "protocol"), Program("candle", "candle"), Program("burn", "burn"))
 }
 
 
 def profile() -> str:
-    """Of Cargo.toml, with which programs are built and looked for."""
+    """Return the Cargo profile with which programs are built and looked for."""
     return os.environ.get("ENGINEBENCH_RUST_PROFILE", RELEASE)
 
 
 def find(name: str) -> Path | None:
-    """The program, if it was built from these very sources for this machine; the latest where there are several. An
-    image has its programs in the folder ENGINEBENCH_PROGRAMS, built with it. A folder's name ends with the features
+    """Return the program, if it was built from these very sources for this machine; the latest where there are several.
+    An image has its programs in the folder ENGINEBENCH_PROGRAMS, built with it. A folder's name ends with the features
     that its programs were built with: `+cuda`."""
     program = PROGRAMS[name]
     shipped = os.environ.get("ENGINEBENCH_PROGRAMS")
@@ -82,11 +83,11 @@ def find(name: str) -> Path | None:
 def build(name: str, features: Iterable[str] = (), *, progress: Progress = silent) -> Path:
     """Build the program, unless it is there, and return its path. Cargo prints its progress on standard error.
 
-    Of `features`, the program gets those that it has. Raises `EngineUnavailable` where it cannot be built.
+    Of `features`, the program gets those that it has. Raises `EngineUnavailable` if it cannot be built.
     """
     program = PROGRAMS[name]
     together = _built_together(program)
-    wanted = sorted(set(features) & frozenset[str]().union(*(one.features for one in together)))
+    wanted = sorted(set(features) & frozenset[str]().union(*(built.features for built in together)))
     folder = cache_folder() / "programs" / "+".join([_stem(program), *wanted])
     if not folder.is_dir() and cargo_environment() is None:
         raise EngineUnavailable(NO_CARGO)
@@ -96,7 +97,8 @@ def build(name: str, features: Iterable[str] = (), *, progress: Progress = silen
 
 
 def _built_together(program: Program) -> list[Program]:
-    """Those that one cargo builds. It compiles what they share once, with the features that any of them switches on.
+    """Return those that one cargo builds. It compiles what they share once, with the features that any of them switches
+    on.
 
     A program that is measured is built by itself: burn's `x86-v4` would give candle other products of matrices.
     """
@@ -119,7 +121,7 @@ def _cargo_build(programs: list[Program], features: list[str], into: Path) -> No
 def cargo(arguments: list[str], *, quiet: bool = False) -> subprocess.CompletedProcess[str]:
     """Run cargo on the workspace, for this machine's processor; its output is shown, or captured if `quiet`.
 
-    Raises `EngineUnavailable` where there is no cargo.
+    Raises `EngineUnavailable` if there is no cargo.
     """
     if (environment := cargo_environment()) is None:
         raise EngineUnavailable(NO_CARGO)
@@ -142,7 +144,7 @@ def _target() -> Path:
 
 @cache
 def cargo_environment() -> dict[str, str] | None:
-    """Variables under which cargo runs here; `None` where it does not.
+    """Return variables under which cargo runs here; `None` if it does not.
 
     Cargo may be rustup's proxy, which finds no toolchain under another HOME (sudo, a clean one for a test) than that of
     the account that installed it: then RUSTUP_HOME is set to that account's.
@@ -201,15 +203,15 @@ def main(arguments: list[str]) -> int:
     commands.add_parser("cargo", help="run cargo on the sources: `cargo test`, `cargo clippy -- -D warnings`")
     if arguments[:1] == ["cargo"]:
         return _pass_on(arguments[1:])  # as they are
-    given = parser.parse_args(arguments)
-    features = [one for one in given.features.split(",") if one]
-    known = frozenset[str]().union(*(program.features for program in PROGRAMS.values()))
-    if unknown := [one for one in features if one not in known]:
-        print(f"no program has the feature {unknown[0]}; choose from {', '.join(sorted(known))}.", file=sys.stderr)
+    parsed = parser.parse_args(arguments)
+    features = [feature for feature in parsed.features.split(",") if feature]
+    declared = frozenset[str]().union(*(program.features for program in PROGRAMS.values()))
+    if unknown := [feature for feature in features if feature not in declared]:
+        print(f"no program has the feature {unknown[0]}; choose from {', '.join(sorted(declared))}.", file=sys.stderr)
         return 2
     try:
         with terminal_progress() as progress:
-            for name in given.name or PROGRAMS:
+            for name in parsed.name or PROGRAMS:
                 path = build(name, features, progress=progress)
                 print(f"{name}: {path}", file=sys.stderr)
     except EngineUnavailable as error:

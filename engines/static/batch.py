@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from engines.contract.base import Chunk, GenerateRequest
 from engines.contract.errors import EngineError
 from engines.contract.stepping import Generated, ends
-from engines.text.sampling import OVERFLOWED, SampledAnswer
+from engines.text.sampler import OVERFLOWED, SampledAnswer
 
 if TYPE_CHECKING:
     import torch
@@ -35,15 +35,16 @@ class Sequence:
         device: torch.device,
         context_length: int,
     ) -> None:
-        """Raises `BadRequest` where the prompt leaves no room for an answer."""
+        """Raises `BadRequest` if the prompt leaves no room for an answer."""
         self.request = request
         self.cancelled = False
         self.cached = 0  # tokens whose keys and values are in the cache
         self.next_token: int | None = None  # generated and not yet in the cache; none while the prompt is being read
-        self._answer = SampledAnswer(request, tokenizer, end_ids, request.most_tokens(context_length), device)
+        self._answer = SampledAnswer(request, tokenizer, end_ids, request.token_limit(context_length), device)
 
     def chunk(self, logits: torch.Tensor, likeliest: int) -> Chunk | EngineError:
-        """What the next token, sampled from these logits, adds to the answer; an error where they are not finite.
+        """Return what the next token, sampled from these logits, adds to the answer; an error where they are not
+        finite.
 
         `likeliest` is what `Decoder.likeliest` has for them.
         """
@@ -81,37 +82,39 @@ class Batch:
 
     def admit(self) -> Generated:
         """Let cancelled sequences go and give free rows to those that wait."""
-        left = [one for one in self.sequences if one.cancelled]
+        left = [sequence for sequence in self.sequences if sequence.cancelled]
         for sequence in left:
             self._remove(sequence)
         while self._waiting and len(self._rows) < self.decoder.buckets.batches[-1]:
             self._rows.append(self._waiting.popleft())
-        return [(one, None) for one in left]
+        return [(sequence, None) for sequence in left]
 
     def read(self) -> Generated:
         """One chunk of the first prompts that are not read yet and stand together; with its end comes the first token
         of each."""
-        row = next((row for row, one in enumerate(self._rows) if one.next_token is None), None)
+        row = next((row for row, sequence in enumerate(self._rows) if sequence.next_token is None), None)
         if row is None:
             return []
         chunk = self.decoder.buckets.chunk
-        reading = list(itertools.takewhile(lambda one: one.next_token is None, self._rows[row:]))
-        pieces = [one.request.prompt_token_ids[one.cached : one.cached + chunk] for one in reading]
-        logits = self.decoder.read(row, pieces, [one.cached for one in reading])
+        reading = list(itertools.takewhile(lambda sequence: sequence.next_token is None, self._rows[row:]))
+        pieces = [sequence.request.prompt_token_ids[sequence.cached : sequence.cached + chunk] for sequence in reading]
+        logits = self.decoder.read(row, pieces, [sequence.cached for sequence in reading])
         read = list(zip(reading, pieces, logits, strict=False))  # as many as one step reads
         for sequence, piece, _ in read:
             sequence.cached += len(piece)
-        ended = [at for at, (one, *_) in enumerate(read) if one.cached == len(one.request.prompt_token_ids)]
+        ended = [
+            at for at, (sequence, *_) in enumerate(read) if sequence.cached == len(sequence.request.prompt_token_ids)
+        ]
         best = self.decoder.likeliest(logits) if ended else []
         return self._without_finished([(read[at][0], read[at][0].chunk(read[at][2], best[at])) for at in ended])
 
     def advance(self) -> Generated:
         """One token for each sequence whose prompt is read."""
-        running = [(row, one) for row, one in enumerate(self._rows) if one.next_token is not None]
+        running = [(row, sequence) for row, sequence in enumerate(self._rows) if sequence.next_token is not None]
         if not running:
             return []
-        tokens = [one.next_token or 0 for one in self._rows]
-        logits = self.decoder.advance(tokens, [one.cached for one in self._rows])
+        tokens = [sequence.next_token or 0 for sequence in self._rows]
+        logits = self.decoder.advance(tokens, [sequence.cached for sequence in self._rows])
         best = self.decoder.likeliest(logits)
         generated: Generated = []
         for row, sequence in running:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from engines.static.buckets import Buckets, StepShape
     from engines.static.step import Step
+    from engines.static.step_shapes import Buckets, StepShape
 
 RunStep = Callable[..., torch.Tensor]  # (ids, starts, last, *cache) -> logits, as `Step.forward`
 NO_TOKEN = -1  # where logits are not finite
@@ -30,7 +30,7 @@ class Cache:
         self._views: dict[tuple[int, int, int], list[torch.Tensor]] = {}
 
     def view(self, row: int, rows: int, length: int) -> list[torch.Tensor]:
-        """The beginning of so many rows. Kept: cutting two tensors per layer costs as much as a small step."""
+        """Return the beginning of so many rows. Kept: cutting two tensors per layer costs as much as a small step."""
         at = row, rows, length
         if at not in self._views:
             self._views[at] = [tensor[row : row + rows, :length] for tensor in self.tensors]
@@ -78,7 +78,7 @@ class Inputs:
 
 
 def _aligned(numbers: int) -> int:
-    """Up to 128 bytes: kernels are compiled for inputs that begin there."""
+    """Round up to 128 bytes: kernels are compiled for inputs that begin there."""
     return -(-numbers // 16) * 16
 
 
@@ -115,7 +115,8 @@ class Decoder:
 
     @torch.no_grad()
     def advance(self, tokens: Sequence[int], starts: Sequence[int]) -> torch.Tensor:
-        """Logits `[rows, vocabulary]` after one more token in each of the first rows, which have `starts` in the cache.
+        """Return logits `[rows, vocabulary]` after one more token in each of the first rows, which have `starts` in the
+        cache.
 
         The key and value of each token are written behind its start, also for a row whose logits are of no interest.
         """
@@ -128,8 +129,8 @@ class Decoder:
 
     @staticmethod
     def likeliest(logits: torch.Tensor) -> list[int]:
-        """The likeliest token of each row, or `NO_TOKEN`, in one copy to the host. The largest logit of a row tells: a
-        NaN counts as the largest of all."""
+        """Return the likeliest token of each row, or `NO_TOKEN`, in one copy to the host. The largest logit of a row
+        tells: a NaN counts as the largest of all."""
         values, ids = logits.max(-1)
-        found: list[int] = torch.where(values.abs() < torch.inf, ids, NO_TOKEN).tolist()
-        return found
+        tokens: list[int] = torch.where(values.abs() < torch.inf, ids, NO_TOKEN).tolist()
+        return tokens

@@ -18,15 +18,15 @@ from engines.models.size import MemoryNeed, ModelSize
 from engines.pytorch.attention import KERNELS, Kernel, choose, tried_out
 from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, name_of
 from engines.pytorch.network import read_config, read_network
-from engines.static.buckets import Buckets
+from engines.static.step_shapes import Buckets
 
 if TYPE_CHECKING:
     import torch
 
     from engines.static.batch import Batch, Sequence
-    from engines.static.buckets import StepShape
     from engines.static.decoder import Decoder, RunStep
     from engines.static.step import Step
+    from engines.static.step_shapes import StepShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ CACHE_SHARE = 0.8  # of the memory that a GPU has left once the weights are load
 
 def _either(name: str) -> str:
     cpu, gpu = (getattr(sizes, name) for sizes in (ON_CPU, ON_GPU))
-    shown = [write_list(one) if isinstance(one, tuple) else str(one) for one in (cpu, gpu)]
+    shown = [write_list(size) if isinstance(size, tuple) else str(size) for size in (cpu, gpu)]
     return f"(none: {shown[0]} on a CPU, {shown[1]} on a GPU)"
 
 
@@ -84,14 +84,14 @@ class StaticOptions(TorchOptions):
         usual = ON_GPU if on_gpu else ON_CPU
         lengths = self.lengths or usual.lengths
         chunk, prompts = self.chunk or usual.chunk, self.prompts or usual.prompts
-        known = partial(Buckets.of, lengths=lengths, chunk=chunk, context_length=context_length, prompts=prompts)
+        buckets = partial(Buckets.within, lengths=lengths, chunk=chunk, context_length=context_length, prompts=prompts)
         if self.batches is not None or not on_gpu:
-            return known(self.batches or usual.batches)
-        fit = rows(known((1,)).lengths[-1])
+            return buckets(self.batches or usual.batches)
+        fit = rows(buckets((1,)).lengths[-1])
         if second_cache:
             fit = max(fit - prompts, fit / 2)  # the largest batch of which batch + min(prompts, batch) fit
         largest = max(1, min(int(fit), usual.batches[-1]))
-        return known((*(size for size in usual.batches if size < largest), largest))
+        return buckets((*(size for size in usual.batches if size < largest), largest))
 
 
 class StaticEngine(OnTorch, SteppingEngine):
@@ -106,11 +106,11 @@ class StaticEngine(OnTorch, SteppingEngine):
 
     @abstractmethod
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
-        """A callable that does what the step does, in this shape. Called on the computing thread."""
+        """Return a callable that does what the step does, in this shape. Called on the computing thread."""
 
     @classmethod
     def memory_need(cls, options: StaticOptions, size: ModelSize) -> MemoryNeed:
-        """The cache is allocated whole while the engine loads. On a GPU, as much of it as fits, unless it is given."""
+        """Count the cache, which is allocated while the engine loads: on a GPU as much as fits, unless it is set."""
         need = super().memory_need(options, size)
         buckets = options.buckets(
             size.context_length, need.device.startswith("cuda"), lambda length: 1, cls.second_cache
@@ -129,7 +129,7 @@ class StaticEngine(OnTorch, SteppingEngine):
         dtype = chosen_dtype(self.options.dtype, self._device)
         self.check_device(self._device)
         choose(self.options.attention, self._device)
-        shape = DecoderShape.of(read_config(model), self.name)
+        shape = DecoderShape.from_config(read_config(model), self.name)
         net = read_network(model, self._device, dtype)
         on_gpu = self._device.type == "cuda"
         buckets = self.options.buckets(
@@ -145,7 +145,7 @@ class StaticEngine(OnTorch, SteppingEngine):
         return self.info(name_of(dtype), buckets.batches[-1], threads=torch.get_num_threads(), families=NAMES, **sizes)
 
     def _left(self) -> float:
-        """Bytes of the GPU that keys and values may take."""
+        """Return bytes of the GPU that keys and values may take."""
         import torch
 
         free: int = torch.cuda.mem_get_info(self._device)[0]

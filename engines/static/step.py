@@ -114,7 +114,7 @@ class Step(torch.nn.Module):
     def forward(
         self, ids: torch.Tensor, starts: torch.Tensor, last: torch.Tensor, *cache: torch.Tensor
     ) -> torch.Tensor:
-        """Logits `[batch, vocabulary]` after token `last` of each row.
+        """Return logits `[batch, vocabulary]` after token `last` of each row.
 
         `ids` is `[batch, tokens]`; row b continues a sequence of `starts[b]` tokens, whose keys and values are in the
         cache: for each layer a tensor of keys and one of values, `[batch, length, key heads, head width]`.

@@ -24,7 +24,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engines.contract.errors import EngineUnavailable
+from engines.contract.errors import EngineUnavailable, first_line
 from engines.pytorch.compiling import missing_compiler
 from engines.pytorch.device import missing_gpu
 from engines.static.engine import StaticEngine, StaticOptions, chunk_setting
@@ -32,9 +32,9 @@ from engines.static.engine import StaticEngine, StaticOptions, chunk_setting
 if TYPE_CHECKING:
     import torch
 
-    from engines.static.buckets import StepShape
     from engines.static.decoder import RunStep
     from engines.static.step import Step
+    from engines.static.step_shapes import StepShape
 
 SHAPES_KEPT = 256  # compilations of one function that torch.compile keeps; it stops at 8 by default
 INPUTS = 3  # of a step, before its cache
@@ -72,7 +72,7 @@ class TorchCompileEngine(StaticEngine):
 
 
 def compiled_step(step: Step, example: tuple[torch.Tensor, ...]) -> Step:
-    """The step with compiled parts. Raises `EngineUnavailable`, in one sentence, where that fails."""
+    """Return the step with compiled parts. Raises `EngineUnavailable`, in one sentence, where that fails."""
     import torch
 
     from engines.static.step import Head, Layer, Step
@@ -86,8 +86,7 @@ def compiled_step(step: Step, example: tuple[torch.Tensor, ...]) -> Step:
         compiled(*example)  # `torch.compile` compiles at the first call
         return compiled
     except Exception as error:
-        first = next(iter(str(error).strip().splitlines()), "")
-        raise EngineUnavailable(f"Inductor could not compile a step ({type(error).__name__}: {first})") from error
+        raise EngineUnavailable(f"Inductor could not compile a step: {first_line(error)}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +120,15 @@ class CudaGraphEngine(StaticEngine):
             return captured(self.run_as(step, example), example, self._pool, self._stream)
         inputs, cache = example[:INPUTS], example[INPUTS:]
         if not self._beside:  # the first shape is the largest
-            self._beside = tuple(torch.zeros(one.shape, dtype=one.dtype, device=one.device) for one in cache)
-        beside = tuple(one[: shape.batch, : shape.length] for one in self._beside)
+            self._beside = tuple(
+                torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device) for tensor in cache
+            )
+        beside = tuple(tensor[: shape.batch, : shape.length] for tensor in self._beside)
         there = (*inputs, *beside)
         return ReadBeside(captured(self.run_as(step, there), there, self._pool, self._stream), beside)
 
     def run_as(self, step: Step, example: tuple[torch.Tensor, ...]) -> RunStep:
-        """What is captured of a step."""
+        """Return what is captured of a step."""
         return step
 
 
@@ -151,7 +152,9 @@ class CapturedStep:
 
     def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
         there = self.example[:CHECKED]
-        assert all(one.data_ptr() == known.data_ptr() for one, known in zip(inputs[:CHECKED], there, strict=True))
+        assert all(
+            tensor.data_ptr() == captured.data_ptr() for tensor, captured in zip(inputs[:CHECKED], there, strict=True)
+        )
         self.graph.replay()
         return self.logits
 
@@ -174,8 +177,8 @@ class ReadBeside:
 
 
 def captured(step: RunStep, example: tuple[torch.Tensor, ...], pool: Any, stream: Any) -> CapturedStep:
-    """The step as a CUDA graph, on the device of its inputs. `example` are the very tensors, inputs and cache, that
-    every replay reads and writes. A graph keeps addresses and no tensors: what the step holds lives as long as it.
+    """Return the step as a CUDA graph, on the device of its inputs. `example` are the very tensors, inputs and cache,
+    that every replay reads and writes. A graph keeps addresses and no tensors: what the step holds lives as long as it.
 
     `stream` is for the warm-up: one for all shapes, as cuBLAS has a workspace on every stream, and keeps it.
     """

@@ -33,12 +33,12 @@ class DecoderShape:
 
     @property
     def cached_values(self) -> int:
-        """Of one token, in all layers."""
+        """Count the values that one token has in all layers."""
         return 2 * self.layers * self.key_heads * self.head_width
 
     @classmethod
-    def of(cls, config: Any, engine: str) -> DecoderShape:
-        """From a configuration of Transformers. Raises `EngineUnavailable` for what the step does not compute."""
+    def from_config(cls, config: Any, engine: str) -> DecoderShape:
+        """Read a configuration of Transformers. Raises `EngineUnavailable` for what the step does not compute."""
         kind = config.model_type
         if kind in ENCODERS:
             raise EngineUnavailable(f"{kind} is an encoder and generates no tokens, so there is nothing to stream.")
@@ -62,7 +62,7 @@ class DecoderShape:
 
 
 def _window(config: Any) -> int:
-    """Tokens of a sliding window, which the step does not have: the context ends with it."""
+    """Return tokens of a sliding window, which the step does not have: the context ends with it."""
     if not getattr(config, "use_sliding_window", True) or not getattr(config, "sliding_window", None):
         return int(config.max_position_embeddings)
     return int(config.sliding_window)

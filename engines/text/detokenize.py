@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 
 CONTEXT = 8  # prompt tokens that decide whether the first word begins with a space
 REPLACEMENT = "\ufffd"  # what an incomplete character is decoded to
-LONGEST_CHARACTER = 4  # bytes of UTF-8, and so the most tokens that one character can take
+MAX_CHARACTER_BYTES = 4  # bytes of UTF-8, and so the most tokens that one character can take
 
 
 def tokenizer_of(folder: Path) -> Tokenizer:
-    """That of a model's folder."""
+    """Load the tokenizer of a model's folder."""
     from tokenizers import Tokenizer
 
     return Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
 def token_text(tokenizer: Tokenizer, id: int) -> tuple[str, tuple[int, ...] | None]:
-    """The text of one token, special ones included, and its bytes where it is a part of a character."""
+    """Return the text of one token, special ones included, and its bytes where it is a part of a character."""
     text = str(tokenizer.decode([id], skip_special_tokens=False))
     if REPLACEMENT not in text:
         return text, None
     token = str(tokenizer.id_to_token(id))
-    if found := re.fullmatch(r"<0x([0-9A-F]{2})>", token):  # SentencePiece
-        return text, (int(found[1], 16),)
+    if match := re.fullmatch(r"<0x([0-9A-F]{2})>", token):  # SentencePiece
+        return text, (int(match[1], 16),)
     alphabet = byte_alphabet()
     return text, tuple(alphabet[letter] for letter in token) if all(letter in alphabet for letter in token) else None
 
@@ -56,8 +56,8 @@ class Detokenizer:
             self._stream.step(tokenizer, id)
 
     def _without_incomplete_character(self, ids: list[int]) -> list[int]:
-        """The decoder would keep no context of a prompt that ends within a character, and repeat its text."""
-        for end in range(len(ids), max(len(ids) - LONGEST_CHARACTER, -1), -1):
+        """Cut an incomplete character off: with it the decoder would keep no context, and repeat the prompt's text."""
+        for end in range(len(ids), max(len(ids) - MAX_CHARACTER_BYTES, -1), -1):
             if not self._tokenizer.decode(ids[:end], skip_special_tokens=True).endswith(REPLACEMENT):
                 return ids[:end]
         return ids
@@ -68,13 +68,13 @@ class Detokenizer:
         self._stream = DecodeStream(ids=list(context), skip_special_tokens=True)
 
     def add(self, id: int) -> str:
-        """The text that became ready; empty while a character is incomplete, and for special tokens."""
+        """Return the text that became ready; empty while a character is incomplete, and for special tokens."""
         text: str | None = self._stream.step(self._tokenizer, id)
         if text is not None:
             self._held.clear()
             return text
         self._held.append(id)
-        if len(self._held) < LONGEST_CHARACTER:
+        if len(self._held) < MAX_CHARACTER_BYTES:
             return ""
         # So many tokens without a character: invalid bytes or special tokens. Start again from here.
         text = self.rest()
@@ -82,7 +82,7 @@ class Detokenizer:
         return text
 
     def rest(self) -> str:
-        """What is still held when the answer ends; an incomplete character becomes U+FFFD."""
+        """Return what is still held when the answer ends; an incomplete character becomes U+FFFD."""
         text: str = self._tokenizer.decode(self._held, skip_special_tokens=True)
         self._held.clear()
         return text

@@ -63,9 +63,11 @@ class AmdGpu(Device):
 
     def read(self) -> Reading:
         processes = self.ask(lambda smi, gpu: smi.amdsmi_get_gpu_process_list(gpu)) or ()
-        used = {(str(one["pid"]), str(one["name"])): one["memory_usage"]["vram_mem"] for one in processes}
-        known = {who: float(bytes_) for who, bytes_ in used.items() if isinstance(bytes_, int | float)}
-        return {**super().read(), **{("process_memory_bytes", *who): bytes_ for who, bytes_ in known.items()}}
+        used = {
+            (str(process["pid"]), str(process["name"])): process["memory_usage"]["vram_mem"] for process in processes
+        }
+        sizes = {who: float(bytes_) for who, bytes_ in used.items() if isinstance(bytes_, int | float)}
+        return {**super().read(), **{("process_memory_bytes", *who): bytes_ for who, bytes_ in sizes.items()}}
 
 
 class AmdDriver:
@@ -89,7 +91,7 @@ class AmdDriver:
             handles = smi.amdsmi_get_processor_handles()
         except smi.AmdSmiException as error:
             raise NoDriver(str(error)) from None
-        found = [AmdGpu(smi, handle, index) for index, handle in enumerate(handles)]
-        if found:
-            self.version = str(found[0].ask(lambda smi, gpu: smi.amdsmi_get_gpu_driver_info(gpu)["driver_version"]))
-        return named(found, self._visible)
+        gpus = [AmdGpu(smi, handle, index) for index, handle in enumerate(handles)]
+        if gpus:
+            self.version = str(gpus[0].ask(lambda smi, gpu: smi.amdsmi_get_gpu_driver_info(gpu)["driver_version"]))
+        return named(gpus, self._visible)

@@ -70,11 +70,11 @@ class Device:
         self.name, self.uuid = "unknown", ""
 
     def read(self) -> Reading:
-        found = ((key, self.ask(read)) for key, read in self._quantities.items())
-        return {key: float(value) for key, value in found if isinstance(value, int | float)}
+        readings = ((key, self.ask(read)) for key, read in self._quantities.items())
+        return {key: float(value) for key, value in readings if isinstance(value, int | float)}
 
     def ask(self, read: Read) -> Any:
-        """The value; `None` where it is not reported."""
+        """Return the value; `None` if it is not reported."""
         try:
             return read(self.api, self.handle)
         except self.errors:
@@ -82,10 +82,10 @@ class Device:
 
 
 class Driver(Protocol):
-    """A vendor's interface. `open` raises `NoDriver` where it is not there or does not work."""
+    """A vendor's interface. `open` raises `NoDriver` if it is missing or does not work."""
 
     def open(self) -> list[Device]:
-        """The GPUs that this process may use."""
+        """Return the GPUs that this process may use."""
 
     @property
     def version(self) -> str: ...
@@ -97,12 +97,12 @@ class NoDriver(Exception):
 
 def visible_names(environment: Mapping[str, str], variable: str) -> list[str] | None:
     """Which GPUs this server may use, by `CUDA_VISIBLE_DEVICES`, or for AMD `HIP_VISIBLE_DEVICES`; unset means all."""
-    given = environment.get(variable)
-    return None if given is None else [part.strip() for part in given.split(",") if part.strip()]
+    names = environment.get(variable)
+    return None if names is None else [part.strip() for part in names.split(",") if part.strip()]
 
 
 def named(gpus: Sequence[Device], names: Collection[str] | None) -> list[Device]:
-    """The GPUs that are named so, by numbers or by the beginnings of UUIDs; `None` means all.
+    """Return the GPUs that are named so, by numbers or by the beginnings of UUIDs; `None` means all.
 
     A device comes with all of its slices, and a MIG slice, which has a UUID only, with its device.
 
@@ -110,9 +110,9 @@ def named(gpus: Sequence[Device], names: Collection[str] | None) -> list[Device]
     """
     if names is None:
         return list(gpus)
-    found = {gpu.index for gpu in gpus if any(_is_named(gpu, name) for name in names)}
-    boards = {_board(index) for index in found}
-    return [gpu for gpu in gpus if gpu.index in found | boards or _board(gpu.index) in found]
+    indices = {gpu.index for gpu in gpus if any(_is_named(gpu, name) for name in names)}
+    boards = {_board(index) for index in indices}
+    return [gpu for gpu in gpus if gpu.index in indices | boards or _board(gpu.index) in indices]
 
 
 def _is_named(gpu: Device, name: str) -> bool:
@@ -120,5 +120,5 @@ def _is_named(gpu: Device, name: str) -> bool:
 
 
 def _board(index: str) -> str:
-    """Of a slice `0:3` the device, `0`."""
+    """Return the device of a slice: `0` of `0:3`."""
     return index.partition(":")[0]

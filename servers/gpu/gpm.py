@@ -25,7 +25,7 @@ class Activity:
         self._last = self._sample() if self._supported() else None
 
     def since_last(self) -> Reading:
-        """Shares from 0 to 1; empty where the device does not report them."""
+        """Return shares from 0 to 1; empty if the device does not report them."""
         if self._last is None or (now := self._sample()) is None:
             return {}
         before, self._last = self._last, now
@@ -35,8 +35,8 @@ class Activity:
             return {}
         finally:
             self._free(before)
-        found = zip(ACTIVITIES, answered.metrics, strict=False)
-        return {(name,): metric.value / 100 for name, metric in found if metric.nvmlReturn == self._nvml.NVML_SUCCESS}
+        pairs = zip(ACTIVITIES, answered.metrics, strict=False)
+        return {(name,): metric.value / 100 for name, metric in pairs if metric.nvmlReturn == self._nvml.NVML_SUCCESS}
 
     def _supported(self) -> bool:
         try:

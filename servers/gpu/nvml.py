@@ -121,15 +121,15 @@ class Board(NvmlDevice):
 
     def read(self) -> Reading:
         activity = {} if self._activity is None else self._activity.since_last()
-        return {**super().read(), **activity, **self._xid.of(self.index)}
+        return {**super().read(), **activity, **self._xid.counts(self.index)}
 
     def slices(self) -> Iterator[Slice]:
         if not self._sliced:
             return
         for place in range(self.ask(lambda nvml, gpu: nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)) or 0):
-            found = self.ask(_slice_at(place))
-            if found is not None:  # slices need not be numbered without gaps
-                yield Slice(self.api, self.handle, found, self.index)
+            device = self.ask(_slice_at(place))
+            if device is not None:  # slices need not be numbered without gaps
+                yield Slice(self.api, self.handle, device, self.index)
 
 
 class Slice(NvmlDevice):

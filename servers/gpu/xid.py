@@ -20,14 +20,14 @@ class XidErrors:
             self._events = None
 
     def watch(self, handle: Handle) -> None:
-        """A device that reports no such events stays out."""
+        """Register a device, unless it reports no such events."""
         if self._events is None:
             return
         with contextlib.suppress(self._nvml.NVMLError):
             self._nvml.nvmlDeviceRegisterEvents(handle, self._nvml.nvmlEventTypeXidCriticalError, self._events)
 
-    def of(self, index: str) -> Reading:
-        """How often each Xid occurred on a device so far."""
+    def counts(self, index: str) -> Reading:
+        """Return how often each Xid occurred on a device so far."""
         self._collect()
         return {("xid_errors", xid): float(count) for (gpu, xid), count in self._counts.items() if gpu == index}
 

@@ -14,18 +14,18 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 def check_key(headers: Headers, settings: ServerSettings) -> None:
-    """Raises `ApiError` 401."""
+    """Check the key. Raises `ApiError` 401."""
     if settings.api_key is None:
         return
-    given = _header(headers, b"authorization")
-    scheme, _, key = given.partition(b" ")
+    header = _header(headers, b"authorization")
+    scheme, _, key = header.partition(b" ")
     if scheme.lower() != b"bearer" or not hmac.compare_digest(settings.api_key.encode(), key.strip()):
-        message = "The API key is not valid." if given else "Send this server's key: `Authorization: Bearer <key>`."
+        message = "The API key is not valid." if header else "Send this server's key: `Authorization: Bearer <key>`."
         raise ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
 
 
 def check_headers(headers: Headers, settings: ServerSettings) -> None:
-    """Of a request with a JSON body, before it is read. Raises `ApiError` 401, 413 or 415."""
+    """Check the headers of a request before its JSON body is read. Raises `ApiError` 401, 413 or 415."""
     check_key(headers, settings)
     if _header(headers, b"content-type").partition(b";")[0].strip().lower() != b"application/json":
         raise ApiError(415, "Send the body as `Content-Type: application/json`.")
@@ -37,7 +37,8 @@ def check_headers(headers: Headers, settings: ServerSettings) -> None:
 
 
 async def read_body(receive: Receive, most: int) -> bytes:
-    """The whole body. Raises `ApiError` 413 above `most` bytes, and `ClientGone`. uvicorn discards what is not read."""
+    """Return the whole body. Raises `ApiError` 413 above `most` bytes, and `ClientGone`. uvicorn discards what is not
+    read."""
     parts, size, more = [], 0, True
     while more:
         message = await receive()

@@ -37,7 +37,7 @@ class Connection(HttpToolsProtocol):
         self._unanswered: deque[RequestResponseCycle] = deque()
 
     def data_received(self, data: bytes) -> None:
-        """In parts, because a read may hold 50,000 headers or chunks, which would be parsed before they are counted."""
+        """Parse in parts: a read may hold 50,000 headers or chunks, which are counted after parsing."""
         for start in range(0, len(data), PART):
             self._receive(data[start : start + PART])
             if self.transport.is_closing():
@@ -89,7 +89,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _answers_another(self) -> bool:
-        """Whether a request before the one that arrives has no whole answer yet."""
+        """Return whether a request before the one that arrives has no whole answer yet."""
         return len(self._unanswered) > (0 if self._in_head else 1)
 
     def _head_size(self) -> int:

@@ -71,7 +71,7 @@ class ApiError(Exception):
         return _OUTCOME_OF_STATUS.get(self.status, "bad_request")
 
     def body(self) -> bytes:
-        """The JSON document: `{"error": {"message", "type", "param", "code"}}`."""
+        """Return the JSON document: `{"error": {"message", "type", "param", "code"}}`."""
         kind = _TYPE_OF_STATUS.get(self.status, "invalid_request_error")
         error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         return msgspec.json.encode({"error": error})
@@ -85,7 +85,7 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
 
 
 def from_engine(error: EngineError) -> ApiError:
-    """The response for an engine's failure. Its sentence is meant for clients."""
+    """Return the response for an engine's failure. Its sentence is meant for clients."""
     if isinstance(error, EngineOverloaded):
         seconds = math.ceil(error.retry_after or 1)
         return ApiError(429, str(error), code="engine_overloaded", retry_after=seconds)
@@ -129,7 +129,7 @@ def install(app: FastAPI) -> None:
 
 
 def unexpected(error: BaseException) -> ApiError:
-    """A defect of this server: the traceback goes to the log, a sentence to the client."""
+    """Log the traceback of a defect, and return a sentence for the client."""
     if not isinstance(error, asyncio.CancelledError):
         log.error("unexpected error while answering a request", exc_info=error)
     return ApiError(500, "Internal server error; the server's log has the details.", code="internal_error")

@@ -155,7 +155,7 @@ class CompletionResponse:
         try:
             yield stream
         finally:
-            stream.cancel()  # does nothing where the answer is complete
+            stream.cancel()  # does nothing if the answer is complete
 
     async def _in_events(self, accepted: AcceptedRequest, stream: Stream, times: RequestTimes) -> None:
         wire, send = accepted.wire, self._send
@@ -204,7 +204,7 @@ class CompletionResponse:
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _refuse(self, error: ApiError, scope: Scope, receive: Receive) -> None:
-        """A status and a JSON document; in a stream that has begun, an event, and no `[DONE]`."""
+        """Send a status and a JSON document; in a stream that has begun, an event, and no `[DONE]`."""
         if not self._head_sent:
             await error.response()(scope, receive, self._send)
             return
@@ -221,5 +221,5 @@ def _ending(stream: Stream, times: RequestTimes) -> Ending:
 
 
 def _server_timing(**seconds: float) -> bytes:
-    """In milliseconds, the unit of the Server-Timing header (W3C)."""
+    """Format the times in milliseconds, the unit of the Server-Timing header (W3C)."""
     return ", ".join(f"{name};dur={1e3 * value:.3f}" for name, value in seconds.items()).encode()

@@ -16,7 +16,7 @@ from msgspec import Raw
 from servers.http.errors import ApiError, bad_request
 
 OTHER_VALUES = 1000  # commas of a body in addition to those of its prompt
-LONGEST_NAME = 100  # characters of a field's name in an error
+MAX_NAME = 100  # characters of a field's name in an error
 JSON_NAMES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 TOO_LONG = "context_length_exceeded"
 T = TypeVar("T")
@@ -38,7 +38,7 @@ def decoded(content: bytes, kind: type[T], where: str = "") -> T:
 
 
 def decoded_array(array: bytes, kind: type[T], where: str) -> list[T]:
-    """Raises `ApiError` with the first error."""
+    """Decode an array. Raises `ApiError` with the first error."""
     if not array.startswith(b"["):
         raise bad_request(f"`{where}` is an array.", where)
     elements = decoded(array, list[Raw], where)
@@ -46,7 +46,7 @@ def decoded_array(array: bytes, kind: type[T], where: str) -> list[T]:
 
 
 def refuse_too_many_values(content: bytes, context_length: int) -> None:
-    """Raises `ApiError` by the number of commas: a token id has one, a message two, and text fewer than tokens."""
+    """Raise `ApiError` by the number of commas: a token id has one, a message two, and text fewer than tokens."""
     if (commas := content.count(b",")) > context_length + OTHER_VALUES:
         message = (
             f"The body has {commas} commas, more than a prompt for this model's context of {context_length} tokens."
@@ -55,7 +55,7 @@ def refuse_too_many_values(content: bytes, context_length: int) -> None:
 
 
 def too_long(limit: int, where: str) -> ApiError:
-    """For a prompt that is not read to its end."""
+    """Build the error for a prompt that is not read to its end."""
     message = f"This model's context length is {limit} tokens, and the prompt alone has more."
     return bad_request(message, where, TOO_LONG)
 
@@ -68,11 +68,11 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 def _invalid(error: str, where: str, kind: Any) -> ApiError:
     """msgspec's message in the words of JSON, with the place in the whole body. Values of the client are left out."""
     what, place = error, ""
-    if found := _PLACE.search(error):
-        what, place = error[: found.start()], found[1].replace("[", ".").replace("]", "")
+    if match := _PLACE.search(error):
+        what, place = error[: match.start()], match[1].replace("[", ".").replace("]", "")
     where = f"{where}{place}".strip(".")
     if field := re.match(r"Object (missing required|contains unknown) field `(.*)`", what, re.DOTALL):
-        where = f"{where}.{field[2][:LONGEST_NAME]}".strip(".")
+        where = f"{where}.{field[2][:MAX_NAME]}".strip(".")
         if field[1] == "contains unknown":
             return bad_request(f"There is no field `{where}`.", where)
         return bad_request(f"`{where}` is required.", where)

@@ -33,7 +33,7 @@ from servers.settings import ServerSettings
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions; that of a chat is the rest of the context
 LARGE = 16 * 1024  # bytes; a larger body is processed in a thread, so that it delays no stream
-LONGEST_NAME = 100  # characters of a client's text in an error
+MAX_NAME = 100  # characters of a client's text in an error
 SHAPES: dict[Endpoint, type[GenerationBody]] = {"chat": ChatRequest, "completions": CompletionRequest}
 
 B = TypeVar("B", bound=Body)
@@ -81,7 +81,7 @@ class Intake:
         self._tokenisers = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="tokenise")
 
     async def accept(self, content: bytes, endpoint: Endpoint, info: EngineInfo) -> AcceptedRequest:
-        """Raises `ApiError`."""
+        """Turn a body into a request for the engine. Raises `ApiError`."""
         body, prompt, text, ids = await self._prepared(content, SHAPES[endpoint], info)
         request = self._request(body, prompt, text, ids, info)
         options = _usage_options(body)
@@ -100,7 +100,7 @@ class Intake:
         return AcceptedRequest(request, wire, bool(body.stream), min(body.timeout or most, most))
 
     async def tokens(self, content: bytes, info: EngineInfo) -> list[int]:
-        """Token ids of a `TokenizeRequest`. Raises `ApiError`."""
+        """Return token ids of a `TokenizeRequest`. Raises `ApiError`."""
         _, _, _, ids = await self._prepared(content, TokenizeRequest, info)
         return ids
 
@@ -108,7 +108,7 @@ class Intake:
         return self._settings.served_model or info.model
 
     async def _prepared(self, content: bytes, shape: type[B], info: EngineInfo) -> tuple[B, Prompt, str, list[int]]:
-        """The body, its prompt, and the prompt's text and token ids."""
+        """Return the body, its prompt, and the prompt's text and token ids."""
         large = len(content) > LARGE
         body, prompt = await _run(self._reader if large else None, self._read, content, shape, info)
         text, ids = await _run(self._tokenisers if large else None, self._tokenise, prompt, info.context_length)
@@ -117,7 +117,7 @@ class Intake:
     def _read(self, content: bytes, shape: type[B], info: EngineInfo) -> tuple[B, Prompt]:
         body = read(content, shape, info.context_length)
         if body.model is not None and body.model != (served := self.model_name(info)):
-            wanted = body.model[:LONGEST_NAME]
+            wanted = body.model[:MAX_NAME]
             message = f"This server has no model `{wanted}`; it serves `{served}`."
             raise ApiError(404, message, code="model_not_found")
         return body, self._prompt(body, info.context_length)
@@ -143,7 +143,7 @@ class Intake:
                 return Prompt(text, bool(body.add_special_tokens))
 
     def _tokenise(self, prompt: Prompt, limit: int) -> tuple[str, list[int]]:
-        """Text and token ids. Raises `ApiError` for an id outside the vocabulary."""
+        """Return text and token ids. Raises `ApiError` for an id outside the vocabulary."""
         if isinstance(prompt.given, str):
             return prompt.given, self._tokenizer.encode(prompt.given, prompt.special, limit)
         ids, size = prompt.given, self._tokenizer.vocab_size
@@ -172,7 +172,7 @@ class Intake:
         stop, logprobs = read_stop(body.stop), body.alternatives()
         # Log-probabilities of the prompt's own tokens, as with vLLM: they are generated, and which ones is given.
         scored = isinstance(body, CompletionRequest) and bool(body.echo) and logprobs is not None and len(ids) > 1
-        asked: dict[Feature, object] = {
+        wishes: dict[Feature, object] = {
             "forced": scored,
             "seed": body.seed is not None and not greedy,  # greedy decoding uses no random numbers
             "stop": stop,
@@ -180,7 +180,7 @@ class Intake:
             "min_tokens": min_tokens,
             "logprobs": logprobs is not None,
         }
-        for feature, wanted in asked.items():
+        for feature, wanted in wishes.items():
             if wanted and feature not in info.features:
                 if feature == "forced":
                     raise bad_request(
@@ -204,7 +204,7 @@ class Intake:
 
 
 async def _run(pool: Executor | None, work: Callable[..., T], *arguments: Any) -> T:
-    """In a thread of the pool; without one, here and now."""
+    """Run work in a thread of the pool; without a pool, here and now."""
     if pool is None:
         return work(*arguments)
     return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)

@@ -30,7 +30,7 @@ class Tokenizer(Protocol):
     vocab_size: int
 
     def encode(self, text: str, special: bool, limit: int) -> list[int]:
-        """Token ids of `text`; `special` adds the model's special tokens, such as a beginning-of-text token.
+        """Return token ids of `text`; `special` adds the model's special tokens, such as a beginning-of-text token.
 
         Raises `ApiError` for a text of clearly more than `limit` tokens, before all of it is tokenised.
         """
@@ -38,13 +38,13 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str: ...
 
     def render(self, messages: Messages, add_generation_prompt: bool = True) -> str:
-        """A chat as one prompt. Raises `ApiError` where there is no chat template, or it rejects these messages."""
+        """Return a chat as one prompt. Raises `ApiError` if there is no chat template, or it rejects these messages."""
 
 
 def load_tokenizer(model: Model | None) -> Tokenizer:
-    """The model's own tokenizer; one token per byte where there is no model, or none but a configuration.
+    """Return the model's own tokenizer; one token per byte if there is no model, or none but a configuration.
 
-    Raises `EngineUnavailable` where a real model comes without a tokenizer that can be read.
+    Raises `EngineUnavailable` if a real model comes without a tokenizer that can be read.
     """
     if model is None or (model.random_weights and not (model.folder / "tokenizer.json").is_file()):
         return ByteTokenizer()
@@ -141,31 +141,31 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _special_tokens(*configs: Mapping[str, Any]) -> dict[str, str]:
     """`bos_token`, `eos_token` and so on, given as text or as an object with `content`."""
-    found: dict[str, str] = {}
+    tokens: dict[str, str] = {}
     for config in configs:
         for name, value in config.items():
             if name.endswith("_token") and isinstance(value, dict):
                 value = value.get("content")
             if name.endswith("_token") and isinstance(value, str):
-                found.setdefault(name, value)
-    return found
+                tokens.setdefault(name, value)
+    return tokens
 
 
 def _template_source(folder: Path, config: Mapping[str, Any]) -> str | None:
-    """The chat template: its own file in newer models; text, or a list of named ones, in older ones."""
+    """Return the chat template: its own file in newer models; text, or a list of named ones, in older ones."""
     path = folder / "chat_template.jinja"
     if path.is_file():
         return path.read_text(encoding="utf-8")
-    given = config.get("chat_template")
-    if isinstance(given, list):
-        given = {entry.get("name"): entry.get("template") for entry in given}.get("default")
-    return given if isinstance(given, str) else None
+    template = config.get("chat_template")
+    if isinstance(template, list):
+        template = {entry.get("name"): entry.get("template") for entry in template}.get("default")
+    return template if isinstance(template, str) else None
 
 
 def _compile(source: str) -> jinja2.Template:
-    """The environment that chat templates are written for (transformers' `apply_chat_template`).
+    """Return the environment that chat templates are written for (transformers' `apply_chat_template`).
 
-    Raises `EngineUnavailable` where the template is no valid Jinja.
+    Raises `EngineUnavailable` if the template is no valid Jinja.
     """
     import jinja2
     from jinja2.ext import Extension, loopcontrols

@@ -66,7 +66,7 @@ UNUSED_IN_MESSAGES: dict[str, tuple[Any, ...]] = {
     "reasoning_content": (),
 }
 MAX_STOP_STRINGS, MAX_STOP_CHARACTERS = 4, 256
-LONGEST_UNUSED = 64  # bytes of JSON; longer values are not among those above
+MAX_UNUSED_BYTES = 64  # bytes of JSON; longer values are not among those above
 
 B = TypeVar("B", bound="Body")
 TokenId = Annotated[int, Meta(ge=0)]
@@ -120,11 +120,11 @@ class GenerationBody(Body, kw_only=True):
     timeout: Annotated[float, Meta(gt=0)] | None = None  # seconds for the whole answer
 
     def token_limit(self) -> int | None:
-        """Of the answer. Raises `ApiError`."""
+        """Return the answer's limit of tokens. Raises `ApiError`."""
         return self.max_tokens
 
     def alternatives(self) -> int | None:
-        """To each token, with log-probabilities; `None` where none are asked for."""
+        """To each token, with log-probabilities; `None` if none are asked for."""
         raise NotImplementedError
 
 
@@ -163,7 +163,7 @@ class TokenizeRequest(Body, kw_only=True):
 
 
 def read(content: bytes, shape: type[B], context_length: int) -> B:
-    """Raises `ApiError`: for malformed JSON, unknown fields, wrong types and unsupported features."""
+    """Read a body. Raises `ApiError` for malformed JSON, unknown fields, wrong types and unsupported features."""
     refuse_too_many_values(content, context_length)
     body = decoded(content, shape)
     for name, accepted in UNUSED.items():
@@ -199,7 +199,7 @@ def _plain(message: Message, where: str) -> dict[str, str]:
 
 
 def read_prompt(raw: Raw, limit: int) -> str | list[int]:
-    """Text or token ids, also where they are the only element of an array. Raises `ApiError`."""
+    """Return text or token ids, also where they are the only element of an array. Raises `ApiError`."""
     content = bytes(raw)
     if re.match(rb"\[\s*[\[\"]", content):
         prompts = decoded(content, list[Raw], "prompt")
@@ -216,7 +216,7 @@ def read_prompt(raw: Raw, limit: int) -> str | list[int]:
 
 
 def read_stop(raw: Raw | UnsetType) -> tuple[str, ...]:
-    """Raises `ApiError`."""
+    """Read the stop strings. Raises `ApiError`."""
     content = b"null" if raw is UNSET else bytes(raw)
     if content == b"null":
         return ()
@@ -233,13 +233,13 @@ def _refuse_if_used(raw: Raw | UnsetType, accepted: tuple[Any, ...], where: str)
     if raw is UNSET:
         return
     text = bytes(raw)
-    value = decoded(text, Any, where) if len(text) <= LONGEST_UNUSED else NotImplemented
-    if value is None or any(value == one and _same_type(value, one) for one in accepted):
+    value = decoded(text, Any, where) if len(text) <= MAX_UNUSED_BYTES else NotImplemented
+    if value is None or any(value == choice and _same_type(value, choice) for choice in accepted):
         return
     raise bad_request(f"`{where}` is not supported here with this value; leave it out.", where)
 
 
 def _same_type(value: object, other: object) -> bool:
     """JSON has one type of number; true is none."""
-    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (value, other))
+    numbers = all(isinstance(number, int | float) and not isinstance(number, bool) for number in (value, other))
     return numbers or type(value) is type(other)

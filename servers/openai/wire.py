@@ -100,11 +100,11 @@ class Wire:
     # Streams.
 
     def opening(self) -> bytes:
-        """The event before the first token, if any."""
+        """Return the event before the first token, if any."""
         raise NotImplementedError
 
     def chunks(self, chunks: Sequence[ReceivedChunk]) -> bytes:
-        """One event per chunk that has text; empty where none has."""
+        """Return one event per chunk that has text; empty if none has."""
         if self._continuous or any([chunk.logprobs for chunk in chunks]):  # noqa: C419  # nearly always one chunk
             return b"".join(self._elaborate(chunk) for chunk in chunks)
         texts = [quote(chunk.text) for chunk in chunks if chunk.text]
@@ -113,7 +113,7 @@ class Wire:
         return f"{self._before}{self._between.join(texts)}{self._after}".encode()
 
     def closing(self, ending: Ending) -> bytes:
-        """The finish reason, usage and timing, and `[DONE]`."""
+        """Return the finish reason, usage and timing, and `[DONE]`."""
         finish = self._piece("", ending.finish_reason, None, last=True)
         numbers = {"usage": ending.usage(), "timing": ending.timing()}
         if self._include_usage:
@@ -124,7 +124,7 @@ class Wire:
 
     def whole(self, chunks: Sequence[ReceivedChunk], ending: Ending) -> bytes:
         text = self._echo + "".join(chunk.text for chunk in chunks)
-        logprobs = tuple(one for chunk in chunks for one in chunk.logprobs)
+        logprobs = tuple(logprob for chunk in chunks for logprob in chunk.logprobs)
         choice = self._choice(text, ending.finish_reason, logprobs)
         return _json(
             {
@@ -151,11 +151,11 @@ class Wire:
         return self._event([self._piece(chunk.text, None, self._logprobs(chunk.logprobs))], **more)
 
     def _piece(self, text: str, finish: str | None, logprobs: Any, last: bool = False) -> dict[str, Any]:
-        """A choice of a streamed chunk."""
+        """Return a choice of a streamed chunk."""
         raise NotImplementedError
 
     def _choice(self, text: str, finish: str, logprobs: tuple[TokenLogprob, ...]) -> dict[str, Any]:
-        """The choice of an answer that is not streamed."""
+        """Return the choice of an answer that is not streamed."""
         raise NotImplementedError
 
     def _logprobs(self, logprobs: tuple[TokenLogprob, ...]) -> Any:
@@ -186,10 +186,10 @@ class ChatWire(Wire):
             return None
         content = [
             {
-                **_token(one.token, one.logprob, one.bytes),
-                "top_logprobs": [_token(*alternative) for alternative in one.top],
+                **_token(token.token, token.logprob, token.bytes),
+                "top_logprobs": [_token(*alternative) for alternative in token.top],
             }
-            for one in logprobs
+            for token in logprobs
         ]
         return {"content": content, "refusal": None}
 
@@ -222,15 +222,15 @@ class TextWire(Wire):
         if not logprobs:
             return None
         offsets, first = [], [self._echo] if self._scored else []
-        for one in logprobs:
+        for token in logprobs:
             offsets.append(self._offset)
-            self._offset += len(self._characters.decode(_bytes_of(one.token, one.bytes)))
+            self._offset += len(self._characters.decode(_bytes_of(token.token, token.bytes)))
         return {
-            "tokens": [*first, *(one.token for one in logprobs)],
-            "token_logprobs": [*(None for _ in first), *(one.logprob for one in logprobs)],
+            "tokens": [*first, *(token.token for token in logprobs)],
+            "token_logprobs": [*(None for _ in first), *(token.logprob for token in logprobs)],
             "top_logprobs": [
                 *(None for _ in first),
-                *({token: logprob for token, logprob, *_ in one.top} for one in logprobs),
+                *({text: logprob for text, logprob, *_ in token.top} for token in logprobs),
             ],
             "text_offset": [*(0 for _ in first), *offsets],
         }

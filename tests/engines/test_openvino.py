@@ -11,7 +11,7 @@ import pytest
 from engines.contract.base import Chunk, GenerateRequest
 from engines.contract.errors import EngineUnavailable, FatalError
 from engines.openvino import OpenVinoEngine, PipelineBatch, Sequence
-from engines.text.answer import StopStrings
+from engines.text.answer_text import StopStrings
 
 
 class Handle:

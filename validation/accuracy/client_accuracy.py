@@ -67,7 +67,7 @@ class Row:
 
 
 def settling(users: int) -> float:
-    """Seconds until all are there and their first answers have begun."""
+    """Return seconds until all are there and their first answers have begun."""
     return max(SETTLE, users / STARTED + 1.0)
 
 
@@ -115,18 +115,18 @@ def compared(
     load_average: float,
     command: list[str],
 ) -> Row:
-    """What the tool has seen, against what the server's stamps say. Raises `ToolFailed`."""
+    """Return what the tool has seen, against what the server's stamps say. Raises `ToolFailed`."""
     whole = {truth[tool.key]: truth for truth in truths if truth["tokens"] == load.tokens}
     if not whole:
         raise ToolFailed("no request of it was answered to the end")
     first = min(truth["received"] for truth in truths)
     begin = first + round(settling(load.users) * 1e9)
     end = max(truth["received"] for truth in whole.values())
-    pairs = [(one, whole[one.key]) for one in seen if one.key in whole]
-    counted = [(one, truth) for one, truth in pairs if begin <= truth["received"]]
+    pairs = [(request, whole[request.key]) for request in seen if request.key in whole]
+    counted = [(request, truth) for request, truth in pairs if begin <= truth["received"]]
     if not counted:
         raise ToolFailed(f"of its {len(seen)} requests the server knows {len(pairs)}, and none began after settling")
-    answers = ((one["tokens"], one["first_before"], one["last_before"]) for one in whole.values())
+    answers = ((answer["tokens"], answer["first_before"], answer["last_before"]) for answer in whole.values())
     tokens = streamed(answers, begin, end)
     window = (end - begin) / 1e9
     tree, machine = (between(samples, begin, end, field) for field in ("tree", "machine"))
@@ -139,8 +139,8 @@ def compared(
         achieved=tokens / window,
         requests=len(counted),
         unmatched=len(seen) - len(pairs),
-        ttft=error_of([one.ttft - _ttft(truth) for one, truth in counted]),
-        tpot=error_of([one.tpot / _tpot(truth) - 1 for one, truth in counted]),
+        ttft=error_of([request.ttft - _ttft(truth) for request, truth in counted]),
+        tpot=error_of([request.tpot / _tpot(truth) - 1 for request, truth in counted]),
         cpu_per_token=tree / tokens,
         cores=tree / window,
         cores_of_others=max(0.0, (machine - tree) / window - server_cpu / answering),
@@ -215,8 +215,8 @@ def main() -> None:
             failures[name] = str(failure)
             print(f"{name}: {failure}", file=sys.stderr)
     print("", *verdicts(rows), sep="\n")
-    found = [asdict(row) for row in rows]
-    write(arguments.output, "locust", "gevent", seconds=arguments.seconds, rows=found, failures=failures)
+    documents = [asdict(row) for row in rows]
+    write(arguments.output, "locust", "gevent", seconds=arguments.seconds, rows=documents, failures=failures)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from enginebench.records.load import Rate
 from enginebench.records.request import RequestRecord
 from enginebench.records.rules import percentile
 from enginebench.records.stage import SECOND, Stage
+from enginebench.settings.system import raise_descriptor_limit
 from loadtests.harness.calibration.calibrate import (
     Pair,
     client_use,
@@ -39,7 +40,6 @@ from loadtests.harness.calibration.calibrate import (
     streamed,
 )
 from loadtests.harness.run.options import processes_options
-from loadtests.harness.run.own_limits import raise_descriptor_limit
 from loadtests.harness.schedule.rates import arrival_times
 from validation.program import command_line, print_fields, write
 
@@ -115,37 +115,37 @@ def open_run(
         stage, records = read_meta(run).stages[0], list(read_requests(run))
         start, end = stage.steady_start or 0, stage.steady_end or 0
         truths = {truth["prompt_id"]: truth for truth in map(json.loads, (folder / "truth.jsonl").open())}
-        window = [one for one in records if start <= one.t_sched < end]
+        window = [record for record in records if start <= record.t_sched < end]
         yield Run(stage, records, window, truths, *client_use(run, stage))
 
 
 def lags(window: list[RequestRecord]) -> list[float]:
-    return [(one.t_send - one.t_sched) / SECOND for one in window if one.t_send is not None]
+    return [(record.t_send - record.t_sched) / SECOND for record in window if record.t_send is not None]
 
 
 def measure_arrivals(rate: float, processes: int) -> Arrivals:
     load_average = os.getloadavg()[0]
     with open_run(rate, **ARRIVALS, processes=processes) as run:  # type: ignore[arg-type]
         stage = run.stage
-        last = (min(stage.end or 0, max(one.t_sched for one in run.records)) - stage.start) / SECOND
+        last = (min(stage.end or 0, max(record.t_sched for record in run.records)) - stage.start) / SECOND
         times = arrival_times(Rate(rate), ARRIVALS["warm_up"], ARRIVALS["seconds"], SEED, 0)
         planned = [round(at * SECOND) for at in takewhile(lambda at: at < last + 1e-6, times)]
-        recorded = Counter(one.t_sched - stage.start for one in run.records)
-        window = sorted(one.t_sched - stage.start for one in run.window)
-        found = sorted(lags(run.window))
+        recorded = Counter(record.t_sched - stage.start for record in run.records)
+        window = sorted(record.t_sched - stage.start for record in run.window)
+        sorted_lags = sorted(lags(run.window))
         return Arrivals(
             rate=rate,
             processes=processes,
             planned=len(planned),
             recorded=sum(recorded[at] == 1 for at in planned),
             seen_by_server=len(run.truths),
-            outcomes=dict(Counter(one.outcome for one in run.records)),
+            outcomes=dict(Counter(record.outcome for record in run.records)),
             plan=blake2b(json.dumps(window).encode(), digest_size=8).hexdigest(),
             counted=len(window),
-            lag_p50=percentile(found, 0.5),
-            lag_p99=percentile(found, 0.99),
-            lag_max=max(found),
-            opened_late=sum(one.t_connect is not None for one in run.records),
+            lag_p50=percentile(sorted_lags, 0.5),
+            lag_p99=percentile(sorted_lags, 0.99),
+            lag_max=max(sorted_lags),
+            opened_late=sum(record.t_connect is not None for record in run.records),
             client_cpu=run.client_cpu,
             run_delay=run.run_delay,
             load_average=load_average,
@@ -156,17 +156,17 @@ def measure_streams() -> Streams:
     load_average = os.getloadavg()[0]
     with open_run(**STREAMS, processes=1) as run:  # type: ignore[arg-type]
         pairs = [
-            Pair(one, truth)
-            for one in run.window
-            if one.outcome == "ok" and (truth := run.truths.get(one.prompt_id or "")) is not None
+            Pair(record, truth)
+            for record in run.window
+            if record.outcome == "ok" and (truth := run.truths.get(record.prompt_id or "")) is not None
         ]
         start, end = run.stage.steady_start or 0, run.stage.steady_end or 0
         at_once = list(_in_flight(run.records, start, end))
-        answers = ((one.output_tokens or 0, one.t_first or 0, one.t_last or 0) for one in run.records)
+        answers = ((record.output_tokens or 0, record.t_first or 0, record.t_last or 0) for record in run.records)
         ttft = error_of([pair.ttft for pair in pairs])
         return Streams(
             requests=len(run.window),
-            outcomes=dict(Counter(one.outcome for one in run.records)),
+            outcomes=dict(Counter(record.outcome for record in run.records)),
             fewest_at_once=min(at_once),
             mean_at_once=statistics.fmean(at_once),
             tokens_per_second=streamed(answers, start, end) / ((end - start) / SECOND),
@@ -185,8 +185,8 @@ def measure_streams() -> Streams:
 
 
 def _in_flight(records: list[RequestRecord], start: int, end: int) -> Iterator[int]:
-    """How many requests were on their way at each hundredth of the window."""
-    changes = sorted([(one.t_send or 0, 1) for one in records] + [(one.t_end, -1) for one in records])
+    """Yield how many requests were on their way at each hundredth of the window."""
+    changes = sorted([(record.t_send or 0, 1) for record in records] + [(record.t_end, -1) for record in records])
     counts = list(accumulate(change for _, change in changes))
     instants = [at for at, _ in changes]
     for part in range(101):
@@ -206,7 +206,7 @@ def main() -> None:
     }
     for name, measure in parts.items():
         if arguments.only in (None, name):
-            measured[name] = [asdict(one) for one in measure()]
+            measured[name] = [asdict(result) for result in measure()]
     for name, results in measured.items():
         for result in results:
             print(name)

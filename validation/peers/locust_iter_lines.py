@@ -47,4 +47,4 @@ class Asking(FastHttpUser):
 
 @events.quitting.add_listener  # type: ignore[untyped-decorator]
 def _write(**_: Any) -> None:
-    Path(os.environ["ENGINEBENCH_OBSERVED"]).write_text("".join(json.dumps(one) + "\n" for one in observed))
+    Path(os.environ["ENGINEBENCH_OBSERVED"]).write_text("".join(json.dumps(request) + "\n" for request in observed))

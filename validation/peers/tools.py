@@ -81,24 +81,14 @@ def _read_enginebench(folder: Path) -> Iterator[Seen]:
 
 
 def _iter_lines(url: str, load: Load, folder: Path) -> list[str]:
-    users = ("-u", str(load.users), "-r", str(load.users))
-    return _locust(
-        "validation/peers/locust_iter_lines.py",
-        *users,
-        "-t",
-        f"{load.seconds:.0f}s",
-        "-s",
-        "10",
-        "-H",
-        url,
-        "--only-summary",
-    )
+    users, time = ("-u", str(load.users), "-r", str(load.users)), ("-t", f"{load.seconds:.0f}s", "-s", "10")
+    return _locust("validation/peers/locust_iter_lines.py", *users, *time, "-H", url, "--only-summary")
 
 
 def _read_iter_lines(folder: Path) -> Iterator[Seen]:
     for line in (folder / "observed.jsonl").read_bytes().splitlines():
-        one = json.loads(line)
-        yield Seen(one["name"], one["ttft"], one["tpot"])
+        request = json.loads(line)
+        yield Seen(request["name"], request["ttft"], request["tpot"])
 
 
 def _guidellm(url: str, load: Load, folder: Path) -> list[str]:
@@ -116,8 +106,10 @@ def _guidellm(url: str, load: Load, folder: Path) -> list[str]:
 def _read_guidellm(folder: Path) -> Iterator[Seen]:
     """What it calls inter-token latency is the time from the first token to the last over the number of gaps."""
     (benchmark,) = json.loads((folder / "guidellm.json").read_text())["benchmarks"]
-    for one in benchmark["requests"]["successful"]:
-        yield Seen(one["response_id"], one["time_to_first_token_ms"] / 1e3, one["inter_token_latency_ms"] / 1e3)
+    for request in benchmark["requests"]["successful"]:
+        yield Seen(
+            request["response_id"], request["time_to_first_token_ms"] / 1e3, request["inter_token_latency_ms"] / 1e3
+        )
 
 
 def _aiperf(url: str, load: Load, folder: Path) -> list[str]:
@@ -133,11 +125,11 @@ def _aiperf(url: str, load: Load, folder: Path) -> list[str]:
 
 def _read_aiperf(folder: Path) -> Iterator[Seen]:
     for line in (folder / "aiperf" / "profile_export.jsonl").read_bytes().splitlines():
-        one = json.loads(line)
-        metrics = one["metrics"]
+        request = json.loads(line)
+        metrics = request["metrics"]
         if "inter_token_latency" in metrics:
             ttft, tpot = metrics["time_to_first_token"]["value"], metrics["inter_token_latency"]["value"]
-            yield Seen(one["metadata"]["x_request_id"], ttft / 1e3, tpot / 1e3)
+            yield Seen(request["metadata"]["x_request_id"], ttft / 1e3, tpot / 1e3)
 
 
 GUIDELLM = "guidellm==0.8.1"
@@ -160,7 +152,7 @@ def variables_of(tool: Tool, load: Load, folder: Path) -> dict[str, str]:
 
 @cache
 def environment(requirement: str) -> Path:
-    """A virtual environment with `requirement` in it, made at first use. Raises `ToolFailed`."""
+    """Return a virtual environment with `requirement` in it, made at first use. Raises `ToolFailed`."""
     folder = platformdirs.user_cache_path("enginebench") / "peers" / requirement.replace("==", "-")
     if (folder / "complete").exists():
         return folder

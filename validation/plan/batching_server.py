@@ -72,7 +72,7 @@ class _Request:
 
 
 def serve(
-    server: BatchingServer, due: Iterable[tuple[float, int | None]], asked: Asked, rng: Random, until: float
+    server: BatchingServer, due: Iterable[tuple[float, int | None]], lengths: Asked, rng: Random, until: float
 ) -> list[_Request]:
     """Requests that are due at given instants, each with its user; a user asks again after the answer has ended.
 
@@ -91,7 +91,7 @@ def serve(
             now = max(now, coming[0][0] + server.delivery)
         while coming and coming[0][0] + server.delivery <= now:
             sched, _, user = heapq.heappop(coming)
-            waiting.append(_Request(sched, user, *asked.draw(rng)))
+            waiting.append(_Request(sched, user, *lengths.draw(rng)))
             requests.append(waiting[-1])
         admitted = [waiting.popleft() for _ in range(min(len(waiting), server.slots - len(running) - freed))]
         receiving = admitted if admitted and server.pauses else running + admitted
@@ -117,18 +117,20 @@ def serve(
                 number += 1
                 heapq.heappush(coming, (now + server.turnaround, number, request.user))
         pending = [coming[0][0]] if coming else []
-        if all(sched >= until for sched in (*pending, *(one.sched for one in (*running, *waiting)))):
+        if all(sched >= until for sched in (*pending, *(request.sched for request in (*running, *waiting)))):
             break
     return requests
 
 
 def _next_group(requests: list[_Request], step: int) -> list[_Request]:
     groups: dict[tuple[int, bool], list[_Request]] = {}
-    for one in requests:
-        groups.setdefault((one.prompt + len(one.stamps), not one.stamps), []).append(one)
+    for request in requests:
+        groups.setdefault((request.prompt + len(request.stamps), not request.stamps), []).append(request)
     return max(
         groups.values(),
-        key=lambda group: sum(step - one.served + math.log2(one.prompt + len(one.stamps)) for one in group),
+        key=lambda group: sum(
+            step - request.served + math.log2(request.prompt + len(request.stamps)) for request in group
+        ),
     )
 
 
@@ -136,13 +138,13 @@ def write_run(
     folder: Path,
     server: BatchingServer,
     loads: Sequence[Load],
-    asked: Asked,
+    lengths: Asked,
     seed: int = 0,
     warm_up: float = 10.0,
     window: float = 40.0,
     label: str = "scripted",
 ) -> Path:
-    """A run of one stage for each load. Between stages the server becomes idle."""
+    """Return a run of one stage for each load. Between stages the server becomes idle."""
     rng = Random(f"{label} {seed}")
     stages: list[Stage] = []
     records: list[RequestRecord] = []
@@ -151,13 +153,13 @@ def write_run(
         begin = start
         until = warm_up + window
         shifted = replace(server, slowdown=lambda now, begin=begin: server.slowdown(begin + now))  # type: ignore[misc]
-        requests = serve(shifted, _due(load, until, rng), asked, rng, until)
+        requests = serve(shifted, _due(load, until, rng), lengths, rng, until)
         plan = StagePlan(load, Extent(warm_up), Extent(window))
         done = [request for request in requests if len(request.stamps) == request.output]
         end = max([until, *(request.stamps[-1] for request in done if request.sched < until)])
-        for one in done:
-            sched, *stamps = (round((begin + t) * SECOND) for t in (one.sched, *one.stamps))
-            records.append(answered(len(records), index, one.user, sched, stamps, one.prompt))
+        for request in done:
+            sched, *stamps = (round((begin + t) * SECOND) for t in (request.sched, *request.stamps))
+            records.append(answered(len(records), index, request.user, sched, stamps, request.prompt))
         edges = (begin, begin + warm_up, begin + until, begin + end)
         stages.append(Stage(index, plan, *(round(t * SECOND) for t in edges)))
         start = begin + max(end, *(request.stamps[-1] for request in done)) + 1.0

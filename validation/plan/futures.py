@@ -54,7 +54,7 @@ class System:
     unsteady: bool
 
     def on_a_day(self, rng: Random) -> BatchingServer:
-        """The engine on a machine whose speed changes every few seconds, where it is not steady."""
+        """Return the engine on a machine whose speed changes every few seconds, where it is not steady."""
         if not self.unsteady:
             return self.server
         speeds = [rng.lognormvariate(0.0, UNSTEADY) for _ in range(64)]
@@ -62,7 +62,7 @@ class System:
 
 
 def system(rng: Random) -> System:
-    """An engine, what is asked of it, and objectives that neither every fleet meets nor none."""
+    """Return an engine, what is asked of it, and objectives that neither every fleet meets nor none."""
     server = BatchingServer(
         base=rng.uniform(0.01, 0.04),
         per_running=rng.uniform(0.0005, 0.003),
@@ -71,9 +71,9 @@ def system(rng: Random) -> System:
         pauses=rng.random() < 0.3,
         jitter=rng.uniform(0.02, 0.15),
     )
-    asked = Asked((20, rng.randint(60, 200)), (8, rng.randint(30, 80)))
+    lengths = Asked((20, rng.randint(60, 200)), (8, rng.randint(30, 80)))
     step = server.base + server.per_running * server.slots
-    prefill = step + server.per_token * asked.prompt[1]
+    prefill = step + server.per_token * lengths.prompt[1]
     objectives = (
         Objective("ttft", rng.choice([0.9, 0.95, 0.99]), prefill * rng.uniform(1.5, 6)),
         Objective("tpot", 0.95, step * rng.uniform(1.1, 1.6)),
@@ -81,10 +81,10 @@ def system(rng: Random) -> System:
     slots, loads = server.slots, (0.25, 0.5, 0.9, 1.25)
     if rng.random() < 0.5:
         users = tuple(Users(max(1, round(part * slots))) for part in loads)
-        return System(server, asked, users, Users(rng.randint(2 * slots, 6 * slots)), objectives, rng.random() < 0.3)
-    most = slots / (sum(asked.output) / 2 * step + slots * server.per_token * sum(asked.prompt) / 2)
+        return System(server, lengths, users, Users(rng.randint(2 * slots, 6 * slots)), objectives, rng.random() < 0.3)
+    most = slots / (sum(lengths.output) / 2 * step + slots * server.per_token * sum(lengths.prompt) / 2)
     rates = tuple(Rate(part * most) for part in loads)
-    return System(server, asked, rates, Rate(most * rng.uniform(2, 6)), objectives, rng.random() < 0.3)
+    return System(server, lengths, rates, Rate(most * rng.uniform(2, 6)), objectives, rng.random() < 0.3)
 
 
 def exercise(seed: int) -> Exercise | None:
@@ -122,14 +122,17 @@ def met_on(engine: System, replicas: int, rng: Random) -> bool:
     requests = []
     server = engine.on_a_day(rng)
     for due in _due(engine.peak, replicas, until, rng):
-        requests += [one for one in serve(server, due, engine.asked, rng, until) if WARM_UP <= one.sched < until]
+        requests += [
+            request for request in serve(server, due, engine.asked, rng, until) if WARM_UP <= request.sched < until
+        ]
     for objective in engine.objectives:
         if objective.metric == "ttft":
-            good = sum(one.stamps[0] - one.sched <= objective.limit for one in requests)
+            good = sum(request.stamps[0] - request.sched <= objective.limit for request in requests)
         else:
             good = sum(
-                one.output == 1 or (one.stamps[-1] - one.stamps[0]) / (one.output - 1) <= objective.limit
-                for one in requests
+                request.output == 1
+                or (request.stamps[-1] - request.stamps[0]) / (request.output - 1) <= objective.limit
+                for request in requests
             )
         if good < objective.q * len(requests):
             return False
@@ -158,31 +161,31 @@ def main() -> None:
     settings = parser.parse_args()
     exercises = []
     with ProcessPoolExecutor(settings.processes) as pool:
-        for number, one in enumerate(pool.map(exercise, range(settings.seed, settings.seed + settings.exercises))):
-            if one is None:
+        for number, plan in enumerate(pool.map(exercise, range(settings.seed, settings.seed + settings.exercises))):
+            if plan is None:
                 print(f"{number}: no plan", flush=True)
                 continue
-            exercises.append(one)
+            exercises.append(plan)
             print(
-                f"{number}: {one.load} at {', '.join(one.objectives)}: {one.replicas}, met in {one.met:.0%} "
-                f"(one fewer {one.met_fewer})",
+                f"{number}: {plan.load} at {', '.join(plan.objectives)}: {plan.replicas}, met in {plan.met:.0%} "
+                f"(one fewer {plan.met_fewer})",
                 flush=True,
             )
     summary = summarised(exercises)
     for name, value in summary.items():
         print(f"{name}: {value:.3f}")
-    write(settings.output, seed=settings.seed, summary=summary, exercises=[asdict(one) for one in exercises])
+    write(settings.output, seed=settings.seed, summary=summary, exercises=[asdict(plan) for plan in exercises])
 
 
 def summarised(exercises: Sequence[Exercise]) -> dict[str, float]:
     count = len(exercises)
-    tight = [one for one in exercises if not one.bounded]
+    tight = [plan for plan in exercises if not plan.bounded]
     return {
         "plans": count,
-        "met": sum(one.met for one in exercises) / count,
-        "met_where_fewer_were_supported": sum(one.met for one in tight) / max(len(tight), 1),
-        "plans_met_in_95_percent": sum(one.met >= 0.95 for one in exercises) / count,
-        "one_fewer_would_do": sum((one.met_fewer or 0) >= 0.95 for one in tight) / max(len(tight), 1),
+        "met": sum(plan.met for plan in exercises) / count,
+        "met_where_fewer_were_supported": sum(plan.met for plan in tight) / max(len(tight), 1),
+        "plans_met_in_95_percent": sum(plan.met >= 0.95 for plan in exercises) / count,
+        "one_fewer_would_do": sum((plan.met_fewer or 0) >= 0.95 for plan in tight) / max(len(tight), 1),
     }
 
 

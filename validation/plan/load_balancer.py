@@ -56,7 +56,7 @@ def load_balancer(program: str, ports: Sequence[int], folder: Path) -> Iterator[
     """Its URL, once it accepts connections. `ports` of the servers on this machine."""
     port = free_port()
     written = folder / "haproxy.cfg"
-    written.write_text(configuration(port, [f"127.0.0.1:{each}" for each in ports]))
+    written.write_text(configuration(port, [f"127.0.0.1:{server}" for server in ports]))
     process = subprocess.Popen([program, "-db", "-f", str(written)], stdin=subprocess.DEVNULL)
     try:
         _wait_for(port, process)

@@ -58,7 +58,8 @@ class Row:
 
 
 def enginebench(*arguments: str) -> str:
-    """What the command printed. Ends the program where it failed: exit code 1 is a missed objective or a traceback."""
+    """Return what the command printed. Ends the program where it failed: exit code 1 is a missed objective or a
+    traceback."""
     done = subprocess.run(
         [*PYTHON, "-m", "enginebench", *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
@@ -88,7 +89,7 @@ def planned(run: Path, rate: float = RATE) -> Attainment:
 
 @contextmanager
 def fleet(haproxy: str, replicas: int, folder: Path, batch: tuple[str, ...] = BATCH) -> Iterator[str]:
-    """The URL of the balancer in front of so many replicas of the measured engine."""
+    """Yield the URL of the balancer in front of so many replicas of the measured engine."""
     options = [word for option in batch for word in ("-o", option)]
     command = [*PYTHON, "-m", "enginebench", "serve", "--engine", "fake", *options, "--port", "0"]
     with ExitStack() as stack:
@@ -97,12 +98,12 @@ def fleet(haproxy: str, replicas: int, folder: Path, batch: tuple[str, ...] = BA
 
 
 def attained(
-    url: str, runs: Path, asked: tuple[str, ...], rate: float, seconds: float, warm_up: float, slo: tuple[str, ...]
+    url: str, runs: Path, lengths: tuple[str, ...], rate: float, seconds: float, warm_up: float, slo: tuple[str, ...]
 ) -> tuple[float, int, int]:
     """Of Poisson arrivals: the share of requests that met every objective `slo`, their number, and how many failed."""
     enginebench(
         "run", "rate", "--url", url, "--rate", f"{rate:g}", "--stage-seconds", f"{seconds + warm_up:g}",
-        "--warm-up", f"{warm_up:g}", *asked, "--runs", str(runs), "--allow-invalid",
+        "--warm-up", f"{warm_up:g}", *lengths, "--runs", str(runs), "--allow-invalid",
     )  # fmt: skip
     (meta,) = runs.glob("*/meta.json")
     (stage,) = summarise(load_run(meta.parent), parse_objectives(list(slo))).stages

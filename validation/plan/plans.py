@@ -85,11 +85,11 @@ class Coverage:
 def held_out(name: str, window: float, seed: int) -> Errors:
     system = SYSTEMS[name]
     stages = _stages(system, window, seed)
-    found = hold_out(stages, fit_stages(stages, system.server.slots))
-    errors = {figure: [error for one in found if math.isfinite(error := one.errors[figure])] for figure in FIGURES}
+    held = hold_out(stages, fit_stages(stages, system.server.slots))
+    errors = {figure: [error for load in held if math.isfinite(error := load.errors[figure])] for figure in FIGURES}
     return Errors(
         name,
-        len(found),
+        len(held),
         {figure: sum(of) / len(of) for figure, of in errors.items()},
         {figure: max(of, key=abs) for figure, of in errors.items()},
     )
@@ -106,13 +106,13 @@ def covered(run: int, rate: float, window: float, seed: int) -> dict[str, bool]:
         arrivals = poisson_arrivals(unseen.load.value, end, rng)
         served = serve(future.of(model), arrivals, lengths.drawn(len(arrivals), rng), rng)
         predictions.append(figures(served, WARM_UP, end))
-    predicted = {figure: band([one[figure] for one in predictions]) for figure in FIGURES}
+    predicted = {figure: band([prediction[figure] for prediction in predictions]) for figure in FIGURES}
     return {figure: predicted[figure].holds(unseen.figures[figure]) for figure in FIGURES}
 
 
 def coverage(pool: ProcessPoolExecutor, rate: float, runs: int, window: float, seed: int) -> Coverage:
-    found = list(pool.map(partial(covered, rate=rate, window=window, seed=seed), range(runs)))
-    shares = {figure: sum(one[figure] for one in found) / runs for figure in FIGURES}
+    runs_inside = list(pool.map(partial(covered, rate=rate, window=window, seed=seed), range(runs)))
+    shares = {figure: sum(inside[figure] for inside in runs_inside) / runs for figure in FIGURES}
     return Coverage(f"open loop, {rate:g} req/s, new arrivals", runs, shares)
 
 
@@ -132,19 +132,23 @@ def main() -> None:
     settings = parser.parse_args()
     with ProcessPoolExecutor(settings.processes) as pool:
         errors = []
-        for one in pool.map(partial(held_out, window=settings.seconds, seed=settings.seed), SYSTEMS):
-            errors.append(one)
-            worst = ", ".join(f"{figure} {100 * error:+.1f} %" for figure, error in one.largest.items())
-            print(f"{one.system}, {one.stages} stages, largest errors: {worst}", flush=True)
+        for system in pool.map(partial(held_out, window=settings.seconds, seed=settings.seed), SYSTEMS):
+            errors.append(system)
+            worst = ", ".join(f"{figure} {100 * error:+.1f} %" for figure, error in system.largest.items())
+            print(f"{system.system}, {system.stages} stages, largest errors: {worst}", flush=True)
         shares = [coverage(pool, rate, settings.runs, 120.0, settings.seed) for rate in (3.0, 5.0)]
     for cover in shares:
         print(f"{cover.system}: " + ", ".join(f"{name} {100 * share:.0f} %" for name, share in cover.inside.items()))
-    assert all(math.isfinite(error) for one in errors for error in one.largest.values())
+    assert all(math.isfinite(error) for system in errors for error in system.largest.values())
     command = (
         f"python -m validation.plan.plans --runs {settings.runs} --seconds {settings.seconds:g} --seed {settings.seed}"
     )
-    told = {"command": command, "held_out": [asdict(one) for one in errors], "bands": [asdict(one) for one in shares]}
-    (RESULTS / "plans.json").write_text(json.dumps(told, indent=1) + "\n")
+    document = {
+        "command": command,
+        "held_out": [asdict(system) for system in errors],
+        "bands": [asdict(cover) for cover in shares],
+    }
+    (RESULTS / "plans.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

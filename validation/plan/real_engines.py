@@ -37,7 +37,7 @@ from validation.program import command_line, measured_before, write
 
 TARGETS = {"tpot_p50": 0.10, "e2e_mean": 0.10, "throughput": 0.10, "ttft_p95": 0.20}
 WARM_UP_SECONDS = 8.0  # of each load: in its first minute an engine is slower
-LEAST_REQUESTS = 100  # of one load, over all its stages
+MIN_REQUESTS = 100  # of one load, over all its stages
 OPTIONS: Mapping[str, tuple[str, ...]] = {  # of other engines, their defaults
     "candle": ("concurrency=16",),
     "mistralrs": ("concurrency=16",),
@@ -55,8 +55,8 @@ class Unseen:
 
     @property
     def verdict(self) -> str:
-        if self.requests < LEAST_REQUESTS:
-            return f"fewer than {LEAST_REQUESTS} requests: too few to judge"
+        if self.requests < MIN_REQUESTS:
+            return f"fewer than {MIN_REQUESTS} requests: too few to judge"
         within = all(abs(self.errors[figure]) <= most for figure, most in TARGETS.items())
         return "within the targets" if within else "NOT within the targets"
 
@@ -84,13 +84,13 @@ def mixed(loads: Sequence[int], passes: int) -> list[int]:
 
 def measure(engine: str, options: Sequence[str], stages: Sequence[int], settings: argparse.Namespace) -> RunData:
     """The engine has half of the cores for itself, so that its steps do not depend on what the load generator needs."""
-    given = [word for option in options for word in ("-o", option)]
+    words = [word for option in options for word in ("-o", option)]
     model = ["--model", settings.model] if settings.model else []
     cores = usable_cores()
     half = len(cores) // 2
     with ExitStack() as stack:
         with on_cores(cores[half:]):
-            serve = [*PYTHON, "-m", "enginebench", "serve", "--engine", engine, *given, *model, "--port", "0"]
+            serve = [*PYTHON, "-m", "enginebench", "serve", "--engine", engine, *words, *model, "--port", "0"]
             _, port = stack.enter_context(started_server(serve))
         with on_cores(cores[:half] or cores):
             load(port, sorted(set(stages), reverse=True), WARM_UP_SECONDS, f"warm-up-{engine}", settings)
@@ -107,18 +107,20 @@ def load(port: int, stages: Sequence[int], seconds: float, label: str, settings:
     )  # fmt: skip
 
 
-def judged(run: RunData, fit: Sequence[int], unseen: Sequence[int]) -> tuple[EngineModel, tuple[Unseen, ...]]:
-    """The model of the fitted loads, and its errors on the others. Raises `CannotPlan`."""
+def fit_and_predict(run: RunData, fit: Sequence[int], unseen: Sequence[int]) -> tuple[EngineModel, tuple[Unseen, ...]]:
+    """Return the model of the fitted loads, and its errors on the others. Raises `CannotPlan`."""
     stages = measured_stages([run])
-    model = fit_stages([one for one in stages if one.load.value in fit], declared_slots([run]))
-    return model, tuple(_unseen(model, users, [one for one in stages if one.load.value == users]) for users in unseen)
+    model = fit_stages([stage for stage in stages if stage.load.value in fit], declared_slots([run]))
+    return model, tuple(
+        _unseen(model, users, [stage for stage in stages if stage.load.value == users]) for users in unseen
+    )
 
 
 def _unseen(model: EngineModel, users: int, stages: Sequence[MeasuredStage]) -> Unseen:
     if not stages:
         raise SystemExit(f"no stage with {users} users was measured.")
     errors = predict_unseen(model, f"{users} users", stages).errors
-    return Unseen(users, sum(len(one.lengths) for one in stages), {name: errors[name] for name in TARGETS})
+    return Unseen(users, sum(len(stage.lengths) for stage in stages), {name: errors[name] for name in TARGETS})
 
 
 def result_of(engine: str, settings: argparse.Namespace) -> Result:
@@ -129,7 +131,7 @@ def result_of(engine: str, settings: argparse.Namespace) -> Result:
     model: EngineModel | None = None
     unseen: tuple[Unseen, ...] = ()
     try:
-        model, unseen = judged(run, settings.fit, settings.unseen)
+        model, unseen = fit_and_predict(run, settings.fit, settings.unseen)
     except CannotPlan as reason:
         refused = str(reason)
     return Result(
@@ -152,13 +154,13 @@ def described(model: EngineModel) -> dict[str, Any]:
     return values | {"fit": fit, "slots_from": model.slots_from.value}
 
 
-def print_result(one: Result) -> None:
-    if one.refused is not None:
-        print(f"{one.engine}: {one.refused}")
+def print_result(result: Result) -> None:
+    if result.refused is not None:
+        print(f"{result.engine}: {result.refused}")
         return
-    drift = "unknown: steps are few" if one.drift is None else f"{one.drift:.1%}"
-    print(f"{one.engine}, fitted to {', '.join(map(str, one.fitted))} users; drift of the machine {drift}")
-    for unseen in one.unseen:
+    drift = "unknown: steps are few" if result.drift is None else f"{result.drift:.1%}"
+    print(f"{result.engine}, fitted to {', '.join(map(str, result.fitted))} users; drift of the machine {drift}")
+    for unseen in result.unseen:
         errors = ", ".join(f"{figure} {100 * error:+.1f} %" for figure, error in unseen.errors.items())
         print(f"  {unseen.users} users ({unseen.requests} requests): {errors}: {unseen.verdict}", flush=True)
 
@@ -178,13 +180,13 @@ def main() -> None:
     settings = parser.parse_args()
     if max(settings.unseen) > BEYOND * max(settings.fit):
         sys.exit(f"predictions go up to {BEYOND} times the largest fitted load.")
-    found = []
+    results = []
     with tempfile.TemporaryDirectory() as temporary:
         settings.runs = settings.runs or Path(temporary)
         for engine in settings.engine:
-            found.append(result_of(engine, settings))
-            print_result(found[-1])
-    engines = measured_before(settings.output) | {one.engine: asdict(one) for one in found}
+            results.append(result_of(engine, settings))
+            print_result(results[-1])
+    engines = measured_before(settings.output) | {result.engine: asdict(result) for result in results}
     write(settings.output, "transformers", "mistralrs", "vllm", targets=TARGETS, engines=engines)
 
 

@@ -96,7 +96,7 @@ def stages_of(requests: int) -> tuple[Stage, ...]:
 
 
 def draw(begin: int, requests: int) -> Drawn:
-    """The slice whose first request has the number `begin`."""
+    """Return the slice whose first request has the number `begin`."""
     rng = np.random.default_rng(begin)
     number = np.arange(begin, min(begin + SLICE, requests))
     n, stage = len(number), number * len(STAGES) // requests
@@ -108,7 +108,7 @@ def draw(begin: int, requests: int) -> Drawn:
 
 
 def frame_of(drawn: Drawn) -> pl.DataFrame:
-    """The slice as records."""
+    """Return the slice as records."""
     refused = pl.Series(drawn.refused)
     sent, n = drawn.sched + 20_000, len(drawn.number)
     first, last = sent + drawn.ttft, sent + drawn.e2e
@@ -179,7 +179,7 @@ def slices(requests: int) -> Iterator[Drawn]:
 
 
 def write_run(folder: Path, requests: int, source: str) -> int:
-    """A run folder; how large its lines or its table are, in bytes."""
+    """Return a run folder; how large its lines or its table are, in bytes."""
     folder.mkdir(parents=True)
     stages = stages_of(requests)
     meta = RunMeta(
@@ -216,7 +216,7 @@ def write_lines(file: BinaryIO, drawn: Drawn) -> None:
 
 
 def report(folder: Path) -> tuple[float, float, int]:
-    """Seconds, CPU seconds and the largest resident memory of `enginebench report` and the processes it starts."""
+    """Run `enginebench report`. Return its seconds, CPU seconds and largest resident memory."""
     command = [sys.executable, "-m", "enginebench", "report", str(folder), "--allow-invalid"]
     began, most = time.monotonic(), 0
     process = psutil.Popen(command, stdout=subprocess.DEVNULL)
@@ -233,24 +233,24 @@ def report(folder: Path) -> tuple[float, float, int]:
 
 
 def _resident(process: psutil.Popen) -> int:
-    """Bytes of a program and its descendants together; pages that they share count for each."""
-    found = 0
-    for one in [process, *process.children(recursive=True)]:
+    """Return bytes of a program and its descendants together; pages that they share count for each."""
+    resident = 0
+    for member in [process, *process.children(recursive=True)]:
         with suppress(psutil.NoSuchProcess):
-            found += one.memory_info().rss
-    return found
+            resident += member.memory_info().rss
+    return resident
 
 
 def check(folder: Path, requests: int) -> tuple[int, int]:
-    """How many percentiles were checked, and how many of them are not those of the values."""
+    """Return how many percentiles were checked, and how many of them are not those of the values."""
     summary = json.loads((folder / "summary.json").read_text())
     stages = stages_of(requests)
     wanted = {
-        (stage["index"], metric, p): round(found["value"] * SECOND)
+        (stage["index"], metric, p): round(percentile["value"] * SECOND)
         for stage in summary["stages"]
         for metric in ("ttft", "e2e", "icl")
         for p in ("p50", "p90", "p95", "p99")
-        if (found := stage["metrics"][metric]["percentiles"][p])["value"] is not None
+        if (percentile := stage["metrics"][metric]["percentiles"][p])["value"] is not None
     }
     smaller, no_larger = dict.fromkeys(wanted, 0), dict.fromkeys(wanted, 0)
     totals: dict[tuple[int, str], int] = {}

@@ -82,14 +82,14 @@ def rate(answers: list[int], tokens: int, took: float) -> float:
 async def served(pool: ThreadPoolExecutor, port: int, questions: list[str], tokens: int) -> float:
     """One thread with a connection of its own for each user, each of which asks again when it has its answer."""
     began = time.perf_counter()
-    asked = await asyncio.to_thread(lambda: list(pool.map(lambda question: _ask(port, question, tokens), questions)))
-    return rate(asked, tokens, time.perf_counter() - began)
+    answers = await asyncio.to_thread(lambda: list(pool.map(lambda question: _ask(port, question, tokens), questions)))
+    return rate(answers, tokens, time.perf_counter() - began)
 
 
 def _ask(port: int, question: str, tokens: int) -> int:
     line = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
-    asked = {"prompt": question, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True}
-    line.request("POST", "/v1/completions", json.dumps(asked), {"Content-Type": "application/json"})
+    body = {"prompt": question, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True}
+    line.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
     *events, end = line.getresponse().read().split(b"\n\n")[:-1]
     line.close()
     if end != b"data: [DONE]":
@@ -137,11 +137,11 @@ async def measure(name: str, model: Model, rounds: int) -> list[Result]:
                         questions = prompts(result.users, turn + 1)
                         for side in ("direct", "served") if turn % 2 else ("served", "direct"):
                             if side == "direct":
-                                found = await direct(engine, encode, result.users, questions, tokens)
+                                speed = await direct(engine, encode, result.users, questions, tokens)
                             else:
-                                found = await served(pool, port, questions, tokens)
+                                speed = await served(pool, port, questions, tokens)
                             if turn >= 0:
-                                getattr(result, side).append(found)
+                                getattr(result, side).append(speed)
     finally:
         await engine.stop()
     return results
@@ -160,17 +160,17 @@ def main() -> None:
             "load_average": os.getloadavg()[0],
         }
         try:
-            found = asyncio.run(measure(name, model, arguments.rounds))
+            results = asyncio.run(measure(name, model, arguments.rounds))
         except (ValueError, EngineUnavailable) as error:
             print(f"{name} is left out: {error}")
             continue
-        for one in found:
-            spread = " ".join(f"{ratio:.3f}" for ratio in one.ratios)
+        for result in results:
+            spread = " ".join(f"{ratio:.3f}" for ratio in result.ratios)
             print(
-                f"{one.engine:14}{one.users:6}{median(one.direct):17.1f}{median(one.served):17.1f}"
-                f"{median(one.ratios):15.3f}  {spread}"
+                f"{result.engine:14}{result.users:6}{median(result.direct):17.1f}{median(result.served):17.1f}"
+                f"{median(result.ratios):15.3f}  {spread}"
             )
-        measured["results"] = [asdict(one) | {"ratio": median(one.ratios)} for one in found]
+        measured["results"] = [asdict(result) | {"ratio": median(result.ratios)} for result in results]
         engines[name] = measured
         write(arguments.output, "transformers", "mistralrs", engines=engines)  # a later engine may be interrupted
 

@@ -12,7 +12,7 @@
 CPU time is that of the server's process only, user and system, read before and after (psutil). "Tokens per CPU second"
 is the throughput of a core that does nothing else; "tokens per second" was measured while this machine also ran engine
 and driver. `latency` begins at the stamp that the engine wrote into the token (`stamped_engine.py`) and ends at the
-kernel's receive stamp in the driver, or where there is none, when the driver has read it: an upper bound on the delay
+kernel's receive stamp in the driver, or if there is none, when the driver has read it: an upper bound on the delay
 that the server adds. Clients start one after another.
 """
 
@@ -67,7 +67,7 @@ SCENARIOS = {
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Rates per second over the measured window; CPU and added delay in seconds, `None` where it was not measured."""
+    """Rates per second over the measured window; CPU and added delay in seconds, `None` if it was not measured."""
 
     scenario: str
     seconds: float
@@ -168,7 +168,7 @@ def _request(scenario: Scenario) -> bytes:
 
 
 def server(scenario: Scenario) -> AbstractContextManager[tuple[psutil.Process, int]]:
-    """A server process and its port."""
+    """Return a server process and its port."""
     options = [part for option in scenario.options for part in ("-o", option)]
     command = [sys.executable, "-m", "enginebench", "serve", "--engine", "fake", "--port", "0", *options]
     if scenario.stamped is not None:
@@ -185,9 +185,9 @@ def measure(name: str, seconds: float) -> Result:
         there.close()
         here.recv()
         watched = [process, process.children()[0], psutil.Process(driver.pid)]
-        started, before = time.perf_counter(), [cpu_of(one) for one in watched]
+        started, before = time.perf_counter(), [cpu_of(member) for member in watched]
         requests, tokens, late = here.recv()
-        used = [cpu_of(one) - cpu for one, cpu in zip(watched, before, strict=True)]
+        used = [cpu_of(member) - cpu for member, cpu in zip(watched, before, strict=True)]
         took = time.perf_counter() - started
         driver.join()
     late.sort()
@@ -215,12 +215,12 @@ def main() -> None:
     write(arguments.output, results=[asdict(result) for result in results])
     print(f"{'scenario':14}{'req/s':>9}{'tokens/s':>11}{'server µs/token':>17}{'tokens/CPU s':>14}", end="")
     print(f"{'server':>9}{'engine':>9}{'driver':>9}{'late p50 ms':>13}{'p99 ms':>9}")
-    for one in results:
-        late = [f"{1e3 * value:.2f}" if value is not None else "" for value in (one.late_p50, one.late_p99)]
+    for result in results:
+        late = [f"{1e3 * value:.2f}" if value is not None else "" for value in (result.late_p50, result.late_p99)]
         print(
-            f"{one.scenario:14}{one.requests:9.0f}{one.tokens:11.0f}{1e6 * one.server_cpu_per_token:17.1f}"
-            f"{one.tokens_per_cpu_second:14.0f}{one.server_cpu_share:9.0%}{one.engine_cpu_share:9.0%}"
-            f"{one.driver_cpu_share:9.0%}{late[0]:>13}{late[1]:>9}"
+            f"{result.scenario:14}{result.requests:9.0f}{result.tokens:11.0f}{1e6 * result.server_cpu_per_token:17.1f}"
+            f"{result.tokens_per_cpu_second:14.0f}{result.server_cpu_share:9.0%}{result.engine_cpu_share:9.0%}"
+            f"{result.driver_cpu_share:9.0%}{late[0]:>13}{late[1]:>9}"
         )
 
 

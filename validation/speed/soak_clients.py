@@ -1,4 +1,4 @@
-"""The clients of `soak.py`: good, bad, slow and disconnecting. Each reports how its requests ended.
+"""The clients of `server_soak.py`: good, bad, slow and disconnecting. Each reports how its requests ended.
 
 The server must have counted the outcome that the client saw. Only where a client disconnected at the moment at which
 its request ended for another reason may the server have counted either.
@@ -65,7 +65,7 @@ class Connection:
         return False
 
     async def receive_tokens(self, least: int) -> bool:
-        """Wait for a number of tokens; false where the answer ends before."""
+        """Wait for a number of tokens; false if the answer ends before."""
         while self.received.count(b'"finish_reason":null') < least:
             if self.complete or not await self.receive():
                 return False
@@ -77,15 +77,15 @@ class Connection:
 
     @property
     def complete(self) -> bool:
-        """Whether the answer is complete."""
-        head, found, content = self.received.partition(b"\r\n\r\n")
-        if not found:
+        """Return whether the answer is complete."""
+        head, separator, content = self.received.partition(b"\r\n\r\n")
+        if not separator:
             return False
         length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
         return content.endswith(b"0\r\n\r\n") if length is None else len(content) >= int(length[1])
 
     def outcome(self) -> tuple[str, bool]:
-        """The outcome that the server must have counted, and whether the client saw the end."""
+        """Return the outcome that the server must have counted, and whether the client saw the end."""
         if not self.complete:
             return "cancelled", False
         status = int(self.received.split(b" ", 2)[1])
@@ -125,8 +125,8 @@ class Visit:
     def body(self, endpoint: str, tokens: int | None = None, **fields: Any) -> bytes:
         words = " ".join(self.chance.choices(("red", "green", "blue", "cyan"), k=8))
         question = {"messages": [{"role": "user", "content": words}]} if endpoint == "chat" else {"prompt": words}
-        asked = {"max_tokens": tokens or self.chance.randint(1, 15), "temperature": 0}
-        return json.dumps(question | asked | fields).encode()
+        sampling = {"max_tokens": tokens or self.chance.randint(1, 15), "temperature": 0}
+        return json.dumps(question | sampling | fields).encode()
 
     @asynccontextmanager
     async def report(self, kind: str, endpoint: str, connection: Connection) -> AsyncIterator[None]:

@@ -1,4 +1,4 @@
-"""The server for `soak.py`: the fake engine, with limits short enough to be reached every few seconds.
+"""The server for `server_soak.py`: the fake engine, with limits short enough to be reached every few seconds.
 
     python -m validation.speed.soak_server        # prints its address when it is ready
 

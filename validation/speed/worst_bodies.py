@@ -4,7 +4,7 @@
     python -m validation.speed.worst_bodies --output validation/results/worst_bodies.json
 
 Another client reads a stream of one token every 20 ms meanwhile. The gap is the longest time between two of its reads,
-by the kernel's receive stamps where there are any. Memory is the peak of the server's process since its start.
+by the kernel's receive stamps if there are any. Memory is the peak of the server's process since its start.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def bodies() -> Iterator[Body]:
 
 
 def post(port: int, body: Body) -> int:
-    """The status of the response."""
+    """Return the status of the response."""
     with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
         connection.sendall(http_request(body.path, body.content))
         answer = b""
@@ -157,11 +157,11 @@ def main() -> None:
     parser = command_line(__doc__)
     arguments = parser.parse_args()
     results = measure(list(bodies()))
-    write(arguments.output, results=[asdict(one) for one in results])
+    write(arguments.output, results=[asdict(result) for result in results])
     print(f"{'body':30}{'MB':>8}{'status':>8}{'seconds':>9}{'gap ms':>8}{'peak MB':>9}")
-    for one in results:
-        size, peak = one.size / 1e6, one.peak_memory / 1e6
-        print(f"{one.name:30}{size:8.1f}{one.status:8}{one.seconds:9.2f}{1e3 * one.gap:8.0f}{peak:9.0f}")
+    for result in results:
+        size, peak = result.size / 1e6, result.peak_memory / 1e6
+        print(f"{result.name:30}{size:8.1f}{result.status:8}{result.seconds:9.2f}{1e3 * result.gap:8.0f}{peak:9.0f}")
 
 
 if __name__ == "__main__":

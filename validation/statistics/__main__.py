@@ -13,7 +13,7 @@ from dataclasses import asdict
 from functools import partial
 
 from validation.program import RESULTS
-from validation.statistics import bias, confirmed, coverage, decisions, gates, repeats
+from validation.statistics import bias, confirmed, coverage, decisions, gates, pooled_percentiles
 
 
 def main() -> None:
@@ -41,27 +41,27 @@ def main() -> None:
         "called unsteady": decisions.steady(settings.runs, settings.seed),
         "called lock step": decisions.lock_steps(settings.runs, settings.seed),
     }
-    for title, found in shares.items():
+    for title, by_name in shares.items():
         print(title)
-        for name, share in found.items():
+        for name, share in by_name.items():
             print(f"  {name:60s} {100 * share:5.1f} %")
     found_gates = gates.measure(2 * settings.runs, settings.seed)
     for gate in found_gates:
         print(gate)
-    over_repeats = repeats.measure(settings.runs, settings.seed)
+    over_repeats = pooled_percentiles.measure(settings.runs, settings.seed)
     for cell in over_repeats:
         print(cell)
-    biases = [one for step in bias.STEPS for one in bias.measure(step, settings.runs // 20, settings.seed)]
-    for one in biases:
-        print(one)
+    biases = [bias_cell for step in bias.STEPS for bias_cell in bias.measure(step, settings.runs // 20, settings.seed)]
+    for bias_cell in biases:
+        print(bias_cell)
     command = f"python -m validation.statistics --runs {settings.runs} --seed {settings.seed}"
-    told = {"command": command, "seed": settings.seed}
-    write("coverage.json", {**told, "cells": [asdict(cell) for cell in cells]})
-    write("decisions.json", {**told, "shares": shares})
-    write("confirmed.json", {**told, "cells": [asdict(cell) for cell in verdicts]})
-    write("gate.json", {**told, "gates": [asdict(one) for one in found_gates]})
-    write("repeats.json", {**told, "cells": [asdict(one) for one in over_repeats]})
-    write("bias.json", {**told, "answers": bias.LENGTHS, "stages": [asdict(one) for one in biases]})
+    origin = {"command": command, "seed": settings.seed}
+    write("coverage.json", {**origin, "cells": [asdict(cell) for cell in cells]})
+    write("decisions.json", {**origin, "shares": shares})
+    write("confirmed.json", {**origin, "cells": [asdict(cell) for cell in verdicts]})
+    write("gate.json", {**origin, "gates": [asdict(cell) for cell in found_gates]})
+    write("repeats.json", {**origin, "cells": [asdict(cell) for cell in over_repeats]})
+    write("bias.json", {**origin, "answers": bias.LENGTHS, "stages": [asdict(cell) for cell in biases]})
 
 
 def line(cells: list[coverage.Cell]) -> str:

@@ -64,7 +64,7 @@ class Engine:
             return []
         due = min([until, *self.starts.values()])
         step = self.step * (1 + GROWTH * len(self.running))
-        steps = min(one.left for one in self.running.values())
+        steps = min(request.left for request in self.running.values())
         if math.isfinite(due):
             steps = min(steps, max(1, math.ceil((due - self.clock) / step)))
         ends = self.clock + step * np.arange(1, steps + 1)
@@ -179,24 +179,24 @@ def _stage_of(control: StageControl, sent: float) -> int:
 
 def measure(step: float, runs: int, seed: int) -> list[Bias]:
     """One entry for each load."""
-    found: list[RunSummary] = []
+    summaries: list[RunSummary] = []
     for k in range(runs):
         with tempfile.TemporaryDirectory() as folder:
-            found.append(run(Path(folder), step, seed + k))
-    return [_bias(step, crowd, index, found, seed) for index, crowd in enumerate(map(int, LOADS.split(",")))]
+            summaries.append(run(Path(folder), step, seed + k))
+    return [_bias(step, crowd, index, summaries, seed) for index, crowd in enumerate(map(int, LOADS.split(",")))]
 
 
-def _bias(step: float, crowd: int, index: int, found: list[RunSummary], seed: int) -> Bias:
+def _bias(step: float, crowd: int, index: int, runs: list[RunSummary], seed: int) -> Bias:
     tpot, throughput = truth(step, crowd, seed)
-    quiet = [summary.stages[index] for summary in found if not _warns(summary, index)]
+    quiet = [summary.stages[index] for summary in runs if not _warns(summary, index)]
     tpots = [stage.value("tpot", "p50") or 0.0 for stage in quiet]
     rates = [stage.value("throughput") or 0.0 for stage in quiet]
     errors = np.array(rates) / throughput - 1
     return Bias(
         step,
         crowd,
-        len(found),
-        len(found) - len(quiet),
+        len(runs),
+        len(runs) - len(quiet),
         float(np.mean(tpots)) / tpot - 1 if quiet else None,
         float(errors.mean()) if quiet else None,
         float(errors.std(ddof=1) / len(errors) ** 0.5) if len(quiet) > 1 else None,

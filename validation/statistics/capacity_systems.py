@@ -102,7 +102,7 @@ class System:
 
 
 def wandering(spread: float, memory: float = 200) -> Changing:
-    """A slowly changing factor of mean 1: the exponential of an AR(1) that forgets in `memory` requests."""
+    """Return a slowly changing factor of mean 1: the exponential of an AR(1) that forgets in `memory` requests."""
 
     def draw(rng: Generator, requests: int) -> Floats:
         rho = math.exp(-1 / memory)

@@ -100,7 +100,7 @@ def _met(trace: Trace, q: float, limit: float) -> bool:
 
 
 def _views(trace: Trace, q: float, limits: Sequence[float]) -> Iterator[StageView]:
-    """What the tool knows of one run at each of the limits."""
+    """Yield what the tool knows of one run at each of the limits."""
     _, stage = template()
     shares = share_intervals([trace.latency <= limit for limit in limits], trace.user, trace.latency)
     for share, limit in zip(shares, limits, strict=True):

@@ -29,7 +29,7 @@ from validation.statistics.systems import Floats, Generator, Trace, batches, log
 System = Callable[[Generator, int], list[Trace]]
 PERCENTILES = (0.5, 0.9, 0.95, 0.99)
 SHARES = (0.5, 0.9, 0.99)  # of requests within a limit
-LEAST_SHOWN = 0.02  # share of simulations with an interval, below which its coverage is not shown
+MIN_SHOWN = 0.02  # share of simulations with an interval, below which its coverage is not shown
 RATIOS = ("p50", "p95", "rate")  # of two engines, `REPEATS` runs each
 REPEATS = 5
 SHUFFLES = 100  # of the runs into pairs of engines
@@ -131,9 +131,9 @@ def true_values(traces: list[Trace]) -> dict[str, float]:
 
 
 def estimates(trace: Trace, truth: dict[str, float]) -> dict[str, Estimate]:
-    """What the tool would show of one run."""
-    found = percentile_intervals(trace.latency, PERCENTILES, trace.user)
-    shown = {f"p{100 * q:g}": estimate for q, estimate in zip(PERCENTILES, found, strict=True)}
+    """Return what the tool would show of one run."""
+    intervals = percentile_intervals(trace.latency, PERCENTILES, trace.user)
+    shown = {f"p{100 * q:g}": estimate for q, estimate in zip(PERCENTILES, intervals, strict=True)}
     for q in SHARES:
         shown[f"share {q:g}"] = share_interval(trace.latency <= truth[f"limit {q:g}"], trace.user, trace.latency)
     by_user = bin_by_user(trace.ended, trace.ended_user, 0, trace.seconds)
@@ -148,38 +148,43 @@ def measure(name: str, runs: int, seed: int) -> list[Cell]:
     traces = SYSTEMS[name](rng, runs)
     shown = [estimates(trace, truth) for trace in traces]
     requests = float(np.mean([len(trace.latency) for trace in traces]))
-    found = {number: [each[number] for each in shown] for number in shown[0]}
-    ratios = {f"ratio of {number}": _ratios(found[number], rng) for number in RATIOS}
+    sample = {number: [shown_numbers[number] for shown_numbers in shown] for number in shown[0]}
+    ratios = {f"ratio of {number}": _ratios(sample[number], rng) for number in RATIOS}
     truth |= dict.fromkeys(ratios, 1.0)
-    return [_cell(name, number, requests, (found | ratios)[number], traces, truth) for number in NAMES]
+    return [_cell(name, number, requests, (sample | ratios)[number], traces, truth) for number in NAMES]
 
 
 def _ratios(runs: list[Estimate], rng: Generator) -> list[Estimate]:
     """Of two identical engines, from runs drawn without replacement. A ratio of other engines is a multiple of it."""
-    values, found = [run.value for run in runs if run.value is not None], []
+    values, ratios = [run.value for run in runs if run.value is not None], []
     for _ in range(SHUFFLES):
         order = rng.permutation(values).tolist()
         engines = [order[at : at + REPEATS] for at in range(0, len(order) - REPEATS + 1, REPEATS)]
-        found += [ratio_interval(one, other) for one, other in zip(engines[::2], engines[1::2], strict=False)]
-    return found
+        ratios += [ratio_interval(first, other) for first, other in zip(engines[::2], engines[1::2], strict=False)]
+    return ratios
 
 
 def _cell(
-    system: str, number: str, requests: float, found: list[Estimate], traces: list[Trace], truth: dict[str, float]
+    system: str,
+    number: str,
+    requests: float,
+    sample: list[Estimate],
+    traces: list[Trace],
+    truth: dict[str, float],
 ) -> Cell:
-    given = [(e.low, e.high) for e in found if e.low is not None and e.high is not None]
-    holds = [low <= truth[number] <= high for low, high in given]
-    deviation = float(np.std([e.value for e in found if e.value is not None]))
-    halves = [(high - low) / 2 for low, high in given if high < math.inf]
+    intervals = [(e.low, e.high) for e in sample if e.low is not None and e.high is not None]
+    holds = [low <= truth[number] <= high for low, high in intervals]
+    deviation = float(np.std([e.value for e in sample if e.value is not None]))
+    halves = [(high - low) / 2 for low, high in intervals if high < math.inf]
     return Cell(
         system,
         number,
-        len(found),
+        len(sample),
         round(requests),
         round(_effective(number, traces, truth)),
-        len(given) / len(found),
-        (len(given) - len(halves)) / len(found),
-        float(np.mean(holds)) if given else None,
+        len(intervals) / len(sample),
+        (len(intervals) - len(halves)) / len(sample),
+        float(np.mean(holds)) if intervals else None,
         float(np.median(halves)) / (1.96 * deviation) if halves and deviation > 0 else None,
     )
 
@@ -204,7 +209,7 @@ def table(cells: list[Cell]) -> str:
 
 
 def _text(cell: Cell) -> str:
-    if cell.coverage is None or cell.shown < LEAST_SHOWN:
+    if cell.coverage is None or cell.shown < MIN_SHOWN:
         return "n/a"
     notes = [] if cell.shown >= 0.9 else [f"{100 * cell.shown:.0f} %"]
     notes += [f"∞ {100 * cell.unbounded:.0f} %"] if cell.unbounded > 0.1 else []

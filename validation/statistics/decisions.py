@@ -42,7 +42,7 @@ def scaled(runs: dict[str, list[float]], factors: Mapping[str, float]) -> dict[s
 
 @cache
 def template() -> tuple[RunSummary, StageView]:
-    """A run without requests, whose one stage is given its throughput."""
+    """Return a run without requests, whose one stage is given its throughput."""
     stage = StageView(
         index=0,
         label="8 users",
@@ -74,7 +74,8 @@ def template() -> tuple[RunSummary, StageView]:
 
 
 def compared(throughput: Mapping[str, list[float]], paired: bool) -> Comparison:
-    """The best engine over the next best one. Runs are interleaved, and pairs if all engines got the same prompts."""
+    """Return the best engine over the next best one. Runs are interleaved, and pairs if all engines got the same
+    prompts."""
     run, stage = template()
     summaries = []
     for place, (label, values) in enumerate(throughput.items()):
@@ -85,12 +86,16 @@ def compared(throughput: Mapping[str, list[float]], paired: bool) -> Comparison:
             facts: dict[str, Any] = {"started_at": started, "workload": prompts, "stages": (view,)}
             summaries.append(replace(run, label=label, repeat=repeat, **facts))
     ranked = ranking(engine_runs_of(summaries), stage.label, {})
-    found = compare(ranked, stage.label)
-    return next(each for each in found if each.engine == ranked[0].label and each.column.key == THROUGHPUT)
+    comparisons = compare(ranked, stage.label)
+    return next(
+        comparison
+        for comparison in comparisons
+        if comparison.engine == ranked[0].label and comparison.column.key == THROUGHPUT
+    )
 
 
 def winners(runs: int, seed: int) -> dict[str, float]:
-    """Shares of simulated comparisons."""
+    """Return shares of simulated comparisons."""
     rng = np.random.default_rng([seed, 1])
     shares: dict[str, list[bool]] = {}
     for _ in range(runs):
@@ -116,27 +121,27 @@ def winners(runs: int, seed: int) -> dict[str, float]:
 
 
 def by_chance(comparison: Comparison) -> bool:
-    """Whether p alone would call the difference significant."""
+    """Return whether p alone would call the difference significant."""
     return comparison.p is not None and comparison.p <= SIGNIFICANCE
 
 
 def steady_series(rng: Generator, points: int, rho: float) -> Floats:
-    """A level of 10 and an AR(1) of standard deviation 2."""
+    """Return a level of 10 and an AR(1) of standard deviation 2."""
     shocks = rng.standard_normal(points + 300) * math.sqrt(1 - rho**2)
     return np.asarray(10 + 2 * lfilter([1], [1, -rho], shocks)[300:], dtype=np.float64)
 
 
 def steady(runs: int, seed: int) -> dict[str, float]:
-    """Shares called unsteady."""
+    """Return shares called unsteady."""
     rng = np.random.default_rng([seed, 2])
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for points in (60, 120, 240):
         ramp = np.linspace(0, 1, points)
         for rho in (0.0, 0.5, 0.8):
             shapes = {"steady": 0 * ramp, "backlog grows": 20 * ramp, "initial transient": 12 * np.exp(-ramp / 0.08)}
             for shape, added in shapes.items():
                 called = [steadiness(steady_series(rng, points, rho) + added) for _ in range(runs)]
-                found[f"{shape}, {points} points, AR(1) {rho:g}"] = float(np.mean([c is False for c in called]))
+                shares[f"{shape}, {points} points, AR(1) {rho:g}"] = float(np.mean([c is False for c in called]))
     few = partial(systems.closed_queue, users=40, servers=4, requests=3000, think=1.8)
     for name, system in {
         "closed loop, throughput": few,
@@ -145,12 +150,12 @@ def steady(runs: int, seed: int) -> dict[str, float]:
     }.items():
         traces = system(rng, runs)
         called = [steadiness(bin_events(t.ended, 0, t.seconds, bins=120)) for t in traces]
-        found[name] = float(np.mean([c is False for c in called]))
-    return found
+        shares[name] = float(np.mean([c is False for c in called]))
+    return shares
 
 
 def lock_steps(runs: int, seed: int) -> dict[str, float]:
-    """Shares called lock step."""
+    """Return shares called lock step."""
     rng = np.random.default_rng([seed, 3])
     cases = {
         "closed loop, 40 users, 4 servers": partial(systems.closed_queue),
@@ -174,8 +179,8 @@ def lock_steps(runs: int, seed: int) -> dict[str, float]:
         "convoys: 40 users, 40 slots": partial(systems.batching, slots=40, seconds=60),
         "convoys: 40 users, 16 slots, pauses of 0.5 s": partial(systems.batching, slots=16, think=0.5, seconds=60),
     }
-    found = {}
+    shares = {}
     for name, system in cases.items():
         indices = [lock_step(trace.ended, (0, trace.seconds), 40) for trace in system(rng, min(runs, 100))]
-        found[name] = float(np.mean([index is not None and index > LOCK_STEP for index in indices]))
-    return found
+        shares[name] = float(np.mean([index is not None and index > LOCK_STEP for index in indices]))
+    return shares

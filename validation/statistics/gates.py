@@ -132,7 +132,7 @@ def version(
 
 
 def fails(rng: Generator, scenario: Scenario) -> tuple[bool, bool]:
-    """Whether a gate between two versions fails at 20 %, and at 10 %."""
+    """Return whether a gate between two versions fails at 20 %, and at 10 %."""
     levels = {}
     if scenario.clock:
         durations = [column.key for column in COLUMNS if column.unit == "s"]
@@ -156,6 +156,6 @@ def measure(gates: int, seed: int, names: tuple[str, ...] = tuple(SCENARIOS)) ->
     for index, (name, scenario) in enumerate(SCENARIOS.items()):
         if name in names:
             rng = np.random.default_rng([seed, 4, index])
-            found = np.array([fails(rng, scenario) for _ in range(gates)])
-            cells.append(GateCell(name, gates, float(found[:, 0].mean()), float(found[:, 1].mean())))
+            failures = np.array([fails(rng, scenario) for _ in range(gates)])
+            cells.append(GateCell(name, gates, float(failures[:, 0].mean()), float(failures[:, 1].mean())))
     return cells

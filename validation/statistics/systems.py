@@ -72,13 +72,13 @@ def autocorrelated(
     length = requests + 6 * int(math.sqrt(requests))
     shocks = rng.standard_normal((runs, length + 400)) * math.sqrt(1 - rho**2)
     latencies = np.exp(lfilter([1], [1, -rho], shocks, axis=1)[:, 400:])
-    found = []
+    traces = []
     for row in latencies:
         number = min(int(rng.poisson(requests)), length)
         sent = np.sort(rng.uniform(0, seconds, number))
         user = rng.integers(users, size=number)
-        found.append(Trace(seconds, row[:number], user, sent, user))
-    return found
+        traces.append(Trace(seconds, row[:number], user, sent, user))
+    return traces
 
 
 def pinned(
@@ -94,7 +94,7 @@ def pinned(
     """Each user stays with a replica drawn at random, and sends again when the answer has ended. The share `crowding`
     of a latency is proportional to the users of the replica."""
     cycle = users * seconds / requests
-    found = []
+    traces = []
     for _ in range(runs):
         replica = rng.integers(len(speeds), size=users)
         crowd = np.bincount(replica, minlength=len(speeds))[replica] * len(speeds) / users
@@ -103,8 +103,8 @@ def pinned(
         times = pace[:, None] * np.exp(spread * rng.standard_normal((users, count)) - spread**2 / 2)
         ends = np.cumsum(times, axis=1)
         user = np.repeat(np.arange(users), count)
-        found.append(trace(seconds, seconds * 0.7, (ends - times).ravel(), times.ravel(), user))
-    return found
+        traces.append(trace(seconds, seconds * 0.7, (ends - times).ravel(), times.ravel(), user))
+    return traces
 
 
 def closed_queue(
@@ -147,7 +147,7 @@ def replicas(
     think: float = 1.0,
 ) -> list[Trace]:
     """Users stay with a replica drawn at random, which has two servers and a queue of its own."""
-    found = []
+    traces = []
     for _ in range(runs):
         replica = rng.integers(len(speeds), size=users)
         rows: list[tuple[float, float, int]] = []
@@ -163,8 +163,8 @@ def replicas(
                 rows.append((now, free[server] - now, user))
                 ready[user] = free[server] + rng.exponential(think)
         sent, latency, user_of = (np.array(column) for column in zip(*rows, strict=True))
-        found.append(trace(seconds, 0.3 * seconds, sent, latency, user_of.astype(np.int64)))
-    return found
+        traces.append(trace(seconds, 0.3 * seconds, sent, latency, user_of.astype(np.int64)))
+    return traces
 
 
 def open_queue(
@@ -206,7 +206,7 @@ def bursts(
 ) -> list[Trace]:
     """The server is slow for random stretches, in which `arrivals` times as many requests come."""
     cycle = seconds / bursts_per_run
-    found = []
+    traces = []
     for _ in range(runs):
         switches = np.empty(int(6 * bursts_per_run) + 40)
         switches[0::2] = rng.exponential(cycle * (1 - slow_share), len(switches) // 2)
@@ -218,8 +218,8 @@ def bursts(
         keep = slow | (rng.random(len(sent)) < 1 / arrivals)
         sent, slow = sent[keep], slow[keep]
         latency = np.exp(0.5 * rng.standard_normal(len(sent))) * np.where(slow, slowdown, 1.0) * 0.1
-        found.append(trace(seconds, 0.0, sent, latency, np.arange(len(sent))))
-    return found
+        traces.append(trace(seconds, 0.0, sent, latency, np.arange(len(sent))))
+    return traces
 
 
 def batching(
@@ -279,10 +279,10 @@ def _windows(
     run, user, sent, latency = (np.concatenate(part) for part in zip(*first, strict=True))
     over_run, over_user, over = (np.concatenate(part) for part in zip(*last, strict=True))
     sent, over = sent - begin[run], over - begin[over_run]
-    found = []
+    traces = []
     for k in range(runs):
         mine = np.flatnonzero((run == k) & (sent >= 0) & (sent < seconds))
         mine = mine[np.argsort(sent[mine], kind="stable")]
         done = (over_run == k) & (over >= 0) & (over < seconds)
-        found.append(Trace(seconds, latency[mine], user[mine], over[done], over_user[done]))
-    return found
+        traces.append(Trace(seconds, latency[mine], user[mine], over[done], over_user[done]))
+    return traces

@@ -30,12 +30,12 @@ from enginebench.records.request import RequestRecord
 from enginebench.records.rules import percentile
 from enginebench.records.stage import SECOND, Stage
 from enginebench.settings.schema import UserMistake
+from enginebench.settings.system import raise_descriptor_limit
 from loadtests.harness.command.guard import start_guarded
 from loadtests.harness.command.server_process import LOCUST
 from loadtests.harness.run.calibration import Calibration, Cell, Condition, Error
 from loadtests.harness.run.host import host_facts, versions
 from loadtests.harness.run.options import processes_options
-from loadtests.harness.run.own_limits import raise_descriptor_limit
 
 TTFT = 0.2  # mean of the scripted first-token delays, seconds
 ANSWER_SECONDS = 1.0  # an answer takes about so long, the wait for its first token included

@@ -12,23 +12,10 @@ from pathlib import Path
 from enginebench.records.load import Users
 from enginebench.records.stage import StagePlan
 from enginebench.settings.schema import UserMistake
+from enginebench.settings.system import raise_descriptor_limit
 
 SPARE = 100  # descriptors for what is no connection of a user: files, logs, Locust's page and its workers
-MOST_DESCRIPTORS = 1 << 20
 PREFERRED_NICENESS = -10
-
-
-def raise_descriptor_limit() -> int | None:
-    """Raise the soft limit on open descriptors to the hard one, and return it; `None` where there is no such limit."""
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
-    with suppress(OSError, ValueError):  # macOS allows less than it says
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def check_users_fit(plan: Sequence[StagePlan], processes: int) -> None:

@@ -37,7 +37,7 @@ def test_known_delays_are_measured_as_they_are(tmp_path: Path) -> None:
     (result,) = results(
         tmp_path,
         *("fake", *options, "--samples", "5", "--rounds", "1", "--warm-up", "1"),
-        *("--prefill", "32,512", "--generate", "10,20", "--batch", "1,4", "--batch-tokens", "10"),
+        *("--prefill", "32,512", "--generate", "10,20", "--batch", "1,4"),
     )
     found = {one["measure"]["name"]: [s for each in one["rounds"] for s in each] for one in result["series"]}
     first = 0.03 + 32 * 0.0002
@@ -51,7 +51,7 @@ def test_known_delays_are_measured_as_they_are(tmp_path: Path) -> None:
     for name, seconds in truth.items():
         late = 2.0 if name == "load" else 0.1 * seconds + 0.006  # a process starts, too
         assert seconds * 0.999 <= min(found[name]) <= seconds + late, name
-    for name, rate in {"batch 1": 10 / (first + 9 * 0.01), "batch 4": 40 / (first + 9 * 0.016)}.items():
+    for name, rate in {"batch 1": 32 / (first + 31 * 0.01), "batch 4": 128 / (first + 31 * 0.016)}.items():
         assert 0.85 * rate <= max(found[name]) <= 1.001 * rate, name
     for name, value in {"decode": 0.01, "batch 1 decode": 1 / 0.01, "batch 4 decode": 4 / 0.016}.items():
         assert median(found[name]) == pytest.approx(value, rel=0.25), name

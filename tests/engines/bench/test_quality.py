@@ -7,7 +7,7 @@ from math import exp
 import pytest
 
 from enginebench.records.quality import NO_WEIGHTS, TEXT, Quality, against
-from engines.bench.quality import quality_of
+from engines.bench.quality import measure_quality
 from engines.process.loading import load_engine
 from engines.text.detokenize import tokenizer_of
 from loadtests.harness.client.access import Access
@@ -26,7 +26,7 @@ def asked(name: str, **options: str) -> Quality:
         engine = load_engine(name, model, {"dtype": "float32"} | options)
         info = await engine.start()
         try:
-            return await quality_of(engine, info, model)
+            return await measure_quality(engine, info, model)
         finally:
             await engine.stop()
 

@@ -8,7 +8,7 @@ import pytest
 
 from engines.bench.result import Limit, Series, Share, measure_of
 from engines.bench.roofline import ModelCost, arithmetic_of, cost_of, cpu_flops, read_bandwidth, share_of
-from engines.bench.session import gpus_of
+from engines.bench.rounds import gpus_of
 from engines.bench.settings import Variant
 from engines.contract.base import EngineInfo, Model
 from engines.models.fetch import fetch_model

@@ -12,8 +12,8 @@ import pytest
 
 from engines.contract.base import GenerateRequest, Model
 from engines.contract.errors import BadRequest, EngineCrashed, EngineUnavailable
+from engines.lmrs.alphabet import AFTER_MESSAGE, BEFORE_MESSAGE, Alphabet
 from engines.lmrs.engine import LmrsEngine, LmrsOptions
-from engines.lmrs.tokens import AFTER_MESSAGE, BEFORE_MESSAGE, Alphabet
 from engines.models.random_model import BEFORE_DATE
 from engines.process.child import ChildEngine
 from engines.process.loading import load_engine
@@ -51,7 +51,7 @@ def alphabet(tiny: Model) -> Alphabet:
     global TODAY
     from tokenizers import Tokenizer
 
-    found = Alphabet.of(
+    found = Alphabet.for_day(
         Tokenizer.from_file(str(tiny.folder / "tokenizer.json")), VOCABULARY, datetime.datetime.now().date()
     )
     TODAY = found.date

@@ -12,7 +12,7 @@ import torch
 from engines.contract.base import Launch, Model
 from engines.libraries.vllm import VllmEngine
 from engines.machine.checks import examine
-from engines.machine.cuda import Build, Check, by_outcome, judge, toolkit, torch_of
+from engines.machine.cuda import Build, Check, by_outcome, check_build, toolkit, torch_of
 from engines.pytorch.device import build_here
 from engines.transformers import TransformersEngine
 from tests.support.engines.nvml_stand_in import Gpu, install
@@ -35,7 +35,7 @@ FAILS = Build(TORCH.text, has_cuda=True, problem="the driver is too old")
     ],
 )
 def test_what_an_engine_needs(build: Build | None, gpu: bool, ok: bool, found: str) -> None:
-    answer = judge("x", build, gpu, "Install another torch.")
+    answer = check_build("x", build, gpu, "Install another torch.")
     assert (answer.ok, answer.found, answer.remedy) == (ok, found, "Install another torch.")
     assert answer.needed == (gpu or (build is not None and build.has_cuda))
 

@@ -9,10 +9,10 @@ from engines.contract.base import Chunk
 from engines.contract.errors import BadRequest, EngineError, EngineUnavailable
 from engines.static.batch import Batch
 from engines.static.batch import Sequence as Running
-from engines.static.buckets import Buckets, StepShape
 from engines.static.engine import StaticOptions
+from engines.static.step_shapes import Buckets, StepShape
 from engines.static.weights import DecoderShape
-from engines.text.sampling import OVERFLOWED
+from engines.text.sampler import OVERFLOWED
 from tests.support.engines.static_decoder import BUCKETS, Small, generated, prompt
 
 pytestmark = pytest.mark.xdist_group("torch")
@@ -115,14 +115,14 @@ def test_logprobs_are_those_of_transformers(small: Small) -> None:
 
 
 def test_a_step_runs_in_the_smallest_bucket_that_holds_it() -> None:
-    assert Buckets.of((8, 1, 4), (512, 2048), 64, 1000) == Buckets((1, 4, 8), (512, 1024), 64)
+    assert Buckets.within((8, 1, 4), (512, 2048), 64, 1000) == Buckets((1, 4, 8), (512, 1024), 64)
     assert BUCKETS.decoding(2, 32) == StepShape(4, 1, 32)
     assert BUCKETS.decoding(1, 33) == StepShape(1, 1, 64)
     assert BUCKETS.reading(1, 48) == StepShape(1, 16, 64)
     assert len(list(BUCKETS.all())) == 2 * (1 + 2)
-    several = Buckets.of((1, 8), (512,), 64, 1000, prompts=4)
+    several = Buckets.within((1, 8), (512,), 64, 1000, prompts=4)
     assert [several.reading(prompts, 64).batch for prompts in (1, 2, 3, 4, 9)] == [1, 2, 2, 4, 4]
-    assert Buckets.of((1, 2), (512,), 64, 1000, prompts=4).prompts == (1, 2), "not more than there are rows"
+    assert Buckets.within((1, 2), (512,), 64, 1000, prompts=4).prompts == (1, 2), "not more than there are rows"
 
 
 def test_what_is_prepared_on_a_gpu_is_of_its_size() -> None:
@@ -181,14 +181,14 @@ def test_a_model_that_it_does_not_compute_gets_a_sentence(model_type: str, diffe
     from transformers import AutoConfig
 
     with pytest.raises(EngineUnavailable, match=sentence):
-        DecoderShape.of(AutoConfig.for_model(model_type, **differs), "torch-jit")
+        DecoderShape.from_config(AutoConfig.for_model(model_type, **differs), "torch-jit")
 
 
 def test_a_sliding_window_ends_the_context() -> None:
     from transformers import AutoConfig
 
     config = AutoConfig.for_model("mistral", sliding_window=1024, max_position_embeddings=8192)
-    assert DecoderShape.of(config, "torch-jit").context_length == 1024
+    assert DecoderShape.from_config(config, "torch-jit").context_length == 1024
 
 
 def poisoned(small: Small) -> Batch:

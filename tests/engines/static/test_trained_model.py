@@ -5,7 +5,7 @@ import pytest
 from engines.contract.base import GenerateRequest
 from engines.models.fetch import fetch_model
 from engines.static.batch import Batch, Sequence
-from engines.static.buckets import Buckets
+from engines.static.step_shapes import Buckets
 from engines.static.weights import DecoderShape, weights_of
 from tests.support.engines.reference import Reference
 from tests.support.engines.static_decoder import generated, logits_are_those_of_transformers
@@ -26,7 +26,7 @@ def test_ten_prompts_get_the_tokens_of_transformers(prompts: list[tuple[int, ...
     folder = fetch_model().folder
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     reference, taken_apart = Reference.of(folder), Reference.of(folder).model
-    shape = DecoderShape.of(taken_apart.config, "test")
+    shape = DecoderShape.from_config(taken_apart.config, "test")
     step = Step(shape, weights_of(taken_apart, BUCKETS.lengths[-1]))
     batch = Batch(Decoder(step, BUCKETS, lambda step, shape, example: step))
     requests = [GenerateRequest("", one, TOKENS, ignore_eos=True) for one in prompts]

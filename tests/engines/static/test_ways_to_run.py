@@ -20,8 +20,8 @@ from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import check_options
 from engines.pytorch.compiling import compilations_folder, missing_compiler
 from engines.static.batch import Batch
-from engines.static.buckets import StepShape
 from engines.static.engine import StaticEngine, StaticOptions
+from engines.static.step_shapes import StepShape
 from engines.static.ways_to_run import (
     CompileCudaGraphEngine,
     CudaGraphEngine,

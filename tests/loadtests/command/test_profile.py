@@ -1,9 +1,8 @@
-"""`--profile` of `run` and of `bench`: files next to the result, and in none of its numbers."""
+"""`--profile` of `run`: files next to the result, and in none of its numbers."""
 
 import subprocess
 from pathlib import Path
 
-import psutil
 import pytest
 
 from enginebench.records.files import profile_files, read_meta
@@ -13,7 +12,6 @@ from tests.support.loadtests.run_command import ENVIRONMENT, RUN
 SHORT = ("--stages", "1,3", "--stage-requests", "40", "--output-tokens", "8", "--exporter", "none")
 FAKE = ("--engine", "fake", "-o", "ttft=0.01", "-o", "tpot=0.002")
 ATTACHED = "sh -c 'cat /proc/$0/cmdline > $1.txt' {pid} {output}"
-STARTED = """sh -c 'echo $$ > $0.txt; exec "$@"' {output} {command}"""
 
 
 def run(runs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -37,16 +35,6 @@ def test_an_engine_is_profiled_after_the_run_and_counted_nowhere(tmp_path: Path)
     assert [path.name for path in folder.rglob("requests*.jsonl") if path.parent != folder] == []
     assert [path.parent for path in tmp_path.rglob("meta.json")] == [folder]
     assert f"runs/{folder.name}/profile/sh.txt" in (folder / "report.html").read_text()
-
-
-def test_a_bench_has_the_files_next_to_its_document(tmp_path: Path) -> None:
-    command = [*RUN[:3], "bench", "fake", "--rounds", "1", "--samples", "1", "--prefill", "8", "--generate", "4"]
-    command += ["--batch", "1", "--output", str(tmp_path / "bench.json"), "--profile", STARTED]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=300)
-    assert done.returncode == 0, done.stderr
-    written = tmp_path / "bench.profiles" / "fake" / "sh.txt"
-    assert str(written) in done.stderr
-    assert not psutil.pid_exists(int(written.read_text()))  # it was the engine's process
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from engines.contract.base import GenerateRequest, Model
 from engines.static.batch import Batch
 from engines.static.batch import Sequence as Running
-from engines.static.buckets import Buckets
+from engines.static.step_shapes import Buckets
 from engines.static.weights import DecoderShape, weights_of
 from tests.support.engines.reference import Reference
 from tests.support.engines.tiny_models import VOCABULARY, write_tiny
@@ -33,7 +33,7 @@ class Small:
         self.model: Model
         self.model, self.reference = write_tiny(folder, model_type, **differs)
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self.shape = DecoderShape.of(self.reference.model.config, "test")
+        self.shape = DecoderShape.from_config(self.reference.model.config, "test")
 
     def step(self) -> Step:
         import torch

@@ -8,7 +8,7 @@ import pytest
 
 from enginebench.analysis.data.load import RunData, load_run
 from validation.plan.batching_server import Asked, BatchingServer, users, write_run
-from validation.plan.real_engines import TARGETS, judged, mixed
+from validation.plan.real_engines import TARGETS, fit_and_predict, mixed
 
 FIT, UNSEEN = (4, 8), (12,)
 
@@ -21,7 +21,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
 
 
 def test_loads_that_were_not_fitted_are_predicted(run: RunData) -> None:
-    model, (unseen,) = judged(run, FIT, UNSEEN)
+    model, (unseen,) = fit_and_predict(run, FIT, UNSEEN)
     assert model.fit.cost.base == pytest.approx(0.02, rel=0.02)
     assert unseen.users == 12
     assert unseen.requests > 300
@@ -31,14 +31,14 @@ def test_loads_that_were_not_fitted_are_predicted(run: RunData) -> None:
 
 
 def test_what_is_off_or_rarely_measured_is_said(run: RunData) -> None:
-    _, (unseen,) = judged(run, FIT, UNSEEN)
+    _, (unseen,) = fit_and_predict(run, FIT, UNSEEN)
     assert replace(unseen, errors={**unseen.errors, "throughput": -0.11}).verdict == "NOT within the targets"
     assert "too few to judge" in replace(unseen, requests=99).verdict
 
 
 def test_a_load_that_was_not_measured_is_a_sentence(run: RunData) -> None:
     with pytest.raises(SystemExit, match="no stage with 10 users"):
-        judged(run, FIT, (10,))
+        fit_and_predict(run, FIT, (10,))
 
 
 def test_every_pass_has_every_load_once_in_an_order_of_its_own() -> None:

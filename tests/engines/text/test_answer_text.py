@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.text.answer import StopStrings
+from engines.text.answer_text import StopStrings
 
 
 @pytest.mark.parametrize(

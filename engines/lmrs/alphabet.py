@@ -44,7 +44,7 @@ class Alphabet:
     steps: tuple[str, ...]  # characters and prefixes of `pieces` on the way to them; their ids follow the vocabulary
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, size: int, day: datetime.date) -> Alphabet:
+    def for_day(cls, tokenizer: Tokenizer, size: int, day: datetime.date) -> Alphabet:
         encoded = tokenizer.encode(day.strftime("%d %b %Y"), add_special_tokens=False)
         pieces = {str(tokenizer.decode([id])): id for id in encoded.ids}
         steps = {piece[:end] for piece in pieces for end in range(1, len(piece))} | {c for text in pieces for c in text}
@@ -54,11 +54,11 @@ class Alphabet:
         return next((text for text, piece in self.pieces.items() if piece == id), chr(PRIVATE + id))
 
     def id(self, text: str) -> int:
-        """The token that lm.rs names by this text. Raises `UserMistake` for one that is none."""
+        """Return the token that lm.rs names by this text. Raises `UserMistake` for one that is none."""
         return self.pieces[text] if text in self.pieces else ord(text) - PRIVATE
 
     def score(self, text: str) -> float:
-        """Longer texts first, so that a merge that has begun is completed: "2", "20", "202" before another "20"."""
+        """Score longer texts higher, to complete a merge that has begun: "2", "20", "202" before another "20"."""
         return float(len(text)) if len(text) > 1 else 2 * NOT_MERGED
 
     def write(self, path: Path, begin: int, end: int) -> None:
@@ -71,19 +71,21 @@ class Alphabet:
                 file.write(TOKEN_HEADER.pack(score, len(text)) + text)
 
     def read(self, text: str) -> list[int]:
-        """The ids that lm.rs makes of a text of these characters, in its own way: the best merge first, leftmost."""
+        """Return the ids that lm.rs makes of a text of these characters, in its own way: the best merge first,
+        leftmost."""
         mergeable = {*self.pieces, *self.steps}
         parts = list(text)
         while True:
             joined = [left + right for left, right in pairwise(parts)]
-            scores = [self.score(one) if one in mergeable else NOT_MERGED for one in joined]
+            scores = [self.score(text) if text in mergeable else NOT_MERGED for text in joined]
             if not scores or (best := max(scores)) <= NOT_MERGED:
                 return [self.id(part) if part in self.pieces or ord(part[0]) >= PRIVATE else -1 for part in parts]
             at = scores.index(best)
             parts[at : at + 2] = [joined[at]]
 
     def message(self, ids: Sequence[int]) -> str | None:
-        """Text that lm.rs reads as these ids; `None` where tokens of the date stand side by side and would merge."""
+        """Return text that lm.rs reads as these ids; `None` if tokens of the date stand side by side and would
+        merge."""
         text = "".join(map(self.character, ids))
         if text.strip() != text:  # lm.rs trims what it is sent
             return None
@@ -93,7 +95,7 @@ class Alphabet:
         return text
 
     def inside_template(self, ids: Sequence[int]) -> Sequence[int] | None:
-        """The ids without those that lm.rs adds; `None` where the prompt is not in its chat template."""
+        """Return the ids without those that lm.rs adds; `None` if the prompt is not in its chat template."""
         before = (*BEFORE_DATE, *self.date, *BEFORE_MESSAGE)
         inside = ids[len(before) : len(ids) - len(AFTER_MESSAGE)]
         return inside if (*before, *inside, *AFTER_MESSAGE) == tuple(ids) else None

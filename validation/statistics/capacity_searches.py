@@ -25,7 +25,7 @@ from validation.statistics.systems import Generator
 PER_SLICE = 4  # requests
 CLOSE = 0.05  # an estimate counts as close within this share of the true capacity
 PRECISIONS = (0.3, 0.2, 0.15)  # half the bracket as a share of its middle
-MOST_REQUESTS = 60_000  # after which a search is given up
+MAX_REQUESTS = 60_000  # after which a search is given up
 SEED, SEARCHES = 20261127, 150
 
 
@@ -42,7 +42,7 @@ class Searched:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """All searches of one system. Requests are medians, `None` where fewer than half of the searches came so far."""
+    """All searches of one system. Requests are medians, `None` if fewer than half of the searches came so far."""
 
     system: str
     capacity: float
@@ -58,7 +58,7 @@ def search_once(system: System, capacity: float, seed: int) -> Searched:
     start = system.saturation / 20
     search = Search(Goal((1 - system.q,), min(PRECISIONS), start, start / 1024, warm_up=10 * system.limit))
     requests, reached = 0, dict[float, int]()
-    while (probe := search.probe) is not None and requests < MOST_REQUESTS:
+    while (probe := search.probe) is not None and requests < MAX_REQUESTS:
         requests += run_probe(system, search, probe, rng)
         reached = {precision: requests for precision in PRECISIONS if search.width <= precision} | reached
     right = (search.met or 0.0) <= capacity <= (search.missed or math.inf)
@@ -84,14 +84,14 @@ def run_probe(system: System, search: Search, probe: Probe, rng: Generator) -> i
 
 def measure(system: System, capacity: float, seeds: Sequence[int]) -> Cell:
     searched = [search_once(system, capacity, seed) for seed in seeds]
-    medians = {p: float(np.median([one.reached.get(p, math.inf) for one in searched])) for p in PRECISIONS}
+    medians = {p: float(np.median([search.reached.get(p, math.inf) for search in searched])) for p in PRECISIONS}
     return Cell(
         system=f"{system.name}, p{100 * system.q:g}",
         capacity=capacity,
         searches=len(searched),
-        right=float(np.mean([one.right for one in searched])),
-        close=float(np.mean([abs(one.error) <= CLOSE for one in searched])),
-        early=float(np.mean([one.reached.get(0.3, math.inf) <= 10_000 for one in searched])),
+        right=float(np.mean([search.right for search in searched])),
+        close=float(np.mean([abs(search.error) <= CLOSE for search in searched])),
+        early=float(np.mean([search.reached.get(0.3, math.inf) <= 10_000 for search in searched])),
         reached={f"{p:g}": value if math.isfinite(value) else None for p, value in medians.items()},
     )
 
@@ -115,17 +115,17 @@ def table(cells: Sequence[Cell]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m validation.statistics.capacity", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m validation.statistics.capacity_searches", description=__doc__)
     parser.add_argument("--searches", type=int, default=SEARCHES, help=f"of each system (default {SEARCHES})")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--processes", type=int, default=2)
     settings = parser.parse_args()
-    command = f"python -m validation.statistics.capacity --searches {settings.searches} --seed {settings.seed}"
+    command = f"python -m validation.statistics.capacity_searches --searches {settings.searches} --seed {settings.seed}"
     with ProcessPoolExecutor(settings.processes) as pool:
         running = [pool.submit(measure_one, k, settings.searches, settings.seed) for k in range(len(SYSTEMS))]
         cells = []
-        for each in running:
-            cells.append(each.result())
+        for future in running:
+            cells.append(future.result())
             print(table(cells).splitlines()[-1], file=sys.stderr, flush=True)
     document = {"command": command, "systems": [asdict(cell) for cell in cells]}
     (RESULTS / "capacity.json").write_text(json.dumps(document, indent=1) + "\n")

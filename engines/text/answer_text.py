@@ -21,7 +21,7 @@ class StopStrings:
         self.met = False
 
     def add(self, text: str) -> str:
-        """The part that may be sent now. Nothing once `met`."""
+        """Return the part that may be sent now. Nothing once `met`."""
         if not self._stops or self.met:
             return "" if self.met else text
         text = self._held + text
@@ -33,8 +33,8 @@ class StopStrings:
         return text[: len(text) - keep]
 
     def step(self, text: str, finish: FinishReason | None) -> tuple[str, FinishReason | None]:
-        """The part that may be sent now, and the reason where the answer ends with it: `finish`, with what was held
-        back, or a stop string."""
+        """Return the part that may be sent now, and the reason if the answer ends with it: `finish`, with what was
+        held back, or a stop string."""
         ready = self.add(text)
         if self.met:
             return ready, "stop"
@@ -42,7 +42,7 @@ class StopStrings:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """The number of characters at the end of `text` that may be the beginning of `stop`."""
+    """Return the number of characters at the end of `text` that may be the beginning of `stop`."""
     at = max(0, len(text) - len(stop) + 1)
     while (at := text.find(stop[0], at)) >= 0:
         if stop.startswith(text[at:]):
@@ -66,7 +66,7 @@ class AnswerText:
         self._produced, self._forced = 0, len(request.forced_token_ids)
 
     def add(self, id: int) -> tuple[str, FinishReason | None]:
-        """The text that may be sent once this token is generated, and the reason where the answer ends with it."""
+        """Add a token. Return the text that may be sent now, and the reason if the answer ends here."""
         self._produced += 1
         ready = self._text.add(id)
         own = self._produced - self._forced
@@ -82,6 +82,6 @@ class AnswerText:
         return ready, None
 
     def _rest(self, ready: str, finish: FinishReason) -> tuple[str, FinishReason | None]:
-        """With what was held back; it may still complete a stop string."""
+        """Add what was held back, which may still complete a stop string."""
         more, met = self._stops.step(self._text.rest(), finish)
         return ready + more, met

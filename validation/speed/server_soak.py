@@ -1,7 +1,7 @@
 """A soak test of the server: good, bad, slow and disconnecting clients for half an hour, and an occasional `kill -9`.
 
-    python -m validation.speed.soak                                  # 30 minutes, a table and a verdict
-    python -m validation.speed.soak --seconds 60 --rate 25 --output soak.json
+    python -m validation.speed.server_soak                                  # 30 minutes, a table and a verdict
+    python -m validation.speed.server_soak --seconds 60 --rate 25 --output soak.json
 
 Clients arrive at random, `--rate` per second, at times more than there are slots; `soak_clients.py` describes them.
 Every client reports how its requests ended. At the end:
@@ -79,26 +79,26 @@ class Soak:
     cpu: dict[str, float] = field(default_factory=dict)
 
     def faults(self) -> list[str]:
-        """One sentence each; none after a good run."""
-        found = []
+        """Return one sentence each; none after a good run."""
+        sentences = []
         if self.memory_after > GROWTH * self.memory_before:
-            found.append(f"memory grew by {self.memory_after / self.memory_before - 1:.1%}.")
+            sentences.append(f"memory grew by {self.memory_after / self.memory_before - 1:.1%}.")
         if self.left_running or self.left_waiting:
-            found.append(f"{self.left_running} requests still run and {self.left_waiting} wait without a client.")
+            sentences.append(f"{self.left_running} requests still run and {self.left_waiting} wait without a client.")
         if self.all_slots != CONCURRENCY:
-            found.append(f"only {self.all_slots} of {CONCURRENCY} slots can be taken.")
+            sentences.append(f"only {self.all_slots} of {CONCURRENCY} slots can be taken.")
         same = replace(self.after, threads=0) == replace(self.before, threads=0)
         if not same or self.after.threads > self.before.threads + POOL_THREADS:
-            found.append(f"resources changed from {self.before} to {self.after}.")
+            sentences.append(f"resources changed from {self.before} to {self.after}.")
         if self.restarts != self.kills:
-            found.append(f"the engine was killed {self.kills} times and restarted {self.restarts} times.")
+            sentences.append(f"the engine was killed {self.kills} times and restarted {self.restarts} times.")
         if sum(self.counted.values()) != self.requests:
-            found.append(f"{self.requests} requests were made and {sum(self.counted.values())} counted.")
+            sentences.append(f"{self.requests} requests were made and {sum(self.counted.values())} counted.")
         for name in sorted({*self.seen, *self.counted}):
             seen, counted = self.seen.get(name, 0), self.counted.get(name, 0)
             if not seen <= counted <= seen + self.uncertain:
-                found.append(f"`{name}`: clients saw {seen}, the server counted {counted}.")
-        return found
+                sentences.append(f"`{name}`: clients saw {seen}, the server counted {counted}.")
+        return sentences
 
 
 class Watched:
@@ -126,20 +126,22 @@ class Watched:
 
     async def metrics(self) -> dict[str, float]:
         """By name, `requests_total` by name, endpoint and outcome."""
-        found = {}
+        values = {}
         for family in text_string_to_metric_families(await self.get("/metrics")):
             for name, labels, value, *_ in family.samples:
                 parts = [labels[label] for label in ("endpoint", "outcome") if label in labels]
-                found[" ".join([name.removeprefix("enginebench_"), *parts])] = value
-        return found
+                values[" ".join([name.removeprefix("enginebench_"), *parts])] = value
+        return values
 
     async def outcomes(self) -> Outcomes:
         counted = {name: int(value) for name, value in (await self.metrics()).items()}
         prefix = "requests_total "
-        return {name.removeprefix(prefix): one for name, one in counted.items() if name.startswith(prefix) and one}
+        return {
+            name.removeprefix(prefix): count for name, count in counted.items() if name.startswith(prefix) and count
+        }
 
     async def at_work(self) -> tuple[int, int]:
-        """Running and waiting."""
+        """Return running and waiting."""
         now = await self.metrics()
         return int(now["requests_running"]), int(now["requests_waiting"])
 
@@ -182,14 +184,14 @@ class SoakRun:
         await self._quiet()
         slots = await self._take_all_slots()
         running, waiting = await self._quiet()
-        certain = [one for one in self._reports if self._certain(one)]
+        certain = [report for report in self._reports if self._certain(report)]
         return Soak(
             seconds=took,
             rate=self._rate,
             requests=len(self._reports),
             kills=len(self._kills),
             restarts=int((await watched.metrics())["engine_restarts_total"]),
-            seen=dict(Counter(f"{one.endpoint} {one.outcome}" for one in certain)),
+            seen=dict(Counter(f"{report.endpoint} {report.outcome}" for report in certain)),
             counted=await watched.outcomes(),
             uncertain=len(self._reports) - len(certain),
             peak_running=self._peak[0],
@@ -237,7 +239,7 @@ class SoakRun:
             await asyncio.sleep(min(1.0, self._seconds / 100))
 
     async def _quiet(self) -> tuple[int, int]:
-        """Running and waiting, once the last client has disconnected and the engine is ready."""
+        """Return running and waiting, once the last client has disconnected and the engine is ready."""
         deadline = time.monotonic() + SETTLE
         while time.monotonic() < deadline:
             ready = '"status":"ready"' in await self._watched.get("/ready")
@@ -247,7 +249,7 @@ class SoakRun:
         return await self._watched.at_work()
 
     async def _take_all_slots(self) -> int:
-        """How many requests run at once where there is one more than slots. All clients disconnect afterwards."""
+        """Send one request more than there are slots. Return how many run at once."""
         async with contextlib.AsyncExitStack() as stack:
             for _ in range(CONCURRENCY + 1):
                 visit = self._visit()
@@ -260,11 +262,11 @@ class SoakRun:
                 await asyncio.sleep(0.05)
             return now[0]
 
-    def _certain(self, one: Report) -> bool:
-        if one.seen:
+    def _certain(self, report: Report) -> bool:
+        if report.seen:
             return True
-        near = any(one.began - MARGIN < kill < one.ended + MARGIN for kill in self._kills)
-        return not near and one.ended - one.began > TOO_SOON
+        near = any(report.began - MARGIN < kill < report.ended + MARGIN for kill in self._kills)
+        return not near and report.ended - report.began > TOO_SOON
 
     def _cpu(self) -> Mapping[str, float]:
         return {"server": cpu_of(self._watched.process), "clients": cpu_of(psutil.Process())}

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models
 
 from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineError
-from engines.text.sampling import OVERFLOWED, SampledAnswer, Sampler, logprob_of, nucleus
+from engines.text.sampler import OVERFLOWED, SampledAnswer, Sampler, logprob_of, nucleus
 
 pytestmark = pytest.mark.xdist_group("torch")
 

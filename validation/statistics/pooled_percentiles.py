@@ -59,10 +59,14 @@ def measure(samples: int, seed: int) -> list[Cell]:
         drawn = [[distribution(latencies(rng, requests, spread, rho)) for _ in range(runs)] for _ in range(samples)]
         for name, q in PERCENTILES.items():
             truth = math.exp(math.hypot(SPREAD, spread) * NormalDist().inv_cdf(q))
-            found = [pooled_percentile(sample, name) for sample in drawn]
-            given = [(each.low, each.high) for each in found if each.low is not None and each.high is not None]
-            held = float(np.mean([low <= truth <= high for low, high in given])) if given else None
-            ratio = float(np.median([high / low for low, high in given])) if given else None
-            cell = Cell(name, runs, requests, spread, rho, samples, len(given) / samples, held, ratio)
+            estimates = [pooled_percentile(sample, name) for sample in drawn]
+            intervals = [
+                (estimate.low, estimate.high)
+                for estimate in estimates
+                if estimate.low is not None and estimate.high is not None
+            ]
+            held = float(np.mean([low <= truth <= high for low, high in intervals])) if intervals else None
+            ratio = float(np.median([high / low for low, high in intervals])) if intervals else None
+            cell = Cell(name, runs, requests, spread, rho, samples, len(intervals) / samples, held, ratio)
             cells.append(cell)
     return cells

@@ -25,7 +25,7 @@ PACKAGES = ("enginebench", "numpy", "torch", "transformers", "mistralrs")
 
 
 class Session:
-    """`models` has the model of every variant by its name; `tell` is given a line for each thing that is done."""
+    """`models` has every variant's model by name; `tell` gets a line of progress."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class Session:
             if key not in limits:
                 self._tell(f"round {number + 1}: what {key[0]} allows in {key[1]}")
                 limits[key] = await measure_limit(*key)
-        known = tuple(limit for limit in limits.values() if limit is not None)
-        self._rounds.append(Round(tuple(variant.label for variant in order), known))
+        measurable = tuple(limit for limit in limits.values() if limit is not None)
+        self._rounds.append(Round(tuple(variant.label for variant in order), measurable))
 
     async def _measure(self, variant: Variant, number: int) -> Measured | None:
         if variant.label in self._failures:
@@ -74,7 +74,7 @@ class Session:
             return None
 
     def result(self) -> BenchResult:
-        """Of the rounds so far."""
+        """Return the result of the rounds so far."""
         return BenchResult(
             made_at=self._made_at,
             command=typed_command(),
@@ -87,12 +87,14 @@ class Session:
 
     def _result_of(self, variant: Variant) -> Result:
         rounds, model = self._measured[variant.label], self._models[variant.model]
-        known = [measured for measured in rounds if measured is not None]
-        info = known[0].info if known else None
+        measurements = [measured for measured in rounds if measured is not None]
+        info = measurements[0].info if measurements else None
         left_out = dict[str, LeftOut]()
-        for measured in known:
-            lacking = [each for each in measured.left_out if not all(each.case in other.values for other in known)]
-            left_out |= {each.case: each for each in lacking}
+        for measured in measurements:
+            lacking = [
+                case for case in measured.left_out if not all(case.case in other.values for other in measurements)
+            ]
+            left_out |= {case.case: case for case in lacking}
         return Result(
             label=variant.label,
             engine=variant.engine,
@@ -102,7 +104,7 @@ class Session:
             series=() if info is None else self._series(variant, info, model, rounds),
             left_out=tuple(left_out.values()),
             failure=self._failures.get(variant.label),
-            quality=known[0].quality if known else None,
+            quality=measurements[0].quality if measurements else None,
         )
 
     def _series(
@@ -110,18 +112,21 @@ class Session:
     ) -> tuple[Series, ...]:
         cost = None if model is None else cost_of(model)
         gpus, key = gpus_of(variant, info), (info.device, arithmetic_of(info.dtype))
-        limits = [next((one for one in each.limits if (one.device, one.dtype) == key), None) for each in self._rounds]
+        limits = [
+            next((limit for limit in round.limits if (limit.device, limit.dtype) == key), None)
+            for round in self._rounds
+        ]
         names = dict.fromkeys(name for measured in rounds if measured is not None for name in measured.values)
         series = []
         for name in names:
-            samples = tuple(() if one is None else tuple(one.values.get(name, ())) for one in rounds)
+            samples = tuple(() if measured is None else tuple(measured.values.get(name, ())) for measured in rounds)
             measure = measure_of(name)
             series.append(Series(measure, samples, share_of(Series(measure, samples), info.dtype, cost, limits, gpus)))
         return tuple(series)
 
 
 def gpus_of(variant: Variant, info: EngineInfo) -> int:
-    """How many GPUs share the model; 1 on a CPU, whose limits are those of all its cores."""
+    """Return the number of GPUs that share the model; 1 on a CPU, whose limits are those of all its cores."""
     if not info.device.startswith("cuda"):
         return 1
     return engine_class(variant.engine).gpus_of(check_options(variant.engine, variant.options).parsed)

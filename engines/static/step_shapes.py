@@ -28,11 +28,10 @@ class Buckets:
     prompts: tuple[int, ...] = (1,)
 
     @classmethod
-    def of(
+    def within(
         cls, batches: Sequence[int], lengths: Sequence[int], chunk: int, context_length: int, prompts: int = 1
     ) -> Buckets:
-        """No longer than the model's context, which takes the place of lengths beyond it. Up to `prompts`, by powers of
-        two, are read in one step."""
+        """Limit the lengths to the model's context. Up to `prompts` are read in one step, in powers of two."""
         limited = {-(-min(length, context_length) // chunk) * chunk for length in lengths}
         most = min(prompts, max(batches))
         doubled = tuple(1 << power for power in range(most.bit_length()))
@@ -40,21 +39,22 @@ class Buckets:
 
     @property
     def cached_tokens(self) -> int:
-        """That the cache has places for: a row of the longest length for each sequence of the largest batch."""
+        """Count the tokens that the cache can hold: the longest length for each sequence of the largest batch."""
         return self.batches[-1] * self.lengths[-1]
 
     def decoding(self, sequences: int, tokens: int) -> StepShape:
-        """The shape for so many sequences, the longest of which has so many tokens with its next one."""
+        """Return the shape for a batch whose longest sequence has `tokens` with its next one."""
         return StepShape(_least(self.batches, sequences), 1, _least(self.lengths, tokens))
 
     def reading(self, prompts: int, tokens: int) -> StepShape:
-        """The shape for a chunk of each of some prompts, the longest of which ends with so many tokens in the cache,
-        padding included. It may have fewer rows than `prompts`, never more: padding would write into the next ones."""
+        """Return the shape for a chunk of each of some prompts, the longest of which ends with so many tokens in the
+        cache, padding included. It may have fewer rows than `prompts`, never more: padding would write into the next
+        ones."""
         rows = next(choice for choice in reversed(self.prompts) if choice <= prompts)
         return StepShape(rows, self.chunk, _least(self.lengths, tokens))
 
     def all(self) -> Iterator[StepShape]:
-        """The largest first: the memory of their captures is then shared by the smaller ones."""
+        """Yield the largest first: the memory of their captures is then shared by the smaller ones."""
         for length in reversed(self.lengths):
             yield from (StepShape(rows, self.chunk, length) for rows in reversed(self.prompts))
             yield from (StepShape(batch, 1, length) for batch in reversed(self.batches))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from engines.contract.base import Chunk, GenerateRequest, TokenLogprob
 from engines.contract.errors import EngineError
-from engines.text.answer import AnswerText
+from engines.text.answer_text import AnswerText
 from engines.text.detokenize import token_text
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class Sampler:
             self._generator = torch.Generator(device).manual_seed(request.seed)
 
     def pick(self, logits: torch.Tensor) -> int:
-        """The next token's id. `logits` has one value per id of the vocabulary. Raises `EngineError` where the largest
-        is no finite number: an answer of arbitrary tokens would be measured as if it were one."""
+        """Return the next token's id. `logits` has one value per id of the vocabulary. Raises `EngineError` if the
+        largest is no finite number: an answer of arbitrary tokens would be measured as if it were one."""
         import torch
 
         self._picked += 1
@@ -47,7 +47,9 @@ class Sampler:
         if self._picked - len(self._forced) <= self._min_tokens and self._end_ids:
             logits = logits.clone()
             logits[self._end_ids] = -torch.inf
-        most, likeliest = torch.stack([each.float() for each in logits.max(dim=-1)]).tolist()  # one copy from a GPU
+        most, likeliest = torch.stack(
+            [extreme.float() for extreme in logits.max(dim=-1)]
+        ).tolist()  # one copy from a GPU
         if not math.isfinite(most):
             raise EngineError(OVERFLOWED)
         if self._temperature == 0 or abs(most) > torch.finfo(torch.float32).max * self._temperature:
@@ -59,7 +61,7 @@ class Sampler:
 
 
 def nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
-    """Zero for all but the fewest, likeliest tokens that together reach `top_p`. Not renormalised. The likeliest token
+    """Zero all but the fewest, likeliest tokens that together reach `top_p`. Not renormalised. The likeliest token
     is kept for every `top_p`."""
     ordered, ids = probabilities.sort(descending=True)
     reached = ordered.cumsum(dim=-1)[:-1] >= top_p
@@ -67,7 +69,7 @@ def nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
 
 
 def logprob_of(logits: torch.Tensor, id: int, alternatives: int, tokenizer: Tokenizer) -> TokenLogprob:
-    """Natural-log probability of token `id` under the model itself (temperature 1), and of the likeliest ones."""
+    """Return the natural-log probability of token `id` at temperature 1, and of the likeliest ones."""
     import torch
 
     logprobs = torch.log_softmax(logits.float(), dim=-1)
@@ -92,8 +94,8 @@ class SampledAnswer:
         self._takes_likeliest = request.greedy and not request.min_tokens and not request.forced_token_ids
 
     def next(self, logits: torch.Tensor, likeliest: int | None = None) -> tuple[int, Chunk]:
-        """The token sampled from these logits, and what it adds to the answer. `likeliest`, where it is known already,
-        saves a greedy request from looking for it."""
+        """Return the token sampled from these logits, and what it adds to the answer. `likeliest`, if it is known
+        already, saves a greedy request from looking for it."""
         id = likeliest if likeliest is not None and self._takes_likeliest else self._sampler.pick(logits)
         logprobs = () if self._logprobs is None else (logprob_of(logits, id, self._logprobs, self._tokenizer),)
         text, finish = self._text.add(id)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from validation.statistics import capacity_systems
-from validation.statistics.capacity import measure
+from validation.statistics.capacity_searches import measure
 from validation.statistics.capacity_systems import always_late, batched, mdc, mmc
 
 SEED = 3

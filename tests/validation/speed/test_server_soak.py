@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from validation.speed.soak import Resources, Soak, soak
+from validation.speed.server_soak import Resources, Soak, soak
 from validation.speed.soak_server import CONCURRENCY
 
 IDLE = Resources(descriptors=17, tasks=4, threads=2, children=1)

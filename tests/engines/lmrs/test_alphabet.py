@@ -5,7 +5,7 @@ import datetime
 import pytest
 
 from engines.contract.base import Model
-from engines.lmrs.tokens import Alphabet
+from engines.lmrs.alphabet import Alphabet
 from tests.support.engines.lmrs_model import VOCABULARY
 
 
@@ -14,7 +14,7 @@ def test_the_date_and_every_message_are_read_as_the_models_own_tokens(day: str, 
     from tokenizers import Tokenizer
 
     date = datetime.date.fromisoformat(day)
-    alphabet = Alphabet.of(Tokenizer.from_file(str(tiny.folder / "tokenizer.json")), VOCABULARY, date)
+    alphabet = Alphabet.for_day(Tokenizer.from_file(str(tiny.folder / "tokenizer.json")), VOCABULARY, date)
     assert tuple(alphabet.read(date.strftime("%d %b %Y"))) == alphabet.date
     ids = [300, 301, 301, 128_009, alphabet.date[0], 5000, VOCABULARY - 1]
     message = alphabet.message(ids)
@@ -35,7 +35,7 @@ def test_a_chat_with_random_llama_is_read_as_the_servers_tokens() -> None:
     messages.append({"role": "user", "content": "And then, on 22 Nov 2026?"})
     served = load_tokenizer(model)
     ids = served.encode(served.render(messages), special=False, limit=1000)
-    alphabet = Alphabet.of(
+    alphabet = Alphabet.for_day(
         Tokenizer.from_file(str(model.folder / "tokenizer.json")), VOCABULARY, datetime.datetime.now().date()
     )
     inside = alphabet.inside_template(ids)
