@@ -9,30 +9,20 @@ from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo import SloVerdict
 from enginebench.records.load import Load
-from enginebench.records.metrics import Column
+from enginebench.records.metrics import Column, Quantity
 from enginebench.records.view import Estimate
-
-
-class Growth(Enum):
-    """The part of a request's time that grew most from the highest load that meets the SLO to the lowest that misses
-    it."""
-
-    CLIENT = "client"
-    QUEUE = "queue"
-    PREFILL = "prefill"
-    DELIVERY = "delivery"
-    DECODING = "decoding"
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityAnswer:
     """How much load one engine sustains within the SLO. `at_load` and `beyond` are the measured percentiles that the
-    objectives limit, in the order of the objectives; `None` for one that was not measured."""
+    objectives limit, in the order of the objectives; `None` for one that was not measured. `bottleneck` is the part of
+    TTFT that grew most from the highest load that meets the SLO to the lowest that misses it."""
 
     capacity: Capacity
     at_load: tuple[float | None, ...]
     beyond: tuple[float | None, ...]
-    limit: Growth | None
+    bottleneck: Quantity | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,31 @@ class Column:
     text: bool = False  # words, set flush left; else numbers
 
 
+ENGINE, LOAD, REQUESTS = Column("engine", text=True), Column("load", text=True), Column("requests")
+
+
+def word(text: str | None, tone: Tone = Tone.PLAIN) -> Word | None:
+    return Word(text, tone) if text else None
+
+
+def count(number: float | None, tone: Tone = Tone.PLAIN) -> Number:
+    return Number(Estimate(number), style="count", tone=tone)
+
+
+def money(amount: float | Estimate | None) -> Number:
+    """US dollars."""
+    return Number(amount if isinstance(amount, Estimate) else Estimate(amount), "$", "money")
+
+
+def part(share: float | None, n: int) -> Number:
+    """The share of `n`, such as 403 of 403."""
+    return Number(Estimate(share, n=n), "share", "part")
+
+
+def p_value(p: float | None) -> Number | None:
+    return None if p is None else Number(Estimate(p), style="p")
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """`key` is unique within a document. `engines` names the column that the filter for engines of a page looks at.
@@ -91,7 +116,7 @@ class Table:
     rows_shown: int = 40
 
     def without_empty_columns(self) -> Table:
-        """Without the columns that hold nothing in any row."""
+        """Leave out the columns that hold nothing in any row."""
         kept = [k for k in range(len(self.columns)) if any(row[k] is not None for row in self.rows)]
         columns, rows = tuple(self.columns[k] for k in kept), tuple(tuple(row[k] for k in kept) for row in self.rows)
         engines = kept.index(self.engines) if self.engines in kept else None

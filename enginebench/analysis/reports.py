@@ -19,10 +19,11 @@ from enginebench.analysis.document import Document, NextStep, Section, Warning
 from enginebench.analysis.frame import Frame, column_of
 from enginebench.analysis.plan.candidates import replicas_answer
 from enginebench.analysis.sections import disruptions
+from enginebench.analysis.sections.answers import answers
 from enginebench.analysis.sections.candidates import candidates
 from enginebench.analysis.sections.comparison import comparison
 from enginebench.analysis.sections.figures import figures, first_figure
-from enginebench.analysis.sections.loads import growth, loads
+from enginebench.analysis.sections.loads import bottleneck, loads
 from enginebench.analysis.sections.setup import numbers, setup
 from enginebench.analysis.sections.slo import slo
 from enginebench.analysis.sections.warnings import warnings, warnings_section
@@ -41,6 +42,7 @@ SECTIONS: tuple[Callable[[Frame], Section], ...] = (
     loads,
     comparison,
     slo,
+    answers,
     disruptions.disruptions,
     lambda frame: Section("charts", "Charts", tuple(figures(frame))),
     setup,
@@ -152,7 +154,7 @@ def _capacity(frame: Frame, capacity: Capacity) -> CapacityAnswer:
         capacity=capacity,
         at_load=_percentiles(frame, capacity, labels[0]),
         beyond=_percentiles(frame, capacity, labels[1]),
-        limit=growth(frame, capacity.engine, *labels),
+        bottleneck=bottleneck(frame, capacity.engine, *labels),
     )
 
 

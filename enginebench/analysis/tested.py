@@ -11,7 +11,6 @@ from enginebench.analysis.engine_runs import EngineRuns
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.comparison import interleaved
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
-from enginebench.records.view import StageView
 
 SCRIPTED = "no model (scripted answers)"  # of the `fake` engine
 
@@ -85,8 +84,11 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
     means = {name: sum(values) / len(values) if values else None for name, values in lengths.items()}
     windows, counts = [stage.seconds for stage in stages], [len(engine.runs) for engine in engines]
     urls = {run.url for run in runs}
+    profiles = {stage.label for stage in stages if stage.varies}
+    formats = {engine.label: {(run.engine or {}).get("dtype") for run in engine.runs} for engine in engines}
+    formats = {label: names - {None, "", "none"} for label, names in formats.items()}
     return Tested(
-        models=tuple(dict.fromkeys(model for run in runs if (model := _model(run)))),
+        models=tuple(dict.fromkeys(model for run in runs if (model := SCRIPTED if _scripted(run) else run.model))),
         engines=tuple(engine.label for engine in engines),
         scenario=runs[0].scenario,
         target=urls.pop() if len(urls) == 1 else None,
@@ -95,30 +97,19 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
         open_loop=any(stage.is_open for stage in stages),
         unit=stages[0].load_unit if stages else "",
         loads=tuple(sorted({stage.load for stage in stages})),
-        profile=_profile(stages),
+        profile=profiles.pop() if len(profiles) == 1 and all(stage.varies for stage in stages) else None,
         seconds=(min(windows), max(windows)) if windows else None,
         requests=sum(stage.requests for stage in stages),
         repeats=(min(counts), max(counts)),
         interleaved=interleaved(engines),
-        formats={engine.label: name for engine in engines if (name := number_format(engine)) is not None},
+        formats={label: name for label, names in formats.items() if len(names) == 1 for name in names},
         hardware=tuple(dict.fromkeys(hardware(run.host) for run in runs)),
         dates=_dates([run.started_at for run in runs]),
     )
 
 
-def _model(run: RunSummary) -> str | None:
-    return SCRIPTED if (run.engine or {}).get("name") == "fake" else run.model
-
-
-def _profile(stages: Sequence[StageView]) -> str | None:
-    labels = {stage.label for stage in stages if stage.varies}
-    return labels.pop() if len(labels) == 1 and all(stage.varies for stage in stages) else None
-
-
-def number_format(engine: EngineRuns) -> str | None:
-    """As the engine reports it, such as `bfloat16`."""
-    formats = {str(name) for run in engine.runs if (name := (run.engine or {}).get("dtype"))} - {"none"}
-    return formats.pop() if len(formats) == 1 else None
+def _scripted(run: RunSummary) -> bool:
+    return (run.engine or {}).get("name") == "fake"
 
 
 def hardware(host: Mapping[str, Any]) -> Hardware:

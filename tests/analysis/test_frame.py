@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from enginebench.analysis.answer import BestAnswer, CapacityAnswer, Growth, NoAnswer, SpeedAnswer
+from enginebench.analysis.answer import BestAnswer, CapacityAnswer, NoAnswer, SpeedAnswer
 from enginebench.analysis.frame import Frame, frame_of
 from enginebench.analysis.reports import (
     GOOD,
@@ -25,7 +25,7 @@ from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.differences import Kind
 from enginebench.analysis.verdict.slo import Status
-from enginebench.records.metrics import THROUGHPUT, TTFT
+from enginebench.records.metrics import QUANTITY_BY_NAME, THROUGHPUT, TTFT
 from enginebench.records.slo import parse_objectives
 from tests.support.analysis.synthetic import Engine, simulate
 
@@ -93,7 +93,7 @@ def test_a_single_engine_is_answered_by_its_capacity(runs: list[RunSummary]) -> 
     frame = frame_of(of_label(runs, "slow"))
     answer = answer_of(frame)
     assert isinstance(answer, CapacityAnswer)
-    assert (answer.capacity.load, answer.capacity.beyond, answer.limit) == (4, 8, Growth.QUEUE)
+    assert (answer.capacity.load, answer.capacity.beyond, answer.bottleneck) == (4, 8, QUANTITY_BY_NAME["ttft_queue"])
     engine = frame.engine("slow")
     assert answer.at_load[0] == engine.value("4 users", "ttft_user", "p90")
     assert answer.beyond[0] == engine.value("8 users", "ttft_user", "p90")

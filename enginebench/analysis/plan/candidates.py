@@ -13,7 +13,6 @@ from enginebench.analysis.engine_runs import by_settings
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.plan.settings import PlanSettings
-from enginebench.analysis.sections.candidates import capacity_stage
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.records.load import Load
@@ -108,7 +107,11 @@ def token_cost(price: float | None, throughput: Estimate) -> Estimate:
 
 def _throughput(frame: Frame, name: str) -> Estimate:
     """Return output tokens/s at the measured capacity; without an SLO at the common load."""
-    stage = capacity_stage(frame, name) if frame.tier else frame.stage
+    stage = frame.stage
+    if frame.tier:
+        capacity = frame.capacities.get(name)
+        verdict = None if capacity is None else capacity.at_load
+        stage = None if verdict is None else verdict.stage
     if stage is None or not frame.engine(name).at(stage):
         return Estimate(None, missing=Missing.NOT_OBSERVED)
     failed = frame.engine(name).estimate(stage, FAILURE_SHARE).value

@@ -10,6 +10,7 @@ import polars as pl
 
 from enginebench.analysis.answer import HOURS_A_MONTH
 from enginebench.analysis.document import (
+    ENGINE,
     Cell,
     Column,
     Document,
@@ -22,6 +23,8 @@ from enginebench.analysis.document import (
     Text,
     Tone,
     Word,
+    count,
+    money,
 )
 from enginebench.analysis.frame import SCHEMA, Frame, Row, column_of
 from enginebench.analysis.plan.accuracy import MAX_ERROR
@@ -40,7 +43,6 @@ from enginebench.records.formatting import format_share
 from enginebench.records.load import Users
 from enginebench.records.view import Estimate, Missing
 
-ENGINE = Column("engine", text=True)
 COSTS = ("a step", "+ running request", "+ prompt token", "+ prompt", "+ several", "+ request beyond", "beyond")
 """Titles of the fields of `StepCost`."""
 
@@ -129,20 +131,12 @@ def _bills(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
         number, price = plan.replicas.number, plan.price
         if price is not None:
             hourly = None if number is None else price * number
-            costs = (_count(number), _money(price), _money(hourly), _money(plan.replicas.month))
-            rows.append((Word(plan.name), *costs, Number(plan.replicas.per_million, style="money")))
+            costs = map(money, (price, hourly, plan.replicas.month, plan.replicas.per_million))
+            rows.append((Word(plan.name), count(number), *costs))
     titles = (f"replicas for {settings.load.label}", "a replica-hour", "an hour", "a month")
     columns = (ENGINE, *map(Column, titles), Column("per 1M tokens at capacity"))
     if rows:
         yield Table("bill", "US dollars; a month has 730 hours", columns, tuple(rows), 0).without_empty_columns()
-
-
-def _count(number: float | None) -> Cell:
-    return Number(Estimate(number), style="count")
-
-
-def _money(amount: float | None) -> Cell:
-    return Number(Estimate(amount), style="money")
 
 
 def _fleets(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
@@ -173,7 +167,7 @@ def _fleet(name: str, at: Attainment, sustained: Cell, settings: PlanSettings) -
     return (
         Word(name),
         sustained,
-        _count(at.replicas),
+        count(at.replicas),
         Number(Estimate(settings.load.value / at.replicas)),
         Number(Estimate(at.met, n=at.futures), "share", tone=Tone.GOOD if at.met >= SURE else Tone.BAD),
         Number(Estimate(at.share.median), "share"),
@@ -213,9 +207,8 @@ def _fits(plans: Sequence[Plan]) -> Iterator[Table]:
         *terms, knee = asdict(model.fit.cost).values()
         cells: list[Cell] = [Number(Estimate(term), "s") if term > 0 else None for term in terms]
         cells.append(None if math.isinf(knee) else Number(Estimate(knee)))
-        cells.append(None if model.slots is None else _count(model.slots))
-        cells.append(Word(model.slots_from.value))
-        cells += [_count(model.fit.steps), Number(Estimate(model.fit.explained))]
+        cells.append(None if model.slots is None else count(model.slots))
+        cells += [Word(model.slots_from.value), count(model.fit.steps), Number(Estimate(model.fit.explained))]
         rows.append((Word(plan.name), *cells))
     columns = (
         ENGINE,

@@ -10,10 +10,9 @@ import polars as pl
 
 from enginebench.analysis.data.answers import ASKED, AnswerDifference, difference_of, kept_answers
 from enginebench.analysis.data.table import has_columns, scan
-from enginebench.analysis.document import Block, Cell, Column, Number, Section, Table, Word
+from enginebench.analysis.document import ENGINE, Block, Cell, Column, Number, Section, Table, Word, count, part, word
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.summary.run_summary import RunSummary
-from enginebench.analysis.tested import number_format
 from enginebench.records.quality import Quality, QualityAgainst, against
 from enginebench.records.request import RequestRecord
 from enginebench.records.view import Estimate
@@ -52,7 +51,7 @@ def _answers(frame: Frame) -> Table | None:
     if not rows:
         return None
     headings = (
-        Column("engine", text=True),
+        ENGINE,
         Column("format", text=True, rank=1),
         Column(f"same answers as {base}"),
         Column("same answers when asked again", rank=2),
@@ -64,17 +63,14 @@ def _answers(frame: Frame) -> Table | None:
 
 
 def _row(frame: Frame, name: str, same: SameAnswers) -> tuple[Cell, ...]:
-    own, difference = number_format(frame.engine(name)), same.difference
-    again = Estimate(same.steady / same.repeated, n=same.repeated) if same.repeated else None
-    first = None if difference is None or difference.earliest is None else Estimate(float(difference.earliest))
-    gap = None if difference is None or difference.logprob is None else Estimate(difference.logprob)
+    difference = same.difference
     return (
         Word(name),
-        None if own is None else Word(own),
-        Number(Estimate(same.identical / same.prompts, n=same.prompts), "share", "part"),
-        None if again is None else Number(again, "share", "part"),
-        None if first is None else Number(first, style="count"),
-        None if gap is None else Number(gap),
+        word(frame.tested.formats.get(name)),
+        part(same.identical / same.prompts, same.prompts),
+        part(same.steady / same.repeated, same.repeated) if same.repeated else None,
+        None if difference is None or difference.earliest is None else count(difference.earliest),
+        None if difference is None or difference.logprob is None else Number(Estimate(difference.logprob)),
     )
 
 
@@ -132,7 +128,7 @@ def quality_table(qualities: Mapping[str, Quality]) -> Table | None:
         return None
     rows = tuple(tuple(_quality_cells(against(name, own, base))) for name, own in qualities.items())
     headings = (
-        Column("engine", text=True),
+        ENGINE,
         Column("format", text=True, rank=1),
         Column("perplexity"),
         Column("change"),
@@ -143,7 +139,7 @@ def quality_table(qualities: Mapping[str, Quality]) -> Table | None:
 
 def _quality_cells(own: QualityAgainst) -> Iterator[Cell]:
     yield Word(own.engine)
-    yield None if own.dtype is None else Word(own.dtype)
+    yield word(own.dtype)
     yield None if own.perplexity is None else Number(Estimate(own.perplexity))
     yield None if own.perplexity_over is None else Number(Estimate(1 + own.perplexity_over), "×", "change")
     yield None if own.difference is None else Number(Estimate(own.difference))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from enginebench.analysis.document import Cell, Column, Number, Section, Style, Table, Tone, Word
+from enginebench.analysis.document import Cell, Column, Number, Section, Style, Table, Tone, Word, p_value
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.verdict.comparison import Comparison
-from enginebench.records.view import Estimate
 
 
 def comparison(frame: Frame) -> Section:
@@ -36,6 +35,6 @@ def _row(frame: Frame, compared: Comparison) -> tuple[Cell, ...]:
         tone = Tone.GOOD if compared.better else Tone.BAD
     style: Style = "ratio" if column.better == "higher" else "change"
     change = Number(compared.ratio, "×", style, tone) if column.relative else Number(compared.ratio, "share", tone=tone)
-    word = None if compared.significant is None else Word("yes" if compared.significant else "no")
-    p = None if compared.p is None else Number(Estimate(compared.p), style="p")
-    return Word(column.full_title), Number(ours, column.unit), Number(theirs, column.unit), change, word, p
+    significant = None if compared.significant is None else Word("yes" if compared.significant else "no")
+    numbers = (Number(ours, column.unit), Number(theirs, column.unit), change)
+    return Word(column.full_title), *numbers, significant, p_value(compared.p)

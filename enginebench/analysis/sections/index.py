@@ -11,7 +11,7 @@ import msgspec
 
 from enginebench.analysis.data.load import NotARun
 from enginebench.analysis.document import Cell, Column, Number, Table, Tone, Word
-from enginebench.analysis.frame import Frame, frame_of
+from enginebench.analysis.frame import frame_of
 from enginebench.analysis.summary.run_summary import RunSummary, read_summary
 from enginebench.records.files import META, read_document
 from enginebench.records.metrics import columns
@@ -44,7 +44,7 @@ class IndexedRun:
 
 
 def runs_in(folder: Path) -> list[IndexedRun]:
-    """The newest first. A folder that holds no run is left out."""
+    """List the runs, the newest first, without folders that hold none."""
     runs = filter(None, (_indexed(meta.parent) for meta in folder.glob(f"*/{META}")))
     return sorted(runs, key=lambda run: run.started_at, reverse=True)
 
@@ -75,8 +75,10 @@ def _cells(run: IndexedRun) -> Iterator[Cell]:
         yield from (Word("no report yet", Tone.DIM), *(None for _ in SHOWN), None)
         return
     frame = frame_of([run.summary])
-    stage = _stage(frame)
-    engine = frame.engines[0]
+    (engine,) = frame.engines
+    capacity = frame.capacities.get(engine.label)
+    met = None if capacity is None else capacity.at_load
+    stage = frame.stages[-1].label if met is None else met.stage
     yield Word(stage)
     for column in SHOWN:
         estimate = engine.column(stage, column)
@@ -84,11 +86,3 @@ def _cells(run: IndexedRun) -> Iterator[Cell]:
     counts = Counter(finding.severity for finding in run.summary.findings)
     grave = [f"{counts[severity]} {severity}" for severity in SEVERITIES if counts[severity]]
     yield Word(", ".join(grave) or "none", Tone.BAD if counts["invalid"] else Tone.PLAIN)
-
-
-def _stage(frame: Frame) -> str:
-    """The highest load that meets the SLO, or without one the heaviest."""
-    capacity = frame.capacities.get(frame.names[0])
-    if capacity is not None and capacity.at_load is not None:
-        return capacity.at_load.stage
-    return frame.stages[-1].label

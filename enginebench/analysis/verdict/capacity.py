@@ -62,13 +62,6 @@ class Capacity:
         """Whether a load was not judged because the tokens of its answers are unknown."""
         return any(verdict.slo.missing is Missing.UNCOUNTED for verdict in self.verdicts)
 
-    @property
-    def next_to_measure(self) -> LoadVerdict | None:
-        """The load next to the crossing that is not confirmed: the highest that is met, then the lowest that is missed.
-        `None` if both are confirmed."""
-        bounds = (self.at(self.load), self.at(self.beyond))
-        return next((bound for bound in bounds if bound is not None and not bound.slo.confirmed), None)
-
 
 def capacity_of(engine: EngineRuns, objectives: Sequence[Objective]) -> Capacity | None:
     """`None` if no objective was judged, or the stages differ in more than their load."""

@@ -25,6 +25,7 @@ from enginebench.analysis.write.markdown import markdown
 from enginebench.analysis.write.svg import svg
 from enginebench.records.files import place_inside, write_atomically, write_inside
 from enginebench.records.metrics import Column as MetricColumn
+from enginebench.records.metrics import Quantity
 from enginebench.records.slo import Objective
 from enginebench.settings.schema import UserMistake
 
@@ -117,6 +118,8 @@ def plain(value: Any) -> Any:
             return str(value)
         case MetricColumn():
             return value.key
+        case Quantity():
+            return value.name
         case Enum():
             return value.value
         case datetime():

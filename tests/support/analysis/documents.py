@@ -14,7 +14,6 @@ from enginebench.analysis.answer import (
     CapacityAnswer,
     Contender,
     GateAnswer,
-    Growth,
     Regression,
 )
 from enginebench.analysis.document import (
@@ -40,7 +39,7 @@ from enginebench.analysis.frame import SCHEMA
 from enginebench.analysis.tested import Hardware, Tested
 from enginebench.analysis.verdict.capacity import Capacity, LoadVerdict
 from enginebench.analysis.verdict.slo import SloVerdict, Status
-from enginebench.records.metrics import BY_NAME, TTFT
+from enginebench.records.metrics import BY_NAME, QUANTITY_BY_NAME, TTFT
 from enginebench.records.metrics import Column as MetricColumn
 from enginebench.records.slo import Objective, parse_objectives
 from enginebench.records.view import Estimate
@@ -133,7 +132,7 @@ def quick() -> Document:
         for (at, slo), y in zip(LADDER.items(), ttft, strict=True)
     )
     return document(
-        CapacityAnswer(capacity(LADDER, 8.0, 16.0), (0.0803, 0.0271), (1.5, 0.0302), Growth.QUEUE),
+        CapacityAnswer(capacity(LADDER, 8.0, 16.0), (0.0803, 0.0271), (1.5, 0.0302), QUANTITY_BY_NAME["ttft_queue"]),
         Table("candidates", "", columns, tuple(rows)),
         load_figure((Series("mock", points),)),
         warnings=(
