@@ -270,8 +270,9 @@ class Sliders:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The first screen, then sections. `frame` holds every number that any surface shows, in tidy form; `exit_code`
-    is 0 good, 1 an objective missed or a regression, 2 invalid, 3 not enough evidence."""
+    """The first screen, then sections. Without a `title` the engines are the title. `frame` holds every number that any
+    surface shows, in tidy form; `exit_code` is 0 good, 1 an objective missed or a regression, 2 invalid, 3 not enough
+    evidence."""
 
     title: str
     tested: Tested

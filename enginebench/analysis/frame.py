@@ -93,11 +93,6 @@ class Frame:
     def engine(self, name: str) -> EngineRuns:
         return next(engine for engine in self.engines if engine.label == name)
 
-    def next_best(self, name: str) -> str | None:
-        """The candidate ranked just below this one."""
-        below = self.names[self.names.index(name) + 1 :]
-        return below[0] if below else None
-
     def verdict(self, name: str, stage: str | None) -> SloVerdict | None:
         """`None` if there is no SLO, or the engine was not measured there."""
         if stage is None or not self.tier:

@@ -51,7 +51,7 @@ class ReadSettings(RunsSettings):
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
-    """When a gate fails, and where its checks are written."""
+    """When a gate fails."""
 
     fail_at: float = setting(
         100 * CRITICAL,
@@ -64,5 +64,3 @@ class GateSettings:
     )
     allow_different: bool = setting(False, "Judge even if the versions differ in scenario, host, model or workload.")
     allow_invalid: bool = setting(False, "Judge despite invalid runs.")
-    junit: Path | None = setting(None, "Write the checks as JUnit XML, for a CI server.", metavar="FILE")
-    markdown: Path | None = setting(None, "Write the checks as a Markdown comment for a pull request.", metavar="FILE")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -27,54 +27,36 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """`prompt_tokens` and `output_tokens` are the means that were measured. `profile` is
-    the label of a single stage whose rate varies. `seconds` are the shortest and longest
-    steady window. `repeats` are the fewest and most runs of an engine, `interleaved` by their time stamps. `formats`
-    are the number formats of each engine, by label, as far as the servers say. `target` is the server's address, if
-    all runs have the same one."""
+    """`prompt_tokens` and `output_tokens` are the means that were measured. `repeats` are the fewest and most runs of an
+    engine, `interleaved` by their time stamps. `target` is the server's address, if all runs have the same one.
+    `profile` is the label of a single stage whose rate varies. `seconds` are the shortest and longest steady window.
+    `formats` are the number formats by engine, as far as the servers say."""
 
     models: tuple[str, ...]
     engines: tuple[str, ...]
     scenario: str
-    target: str | None
-    prompt_tokens: float | None
-    output_tokens: float | None
-    open_loop: bool
-    unit: str
-    loads: tuple[float, ...]
-    profile: str | None
-    seconds: tuple[float, float] | None
-    requests: int
     repeats: tuple[int, int]
     interleaved: bool
-    formats: dict[str, str]
     hardware: tuple[Hardware, ...]
     dates: tuple[datetime, datetime] | None
+    target: str | None = None
+    prompt_tokens: float | None = None
+    output_tokens: float | None = None
+    open_loop: bool = False
+    unit: str = ""
+    loads: tuple[float, ...] = ()
+    profile: str | None = None
+    seconds: tuple[float, float] | None = None
+    requests: int = 0
+    formats: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of_benches(
         models: tuple[str, ...], engines: tuple[str, ...], host: Mapping[str, Any], date: str, rounds: int
     ) -> Tested:
-        """Engines measured without HTTP, and so without a load."""
-        return Tested(
-            models=models,
-            engines=engines,
-            scenario="bench",
-            target=None,
-            prompt_tokens=None,
-            output_tokens=None,
-            open_loop=False,
-            unit="",
-            loads=(),
-            profile=None,
-            seconds=None,
-            requests=0,
-            repeats=(rounds, rounds),
-            interleaved=rounds > 1,
-            formats={},
-            hardware=(hardware(host),),
-            dates=_dates([date]),
-        )
+        """Describe engines that were measured without HTTP, and so without a load."""
+        repeats = (rounds, rounds)
+        return Tested(models, engines, "bench", repeats, rounds > 1, (hardware(host),), _dates([date]))
 
 
 def tested(engines: Sequence[EngineRuns]) -> Tested:

@@ -50,7 +50,7 @@ def study_document(source: StudySource) -> Document:
     head = max(parts, key=lambda part: len(part.frame.stages) * by_load(part.frame.runs))
     peak = source.plan.peak if source.plan.slo else None
     replicas = replicas_of(head.frame, source.plan) if peak is not None else ()
-    document = report_document(head.frame, source.title, replicas, peak)
+    document = report_document(head.frame, replicas, peak)
     sections = [*(_section(part) for part in parts if part is not head), *_own_servers(parts)]
     benches = [section for each in source.benches for section in _bench_sections(source, each.title, each.result)]
     warned = warnings(*(part.frame for part in parts))
@@ -58,8 +58,8 @@ def study_document(source: StudySource) -> Document:
     tables = [part.frame.table for part in parts] + [_bench_frame(source)]
     return replace(
         document,
+        title=source.title,
         next=_next(source) or _with(document.next, head.frame),
-        warnings=document.warnings,
         sections=(
             *(section for section in rest if not section.folded),
             *(section for section in [*sections, *benches, *missing] if section.blocks),

@@ -77,16 +77,16 @@ def test_what_is_not_installed_is_not_called_ok(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("checks", "server", "lacks", "command"),
+    ("checks", "server", "installed", "command"),
     [
-        pytest.param([NO_GPU], SERVER, None, "enginebench quick http://127.0.0.1:8000", id="a server listens"),
-        pytest.param([GPU], SERVER, None, "enginebench quick http://127.0.0.1:8000", id="beside a GPU too"),
-        pytest.param([NO_GPU], None, None, "enginebench quick", id="no GPU"),
-        pytest.param([GPU], None, "not installed", "enginebench engines install vllm", id="a GPU"),
-        pytest.param([GPU], None, None, "enginebench run concurrent --engine vllm", id="a GPU and vLLM"),
+        pytest.param([NO_GPU], SERVER, True, "enginebench quick http://127.0.0.1:8000", id="a server listens"),
+        pytest.param([GPU], SERVER, True, "enginebench quick http://127.0.0.1:8000", id="next to a GPU too"),
+        pytest.param([NO_GPU], None, True, "enginebench quick", id="no GPU"),
+        pytest.param([GPU], None, False, "enginebench engines install vllm", id="a GPU"),
+        pytest.param([GPU], None, True, "enginebench run concurrent --engine vllm", id="a GPU and vLLM"),
     ],
 )
 def test_the_command_to_run_next(
-    checks: list[Check], server: FoundServer | None, lacks: str | None, command: str
+    checks: list[Check], server: FoundServer | None, installed: bool, command: str
 ) -> None:
-    assert next_command(checks, server, lambda engine: lacks) == command
+    assert " ".join(next_command(checks, server, lambda: installed)) == command

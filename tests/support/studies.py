@@ -82,7 +82,6 @@ def source(*parts: PartRuns, missing: Sequence[NotMeasured] = (), **changes: Any
         question="",
         baseline=BASELINE,
         plan=PlanSettings(slo=(SLO,), price=(("", 0.1),)),
-        price_source="a price list, 2026-11-20",
         parts=parts,
         benches=(),
         missing=tuple(missing),

@@ -27,13 +27,14 @@ from enginebench.analysis.document import (
     money,
 )
 from enginebench.analysis.frame import SCHEMA, Frame, Row, column_of
+from enginebench.analysis.next_step import next_step, search_command
 from enginebench.analysis.plan.accuracy import MAX_ERROR
 from enginebench.analysis.plan.candidates import Plan, plans_of, replicas_answer
 from enginebench.analysis.plan.fleet import SURE, Attainment
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.plan.requests import FIGURES
 from enginebench.analysis.plan.settings import PlanSettings
-from enginebench.analysis.reports import GOOD, MISSED, NOT_ENOUGH, next_step, run_command, title_of
+from enginebench.analysis.reports import GOOD, MISSED, NOT_ENOUGH
 from enginebench.analysis.sections.candidates import by_engine
 from enginebench.analysis.sections.figures import first_figure
 from enginebench.analysis.sections.loads import loads
@@ -64,7 +65,7 @@ def plan_document(frame: Frame, settings: PlanSettings, plans: Sequence[Plan] = 
         warnings_section(warned),
     )
     return Document(
-        title=title_of(frame.runs),
+        title="",
         tested=frame.tested,
         objectives=frame.tier,
         answer=answer,
@@ -89,8 +90,7 @@ def _exit_code(plans: Sequence[Plan]) -> int:
 def _next_step(frame: Frame, plan: Plan, settings: PlanSettings) -> NextStep | None:
     """Of the cheapest candidate; one whose capacity is unknown in the unit of the peak is measured in it."""
     if plan.replicas.missing in {NotPlanned.NOT_MEASURED, NotPlanned.OTHER_UNIT}:
-        by = "users" if isinstance(settings.peak, Users) else "rate"
-        return NextStep("search", run_command(frame, plan.name)("capacity", "--by", by))
+        return NextStep("search", search_command(frame, plan.name, isinstance(settings.peak, Users)))
     return next_step(frame, plan.name)
 
 

@@ -69,12 +69,16 @@ def differences(engines: Sequence[EngineRuns]) -> tuple[Difference, ...]:
     for kind, fact in FACTS.items():
         values = {engine.label: _distinct(map(fact, engine.runs)) for engine in engines}
         if len(_distinct(value for known in values.values() for value in known if value not in UNKNOWN)) > 1:
-            differing.append(Difference(kind, values, _workload_settings(engines) if kind is Kind.WORKLOAD else ()))
+            settings: tuple[str, ...] = ()
+            if kind is Kind.WORKLOAD:
+                workloads = [workload for known in values.values() for workload in known]
+                names = sorted({name for workload in workloads for name in workload})
+                settings = tuple(name for name in names if len(_distinct(w.get(name) for w in workloads)) > 1)
+            differing.append(Difference(kind, values, settings))
     differing += _lengths(engines)
     for engine in engines:
-        settings = differing_settings([run for run in engine.runs if run.engine])
-        if settings:
-            differing.append(Difference(Kind.SETTINGS, {engine.label: ()}, tuple(sorted(settings))))
+        if unequal := differing_settings([run for run in engine.runs if run.engine]):
+            differing.append(Difference(Kind.SETTINGS, {engine.label: ()}, tuple(sorted(unequal))))
     return tuple(sorted(differing, key=lambda difference: list(Kind).index(difference.kind)))
 
 
@@ -120,12 +124,6 @@ def _lengths(engines: Sequence[EngineRuns]) -> list[Difference]:
             if known and min(known) < (1 - TOLERANCE) * max(known):
                 return [Difference(Kind.LENGTHS, {label: (length,) for label, length in lengths.items() if length})]
     return []
-
-
-def _workload_settings(engines: Sequence[EngineRuns]) -> tuple[str, ...]:
-    workloads = [_comparable(run) for engine in engines for run in engine.runs]
-    names = sorted({name for workload in workloads for name in workload})
-    return tuple(name for name in names if len(_distinct(workload.get(name) for workload in workloads)) > 1)
 
 
 def _comparable(run: RunSummary) -> dict[str, Any]:

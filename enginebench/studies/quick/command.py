@@ -22,14 +22,12 @@ from loadtests.harness.run.options import GROWS_SINCE
 from loadtests.harness.settings.run import RunSettings
 
 if TYPE_CHECKING:
-    from enginebench.analysis.frame import Frame
     from loadtests.harness.command.terminal import Terminal
 
 RUNS = RunSettings().runs
 SCENARIO = "quick"
 REPORT = 5.0  # seconds that the last answers, the verdict and the report's page take
 SCRIPTED = Contender("scripted engine", engine="fake", options=("ttft=0.04", "tpot=0.01", "concurrency=8"))
-ASKED = ("prompt_tokens", "output_tokens")  # what the next command must ask, too, for its numbers to be comparable
 
 
 def quick(
@@ -130,7 +128,7 @@ def _tell(folder: Path, contender: Contender, peak: int | None) -> None:
     from enginebench.analysis.frame import frame_of
     from enginebench.analysis.plan.candidates import replicas_of
     from enginebench.analysis.plan.settings import PlanSettings
-    from enginebench.analysis.reports import next_step_of, quick_document
+    from enginebench.analysis.reports import quick_document
     from enginebench.analysis.summary.loading import summaries_of
     from enginebench.records.load import Users
 
@@ -142,18 +140,7 @@ def _tell(folder: Path, contender: Contender, peak: int | None) -> None:
     asked = None if peak is None else Users(peak)
     plan = PlanSettings(peak=asked, slo=frame.tier)
     replicas = replicas_of(frame, plan) if asked is not None else ()
-    search = next_step_of(frame, next_command(contender, frame))
-    deliver(
-        quick_document(frame, contender.name or contender.url, search, replicas, asked), page=folder / PAGE, brief=True
-    )
-
-
-def next_command(contender: Contender, frame: Frame) -> tuple[str, ...]:
-    """The search that certifies what a minute can only bracket, with the same requests and objectives."""
-    workload = frame.runs[0].workload
     target = ["--url", contender.url] if contender.url else ["--engine", contender.engine]
     target += [word for option in contender.options for word in ("-o", option)]
     target += ["--model", contender.model] if contender.model else []
-    limits = ["--slo", ",".join(objective.typed for objective in frame.tier)]
-    asked = [f"--{name.replace('_', '-')}={workload[name]}" for name in ASKED]
-    return ("enginebench", "run", "capacity", "--by", "users", *target, *limits, *asked)
+    deliver(quick_document(frame, target, replicas, asked), page=folder / PAGE, brief=True)

@@ -44,7 +44,7 @@ MODEL = typer.Option(
 )
 ENGINE = typer.Option(metavar="LABEL", help="Measure this engine of the grid alone; may be repeated.")
 PART = typer.Option(metavar="LABEL", help="Measure this part of the grid alone; may be repeated.")
-REPEATS = typer.Option(
+REPEAT = typer.Option(
     metavar="N",
     min=1,
     help="Repeats in place of the grid's; more of them narrow the intervals, of a finished study too.",
@@ -61,7 +61,7 @@ def study(
     model: Annotated[list[str] | None, MODEL] = None,
     engine: Annotated[list[str] | None, ENGINE] = None,
     part: Annotated[list[str] | None, PART] = None,
-    repeats: Annotated[int | None, REPEATS] = None,
+    repeat: Annotated[int | None, REPEAT] = None,
     install: Annotated[bool, INSTALL] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -97,7 +97,7 @@ def study(
         raise UserMistake("--install takes its own time: give it alone first, or leave out --budget.")
     seconds = (SHORT if quick else None) if budget is None else read_time(budget)
     chosen = Chosen(tuple(model or ()), tuple(engine or ()), tuple(part or ()))
-    if not _run(_one(words), quick, seconds, archive, folder, chosen, repeats, install, terminal):
+    if not _run(_one(words), quick, seconds, archive, folder, chosen, repeat, install, terminal):
         raise typer.Exit(2)
     return None
 
@@ -133,8 +133,9 @@ def _run(
     """Whether no cell failed and nothing stopped it but the budget."""
     from enginebench.studies.study.archive import check_archive, check_replaces, pack
     from enginebench.studies.study.folder import load_study, set_repeats
-    from enginebench.studies.study.runner import only_here, summary_of
+    from enginebench.studies.study.runner import only_here
     from enginebench.studies.study.sitting import find_engines, measure, open_study
+    from enginebench.studies.study.terminal import summary
     from loadtests.harness.command.terminal import sigterm_is_ctrl_c
 
     began = time.monotonic()
@@ -157,7 +158,7 @@ def _run(
             stopped = True
             terminal.say("stopped: what was measured is kept")
         after = load_study(place)
-        terminal.say(summary_of(after))
+        terminal.say(summary(after))
         try:
             _report(place, terminal)
         except UserMistake as mistake:
@@ -210,7 +211,7 @@ def _list() -> None:
 
 def _status(words: Sequence[str], folder: Path | None, as_json: bool) -> None:
     from enginebench.studies.study.folder import STUDY, load_study
-    from enginebench.studies.study.status import as_document, show
+    from enginebench.studies.study.terminal import as_json, show
 
     places = [Path(word) if (Path(word) / STUDY).is_file() else RUNS / word for word in words]
     places += [folder] if folder is not None else []
@@ -219,8 +220,8 @@ def _status(words: Sequence[str], folder: Path | None, as_json: bool) -> None:
         raise UserMistake(f"there is no study in {RUNS}: start one with `enginebench study brief --quick`.")
     studies = [load_study(place) for place in places]
     if as_json:
-        json.dump([as_document(one) for one in studies], sys.stdout, indent=2, ensure_ascii=False)
+        json.dump([as_json(study) for study in studies], sys.stdout, indent=2, ensure_ascii=False)
         sys.stdout.write("\n")
         return
-    for one in studies:
-        show(one)
+    for study in studies:
+        show(study)

@@ -193,7 +193,7 @@ def set_repeats(folder: Path, repeats: int) -> None:
     cells = (state.cell for state in study.cells if state.record is not None)
     begun = max((cell.repeat + 1 for cell in cells if study.grid.part(cell.part).repeats is None), default=0)
     if repeats < begun:
-        raise UserMistake(f"{folder} has {begun} repeats already: give --repeats {begun} or more.")
+        raise UserMistake(f"{folder} has {begun} repeats already: give --repeat {begun} or more.")
     grid = msgspec.structs.replace(study.grid, repeats=repeats)
     write_facts(folder, msgspec.structs.replace(study.facts, grid=grid))
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct, field
+from msgspec.structs import astuple
 
 Value = str | int | float | bool
 Kind = Literal["load", "bench"]
@@ -29,10 +30,6 @@ class StudyEngine(Struct, frozen=True, forbid_unknown_fields=True):
     options: Mapping[str, Value] = field(default_factory=dict)
     models: tuple[str, ...] = ()  # labels; none: all
     own_server: bool = False
-
-    @property
-    def option_texts(self) -> tuple[str, ...]:
-        return texts_of(self.options)
 
 
 class StudyPart(Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,13 +68,10 @@ class Chosen(Struct, frozen=True):
     def labels(self) -> tuple[str, ...]:
         return (*self.models, *self.engines, *self.parts)
 
-    def and_also(self, more: Chosen) -> Chosen:
-        """What either has. Where nothing was chosen, all stays."""
-
-        def both(here: tuple[str, ...], added: tuple[str, ...]) -> tuple[str, ...]:
-            return here and tuple(dict.fromkeys((*here, *added)))
-
-        return Chosen(both(self.models, more.models), both(self.engines, more.engines), both(self.parts, more.parts))
+    def with_more(self, more: Chosen) -> Chosen:
+        """Add labels to those that were chosen; where none was, all rows are measured already."""
+        pairs = zip(astuple(self), astuple(more), strict=True)
+        return Chosen(*(here and tuple(dict.fromkeys((*here, *added))) for here, added in pairs))
 
 
 class Price(Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,14 +120,12 @@ class Grid(Struct, frozen=True, forbid_unknown_fields=True):
 
     def behind_our_server(self, own: StudyEngine) -> StudyEngine | None:
         """The same engine with the same options behind the identical server: what `own`'s server is compared with."""
-        alike = (one for one in self.engines if not one.own_server and one.engine == own.engine)
-        return next((one for one in alike if one.options == own.options), None)
+        same = (row for row in self.engines if not row.own_server and row.engine == own.engine)
+        return next((row for row in same if row.options == own.options), None)
 
 
 def texts_of(values: Mapping[str, Value]) -> tuple[str, ...]:
     """`name=value`, as typed."""
-    return tuple(f"{name}={_text(value)}" for name, value in values.items())
-
-
-def _text(value: Value) -> str:
-    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+    switches = {True: "yes", False: "no"}
+    texts = {name: switches[value] if isinstance(value, bool) else str(value) for name, value in values.items()}
+    return tuple(f"{name}={text}" for name, text in texts.items())

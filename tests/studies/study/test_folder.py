@@ -97,7 +97,7 @@ def test_more_repeats_are_added_and_none_that_was_begun_is_taken_away(folder: Pa
     set_repeats(folder, 3)
     study = load_study(folder)
     assert [state.outcome for state in study.cells].count("left") == 2 * 3 - 1
-    with pytest.raises(UserMistake, match="has 2 repeats already: give --repeats 2 or more"):
+    with pytest.raises(UserMistake, match="has 2 repeats already: give --repeat 2 or more"):
         set_repeats(folder, 1)
     assert load_study(folder).grid.repeats == 3
 
