@@ -38,7 +38,7 @@ class Contender:
 @dataclass(frozen=True, slots=True)
 class BestAnswer:
     """The best of several engines against the next best one. `ratio` is of output tokens/s at `stage`; `significant`
-    is `None` without a test, for want of repeats."""
+    is `None` without a test, because repeats are missing."""
 
     best: Contender
     next: Contender
@@ -52,7 +52,7 @@ class BestAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SpeedAnswer:
-    """One engine without an SLO: latency at the lowest load, and the highest throughput."""
+    """The speed of an engine without an SLO: latency at the lowest load, and the highest throughput."""
 
     engine: str
     stage: str
@@ -83,7 +83,7 @@ class Replicas:
 
     @property
     def number(self) -> int | None:
-        """As measured; if that is not known, as simulated."""
+        """Return the measured number, else the simulated one."""
         return self.simulated if self.count is None else self.count
 
 
@@ -113,7 +113,7 @@ class BurstAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """One check that failed. `change` is the ratio of the new value over the baseline's; of a share the difference."""
+    """A check that failed. `change` is the ratio of the new value over the baseline's, or of a share the difference."""
 
     column: Column
     engine: str

@@ -27,7 +27,7 @@ without decimals; `p` as a p value."""
 
 
 class Tone(Enum):
-    """What a writer may colour."""
+    """The meaning of a colour."""
 
     PLAIN = ""
     GOOD = "good"
@@ -90,12 +90,12 @@ def count(number: float | None, tone: Tone = Tone.PLAIN) -> Number:
 
 
 def money(amount: float | Estimate | None) -> Number:
-    """US dollars."""
+    """Show US dollars."""
     return Number(amount if isinstance(amount, Estimate) else Estimate(amount), "$", "money")
 
 
 def part(share: float | None, n: int) -> Number:
-    """The share of `n`, such as 403 of 403."""
+    """Show a share as a part of `n`, such as 403 of 403."""
     return Number(Estimate(share, n=n), "share", "part")
 
 
@@ -139,7 +139,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What is drawn in one colour: usually an engine."""
+    """Points that are drawn in one colour, usually those of an engine."""
 
     name: str
     points: tuple[Point, ...]
@@ -232,7 +232,7 @@ class Warning:
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """What to do now: a command, what it gives, and about how many seconds it takes. `purpose` is a key of
+    """The step to take now: a command, what it gives, and about how many seconds it takes. `purpose` is a key of
     `write/words.py`."""
 
     purpose: str
@@ -256,8 +256,8 @@ class SliderEngine:
 
 @dataclass(frozen=True, slots=True)
 class Sliders:
-    """What a page needs to plan another peak, at other limits (titles, and seconds) and prices. `hours` are those of a
-    month."""
+    """The numbers with which a page plans another peak, at other limits (titles, and seconds) and prices. `hours` are
+    those of a month."""
 
     unit: str
     peak: float

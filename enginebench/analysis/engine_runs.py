@@ -14,7 +14,7 @@ from enginebench.records.metrics import PERCENTILES, REQUEST_METRICS, Column
 from enginebench.records.view import EMPTY, NO_SAMPLES, Estimate, Missing, StageView
 from enginebench.settings.schema import UserMistake
 
-ENGINE_FACTS = ("model", "dtype", "device", "max_concurrency")  # by which engines differ, besides their options
+ENGINE_FACTS = ("model", "dtype", "device", "max_concurrency")  # by which engines differ, together with their options
 SIZED = {"kv_tokens"}  # options that an engine may choose itself, by the memory that happens to be free
 SIZED_TOLERANCE = 0.1  # share by which these may differ and still count as equal
 TOLERANCE = 0.01  # share by which a latency may differ from the same since the request was due
@@ -22,7 +22,7 @@ TOLERANCE = 0.01  # share by which a latency may differ from the same since the 
 
 @dataclass(frozen=True, slots=True)
 class EngineRuns:
-    """One engine's runs, in the order of their repeats."""
+    """The runs of an engine, in the order of their repeats."""
 
     label: str
     runs: tuple[RunSummary, ...]
@@ -133,8 +133,8 @@ def engine_settings(run: RunSummary) -> dict[str, Any]:
 
 
 def since_due(summaries: Sequence[RunSummary]) -> bool:
-    """Whether latencies are shown from the instant at which requests were due: in an open loop, and wherever the two
-    differ, so that no delay of the load generator is left out (coordinated omission)."""
+    """Return whether latencies are shown from the instant at which requests were due: in an open loop, and wherever the
+    two differ, so that no delay of the load generator is left out (coordinated omission)."""
     stages = [stage for summary in summaries for stage in summary.stages]
     if any(stage.is_open for stage in stages):
         return True
@@ -157,7 +157,7 @@ def stages_of(summaries: Sequence[RunSummary]) -> list[StageView]:
 
 
 def by_load(summaries: Sequence[RunSummary]) -> bool:
-    """Whether every stage is known by its load alone, in one unit, so that loads make an axis."""
+    """Return whether every stage is named by its load alone, in one unit, so that loads make an axis."""
     stages = [stage for summary in summaries for stage in summary.stages]
     distinct = all(len({s.load for s in summary.stages}) == len(summary.stages) for summary in summaries)
     return distinct and len({stage.load_unit for stage in stages}) == 1 and not any(stage.named for stage in stages)

@@ -77,12 +77,13 @@ class Frame:
 
     @cached_property
     def since_due(self) -> bool:
-        """Whether latencies count from the instant a request was due: in an open loop, or if it makes a difference."""
+        """Return whether latencies count from the instant a request was due: in an open loop, or if it makes a
+        difference."""
         return since_due(self.runs)
 
     @cached_property
     def stages(self) -> tuple[StageView, ...]:
-        """One stage of each label, lightest load first."""
+        """Return one stage of each label, the lightest load first."""
         return tuple(stages_of(self.runs))
 
     @property
@@ -105,15 +106,15 @@ class Frame:
 
     @property
     def verdicts(self) -> Iterator[SloVerdict]:
-        """Of every engine at every load, within every tier."""
+        """Yield the verdict on every engine at every load, within every tier."""
         for tier in self.tiers.values():
             yield from (verdict.slo for capacity in tier.values() for verdict in capacity.verdicts)
-        apart = [name for name in self.names if name not in self.capacities]
-        pairs = ((name, stage.label) for name in apart for stage in self.stages)
+        others = [name for name in self.names if name not in self.capacities]
+        pairs = ((name, stage.label) for name in others for stage in self.stages)
         yield from filter(None, (self.verdict(*pair) for pair in pairs))
 
     def compared(self, name: str, over: str | None, key: str = THROUGHPUT) -> Comparison | None:
-        """At the common stage, in the column of that key."""
+        """Return the comparison at the common stage, in the column of that key."""
         return next((c for c in self.comparisons if (c.engine, c.over, c.column.key) == (name, over, key)), None)
 
     @cached_property

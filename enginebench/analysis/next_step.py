@@ -86,7 +86,7 @@ def run_command(
 
 
 def _target(run: RunSummary) -> Iterator[str]:
-    """The same server, or the same engine with the same options."""
+    """Name the same server, or the same engine with the same options."""
     engine, by_url = run.engine or {}, "--url" in run.command
     if by_url or "name" not in engine:
         yield from ("--url", next(_typed(run, "--url"), run.url))

@@ -101,7 +101,7 @@ def answer_of(frame: Frame, replicas: Sequence[Replicas] = (), peak: Load | None
         return NoAnswer.DIFFERENT_WORKLOADS
     if not any(stage.ok for run in frame.runs for stage in run.stages):
         return NoAnswer.ALL_FAILED
-    if peak is not None and any(each.number is not None for each in replicas):
+    if peak is not None and any(candidate.number is not None for candidate in replicas):
         return replicas_answer(peak, tuple(replicas))
     if len(frame.engines) > 1:
         return _best(frame)
@@ -174,8 +174,8 @@ def exit_code(frame: Frame, warned: Sequence[Warning], allow_invalid: bool = Fal
         return GOOD if all(search.state == "found" for search in searches) else NOT_ENOUGH
     statuses = {verdict.status for verdict in frame.verdicts}
     classes = [view for run in frame.runs for stage in run.stages for view in stage.classes]
-    judged = [judgement for view in classes for judgement in view.judgements]
-    missed_class = any((judgement.share.value or 0.0) < judgement.objective.q for judgement in judged)
+    judgements = [judgement for view in classes for judgement in view.judgements]
+    missed_class = any((judgement.share.value or 0.0) < judgement.objective.q for judgement in judgements)
     if Status.MISSED in statuses or missed_class:
         return MISSED
     return NOT_ENOUGH if Status.NOT_MEASURED in statuses else GOOD

@@ -13,7 +13,7 @@ CRITICAL = 0.2  # worse by more than this, as a share of the baseline, a gate fa
 
 
 def parse_slo(text: str) -> tuple[Objective, ...]:
-    """One objective a line. Raises `UserMistake`."""
+    """Read one objective from each line. Raises `UserMistake`."""
     return parse_objectives(text.splitlines())
 
 
@@ -44,7 +44,7 @@ class RunsSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings(RunsSettings):
-    """Where runs are, and what they are judged by."""
+    """The folder of the runs, and the objectives that judge them."""
 
     slo: tuple[Objective, ...] = slo_setting()
 

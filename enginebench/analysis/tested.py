@@ -17,7 +17,7 @@ SCRIPTED = "no model (scripted answers)"  # of the `fake` engine
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """One machine, as the runs describe it."""
+    """A machine, as the runs describe it."""
 
     cpu: str
     cores: int | None
@@ -27,8 +27,8 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """`prompt_tokens` and `output_tokens` are the means that were measured. `repeats` are the fewest and most runs of an
-    engine, `interleaved` by their time stamps. `target` is the server's address, if all runs have the same one.
+    """`prompt_tokens` and `output_tokens` are the measured means. `repeats` are the fewest and most runs of an engine,
+    `interleaved` by their time stamps. `target` is the server's address, if all runs have the same one.
     `profile` is the label of a single stage whose rate varies. `seconds` are the shortest and longest steady window.
     `formats` are the number formats by engine, as far as the servers say."""
 

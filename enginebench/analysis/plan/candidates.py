@@ -28,7 +28,7 @@ HOUR, MILLION = 3600.0, 1e6
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One candidate. `price` is US dollars per hour of a replica; `simulation` is `None` if no peak was given."""
+    """The plan for a candidate. `price` is US dollars per hour of a replica; `simulation` is `None` without a peak."""
 
     replicas: Replicas
     price: float | None
@@ -58,14 +58,14 @@ def replicas_of(frame: Frame, settings: PlanSettings) -> tuple[Replicas, ...]:
 
 def replicas_answer(peak: Load, replicas: tuple[Replicas, ...]) -> ReplicasAnswer:
     """Put the cheapest first; with a price for some candidates alone, the one with the fewest replicas."""
-    numbers = [each for each in replicas if each.number is not None]
-    priced = all(each.month is not None for each in numbers)
+    planned = [candidate for candidate in replicas if candidate.number is not None]
+    priced = all(candidate.month is not None for candidate in planned)
 
-    def cost(each: Replicas) -> tuple[float, float]:
-        number = math.inf if each.number is None else float(each.number)
-        return (each.month or math.inf) if priced else number, number
+    def cost(candidate: Replicas) -> tuple[float, float]:
+        number = math.inf if candidate.number is None else float(candidate.number)
+        return (candidate.month or math.inf) if priced else number, number
 
-    return ReplicasAnswer(peak, tuple(sorted(replicas, key=cost)), len(numbers) == len(replicas))
+    return ReplicasAnswer(peak, tuple(sorted(replicas, key=cost)), len(planned) == len(replicas))
 
 
 def measured_replicas(capacity: Capacity | None, load: Load) -> int | NotPlanned:

@@ -53,7 +53,7 @@ def plan_document(frame: Frame, settings: PlanSettings, plans: Sequence[Plan] = 
     assert settings.peak is not None
     plans = plans or plans_of(frame, settings)
     answer = replicas_answer(settings.peak, tuple(plan.replicas for plan in plans))
-    order = [each.name for each in answer.candidates]
+    order = [candidate.name for candidate in answer.candidates]
     plans = sorted(plans, key=lambda plan: order.index(plan.name))
     warned = warnings(frame)
     sections = (
@@ -88,7 +88,8 @@ def _exit_code(plans: Sequence[Plan]) -> int:
 
 
 def _next_step(frame: Frame, plan: Plan, settings: PlanSettings) -> NextStep | None:
-    """Of the cheapest candidate; one whose capacity is unknown in the unit of the peak is measured in it."""
+    """Return the step for the cheapest candidate: measure it in the unit of the peak if its capacity there is
+    unknown."""
     if plan.replicas.missing in {NotPlanned.NOT_MEASURED, NotPlanned.OTHER_UNIT}:
         return NextStep("search", search_command(frame, plan.name, isinstance(settings.peak, Users)))
     return next_step(frame, plan.name)
@@ -108,11 +109,11 @@ def _sliders(frame: Frame, settings: PlanSettings, plans: Sequence[Plan]) -> Sli
             sustained = capacity.load
             for at in capacity.verdicts:
                 values = [engine.column(at.stage, column).value for _, column in columns]
-                others = [each.status for each in at.slo.objectives if column_of(each.objective) is None]
-                missed = Status.MISSED in others
+                hidden = [own.status for own in at.slo.objectives if column_of(own.objective) is None]
+                missed = Status.MISSED in hidden
                 by_load.append((at.load, tuple(None if missed or v is None or math.isinf(v) else v for v in values)))
-        found = None if simulation is None else simulation.replicas
-        simulated = None if found is None else settings.load.value / found.count
+        fleet = None if simulation is None else simulation.replicas
+        simulated = None if fleet is None else settings.load.value / fleet.count
         engines.append(SliderEngine(plan.name, plan.price, sustained, simulated, tuple(by_load)))
     return Sliders(
         unit=settings.load.unit,
@@ -147,9 +148,9 @@ def _fleets(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
         if simulation is not None and simulation.missing is not None:
             rows.append((Word(plan.name), Word(simulation.missing.value, Tone.CAUTION), None, None, None, None, None))
         elif simulation is not None and simulation.replicas is not None:
-            found = simulation.replicas
-            sustained = Number(Estimate(found.capacity))
-            rows += [_fleet(plan.name, each, sustained, settings) for each in (found.fewer, found.chosen) if each]
+            fleet = simulation.replicas
+            sustained = Number(Estimate(fleet.capacity))
+            rows += [_fleet(plan.name, at, sustained, settings) for at in (fleet.fewer, fleet.chosen) if at]
     columns = (
         ENGINE,
         Column(f"{settings.load.unit} one sustains"),
@@ -245,11 +246,11 @@ def _plan_rows(plan: Plan) -> Iterator[Row]:
     if (model := simulation.model) is not None:
         for name, value in (asdict(model.fit.cost) | {"slots": model.slots, "R²": model.fit.explained}).items():
             yield _cell("fit", name, value)
-    if (found := simulation.replicas) is not None:
-        yield _cell("simulated capacity", "value", found.capacity)
-        for each in filter(None, (found.fewer, found.chosen)):
-            yield _cell("futures that meet the SLO", f"{each.replicas} replicas", each.met, "share")
-            yield _cell("requests within", f"{each.replicas} replicas", each.share.median, "share")
+    if (fleet := simulation.replicas) is not None:
+        yield _cell("simulated capacity", "value", fleet.capacity)
+        for at in filter(None, (fleet.fewer, fleet.chosen)):
+            yield _cell("futures that meet the SLO", f"{at.replicas} replicas", at.met, "share")
+            yield _cell("requests within", f"{at.replicas} replicas", at.share.median, "share")
 
 
 def _cell(metric: str, statistic: str, value: float | None, unit: str = "", missing: NotPlanned | None = None) -> Row:

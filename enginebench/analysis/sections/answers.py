@@ -38,7 +38,7 @@ def answers(frame: Frame) -> Section:
 
 
 def _answers(frame: Frame) -> Table | None:
-    """Against the baseline, or the best engine without one."""
+    """Compare with the baseline, or without one with the best engine."""
     base = frame.baseline or (frame.names[0] if len(frame.names) > 1 else None)
     if base is None or frame.stage is None:
         return None
@@ -75,7 +75,7 @@ def _row(frame: Frame, name: str, same: SameAnswers) -> tuple[Cell, ...]:
 
 
 def same_answers(engine: Sequence[RunSummary], baseline: Sequence[RunSummary], stage: str) -> SameAnswers | None:
-    """Over all runs of both, regardless of repeat; `None` if answers were sampled, or not recorded."""
+    """Compare all runs of both, regardless of repeat; `None` if answers were sampled, or not recorded."""
     if any(run.workload.get("temperature", 0) for run in (*engine, *baseline)):
         return None
     ours, theirs = (_digests(runs, stage) for runs in (engine, baseline))
@@ -90,14 +90,14 @@ def same_answers(engine: Sequence[RunSummary], baseline: Sequence[RunSummary], s
 
 
 def _texts(runs: Sequence[RunSummary], label: str) -> list[RequestRecord]:
-    """The answers of a stage that were kept with their texts."""
+    """List the answers of a stage that were kept with their texts."""
     places = [(run, stage.index) for run in runs if (stage := run.at(label)) is not None]
     kept = ((answer, index) for run, index in places for answer in kept_answers(Path(run.folder), run.workload))
     return [answer for answer, index in kept if answer.stage == index]
 
 
 def _digests(runs: Sequence[RunSummary], label: str) -> pl.DataFrame | None:
-    """For each question its different answers in order, and how many times it was answered in the stage, warm-up
+    """Return for each question its different answers in order, and how many times it was answered in the stage, warm-up
     included; `None` if no run has a table of its requests."""
     parts = [part for run in runs if (part := _answered(run, label)) is not None]
     columns = [pl.col(*ASKED, "answer_digest")]
@@ -116,13 +116,13 @@ def _answered(run: RunSummary, label: str) -> pl.LazyFrame | None:
 
 
 def quality(runs: Sequence[RunSummary], names: Sequence[str]) -> Table | None:
-    """What each engine predicts of a fixed text. `None` if no engine gave log-probabilities."""
+    """Show what each engine predicts of a fixed text. `None` if no engine gave log-probabilities."""
     asked = {run.label: run.quality for run in runs if run.quality is not None}
     return quality_table({name: asked[name] for name in names if name in asked})
 
 
 def quality_table(qualities: Mapping[str, Quality]) -> Table | None:
-    """The first engine with log-probabilities is the baseline of the others."""
+    """Compare with the first engine that has log-probabilities."""
     base = next((quality for quality in qualities.values() if quality.logprobs), None)
     if base is None:
         return None

@@ -45,7 +45,7 @@ DIFFERING = {Kind.MODEL: "model", Kind.MACHINE: "machine"}
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One engine at one load."""
+    """An engine at a load."""
 
     engine: str
     stage: str
@@ -53,13 +53,13 @@ class _Row:
 
 
 def candidates(frame: Frame, replicas: Sequence[Replicas] = (), peak: Load | None = None) -> Table:
-    """Engines at their common load, the best first; of one engine every load."""
+    """Show the engines at their common load, the best first, or every load of a single engine."""
     table = by_engine(frame, replicas, peak) if len(frame.engines) > 1 else by_load(frame)
     return table.without_empty_columns()
 
 
 def by_load(frame: Frame) -> Table:
-    """Every load of a single engine."""
+    """Show every load of a single engine."""
     (engine,) = frame.engines
     rows = [_Row(engine.label, stage.label, stage.load) for stage in frame.stages]
     unit = frame.stages[0].load_unit
@@ -77,7 +77,8 @@ def by_load(frame: Frame) -> Table:
 
 
 def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> Table:
-    """At the load that all were measured at; with a peak, each engine at its own capacity, which its replicas have."""
+    """Show the engines at the load that all were measured at; with a peak, each at its own capacity, which its replicas
+    have."""
     planned = {candidate.name: candidate for candidate in replicas}
     months = {candidate.name: Estimate(candidate.month) for candidate in replicas}
     costs = {candidate.name: candidate.per_million for candidate in replicas}
@@ -158,7 +159,7 @@ def _latency(frame: Frame, column: MetricColumn, at: str = "") -> tuple[Column, 
         estimate = engine.column(row.stage, column)
         verdict = frame.verdict(row.engine, row.stage)
         missed = verdict is not None and any(
-            each.status is Status.MISSED and column_of(each.objective) == column for each in verdict.objectives
+            own.status is Status.MISSED and column_of(own.objective) == column for own in verdict.objectives
         )
         return Number(
             estimate, column.unit, tone=Tone.BAD if missed else Tone.PLAIN, answered=engine.answered(row.stage, column)
@@ -168,7 +169,7 @@ def _latency(frame: Frame, column: MetricColumn, at: str = "") -> tuple[Column, 
 
 
 def _failures(frame: Frame, rows: Sequence[_Row]) -> list[tuple[Column, Callable[[_Row], Cell]]]:
-    """Only if some request failed."""
+    """A column, if some request failed."""
 
     def cell(row: _Row) -> Cell:
         views = frame.engine(row.engine).at(row.stage)
@@ -185,7 +186,7 @@ def _tokens(frame: Frame, row: _Row) -> Cell:
 
 
 def within(verdict: SloVerdict | None) -> Cell:
-    """The share of requests within every limit."""
+    """Show the share of requests within every limit."""
     return None if verdict is None else part(verdict.share, verdict.n)
 
 

@@ -8,14 +8,14 @@ from enginebench.analysis.verdict.comparison import Comparison
 
 
 def comparison(frame: Frame) -> Section:
-    """Each engine with the next best one, then with the baseline."""
+    """Compare each engine with the next best one, then with the baseline."""
     pairs = dict.fromkeys((compared.engine, compared.over) for compared in frame.comparisons)
     tables = [_table(frame, engine, over) for engine, over in pairs]
     return Section("comparison", f"Comparison at {frame.stage}", tuple(tables), folded=len(tables) > 3)
 
 
 def _table(frame: Frame, engine: str, over: str) -> Table:
-    rows = [_row(frame, each) for each in frame.comparisons if (each.engine, each.over) == (engine, over)]
+    rows = [_row(frame, c) for c in frame.comparisons if (c.engine, c.over) == (engine, over)]
     headings = (
         Column("metric", text=True),
         Column(engine),

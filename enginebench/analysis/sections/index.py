@@ -21,7 +21,7 @@ SHOWN = columns("table", since_due=True)
 
 
 class IndexedFacts(msgspec.Struct):
-    """What every version has written into `meta.json`."""
+    """The facts that every version has written into `meta.json`."""
 
     run_id: str
     started_at: str = ""

@@ -1,4 +1,4 @@
-"""The SLO in detail: each objective by itself, further tiers, the probes of a capacity search, classes of requests."""
+"""The SLO in detail: each objective alone, further tiers, the probes of a capacity search, classes of requests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def slo(frame: Frame) -> Section:
 
 
 def _objectives(frame: Frame) -> Table | None:
-    """Each objective by itself, if there are several: the share of requests within its limit."""
+    """Show the share of requests within the limit of each objective, if there are several."""
     if len(frame.tier) < 2:
         return None
     rows: list[tuple[Cell, ...]] = []
@@ -50,7 +50,7 @@ def _objectives(frame: Frame) -> Table | None:
 
 
 def _tiers(frame: Frame) -> Table | None:
-    """Capacity within each tier of objectives."""
+    """Show the capacity within each tier of objectives."""
     if len(frame.tiers) < 2:
         return None
     rows = tuple((Word(name), *(tier.get(name) for tier in frame.tiers.values())) for name in frame.names)
@@ -86,7 +86,7 @@ def _probes(frame: Frame) -> Block | None:
 
 
 def _classes(frame: Frame) -> Table | None:
-    """Each class of requests at each load."""
+    """Show each class of requests at each load."""
     shown = [column for column in columns("compared", frame.since_due) if isinstance(column.of, Metric)]
     shown = [column for column in shown if column.statistic == "p95"]
     rows = []
@@ -106,8 +106,8 @@ def _class_cells(name: str, views: list[ClassView], shown: list[MetricColumn]) -
     yield Word(name)
     yield count(sum(view.requests for view in own))
     yield count(sum(view.failed for view in own))
-    judged = {judgement.objective: judgement for view in own for judgement in view.judgements}
-    shares = [(j.share.value, objective.q) for objective, j in judged.items() if j.share.value is not None]
+    judgements = {judgement.objective: judgement for view in own for judgement in view.judgements}
+    shares = [(j.share.value, objective.q) for objective, j in judgements.items() if j.share.value is not None]
     met = all(share >= q for share, q in shares)
     yield Word("met" if met else "missed", Tone.GOOD if met else Tone.BAD) if shares else None
     for column in shown:

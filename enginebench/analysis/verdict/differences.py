@@ -59,7 +59,7 @@ class Difference:
 
     @property
     def hidden(self) -> bool:
-        """Whether no column of the candidates shows it."""
+        """Return whether no column of the candidates shows it."""
         return self.kind in (Kind.VERSION, Kind.CLIENT, Kind.SETTINGS, Kind.LENGTHS)
 
 

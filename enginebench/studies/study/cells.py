@@ -32,24 +32,26 @@ class Cell(Struct, frozen=True, order=True):
         return f"{self.part}.{self.model}.{self.engine}.{self.repeat + 1}"
 
     def prompt_set(self, seed: int) -> str:
-        """The same for all engines of a repeat; another for each repeat and each part, so that nothing is cached."""
+        """Name the prompts: the same for all engines of a repeat, and others for each repeat and part, so that nothing
+        is cached."""
         return f"{seed}-{self.part}-{self.model}-{self.repeat}"
 
 
 def cells_of(grid: Grid) -> tuple[Cell, ...]:
-    """Each once, in the order in which they are run."""
-    found: list[Cell] = []
+    """List the cells in the order in which they are run."""
+    cells: list[Cell] = []
     for model in grid.models:
         rows = [engine for engine in grid.engines if _parts(grid, model, engine)]
         for repeat in range(max(map(grid.repeats_of, grid.parts), default=0)):
             for engine in rotated(rows, repeat, grid.repeats):
                 parts = [part for part in _parts(grid, model, engine) if repeat < grid.repeats_of(part)]
-                found += [Cell(part.name, model.label, engine.label, repeat) for part in parts]
-    return tuple(found)
+                cells += [Cell(part.name, model.label, engine.label, repeat) for part in parts]
+    return tuple(cells)
 
 
 def rotated(rows: Sequence[T], repeat: int, repeats: int) -> list[T]:
-    """`rows` from another one on in each repeat, as far apart as the repeats allow: each then comes early and late."""
+    """Begin with another row in each repeat, as far from the last as the repeats allow: each then comes early and
+    late."""
     if not rows:
         return []
     evenly = (repeat * len(rows) + repeats // 2) // repeats
@@ -58,7 +60,8 @@ def rotated(rows: Sequence[T], repeat: int, repeats: int) -> list[T]:
 
 
 def _parts(grid: Grid, model: StudyModel, engine: StudyEngine) -> list[StudyPart]:
-    """Those that this engine is measured in with this model. A bench has no server, so it takes no engine's own."""
+    """List the parts in which this engine is measured with this model. A bench has no server, so it takes no engine's
+    own."""
     if engine.models and model.label not in engine.models:
         return []
     return [

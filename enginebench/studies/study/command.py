@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 RUNS = RunSettings().runs
 STATUS, REPORT = "status", "report"
 REPORTING = 20.0  # seconds of a budget that are kept for the report and the archive
-LEAST_BUDGET = 60.0  # seconds
+MIN_BUDGET = 60.0  # seconds
 SHORT = 20 * 60.0  # seconds: the budget of a short form, where none is given
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
@@ -108,8 +108,8 @@ def read_time(text: str) -> float:
     if match is None:
         raise UserMistake(f"a budget is a time such as 90s, 8m or 2h, not `{text}`.")
     seconds = float(match[1]) * UNITS[match[2]]
-    if seconds < LEAST_BUDGET:
-        raise UserMistake(f"a budget is {LEAST_BUDGET:g} s or more, {REPORTING:g} s of which are for the report.")
+    if seconds < MIN_BUDGET:
+        raise UserMistake(f"a budget is {MIN_BUDGET:g} s or more, {REPORTING:g} s of which are for the report.")
     return seconds
 
 
@@ -130,7 +130,7 @@ def _run(
     install: bool,
     terminal: Terminal,
 ) -> bool:
-    """Whether no cell failed and nothing stopped it but the budget."""
+    """Return whether no cell failed and nothing but the budget stopped the study."""
     from enginebench.studies.study.archive import check_archive, check_replaces, pack
     from enginebench.studies.study.folder import load_study, set_repeats
     from enginebench.studies.study.runner import only_here
@@ -173,7 +173,7 @@ def _run(
 
 
 def _report_of(name: str, folder: Path | None, terminal: Terminal) -> None:
-    """Of a study's folder, or of an archive, which is unpacked."""
+    """Report on a study's folder, or on an archive, which is unpacked."""
     from enginebench.studies.study.archive import is_archive
     from enginebench.studies.study.sitting import unpacked
 
@@ -185,7 +185,7 @@ def _report_of(name: str, folder: Path | None, terminal: Terminal) -> None:
 
 
 def _report(folder: Path, terminal: Terminal) -> None:
-    """The report's files, made again from the study's folder."""
+    """Make the report's files again from the study's folder."""
     if find_spec("polars") is None:  # `make bundle` leaves it out
         return terminal.say(f"The report: `enginebench study report {folder}` where all packages are installed.")
     from enginebench.records.plain_text import plain

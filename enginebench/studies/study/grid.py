@@ -75,14 +75,14 @@ class Chosen(Struct, frozen=True):
 
 
 class Price(Struct, frozen=True, forbid_unknown_fields=True):
-    """Of a replica, in US dollars."""
+    """The price of a replica, in US dollars."""
 
     per_hour: float
     source: str
 
 
 class NotMeasured(Struct, frozen=True, forbid_unknown_fields=True):
-    """What belongs to the question and was not measured: no cell of the grid, or one without a result."""
+    """Something that belongs to the question and was not measured: no cell of the grid, or one without a result."""
 
     what: str
     why: str
@@ -119,7 +119,8 @@ class Grid(Struct, frozen=True, forbid_unknown_fields=True):
         return self.repeats if part.repeats is None else part.repeats
 
     def behind_our_server(self, own: StudyEngine) -> StudyEngine | None:
-        """The same engine with the same options behind the identical server: what `own`'s server is compared with."""
+        """Return the same engine with the same options behind the common server, with which `own`'s server is
+        compared."""
         same = (row for row in self.engines if not row.own_server and row.engine == own.engine)
         return next((row for row in same if row.options == own.options), None)
 

@@ -85,11 +85,11 @@ def read_grid(path: Path, variants: Iterable[str] = (), chosen: Chosen = EVERYTH
 
 
 def _narrowed(form: str, grid: Grid, chosen: Chosen) -> Grid:
-    """What was left out by request, but for optional models, is named as not measured. Raises `UserMistake` for a label
+    """Name what was left out by request, but for optional models, as not measured. Raises `UserMistake` for a label
     that the grid does not have in this `form`, or that has nothing to measure with what else is chosen."""
     named = _labels(grid)
-    for what, wanted in msgspec.structs.asdict(chosen).items():
-        for label in wanted:
+    for what, labels in msgspec.structs.asdict(chosen).items():
+        for label in labels:
             if label not in named[what]:
                 raise UserMistake(f"{form} has no {what[:-1]} `{label}`; {choose_from(label, named[what])}")
     models = tuple(
@@ -127,7 +127,7 @@ def _narrowed(form: str, grid: Grid, chosen: Chosen) -> Grid:
 
 
 def _only(row: Row, **left: Collection[str]) -> Row:
-    """With those labels alone that are `left` of each field."""
+    """Keep only those labels of each field that are `left`."""
     fields = {name: tuple(label for label in getattr(row, name) if label in labels) for name, labels in left.items()}
     return msgspec.structs.replace(row, **fields)
 
@@ -170,7 +170,7 @@ def _converted(path: Path, document: Mapping[str, Any]) -> Grid:
 
 
 def _checked(path: Path, grid: Grid) -> Grid:
-    """With labels for all. Raises `UserMistake` where names do not fit together."""
+    """Give all rows labels. Raises `UserMistake` if names do not fit together."""
     models = tuple(
         msgspec.structs.replace(row, label=row.label or re.split(r"[:/]", row.name)[-1]) for row in grid.models
     )

@@ -49,11 +49,11 @@ class Lacking:
         return self._refused[key]
 
     def is_missing(self, engine: StudyEngine) -> bool:
-        """Whether it cannot run here with any model. An engine with a `python` of its own is installed there."""
+        """Return whether it cannot run here with any model. An engine with a `python` of its own is installed there."""
         return "python" not in engine.options and self._rows.get(engine.engine, {}).get(REASON) is not None
 
     def install(self, name: str) -> bool:
-        """Whether it can run here now. uv's and our own lines go to standard error."""
+        """Install it, and return whether it can run here now. uv's and our own lines go to standard error."""
         done = subprocess.run([*PYTHON, "-m", "enginebench", "engines", "install", name], stdout=2)
         self._rows = _rows()
         return done.returncode == 0 and self._rows.get(name, {}).get(REASON) is None

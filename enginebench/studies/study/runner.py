@@ -62,13 +62,13 @@ def only_here(folder: Path) -> Iterator[None]:
 
 
 def jobs_of(grid: Grid) -> dict[str, Job]:
-    """Of each part with a scenario, checked. Raises `UserMistake`."""
+    """Check the scenario and settings of each part under load. Raises `UserMistake`."""
     jobs = {}
     for part in grid.parts:
         if part.kind == "load":
-            given = part.setting_texts | ({"slo": "\n".join(grid.slo)} if grid.slo else {})
+            typed = part.setting_texts | ({"slo": "\n".join(grid.slo)} if grid.slo else {})
             try:
-                jobs[part.name] = Job.of(find_scenario(part.scenario), given, 1, ())
+                jobs[part.name] = Job.of(find_scenario(part.scenario), typed, 1, ())
             except UserMistake as mistake:
                 raise UserMistake(f"part {part.name}: {mistake}") from None
     return jobs
@@ -76,7 +76,7 @@ def jobs_of(grid: Grid) -> dict[str, Job]:
 
 @dataclass(frozen=True, slots=True)
 class CellEnd:
-    """What came of a cell that was tried."""
+    """The end of a cell that was tried."""
 
     outcome: CellOutcome
     reason: str | None = None

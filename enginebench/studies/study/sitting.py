@@ -38,7 +38,7 @@ IMAGE = "ENGINEBENCH_IMAGE"  # variable with the digest of the container's image
 
 
 def open_study(name: str, quick: bool, folder: Path | None, chosen: Chosen, terminal: Terminal) -> Path:
-    """The study's folder, made where it is new. Raises `UserMistake`."""
+    """Return the study's folder, which is made if it is new. Raises `UserMistake`."""
     if chosen.labels and (is_archive(name) or (Path(name) / STUDY).is_file()):
         raise UserMistake(
             f"{name} goes on with what was chosen: leave out --model, --engine and --part. To add to a study, name its "
@@ -67,7 +67,7 @@ def open_study(name: str, quick: bool, folder: Path | None, chosen: Chosen, term
 
 
 def unpacked(name: str, folder: Path | None) -> Path:
-    """The folder of a study that was an archive. Raises `UserMistake`."""
+    """Unpack an archive, and return the study's folder. Raises `UserMistake`."""
     place = (folder or RUNS / split_name(Path(name))[0]).absolute()
     place.parent.mkdir(parents=True, exist_ok=True)
     unpack(Path(name), place)
@@ -75,8 +75,8 @@ def unpacked(name: str, folder: Path | None) -> Path:
 
 
 def _grow(place: Path, path: Path, quick: bool, chosen: Chosen, terminal: Terminal) -> None:
-    """What is chosen now is added to what was when the study in `place` began, in the form that it has: the machine may
-    be another one by now. Raises `UserMistake` where the file's rows are no longer its own, or have no such label."""
+    """Add what is chosen now to the study in `place`, in the form that it has: the machine may be another one by now.
+    Raises `UserMistake` if the file's rows are no longer its own, or have no such label."""
     study = load_study(place)
     facts, grid = study.facts, study.grid
     before, _ = read_grid(path, facts.variants, facts.chosen)

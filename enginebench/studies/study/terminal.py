@@ -1,4 +1,4 @@
-"""A study in words: how far it is, and what is being measured."""
+"""A study on the terminal: how far it is, and what is being measured."""
 
 from __future__ import annotations
 
