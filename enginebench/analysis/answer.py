@@ -7,9 +7,10 @@ from enum import Enum
 
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.capacity import Capacity
+from enginebench.analysis.verdict.gate import Check
 from enginebench.analysis.verdict.slo import SloVerdict
 from enginebench.records.load import Load
-from enginebench.records.metrics import Column, Quantity
+from enginebench.records.metrics import Quantity
 from enginebench.records.view import Estimate
 
 
@@ -112,23 +113,12 @@ class BurstAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Regression:
-    """A check that failed. `change` is the ratio of the new value over the baseline's, or of a share the difference."""
-
-    column: Column
-    engine: str
-    stage: str
-    change: Estimate
-    relative: bool
-
-
-@dataclass(frozen=True, slots=True)
 class GateAnswer:
     """`checks` are all, of which `missing` could not be made. `runs` are the fewest of an engine, now and before."""
 
     passed: bool
     limit: float
-    regressions: tuple[Regression, ...]
+    regressions: tuple[Check, ...]
     checks: int
     unclear: int
     warnings: int = 0

@@ -58,7 +58,7 @@ def study_document(source: StudySource) -> Document:
     tables = [part.frame.table for part in parts] + [_bench_frame(source)]
     return replace(
         document,
-        title=source.title,
+        title=source.study.grid.title,
         next=_next(source) or _with(document.next, head.frame),
         sections=(
             *(section for section in rest if not section.folded),
@@ -74,12 +74,13 @@ def study_document(source: StudySource) -> Document:
 
 def _measured(source: StudySource, part: PartRuns) -> MeasuredPart:
     labels = {run.label for run in part.runs}
-    baseline = source.baseline if source.baseline in labels else None
+    study, grid = source.study.facts.name, source.study.grid
+    baseline = grid.baseline if grid.baseline in labels else None
     own = []
     for label, runs in part.own.items():
         ours = [run for run in part.runs if run.label == label]
-        own += [frame_of([*ours, *runs], runs[0].label, source.name, part.part)] if ours else []
-    return MeasuredPart(part.part, part.title, frame_of(part.runs, baseline, source.name, part.part), tuple(own))
+        own += [frame_of([*ours, *runs], runs[0].label, study, part.part)] if ours else []
+    return MeasuredPart(part.part, part.title, frame_of(part.runs, baseline, study, part.part), tuple(own))
 
 
 def _section(part: MeasuredPart) -> Section:
@@ -113,7 +114,7 @@ def _bench_frame(source: StudySource) -> pl.DataFrame:
     rows = [
         row
         for part in source.benches
-        for row in rows_of(part.result, study=source.name, part=part.part, model=part.model)
+        for row in rows_of(part.result, study=source.study.facts.name, part=part.part, model=part.model)
     ]
     return pl.DataFrame(rows, schema=SCHEMA)
 
@@ -125,7 +126,7 @@ def _without_load(source: StudySource, missing: list[Section]) -> Document:
     first = documents[0] if documents else document_of(EMPTY)
     return replace(
         first,
-        title=source.title,
+        title=source.study.grid.title,
         next=_next(source),
         sections=(*(section for section in [*sections, *missing] if section.blocks), _how(source)),
         frame=_bench_frame(source),
@@ -151,12 +152,11 @@ def _how(source: StudySource) -> Section:
             Word(", ".join(str(gpu.get("name")) for gpu in sitting.gpus)) if sitting.gpus else None,
             Word(", ".join(f"{name} {version}" for name, version in sitting.versions.items())),
         )
-        for number, sitting in enumerate(source.sittings, 1)
+        for number, sitting in enumerate(source.study.sittings, 1)
     ]
     titles = ("began", "machine", "GPUs", "versions")
     headings = (Column("sitting"), *(Column(title, text=True) for title in titles))
-    commands = [] if source.facts is None else [source.facts.command]
-    commands += [sitting.command for sitting in source.sittings]
+    commands = [source.study.facts.command, *(sitting.command for sitting in source.study.sittings)]
     blocks: list[Block] = []
     if rows:
         blocks.append(Table("sittings", "Sittings", headings, tuple(rows)).without_empty_columns())
@@ -166,9 +166,9 @@ def _how(source: StudySource) -> Section:
 
 def _next(source: StudySource) -> NextStep | None:
     """Go on with the cells that were not reached."""
-    if source.facts is None or not source.unfinished:
+    if not source.study.with_outcome("left"):
         return None
-    return NextStep("continue_study", ("enginebench", "study", str(source.folder)))
+    return NextStep("continue_study", ("enginebench", "study", str(source.study.path)))
 
 
 def _with(step: NextStep | None, frame: Frame) -> NextStep | None:

@@ -14,9 +14,8 @@ from enginebench.records.formatting import counted
 from enginebench.records.run import instant
 from enginebench.records.slo import parse_objectives
 from enginebench.settings.schema import UserMistake
-from enginebench.studies.study.cells import Cell
-from enginebench.studies.study.folder import CellState, NotAStudy, Sitting, StudyFacts, StudyFolder
-from enginebench.studies.study.grid import Grid, NotMeasured
+from enginebench.studies.study.folder import CellState, NotAStudy, StudyFolder
+from enginebench.studies.study.grid import Cell, NotMeasured
 from engines.bench.result import BenchResult, Result, read_result
 
 GPUS = "gpus"  # of a run's host: the names of the GPUs of the sitting
@@ -46,18 +45,13 @@ class PartBench:
 
 @dataclass(frozen=True, slots=True)
 class StudySource:
-    name: str
-    title: str
-    question: str
-    baseline: str
-    plan: PlanSettings  # objectives, peak and price that the grid declares
+    """The records of a study. `plan` has the objectives, the peak and the price that its grid declares."""
+
+    study: StudyFolder
+    plan: PlanSettings
     parts: tuple[PartRuns, ...]
     benches: tuple[PartBench, ...]
     missing: tuple[NotMeasured, ...]
-    folder: Path = Path()
-    unfinished: bool = False  # cells are left to measure
-    facts: StudyFacts | None = None
-    sittings: tuple[Sitting, ...] = ()
 
 
 def read_source(study: StudyFolder, says: Callable[[str], None] = lambda _: None) -> StudySource:
@@ -67,7 +61,7 @@ def read_source(study: StudyFolder, says: Callable[[str], None] = lambda _: None
     results = [path for state in study.with_outcome("done") if (path := study.result(state)) is not None]
     if results and not any(path.exists() for path in results):
         raise NotAStudy(
-            f"{study.path} lacks the records of its cells. Where it holds a records.tar.xz: enginebench study report "
+            f"{study.path} lacks the records of its cells. If it has a records.tar.xz: enginebench study report "
             f"{study.path / 'records.tar.xz'}"
         )
     parts: list[PartRuns] = []
@@ -89,28 +83,12 @@ def read_source(study: StudyFolder, says: Callable[[str], None] = lambda _: None
             runs, unreadable = _runs(study, part.name, title, model.label, places)
             parts += [runs] if runs.runs else []
             missing += unreadable
-    return StudySource(
-        name=study.facts.name,
-        title=grid.title,
-        question=grid.question,
-        baseline=grid.baseline,
-        plan=_plan(grid),
-        parts=tuple(parts),
-        benches=tuple(benches),
-        missing=(*missing, *_missing(study.cells)),
-        folder=study.path,
-        unfinished=bool(study.with_outcome("left")),
-        facts=study.facts,
-        sittings=study.sittings,
-    )
-
-
-def _plan(grid: Grid) -> PlanSettings:
-    return PlanSettings(
+    plan = PlanSettings(
         peak=parse_peak(grid.peak) if grid.peak else None,
         slo=parse_objectives(grid.slo),
         price=() if grid.price is None else (("", grid.price.per_hour),),
     )
+    return StudySource(study, plan, tuple(parts), tuple(benches), (*missing, *_missing(study.cells)))
 
 
 def _runs(

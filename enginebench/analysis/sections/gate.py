@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from enginebench.analysis.answer import GateAnswer, Regression
+from enginebench.analysis.answer import GateAnswer
 from enginebench.analysis.document import (
     ENGINE,
     Cell,
@@ -67,18 +67,13 @@ def answer(gate: Gate) -> GateAnswer:
     return GateAnswer(
         passed=gate.exit_code == 0,
         limit=gate.limit,
-        regressions=tuple(_regression(check) for check in gate.regressions),
+        regressions=gate.regressions,
         checks=len(gate.checks),
         unclear=gate.count(Result.UNCLEAR),
         warnings=gate.count(Result.WARNING),
         missing=gate.count(Result.MISSING),
         runs=gate.runs,
     )
-
-
-def _regression(check: Check) -> Regression:
-    assert check.column is not None, "a regression is of a metric"
-    return Regression(check.column, check.engine, check.stage, check.change, check.column.relative)
 
 
 def table(key: str, checks: Sequence[Check]) -> Table:

@@ -310,10 +310,11 @@ def _gate(answer: GateAnswer) -> str:
     if not answer.regressions:
         return f"FAILED: {counted(answer.missing, 'comparison')} could not be made; {made:,} passed."
     worst = answer.regressions[0]
+    assert worst.column is not None, "a regression is of a metric"
     title = worst.column.full_title if isinstance(worst.column.of, Quantity) else worst.column.title
-    title += "" if worst.relative else " share"
+    title += "" if worst.column.relative else " share"
     name = f"{title}{f' of {clean(worst.engine)}' if worst.engine else ''} at {clean(worst.stage)}"
-    change, interval = change_text(worst.change, not worst.relative)
+    change, interval = change_text(worst.change, not worst.column.relative)
     if change == INFINITE:
         text = f"FAILED: {name} falls among failed requests"
     else:

@@ -198,7 +198,7 @@ def _report(folder: Path, terminal: Terminal) -> None:
 
 
 def _list() -> None:
-    from enginebench.studies.study.cells import cells_of
+    from enginebench.studies.study.grid import cells_of
     from enginebench.studies.study.grid_file import find_grid, grid_names, read_grid
     from enginebench.studies.study.sitting import variants
 

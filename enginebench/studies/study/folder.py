@@ -30,8 +30,7 @@ from enginebench.records.plain_text import is_file_name
 from enginebench.records.run import HOST, as_typed
 from enginebench.records.slo import parse_objectives
 from enginebench.settings.schema import UserMistake
-from enginebench.studies.study.cells import Cell, cells_of
-from enginebench.studies.study.grid import Chosen, Grid
+from enginebench.studies.study.grid import Cell, Chosen, Grid, cells_of
 from enginebench.studies.study.grid_file import check_labels
 
 SCHEMA = 1

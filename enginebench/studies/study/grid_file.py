@@ -37,8 +37,16 @@ from msgspec import Struct
 
 from enginebench.records.files import bytes_of
 from enginebench.settings.schema import UserMistake, choose_from
-from enginebench.studies.study.cells import cells_of
-from enginebench.studies.study.grid import Chosen, Grid, NotMeasured, Price, StudyEngine, StudyModel, StudyPart
+from enginebench.studies.study.grid import (
+    Chosen,
+    Grid,
+    NotMeasured,
+    Price,
+    StudyEngine,
+    StudyModel,
+    StudyPart,
+    cells_of,
+)
 
 GRIDS = Path(__file__).parent.parent / "grids"
 # Tables with other values of a grid's keys, in the order in which they are applied.

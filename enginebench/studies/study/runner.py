@@ -20,7 +20,6 @@ from pathlib import Path
 from enginebench.records.files import read_meta, read_requests
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.bench_cell import BenchFailed, OutOfTime, bench_cell
-from enginebench.studies.study.cells import Cell
 from enginebench.studies.study.folder import (
     BENCH,
     CELLS,
@@ -36,7 +35,7 @@ from enginebench.studies.study.folder import (
     append_line,
     load_study,
 )
-from enginebench.studies.study.grid import Grid, StudyPart, texts_of
+from enginebench.studies.study.grid import Cell, Grid, StudyPart, texts_of
 from enginebench.studies.study.lacking import Lacking
 from enginebench.studies.study.terminal import cell_title
 from loadtests.harness.command.contenders import Contender

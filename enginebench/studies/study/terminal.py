@@ -10,8 +10,8 @@ from typing import Any, get_args
 
 from enginebench.records.formatting import counted
 from enginebench.settings.console import small_table, stdout
-from enginebench.studies.study.cells import Cell
 from enginebench.studies.study.folder import CellOutcome, CellState, StudyFolder
+from enginebench.studies.study.grid import Cell
 from loadtests.harness.run.duration import rounded_time
 
 OUTCOMES = (*get_args(CellOutcome), "left")

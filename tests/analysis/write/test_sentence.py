@@ -18,12 +18,12 @@ from enginebench.analysis.answer import (
     Contender,
     GateAnswer,
     NoAnswer,
-    Regression,
     Replicas,
     ReplicasAnswer,
     SpeedAnswer,
 )
 from enginebench.analysis.plan.not_planned import NotPlanned
+from enginebench.analysis.verdict.gate import Check
 from enginebench.analysis.verdict.slo import SloVerdict
 from enginebench.analysis.write.sentence import BOTTLENECKS, NO_ANSWER, sentence
 from enginebench.records.load import Rate, Users
@@ -251,10 +251,9 @@ BURSTS: list[tuple[Answer, str]] = [
     ),
 ]
 
-ttft = Regression(Column(BY_NAME[TTFT], "p95"), "", "8 users", Estimate(1.21, 1.15, 1.28, 5), True)
-failures = Regression(
-    Column(QUANTITY_BY_NAME[FAILURE_SHARE], "value"), "fake", "8 users", Estimate(0.021, 0.012, 0.03), False
-)
+ttft = Check("", "8 users", Column(BY_NAME[TTFT], "p95"), Estimate(0.1), Estimate(0.121), Estimate(1.21, 1.15, 1.28, 5))
+failed = Column(QUANTITY_BY_NAME[FAILURE_SHARE], "value")
+failures = Check("fake", "8 users", failed, Estimate(0.0), Estimate(0.021), Estimate(0.021, 0.012, 0.03))
 GATES: list[tuple[Answer, str]] = [
     (
         GateAnswer(False, 0.1, (ttft,), 12, 0),

@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 
 from enginebench.settings.schema import UserMistake
-from enginebench.studies.study.cells import cells_of
 from enginebench.studies.study.folder import (
     CELLS,
     SITTINGS,
@@ -16,7 +15,7 @@ from enginebench.studies.study.folder import (
     set_repeats,
     write_facts,
 )
-from enginebench.studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart
+from enginebench.studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart, cells_of
 
 GRID = Grid(
     title="Small",

@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from enginebench.settings.schema import UserMistake
-from enginebench.studies.study.cells import Cell, cells_of, rotated
-from enginebench.studies.study.grid import Chosen, texts_of
+from enginebench.studies.study.grid import Cell, Chosen, cells_of, rotated, texts_of
 from enginebench.studies.study.grid_file import find_grid, grid_names, read_grid
 
 SMALL = """
