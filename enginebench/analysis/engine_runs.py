@@ -151,13 +151,13 @@ def stages_of(summaries: Sequence[RunSummary]) -> list[StageView]:
     for summary in summaries:
         for stage in summary.stages:
             stages.setdefault(stage.label, stage)
-    if by_load(summaries):
+    if loads_make_axis(summaries):
         return sorted(stages.values(), key=lambda stage: stage.load)
     return sorted(stages.values(), key=lambda stage: stage.index)
 
 
-def by_load(summaries: Sequence[RunSummary]) -> bool:
-    """Return whether every stage is named by its load alone, in one unit, so that loads make an axis."""
+def loads_make_axis(summaries: Sequence[RunSummary]) -> bool:
+    """Return whether every stage is named by its load alone, in one unit."""
     stages = [stage for summary in summaries for stage in summary.stages]
     distinct = all(len({s.load for s in summary.stages}) == len(summary.stages) for summary in summaries)
     return distinct and len({stage.load_unit for stage in stages}) == 1 and not any(stage.named for stage in stages)

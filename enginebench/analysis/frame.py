@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from enginebench.analysis.engine_runs import EngineRuns, engine_runs_of, since_due, stages_of
+from enginebench.analysis.engine_runs import EngineRuns, engine_runs_of, loads_make_axis, since_due, stages_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.tested import Tested, tested
 from enginebench.analysis.verdict import comparison
@@ -80,6 +80,10 @@ class Frame:
         """Return whether latencies count from the instant a request was due: in an open loop, or if it makes a
         difference."""
         return since_due(self.runs)
+
+    @cached_property
+    def loads_make_axis(self) -> bool:
+        return loads_make_axis(self.runs)
 
     @cached_property
     def stages(self) -> tuple[StageView, ...]:

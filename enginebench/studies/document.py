@@ -11,7 +11,6 @@ from pathlib import Path
 import polars as pl
 
 from enginebench.analysis.document import Block, Cell, Code, Column, Document, NextStep, Number, Section, Table, Word
-from enginebench.analysis.engine_runs import by_load
 from enginebench.analysis.frame import SCHEMA, Frame, frame_of
 from enginebench.analysis.plan.candidates import replicas_of
 from enginebench.analysis.reports import GOOD, report_document
@@ -47,7 +46,7 @@ def study_document(source: StudySource) -> Document:
     missing = _missing(source)
     if not parts:
         return _without_load(source, missing)
-    head = max(parts, key=lambda part: len(part.frame.stages) * by_load(part.frame.runs))
+    head = max(parts, key=lambda part: len(part.frame.stages) * part.frame.loads_make_axis)
     peak = source.plan.peak if source.plan.slo else None
     replicas = replicas_of(head.frame, source.plan) if peak is not None else ()
     document = report_document(head.frame, replicas, peak)

@@ -63,10 +63,9 @@ def by_load(frame: Frame) -> Table:
     (engine,) = frame.engines
     rows = [_Row(engine.label, stage.label, stage.load) for stage in frame.stages]
     unit = frame.stages[0].load_unit
-    named = any(stage.named for stage in frame.stages) or len({stage.load for stage in frame.stages}) < len(rows)
-    place = Column("stage", text=True) if named else Column(unit)
+    place = Column(unit) if frame.loads_make_axis else Column("stage", text=True)
     columns: list[tuple[Column, Callable[[_Row], Cell]]] = [
-        (place, lambda row: Word(row.stage) if named else _load(row.load)),
+        (place, lambda row: _load(row.load) if frame.loads_make_axis else Word(row.stage)),
         (Column("within the SLO", text=True), lambda row: frame.verdict(row.engine, row.stage)),
         (Column("requests within"), lambda row: within(frame.verdict(row.engine, row.stage))),
         *_failures(frame, rows),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from enginebench.analysis.document import Axis, Figure, Point, Series, Span
+from enginebench.analysis.document import REQUESTS, Axis, Figure, Point, Series, Span
 from enginebench.analysis.frame import Frame, column_of
 from enginebench.analysis.sections.candidates import latency_columns
 from enginebench.analysis.summary.distributions import CURVE
@@ -100,17 +100,11 @@ def _point(frame: Frame, engine: str, stage: StageView, estimate: Estimate) -> P
 
 def _place(frame: Frame, stage: StageView) -> float:
     labels = [view.label for view in frame.stages]
-    return stage.load if _numeric(frame) else float(labels.index(stage.label))
-
-
-def _numeric(frame: Frame) -> bool:
-    """Return whether the stages differ in their load alone, so that loads make an axis."""
-    loads = [stage.load for stage in frame.stages]
-    return len(set(loads)) == len(loads) and not any(stage.named for stage in frame.stages)
+    return stage.load if frame.loads_make_axis else float(labels.index(stage.label))
 
 
 def _load_axis(frame: Frame) -> Axis:
-    if not _numeric(frame):
+    if not frame.loads_make_axis:
         return Axis("stage", names=tuple(stage.label for stage in frame.stages))
     return Axis(frame.stages[0].load_unit, logarithmic=_logarithmic([stage.load for stage in frame.stages]))
 
@@ -156,7 +150,7 @@ def distributions(frame: Frame) -> Iterator[Figure]:
                     title=f"{metric.short_title} at {stage}: share of answered requests",
                     kind="distribution",
                     x=Axis(metric.short_title, metric.unit, _logarithmic(values)),
-                    y=Axis("requests", "share"),
+                    y=Axis(REQUESTS.title, "share"),
                     series=tuple(series),
                 )
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
-from enginebench.analysis.engine_runs import EngineRuns, by_load
+from enginebench.analysis.engine_runs import EngineRuns, loads_make_axis
 from enginebench.analysis.verdict.slo import SloVerdict, Status, judge
 from enginebench.records.search import SearchRecord
 from enginebench.records.slo import Objective, of_tier
@@ -65,11 +65,12 @@ class Capacity:
 
 def capacity_of(engine: EngineRuns, objectives: Sequence[Objective]) -> Capacity | None:
     """`None` if no objective was judged, or the stages differ in more than their load."""
-    searches = [run.search for run in engine.runs if run.search is not None and _searched_for(run.search, objectives)]
+    searches = [run.search for run in engine.runs if run.search is not None]
+    searches = [search for search in searches if search.objectives == tuple(map(str, objectives))]
     if not objectives or len(searches) < len(engine.runs):
         searches = []
     verdicts = _verdicts(engine, objectives, bool(searches))
-    if not (searches or (verdicts and by_load(engine.runs))):
+    if not (searches or (verdicts and loads_make_axis(engine.runs))):
         return None
     load, beyond = _bracket(verdicts)
     measured = Capacity(
@@ -117,10 +118,6 @@ def _bracket(verdicts: Sequence[LoadVerdict]) -> tuple[float | None, float | Non
 def _confirmed(load: float | None, beyond: float | None, confirmed: Set[float]) -> bool:
     bounds = {bound for bound in (load, beyond) if bound is not None}
     return bool(bounds) and bounds <= confirmed
-
-
-def _searched_for(search: SearchRecord, objectives: Sequence[Objective]) -> bool:
-    return search.objectives == tuple(map(str, objectives))
 
 
 def _certified(measured: Capacity, searches: Sequence[SearchRecord]) -> Capacity:
