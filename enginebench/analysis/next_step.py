@@ -28,8 +28,9 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
     if capacity is None or not capacity.verdicts:
         return None
     engine, load, beyond, users = capacity.engine, capacity.load, capacity.beyond, capacity.unit == Users.unit
-    names = {"engine": engine, "load": load_of(load or 0.0, capacity.unit).label}
-    names["beyond"] = load_of(beyond or 0.0, capacity.unit).label
+    ends = {"load": load, "beyond": beyond}
+    names = {"engine": engine}
+    names |= {name: load_of(end, capacity.unit).label for name, end in ends.items() if end is not None}
     at = ("concurrent", "--stages") if users else ("rate", "--rate")
     if load is None and beyond is None:
         if capacity.uncounted:
