@@ -84,7 +84,7 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
         requests=sum(stage.requests for stage in stages),
         repeats=(min(counts), max(counts)),
         interleaved=interleaved(engines),
-        formats={label: name for label, names in formats.items() if len(names) == 1 for name in names},
+        formats={label: str(name) for label, names in formats.items() if len(names) == 1 for name in names},
         hardware=tuple(dict.fromkeys(hardware(run.host) for run in runs)),
         dates=_dates([run.started_at for run in runs]),
     )

@@ -211,7 +211,8 @@ def _list() -> None:
 
 def _status(words: Sequence[str], folder: Path | None, as_json: bool) -> None:
     from enginebench.studies.study.folder import STUDY, load_study
-    from enginebench.studies.study.terminal import as_json, show
+    from enginebench.studies.study.terminal import as_json as json_of
+    from enginebench.studies.study.terminal import show
 
     places = [Path(word) if (Path(word) / STUDY).is_file() else RUNS / word for word in words]
     places += [folder] if folder is not None else []
@@ -220,7 +221,7 @@ def _status(words: Sequence[str], folder: Path | None, as_json: bool) -> None:
         raise UserMistake(f"there is no study in {RUNS}: start one with `enginebench study brief --quick`.")
     studies = [load_study(place) for place in places]
     if as_json:
-        json.dump([as_json(study) for study in studies], sys.stdout, indent=2, ensure_ascii=False)
+        json.dump([json_of(study) for study in studies], sys.stdout, indent=2, ensure_ascii=False)
         sys.stdout.write("\n")
         return
     for study in studies:
