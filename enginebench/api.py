@@ -15,7 +15,7 @@ from enginebench.analysis.document import Document
 from enginebench.analysis.frame import Frame, frame_of
 from enginebench.analysis.plan.candidates import replicas_of
 from enginebench.analysis.plan.settings import PlanSettings, parse_peak
-from enginebench.analysis.reports import report_document, title_of
+from enginebench.analysis.reports import report_document
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.write.html import page
@@ -76,8 +76,8 @@ class Report(Document):
 def document(runs: Runs, peak: str | None, price: float | None) -> Report:
     settings = _settings(runs, peak, price)
     planned = replicas_of(runs.frame, settings) if peak is not None else ()
-    made = report_document(runs.frame, title_of(runs.summaries), planned, settings.peak)
-    return Report(**{each.name: getattr(made, each.name) for each in fields(made)})
+    made = report_document(runs.frame, planned, settings.peak)
+    return Report(**{part.name: getattr(made, part.name) for part in fields(made)})
 
 
 def _settings(runs: Runs, peak: str | None, price: float | None) -> PlanSettings:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from enginebench.settings.console import stdout
+from enginebench.settings.console import small_table, stdout
 from enginebench.settings.flags import AsJson, TrustRemoteCode
 from enginebench.settings.schema import UserMistake
 
@@ -54,7 +54,7 @@ def engines(context: typer.Context, as_json: AsJson = False) -> None:
         _print_json(list(rows.values()))
         return
     here = {name: row for name, row in rows.items() if row["why_not_here"] is None}
-    table = _table("runs here", "version", "batching", "what it is")
+    table = small_table("runs here", "version", "batching", "what it is")
     for name, row in here.items():
         table.add_row(f"[bold]{name}[/]", row["version"] or "", row["batching"], _escape(row["title"]))
     reasons: dict[str, list[str]] = {}  # why not here: the engines that lack the same
@@ -89,7 +89,7 @@ def show(
     if as_json or (context.parent is not None and context.parent.params.get("as_json")):
         _print_json(list(rows.values()))
         return
-    table = _table("option", "default", "what it sets")
+    table = small_table("option", "default", "what it sets")
     for option_row in rows[name]["options"]:
         choices = f" ({', '.join(option_row['choices'])})" if option_row["choices"] else ""
         table.add_row(
@@ -211,7 +211,7 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
             ]
         )
         return
-    table = _table("model\nsource", "licence\narchitecture")
+    table = small_table("model\nsource", "licence\narchitecture")
     for column in ("params (M)\ncontext", "f32, f16 GB\n8, 4-bit GB"):
         table.add_column(column, justify="right", no_wrap=True)
     for preset in PRESETS.values():
@@ -247,16 +247,6 @@ def fetch(
         _print_json(asdict(model))
     else:
         typer.echo(model.folder)
-
-
-def _table(*columns: str) -> Any:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for position, column in enumerate(columns):
-        table.add_column(column, overflow="fold", no_wrap=position == 0)  # names stay in one piece
-    return table
 
 
 def _escape(text: str) -> str:

@@ -7,32 +7,23 @@ from enum import Enum
 
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.capacity import Capacity
+from enginebench.analysis.verdict.gate import Check
 from enginebench.analysis.verdict.slo import SloVerdict
 from enginebench.records.load import Load
-from enginebench.records.metrics import Column
+from enginebench.records.metrics import Quantity
 from enginebench.records.view import Estimate
-
-
-class Growth(Enum):
-    """The part of a request's time that grew most from the highest load that meets the SLO to the lowest that misses
-    it."""
-
-    CLIENT = "client"
-    QUEUE = "queue"
-    PREFILL = "prefill"
-    DELIVERY = "delivery"
-    DECODING = "decoding"
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityAnswer:
     """How much load one engine sustains within the SLO. `at_load` and `beyond` are the measured percentiles that the
-    objectives limit, in the order of the objectives; `None` for one that was not measured."""
+    objectives limit, in the order of the objectives; `None` for one that was not measured. `bottleneck` is the part of
+    TTFT that grew most from the highest load that meets the SLO to the lowest that misses it."""
 
     capacity: Capacity
     at_load: tuple[float | None, ...]
     beyond: tuple[float | None, ...]
-    limit: Growth | None
+    bottleneck: Quantity | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +39,7 @@ class Contender:
 @dataclass(frozen=True, slots=True)
 class BestAnswer:
     """The best of several engines against the next best one. `ratio` is of output tokens/s at `stage`; `significant`
-    is `None` without a test, for want of repeats."""
+    is `None` without a test, because repeats are missing."""
 
     best: Contender
     next: Contender
@@ -62,7 +53,7 @@ class BestAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SpeedAnswer:
-    """One engine without an SLO: latency at the lowest load, and the highest throughput."""
+    """The speed of an engine without an SLO: latency at the lowest load, and the highest throughput."""
 
     engine: str
     stage: str
@@ -93,7 +84,7 @@ class Replicas:
 
     @property
     def number(self) -> int | None:
-        """As measured; if that is not known, as simulated."""
+        """Return the measured number, else the simulated one."""
         return self.simulated if self.count is None else self.count
 
 
@@ -122,23 +113,12 @@ class BurstAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Regression:
-    """One check that failed. `change` is the ratio of the new value over the baseline's; of a share the difference."""
-
-    column: Column
-    engine: str
-    stage: str
-    change: Estimate
-    relative: bool
-
-
-@dataclass(frozen=True, slots=True)
 class GateAnswer:
     """`checks` are all, of which `missing` could not be made. `runs` are the fewest of an engine, now and before."""
 
     passed: bool
     limit: float
-    regressions: tuple[Regression, ...]
+    regressions: tuple[Check, ...]
     checks: int
     unclear: int
     warnings: int = 0

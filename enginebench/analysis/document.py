@@ -27,7 +27,7 @@ without decimals; `p` as a p value."""
 
 
 class Tone(Enum):
-    """What a writer may colour."""
+    """The meaning of a colour."""
 
     PLAIN = ""
     GOOD = "good"
@@ -78,6 +78,31 @@ class Column:
     text: bool = False  # words, set flush left; else numbers
 
 
+ENGINE, LOAD, REQUESTS = Column("engine", text=True), Column("load", text=True), Column("requests")
+
+
+def word(text: str | None, tone: Tone = Tone.PLAIN) -> Word | None:
+    return Word(text, tone) if text else None
+
+
+def count(number: float | None, tone: Tone = Tone.PLAIN) -> Number:
+    return Number(Estimate(number), style="count", tone=tone)
+
+
+def money(amount: float | Estimate | None) -> Number:
+    """Show US dollars."""
+    return Number(amount if isinstance(amount, Estimate) else Estimate(amount), "$", "money")
+
+
+def part(share: float | None, n: int) -> Number:
+    """Show a share as a part of `n`, such as 403 of 403."""
+    return Number(Estimate(share, n=n), "share", "part")
+
+
+def p_value(p: float | None) -> Number | None:
+    return None if p is None else Number(Estimate(p), style="p")
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """`key` is unique within a document. `engines` names the column that the filter for engines of a page looks at.
@@ -91,7 +116,7 @@ class Table:
     rows_shown: int = 40
 
     def without_empty_columns(self) -> Table:
-        """Without the columns that hold nothing in any row."""
+        """Leave out the columns that hold nothing in any row."""
         kept = [k for k in range(len(self.columns)) if any(row[k] is not None for row in self.rows)]
         columns, rows = tuple(self.columns[k] for k in kept), tuple(tuple(row[k] for k in kept) for row in self.rows)
         engines = kept.index(self.engines) if self.engines in kept else None
@@ -114,7 +139,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What is drawn in one colour: usually an engine."""
+    """Points that are drawn in one colour, usually those of an engine."""
 
     name: str
     points: tuple[Point, ...]
@@ -207,7 +232,7 @@ class Warning:
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """What to do now: a command, what it gives, and about how many seconds it takes. `purpose` is a key of
+    """The step to take now: a command, what it gives, and about how many seconds it takes. `purpose` is a key of
     `write/words.py`."""
 
     purpose: str
@@ -231,8 +256,8 @@ class SliderEngine:
 
 @dataclass(frozen=True, slots=True)
 class Sliders:
-    """What a page needs to plan another peak, at other limits (titles, and seconds) and prices. `hours` are those of a
-    month."""
+    """The numbers with which a page plans another peak, at other limits (titles, and seconds) and prices. `hours` are
+    those of a month."""
 
     unit: str
     peak: float
@@ -245,8 +270,9 @@ class Sliders:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The first screen, then sections. `frame` holds every number that any surface shows, in tidy form; `exit_code`
-    is 0 good, 1 an objective missed or a regression, 2 invalid, 3 not enough evidence."""
+    """The first screen, then sections. Without a `title` the engines are the title. `frame` holds every number that any
+    surface shows, in tidy form; `exit_code` is 0 good, 1 an objective missed or a regression, 2 invalid, 3 not enough
+    evidence."""
 
     title: str
     tested: Tested

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from enginebench.analysis.engine_runs import EngineRuns, engine_runs_of, since_due, stages_of
+from enginebench.analysis.engine_runs import EngineRuns, engine_runs_of, loads_make_axis, since_due, stages_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.tested import Tested, tested
 from enginebench.analysis.verdict import comparison
@@ -77,12 +77,17 @@ class Frame:
 
     @cached_property
     def since_due(self) -> bool:
-        """Whether latencies count from the instant a request was due: in an open loop, or if it makes a difference."""
+        """Return whether latencies count from the instant a request was due: in an open loop, or if it makes a
+        difference."""
         return since_due(self.runs)
 
     @cached_property
+    def loads_make_axis(self) -> bool:
+        return loads_make_axis(self.runs)
+
+    @cached_property
     def stages(self) -> tuple[StageView, ...]:
-        """One stage of each label, lightest load first."""
+        """Return one stage of each label, the lightest load first."""
         return tuple(stages_of(self.runs))
 
     @property
@@ -92,11 +97,6 @@ class Frame:
 
     def engine(self, name: str) -> EngineRuns:
         return next(engine for engine in self.engines if engine.label == name)
-
-    def next_best(self, name: str) -> str | None:
-        """The candidate ranked just below this one."""
-        below = self.names[self.names.index(name) + 1 :]
-        return below[0] if below else None
 
     def verdict(self, name: str, stage: str | None) -> SloVerdict | None:
         """`None` if there is no SLO, or the engine was not measured there."""
@@ -110,15 +110,15 @@ class Frame:
 
     @property
     def verdicts(self) -> Iterator[SloVerdict]:
-        """Of every engine at every load, within every tier."""
+        """Yield the verdict on every engine at every load, within every tier."""
         for tier in self.tiers.values():
             yield from (verdict.slo for capacity in tier.values() for verdict in capacity.verdicts)
-        apart = [name for name in self.names if name not in self.capacities]
-        pairs = ((name, stage.label) for name in apart for stage in self.stages)
+        others = [name for name in self.names if name not in self.capacities]
+        pairs = ((name, stage.label) for name in others for stage in self.stages)
         yield from filter(None, (self.verdict(*pair) for pair in pairs))
 
     def compared(self, name: str, over: str | None, key: str = THROUGHPUT) -> Comparison | None:
-        """At the common stage, in the column of that key."""
+        """Return the comparison at the common stage, in the column of that key."""
         return next((c for c in self.comparisons if (c.engine, c.over, c.column.key) == (name, over, key)), None)
 
     @cached_property

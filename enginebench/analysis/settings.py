@@ -13,7 +13,7 @@ CRITICAL = 0.2  # worse by more than this, as a share of the baseline, a gate fa
 
 
 def parse_slo(text: str) -> tuple[Objective, ...]:
-    """One objective a line. Raises `UserMistake`."""
+    """Read one objective from each line. Raises `UserMistake`."""
     return parse_objectives(text.splitlines())
 
 
@@ -44,14 +44,14 @@ class RunsSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings(RunsSettings):
-    """Where runs are, and what they are judged by."""
+    """The folder of the runs, and the objectives that judge them."""
 
     slo: tuple[Objective, ...] = slo_setting()
 
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
-    """When a gate fails, and where its checks are written."""
+    """When a gate fails."""
 
     fail_at: float = setting(
         100 * CRITICAL,
@@ -64,5 +64,3 @@ class GateSettings:
     )
     allow_different: bool = setting(False, "Judge even if the versions differ in scenario, host, model or workload.")
     allow_invalid: bool = setting(False, "Judge despite invalid runs.")
-    junit: Path | None = setting(None, "Write the checks as JUnit XML, for a CI server.", metavar="FILE")
-    markdown: Path | None = setting(None, "Write the checks as a Markdown comment for a pull request.", metavar="FILE")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +18,7 @@ SCRIPTED = "no model (scripted answers)"  # of the `fake` engine
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """One machine, as the runs describe it."""
+    """A machine, as the runs describe it."""
 
     cpu: str
     cores: int | None
@@ -28,56 +28,37 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """`prompt_tokens` and `output_tokens` are the means that were measured. `profile` is how the rate changes in every
-    stage, `trace` the name of the trace that was played. `seconds` are the shortest and longest steady window.
-    `repeats` are the fewest and most runs of an engine, `interleaved` by their time stamps. `formats`
-    are the number formats of each engine, by label, as far as the servers say. `target` is the server's address, if
-    all runs have the same one."""
+    """`prompt_tokens` and `output_tokens` are the measured means. `repeats` are the fewest and most runs of an engine,
+    `interleaved` by their time stamps. `target` is the server's address, if all runs have the same one. `profile` is
+    how the rate changes in every stage, `trace` the name of the trace that was played. `seconds` are the shortest and
+    longest steady window. `formats` are the number formats by engine, as far as the servers say."""
 
     models: tuple[str, ...]
     engines: tuple[str, ...]
     scenario: str
-    target: str | None
-    prompt_tokens: float | None
-    output_tokens: float | None
-    open_loop: bool
-    unit: str
-    loads: tuple[float, ...]
-    profile: Profile
-    trace: str | None
-    seconds: tuple[float, float] | None
-    requests: int
     repeats: tuple[int, int]
     interleaved: bool
-    formats: dict[str, str]
     hardware: tuple[Hardware, ...]
     dates: tuple[datetime, datetime] | None
+    target: str | None = None
+    prompt_tokens: float | None = None
+    output_tokens: float | None = None
+    open_loop: bool = False
+    unit: str = ""
+    loads: tuple[float, ...] = ()
+    profile: Profile = ()
+    trace: str | None = None
+    seconds: tuple[float, float] | None = None
+    requests: int = 0
+    formats: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of_benches(
         models: tuple[str, ...], engines: tuple[str, ...], host: Mapping[str, Any], date: str, rounds: int
     ) -> Tested:
-        """Engines measured without HTTP, and so without a load."""
-        return Tested(
-            models=models,
-            engines=engines,
-            scenario="bench",
-            target=None,
-            prompt_tokens=None,
-            output_tokens=None,
-            open_loop=False,
-            unit="",
-            loads=(),
-            profile=(),
-            trace=None,
-            seconds=None,
-            requests=0,
-            repeats=(rounds, rounds),
-            interleaved=rounds > 1,
-            formats={},
-            hardware=(hardware(host),),
-            dates=_dates([date]),
-        )
+        """Describe engines that were measured without HTTP, and so without a load."""
+        repeats = (rounds, rounds)
+        return Tested(models, engines, "bench", repeats, rounds > 1, (hardware(host),), _dates([date]))
 
 
 def tested(engines: Sequence[EngineRuns]) -> Tested:
@@ -88,8 +69,10 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
     windows, counts = [stage.seconds for stage in stages], [len(engine.runs) for engine in engines]
     urls, profiles = {run.url for run in runs}, {stage.profile for stage in stages}
     traces = {stage.label if stage.varies and not stage.profile else None for stage in stages}
+    formats = {engine.label: {(run.engine or {}).get("dtype") for run in engine.runs} for engine in engines}
+    formats = {label: names - {None, "", "none"} for label, names in formats.items()}
     return Tested(
-        models=tuple(dict.fromkeys(model for run in runs if (model := _model(run)))),
+        models=tuple(dict.fromkeys(model for run in runs if (model := SCRIPTED if _scripted(run) else run.model))),
         engines=tuple(engine.label for engine in engines),
         scenario=runs[0].scenario,
         target=urls.pop() if len(urls) == 1 else None,
@@ -104,20 +87,14 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
         requests=sum(stage.requests for stage in stages),
         repeats=(min(counts), max(counts)),
         interleaved=interleaved(engines),
-        formats={engine.label: name for engine in engines if (name := number_format(engine)) is not None},
+        formats={label: str(name) for label, names in formats.items() if len(names) == 1 for name in names},
         hardware=tuple(dict.fromkeys(hardware(run.host) for run in runs)),
         dates=_dates([run.started_at for run in runs]),
     )
 
 
-def _model(run: RunSummary) -> str | None:
-    return SCRIPTED if (run.engine or {}).get("name") == "fake" else run.model
-
-
-def number_format(engine: EngineRuns) -> str | None:
-    """As the engine reports it, such as `bfloat16`."""
-    formats = {str(name) for run in engine.runs if (name := (run.engine or {}).get("dtype"))} - {"none"}
-    return formats.pop() if len(formats) == 1 else None
+def _scripted(run: RunSummary) -> bool:
+    return (run.engine or {}).get("name") == "fake"
 
 
 def hardware(host: Mapping[str, Any]) -> Hardware:

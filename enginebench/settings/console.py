@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 GOOD, CAUTION = "green4", "dark_orange3"  # ANSI's green and yellow cannot be read on white
 PIPE_WIDTH = 120  # columns, if it is neither a terminal nor set by COLUMNS
@@ -20,6 +21,17 @@ def stdout(markup: bool = False) -> Console:
     if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
         return console
     return Console(highlight=False, markup=markup, width=PIPE_WIDTH)
+
+
+def small_table(*columns: str) -> Table:
+    """A table whose first column, of names, is not broken; the others are folded."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for position, column in enumerate(columns):
+        table.add_column(column, overflow="fold", no_wrap=position == 0)
+    return table
 
 
 def stderr() -> Console:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -24,12 +25,11 @@ def doctor(as_json: AsJson = False) -> None:
     Exits with 2 only if enginebench cannot work at all.
     """
     import typer
-    from rich import box
     from rich.markup import escape
-    from rich.table import Table
 
-    from enginebench.settings.console import CAUTION, GOOD, stderr, stdout
+    from enginebench.settings.console import CAUTION, GOOD, small_table, stderr, stdout
     from enginebench.studies.quick.discovery import find_server
+    from engines.contract.registry import engine_class
     from engines.machine.checks import examine
     from engines.machine.cuda import by_outcome
 
@@ -40,10 +40,7 @@ def doctor(as_json: AsJson = False) -> None:
         json.dump([asdict(check) for check in checks], sys.stdout, indent=2, ensure_ascii=False)
         sys.stdout.write("\n")
     else:
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-        table.add_column("check", no_wrap=True)
-        table.add_column("")
-        table.add_column("found", overflow="fold")
+        table = small_table("check", "", "found")
         for check in by_outcome(checks):
             missing = f"[{'bold red' if check.required else CAUTION}]missing[/]"
             mark = missing if not check.ok else f"[{GOOD}]ok[/]" if check.needed else "[dim]not needed[/]"
@@ -56,24 +53,19 @@ def doctor(as_json: AsJson = False) -> None:
         else:
             optional = sum(not check.ok for check in checks)
             console.print(f"\nenginebench works here; {counted(optional, 'optional item')} missing.")
-            console.print(f"Next: {next_command(checks, find_server(), _why_not_here)}", soft_wrap=True)
+            command = next_command(checks, find_server(), lambda: engine_class(GPU_ENGINE).why_not_here() is None)
+            console.print(f"Next: {shlex.join(command)}", soft_wrap=True)
     if broken:
         raise typer.Exit(2)
 
 
-def next_command(checks: Sequence[Check], server: FoundServer | None, why_not_here: Callable[[str], str | None]) -> str:
-    """A server that listens is tested; else the engine of a GPU is, once it is installed; else there is the minute with
-    the scripted engine. `why_not_here` says of an engine what it lacks on this machine."""
+def next_command(checks: Sequence[Check], server: FoundServer | None, installed: Callable[[], bool]) -> tuple[str, ...]:
+    """Test a server that listens; without one, install or test the engine of a GPU (`installed` says whether it is);
+    without a GPU, spend the minute with the scripted engine."""
     if server is not None:
-        return f"enginebench quick {server.url}"
+        return ("enginebench", "quick", server.url)
     if not any(check.ok for check in checks if check.name == "GPU"):
-        return "enginebench quick"
-    if why_not_here(GPU_ENGINE) is None:
-        return f"enginebench run concurrent --engine {GPU_ENGINE}"
-    return f"enginebench engines install {GPU_ENGINE}"
-
-
-def _why_not_here(engine: str) -> str | None:
-    from engines.contract.registry import engine_class
-
-    return engine_class(engine).why_not_here()
+        return ("enginebench", "quick")
+    if installed():
+        return ("enginebench", "run", "concurrent", "--engine", GPU_ENGINE)
+    return ("enginebench", "engines", "install", GPU_ENGINE)

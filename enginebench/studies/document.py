@@ -11,7 +11,6 @@ from pathlib import Path
 import polars as pl
 
 from enginebench.analysis.document import Block, Cell, Code, Column, Document, NextStep, Number, Section, Table, Word
-from enginebench.analysis.engine_runs import by_load
 from enginebench.analysis.frame import SCHEMA, Frame, frame_of
 from enginebench.analysis.plan.candidates import replicas_of
 from enginebench.analysis.reports import GOOD, report_document
@@ -34,7 +33,7 @@ CHARTS = "report-charts"  # of report.md
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPart:
-    """One part with one model. `own` compares engines behind the common server with the same behind their own."""
+    """A part with one model. `own` compares engines behind the common server with the same behind their own."""
 
     part: str
     title: str
@@ -47,19 +46,19 @@ def study_document(source: StudySource) -> Document:
     missing = _missing(source)
     if not parts:
         return _without_load(source, missing)
-    head = max(parts, key=lambda part: len(part.frame.stages) * by_load(part.frame.runs))
+    head = max(parts, key=lambda part: len(part.frame.stages) * part.frame.loads_make_axis)
     peak = source.plan.peak if source.plan.slo else None
     replicas = replicas_of(head.frame, source.plan) if peak is not None else ()
-    document = report_document(head.frame, source.title, replicas, peak)
+    document = report_document(head.frame, replicas, peak)
     sections = [*(_section(part) for part in parts if part is not head), *_own_servers(parts)]
-    benches = [section for each in source.benches for section in _bench_sections(source, each.title, each.result)]
+    benches = [section for part in source.benches for section in _bench_sections(source, part.title, part.result)]
     warned = warnings(*(part.frame for part in parts))
     rest = [section for section in document.sections if section.key != "warnings"]
     tables = [part.frame.table for part in parts] + [_bench_frame(source)]
     return replace(
         document,
+        title=source.study.grid.title,
         next=_next(source) or _with(document.next, head.frame),
-        warnings=document.warnings,
         sections=(
             *(section for section in rest if not section.folded),
             *(section for section in [*sections, *benches, *missing] if section.blocks),
@@ -74,12 +73,13 @@ def study_document(source: StudySource) -> Document:
 
 def _measured(source: StudySource, part: PartRuns) -> MeasuredPart:
     labels = {run.label for run in part.runs}
-    baseline = source.baseline if source.baseline in labels else None
+    study, grid = source.study.facts.name, source.study.grid
+    baseline = grid.baseline if grid.baseline in labels else None
     own = []
     for label, runs in part.own.items():
         ours = [run for run in part.runs if run.label == label]
-        own += [frame_of([*ours, *runs], runs[0].label, source.name, part.part)] if ours else []
-    return MeasuredPart(part.part, part.title, frame_of(part.runs, baseline, source.name, part.part), tuple(own))
+        own += [frame_of([*ours, *runs], runs[0].label, study, part.part)] if ours else []
+    return MeasuredPart(part.part, part.title, frame_of(part.runs, baseline, study, part.part), tuple(own))
 
 
 def _section(part: MeasuredPart) -> Section:
@@ -92,7 +92,7 @@ def _section(part: MeasuredPart) -> Section:
 
 
 def _own_servers(parts: Sequence[MeasuredPart]) -> Iterator[Section]:
-    """What the common server costs each engine that brings a server of its own."""
+    """Show what the common server costs each engine that brings a server of its own."""
     blocks: list[Block] = []
     for part in parts:
         for frame in part.own:
@@ -112,20 +112,20 @@ def _bench_sections(source: StudySource, title: str, result: BenchResult) -> Ite
 def _bench_frame(source: StudySource) -> pl.DataFrame:
     rows = [
         row
-        for each in source.benches
-        for row in rows_of(each.result, study=source.name, part=each.part, model=each.model)
+        for part in source.benches
+        for row in rows_of(part.result, study=source.study.facts.name, part=part.part, model=part.model)
     ]
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
 def _without_load(source: StudySource, missing: list[Section]) -> Document:
-    """A study of benches alone, or one of which nothing was measured."""
-    documents = [document_of(each.result) for each in source.benches]
-    sections = [section for each in source.benches for section in _bench_sections(source, each.title, each.result)]
+    """Document a study of benches alone, or one of which nothing was measured."""
+    documents = [document_of(part.result) for part in source.benches]
+    sections = [section for part in source.benches for section in _bench_sections(source, part.title, part.result)]
     first = documents[0] if documents else document_of(EMPTY)
     return replace(
         first,
-        title=source.title,
+        title=source.study.grid.title,
         next=_next(source),
         sections=(*(section for section in [*sections, *missing] if section.blocks), _how(source)),
         frame=_bench_frame(source),
@@ -134,7 +134,7 @@ def _without_load(source: StudySource, missing: list[Section]) -> Document:
 
 
 def _missing(source: StudySource) -> list[Section]:
-    rows: list[tuple[Cell, ...]] = [(Word(each.what), Word(each.why)) for each in source.missing]
+    rows: list[tuple[Cell, ...]] = [(Word(missing.what), Word(missing.why)) for missing in source.missing]
     headings = (Column("cell", text=True), Column("reason", text=True))
     return (
         [Section("missing", "Not measured", (Table("missing", "Not measured", headings, tuple(rows)),))] if rows else []
@@ -142,7 +142,7 @@ def _missing(source: StudySource) -> list[Section]:
 
 
 def _how(source: StudySource) -> Section:
-    """When and with what the study was measured, and the commands that repeat it."""
+    """Show when and with what the study was measured, and the commands that repeat it."""
     rows: list[tuple[Cell, ...]] = [
         (
             Number(Estimate(float(number)), style="count"),
@@ -151,12 +151,11 @@ def _how(source: StudySource) -> Section:
             Word(", ".join(str(gpu.get("name")) for gpu in sitting.gpus)) if sitting.gpus else None,
             Word(", ".join(f"{name} {version}" for name, version in sitting.versions.items())),
         )
-        for number, sitting in enumerate(source.sittings, 1)
+        for number, sitting in enumerate(source.study.sittings, 1)
     ]
     titles = ("began", "machine", "GPUs", "versions")
     headings = (Column("sitting"), *(Column(title, text=True) for title in titles))
-    commands = [] if source.facts is None else [source.facts.command]
-    commands += [sitting.command for sitting in source.sittings]
+    commands = [source.study.facts.command, *(sitting.command for sitting in source.study.sittings)]
     blocks: list[Block] = []
     if rows:
         blocks.append(Table("sittings", "Sittings", headings, tuple(rows)).without_empty_columns())
@@ -165,15 +164,15 @@ def _how(source: StudySource) -> Section:
 
 
 def _next(source: StudySource) -> NextStep | None:
-    """Going on with what was not reached."""
-    if source.facts is None or not source.unfinished:
+    """Go on with the cells that were not reached."""
+    if not source.study.with_outcome("left"):
         return None
-    return NextStep("continue_study", ("enginebench", "study", str(source.folder)))
+    return NextStep("continue_study", ("enginebench", "study", str(source.study.path)))
 
 
 def _with(step: NextStep | None, frame: Frame) -> NextStep | None:
-    """Of a limit that is known, the best engine is the result; records of a study may lie in an archive, so that no
-    command reads them."""
+    """Name the best engine as the result if its limit is known; records of a study may be in an archive, which no
+    command reads."""
     capacity = frame.capacities.get(frame.names[0])
     if step is None or step.purpose != "plan" or capacity is None:
         return step
@@ -182,7 +181,7 @@ def _with(step: NextStep | None, frame: Frame) -> NextStep | None:
 
 
 def write_report(folder: Path, says: Callable[[str], None] = lambda _: None) -> tuple[Document, list[Path]]:
-    """Everything that is derived from a study's folder, written into it.
+    """Write everything that is derived from a study's folder into it.
 
     Raises `NotAStudy`, and `UserMistake` if the folder cannot be written to.
     """

@@ -3,8 +3,8 @@
     python -m enginebench.studies.publish runs/brief docs/results          # docs/results/brief-amd-epyc-2-cores/
     python -m enginebench.studies.publish runs/brief-1b docs/results --name brief-1b-amd-epyc-2-cores
 
-The report is made again from the records. `records.tar.xz` holds all that `enginebench study` goes on with; where it
-would be larger than 20 MB, `records.sha256` has the hash of each file in its place. The same folder gives the same
+The report is made again from the records. `records.tar.xz` holds all that `enginebench study` goes on with; if it
+would be larger than 20 MB, `records.sha256` with the hash of each file replaces it. The same folder gives the same
 tables, frame and archive, byte for byte.
 """
 
@@ -21,13 +21,12 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from enginebench.analysis.document import Document
 from enginebench.records.files import write_atomically
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.document import write_report
 from enginebench.studies.study.folder import BENCH, CELLS, RUNS, SITTINGS, STUDY, load_study
 
-MOST_BYTES = 20_000_000
+MAX_BYTES = 20_000_000
 RECORDS, HASHES = "records.tar.xz", "records.sha256"
 KEPT = (STUDY, SITTINGS, CELLS)
 LEFT_OUT = {"requests.parquet", "requests.parquet.json", "summary.json", "report.html", "locust.log"}  # derived or logs
@@ -39,7 +38,12 @@ def publish(folder: Path, results: Path, name: str = "") -> Path:
     Raises `NotAStudy`, and `UserMistake` if the study's folder cannot be written to.
     """
     document, written = write_report(folder)
-    place = results / (name or f"{load_study(folder).facts.name}-{slug(document)}")
+    if not name:  # `brief-amd-epyc-2-cores`
+        hardware = document.tested.hardware[0]
+        machine = hardware.gpus or f"{hardware.cpu} {hardware.cores or ''} cores"
+        machine = re.sub(r"\((r|tm)\)|\b(cpu|processor)\b", "", machine.lower())
+        name = f"{load_study(folder).facts.name}-{re.sub(r'[^a-z0-9]+', '-', machine).strip('-')}"
+    place = results / name
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     for path in [*written, *(folder / name for name in KEPT if (folder / name).exists())]:
@@ -48,20 +52,12 @@ def publish(folder: Path, results: Path, name: str = "") -> Path:
         shutil.copyfile(path, copy)
     files = list(_records(folder))
     packed = _packed(folder, files)
-    if len(packed) <= MOST_BYTES:
+    if len(packed) <= MAX_BYTES:
         write_atomically(place / RECORDS, packed)
     else:
-        lines = [f"{_sha256(path)}  {path.relative_to(folder)}\n" for path in files]
-        write_atomically(place / HASHES, "".join(lines))
+        hashes = [(hashlib.sha256(path.read_bytes()).hexdigest(), path.relative_to(folder)) for path in files]
+        write_atomically(place / HASHES, "".join(f"{sha256}  {path}\n" for sha256, path in hashes))
     return place
-
-
-def slug(document: Document) -> str:
-    """`amd-epyc-2-cores`"""
-    hardware = document.tested.hardware[0]
-    named = f"{hardware.gpus or ''}" or f"{hardware.cpu} {hardware.cores or ''} cores"
-    plain = re.sub(r"\((r|tm)\)|\b(cpu|processor)\b", "", named.lower())
-    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
 
 
 def _records(folder: Path) -> Iterator[Path]:
@@ -83,11 +79,6 @@ def _packed(folder: Path, files: list[Path]) -> bytes:
             with path.open("rb") as file:
                 archive.addfile(entry, file)
     return lzma.compress(archived.getvalue(), preset=6)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def main() -> None:

@@ -14,9 +14,8 @@ from enginebench.records.formatting import counted
 from enginebench.records.run import instant
 from enginebench.records.slo import parse_objectives
 from enginebench.settings.schema import UserMistake
-from enginebench.studies.study.cells import Cell
-from enginebench.studies.study.folder import CellState, NotAStudy, Sitting, StudyFacts, StudyFolder
-from enginebench.studies.study.grid import Grid, NotMeasured
+from enginebench.studies.study.folder import CellState, NotAStudy, StudyFolder
+from enginebench.studies.study.grid import Cell, NotMeasured
 from engines.bench.result import BenchResult, Result, read_result
 
 GPUS = "gpus"  # of a run's host: the names of the GPUs of the sitting
@@ -46,29 +45,23 @@ class PartBench:
 
 @dataclass(frozen=True, slots=True)
 class StudySource:
-    name: str
-    title: str
-    question: str
-    baseline: str
-    plan: PlanSettings  # objectives, peak and price that the grid declares
-    price_source: str
+    """The records of a study. `plan` has the objectives, the peak and the price that its grid declares."""
+
+    study: StudyFolder
+    plan: PlanSettings
     parts: tuple[PartRuns, ...]
     benches: tuple[PartBench, ...]
     missing: tuple[NotMeasured, ...]
-    folder: Path = Path()
-    unfinished: bool = False  # cells are left to measure
-    facts: StudyFacts | None = None
-    sittings: tuple[Sitting, ...] = ()
 
 
 def read_source(study: StudyFolder, says: Callable[[str], None] = lambda _: None) -> StudySource:
-    """Every cell that has ended; a run that was not finished has no line in `cells.jsonl` and is not read. Raises
-    `NotAStudy` where the folder has none of their records: its report would be empty, in place of the one it has."""
+    """Read every cell that has ended; a run that was not finished has no line in `cells.jsonl` and is not read. Raises
+    `NotAStudy` if the folder has none of their records: an empty report would replace the one it has."""
     grid = study.grid
     results = [path for state in study.with_outcome("done") if (path := study.result(state)) is not None]
     if results and not any(path.exists() for path in results):
         raise NotAStudy(
-            f"{study.path} lacks the records of its cells. Where it holds a records.tar.xz: enginebench study report "
+            f"{study.path} lacks the records of its cells. If it has a records.tar.xz: enginebench study report "
             f"{study.path / 'records.tar.xz'}"
         )
     parts: list[PartRuns] = []
@@ -90,35 +83,18 @@ def read_source(study: StudyFolder, says: Callable[[str], None] = lambda _: None
             runs, unreadable = _runs(study, part.name, title, model.label, places)
             parts += [runs] if runs.runs else []
             missing += unreadable
-    return StudySource(
-        name=study.facts.name,
-        title=grid.title,
-        question=grid.question,
-        baseline=grid.baseline,
-        plan=_plan(grid),
-        price_source="" if grid.price is None else grid.price.source,
-        parts=tuple(parts),
-        benches=tuple(benches),
-        missing=(*missing, *_missing(study.cells)),
-        folder=study.path,
-        unfinished=bool(study.with_outcome("left")),
-        facts=study.facts,
-        sittings=study.sittings,
-    )
-
-
-def _plan(grid: Grid) -> PlanSettings:
-    return PlanSettings(
+    plan = PlanSettings(
         peak=parse_peak(grid.peak) if grid.peak else None,
         slo=parse_objectives(grid.slo),
         price=() if grid.price is None else (("", grid.price.per_hour),),
     )
+    return StudySource(study, plan, tuple(parts), tuple(benches), (*missing, *_missing(study.cells)))
 
 
 def _runs(
     study: StudyFolder, part: str, title: str, model: str, places: Sequence[tuple[Cell, Path]]
 ) -> tuple[PartRuns, list[NotMeasured]]:
-    """A server names its model as it likes: what was asked for is the grid's."""
+    """Read the runs of one part with one model, which they are named by: a server may call it anything."""
     grid = study.grid
     runs: dict[str, list[RunSummary]] = {}
     unreadable = []
@@ -128,7 +104,9 @@ def _runs(
         except NotARun as error:
             unreadable.append(NotMeasured(cell.id, str(error)))
             continue
-        host = {**summary.host, GPUS: gpus} if (gpus := _gpus_at(study, summary.started_at)) else summary.host
+        begun = [sitting for sitting in study.sittings if _is_before(sitting.started_at, summary.started_at)]
+        gpus = ", ".join(str(gpu.get("name")) for gpu in begun[-1].gpus) if begun else ""
+        host = {**summary.host, GPUS: gpus} if gpus else summary.host
         named = replace(summary, label=cell.engine, model=model, repeat=cell.repeat, host=host)
         runs.setdefault(cell.engine, []).append(named)
     own = {}
@@ -145,12 +123,6 @@ def _runs(
     return PartRuns(part, title, model, ordered, own), unreadable
 
 
-def _gpus_at(study: StudyFolder, started_at: str) -> str:
-    """Names of the GPUs of the sitting in which a run was made; empty where there were none."""
-    begun = [sitting for sitting in study.sittings if _is_before(sitting.started_at, started_at)]
-    return ", ".join(str(gpu.get("name")) for gpu in begun[-1].gpus) if begun else ""
-
-
 def _is_before(at: str, other: str) -> bool:
     try:
         return instant(at) <= instant(other)
@@ -161,7 +133,7 @@ def _is_before(at: str, other: str) -> bool:
 def _bench(
     part: str, title: str, model: str, places: Sequence[tuple[Cell, Path]]
 ) -> tuple[PartBench | None, list[NotMeasured]]:
-    """The documents of all cells as one: each repeat is a round of its engine."""
+    """Join the documents of all cells: each repeat is a round of its engine."""
     documents, unreadable = [], []
     for cell, path in places:
         try:
@@ -183,12 +155,12 @@ def _as_one(documents: Sequence[tuple[Cell, BenchResult]]) -> BenchResult:
 
 
 def _joined(before: Result, after: Result) -> Result:
-    """Of a case that was left out, the last round's reason."""
-    series = {one.measure.name: one for one in before.series}
-    for one in after.series:
-        known = series.get(one.measure.name)
-        series[one.measure.name] = one if known is None else replace(known, rounds=(*known.rounds, *one.rounds))
-    left_out = {one.case: one for one in (*before.left_out, *after.left_out)}
+    """Join the rounds of two results; a case that was left out keeps the last round's reason."""
+    series = {measured.measure.name: measured for measured in before.series}
+    for more in after.series:
+        known = series.get(more.measure.name)
+        series[more.measure.name] = more if known is None else replace(known, rounds=(*known.rounds, *more.rounds))
+    left_out = {case.case: case for case in (*before.left_out, *after.left_out)}
     return replace(
         before,
         info=before.info or after.info,
@@ -200,8 +172,8 @@ def _joined(before: Result, after: Result) -> Result:
 
 
 def _missing(cells: Sequence[CellState]) -> list[NotMeasured]:
-    """Cells of one engine that lack for the same reason are one row; so is a reason for which a cell that is done lacks
-    some of its stages."""
+    """Make a row for the cells of one engine that were not measured for the same reason, and for a reason why some
+    stages of a cell are missing."""
     groups: dict[tuple[str, str, str, str], list[Cell]] = {}
     for state in cells:
         if state.outcome != "done":
@@ -210,8 +182,8 @@ def _missing(cells: Sequence[CellState]) -> list[NotMeasured]:
         elif state.reason:
             groups.setdefault((state.cell.engine, state.cell.model, "in part", state.reason), []).append(state.cell)
     rows = []
-    for (engine, model, outcome, why), of_group in groups.items():
-        parts = ", ".join(dict.fromkeys(cell.part for cell in of_group))
+    for (engine, model, outcome, why), group in groups.items():
+        parts = ", ".join(dict.fromkeys(cell.part for cell in group))
         words = {"left": "not reached", "in part": "measured in part"}.get(outcome, outcome)
-        rows.append(NotMeasured(f"{engine} with {model}: {parts} ({counted(len(of_group), 'cell')}, {words})", why))
+        rows.append(NotMeasured(f"{engine} with {model}: {parts} ({counted(len(group), 'cell')}, {words})", why))
     return rows

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from enginebench.analysis.document import Document, NextStep, Number, Table
+from enginebench.analysis.document import Document, Number, Table
 from enginebench.analysis.frame import frame_of
 from enginebench.analysis.reports import quick_document, report_document
 from enginebench.analysis.summary.loading import summaries_of
@@ -76,7 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def document(folder: Path) -> Document:
-    return report_document(frame_of(summaries_of([str(folder)], folder, parse_objectives([SLO]))), "slow and fast")
+    return report_document(frame_of(summaries_of([str(folder)], folder, parse_objectives([SLO]))))
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +209,9 @@ def test_quick_has_the_first_screen_of_a_report(folder: Path, printed: dict[str,
     """Of the same runs; only the next step differs."""
     names = [str(folder / f"fast-{repeat}") for repeat in range(3)]
     frame = frame_of(summaries_of(names, folder, parse_objectives([SLO])))
-    quick = quick_document(frame, "fast", NextStep("search", ("enginebench", "run", "capacity")))
+    quick = quick_document(frame, ("--url", "http://127.0.0.1:8000"))
+    assert quick.next is not None
+    assert " ".join(quick.next.command).startswith("enginebench run capacity --url http://127.0.0.1:8000 --by users")
     lines = [plain(line) for line in printed["fast"].splitlines()]
     assert sentence(quick.answer) in plain(printed["fast"])
     rows = candidate_rows(quick)

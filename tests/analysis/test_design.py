@@ -143,7 +143,7 @@ def test_it_is_compared_gated_and_an_objective(with_metric: Path, runs: Path, tm
     assert any(row["metric"] == "shine" and row["repeat"] is None for row in document["rows"])
     saved = enginebench(with_metric, "gate", "--baseline", tmp_path / "base", "--save-baseline", runs)
     assert saved.returncode == 0, saved.stderr
-    gate = enginebench(with_metric, "gate", "--baseline", tmp_path / "base", "--markdown", tmp_path / "gate.md", runs)
+    gate = enginebench(with_metric, "gate", "--baseline", tmp_path / "base", "-o", tmp_path / "gate.md", runs)
     assert gate.returncode == 0, gate.stderr
     assert "shine p50" in (tmp_path / "gate.md").read_text()
     judged = report(with_metric, runs, "--slo", "shine_p50=4")

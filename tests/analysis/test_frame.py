@@ -8,24 +8,26 @@ from typing import Any
 
 import pytest
 
-from enginebench.analysis.answer import BestAnswer, CapacityAnswer, Growth, NoAnswer, SpeedAnswer
+from enginebench.analysis.answer import BestAnswer, CapacityAnswer, NoAnswer, SpeedAnswer
+from enginebench.analysis.document import Table
 from enginebench.analysis.frame import Frame, frame_of
+from enginebench.analysis.next_step import next_step, run_command
 from enginebench.analysis.reports import (
     GOOD,
     INVALID,
     MISSED,
     answer_of,
     exit_code,
-    next_step,
     report_document,
-    run_command,
 )
 from enginebench.analysis.sections.warnings import warnings
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.differences import Kind
 from enginebench.analysis.verdict.slo import Status
-from enginebench.records.metrics import THROUGHPUT, TTFT
+from enginebench.analysis.write.cells import show
+from enginebench.records.metrics import QUANTITY_BY_NAME, THROUGHPUT, TTFT
+from enginebench.records.quality import Quality
 from enginebench.records.slo import parse_objectives
 from tests.support.analysis.synthetic import Engine, simulate
 
@@ -93,7 +95,7 @@ def test_a_single_engine_is_answered_by_its_capacity(runs: list[RunSummary]) -> 
     frame = frame_of(of_label(runs, "slow"))
     answer = answer_of(frame)
     assert isinstance(answer, CapacityAnswer)
-    assert (answer.capacity.load, answer.capacity.beyond, answer.limit) == (4, 8, Growth.QUEUE)
+    assert (answer.capacity.load, answer.capacity.beyond, answer.bottleneck) == (4, 8, QUANTITY_BY_NAME["ttft_queue"])
     engine = frame.engine("slow")
     assert answer.at_load[0] == engine.value("4 users", "ttft_user", "p90")
     assert answer.beyond[0] == engine.value("8 users", "ttft_user", "p90")
@@ -117,7 +119,7 @@ def test_other_workloads_are_not_compared(runs: list[RunSummary]) -> None:
     frame = frame_of([*of_label(runs, "fast"), *changed])
     assert [difference.kind for difference in frame.differences] == [Kind.WORKLOAD]
     assert frame.differences[0].settings == ("output_tokens",)
-    document = report_document(frame, "both")
+    document = report_document(frame)
     assert document.answer is NoAnswer.DIFFERENT_WORKLOADS
     assert document.exit_code == INVALID
 
@@ -138,7 +140,7 @@ def test_other_differences_are_named_and_compared(
     changed = [replace(run, **changes) for run in of_label(runs, "slow")]  # type: ignore[arg-type]
     frame = frame_of([*of_label(runs, "fast"), *changed])
     assert kind in [difference.kind for difference in frame.differences]
-    assert isinstance(report_document(frame, "both").answer, BestAnswer)
+    assert isinstance(report_document(frame).answer, BestAnswer)
 
 
 def test_a_missed_objective_is_exit_code_1(frame: Frame, runs: list[RunSummary]) -> None:
@@ -184,6 +186,18 @@ def test_every_number_of_the_first_screen_is_in_the_table(frame: Frame) -> None:
 def test_the_next_command_tests_the_same_contender(runs: list[RunSummary], command: str, words: str) -> None:
     engine = {"name": "vllm", "model": "m"}
     changed = [replace(run, command=tuple(command.split()), engine=engine) for run in of_label(runs, "slow")]
-    given = run_command(frame_of(changed), "slow")("concurrent")
-    assert " ".join(given).startswith(f"enginebench run concurrent {words}")
-    assert "b." not in " ".join(given)
+    following = " ".join(run_command(frame_of(changed), "slow", "concurrent"))
+    assert following.startswith(f"enginebench run concurrent {words}")
+    assert "b." not in following
+
+
+def test_the_report_has_the_quality_on_a_fixed_text(runs: list[RunSummary]) -> None:
+    def quality(*logprobs: float) -> Quality:
+        return Quality(("a", "b"), logprobs, ({"a": logprobs[0]}, {"b": logprobs[1]}))
+
+    known = {"fast": quality(-0.5, -1.5), "slow": quality(-0.5, -1.0)}
+    document = report_document(frame_of([replace(run, quality=known[run.label]) for run in runs]))
+    (section,) = (section for section in document.sections if section.key == "answers")
+    (table,) = (block for block in section.blocks if isinstance(block, Table) and block.key == "quality")
+    shown = [[show(cell).line for cell in row] for row in table.rows]
+    assert shown == [["fast", "2.72", "unchanged", "0"], ["slow", "2.12", "22 % lower", "0.500"]]

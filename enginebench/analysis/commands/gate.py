@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enginebench.analysis.commands.output import deliver
+from enginebench.analysis.commands.output import Output, check_formats, deliver
 from enginebench.analysis.settings import GateSettings, ReadSettings
 from enginebench.records.formatting import counted, in_words
 from enginebench.settings.flags import AsJson, read_settings, with_flags
@@ -31,6 +31,7 @@ def gate(
     save_baseline: Annotated[
         bool, typer.Option("--save-baseline", help="Save the runs as the baseline; nothing is judged.")
     ] = False,
+    output: Output = None,
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
@@ -47,17 +48,15 @@ def gate(
 
       enginebench gate --baseline baseline --save-baseline runs
 
-      enginebench gate --baseline baseline --junit gate.xml --markdown gate.md runs
+      enginebench gate --baseline baseline -o gate.xml -o gate.md runs
     """
     from enginebench.analysis.summary.loading import summaries_of
     from enginebench.analysis.summary.run_summary import save_baseline as save
-    from enginebench.analysis.write.junit import junit
-    from enginebench.analysis.write.markdown import markdown
-    from enginebench.records.files import write_atomically
     from enginebench.settings.console import stderr
 
     reading: ReadSettings = read_settings(ReadSettings, given)
     settings: GateSettings = read_settings(GateSettings, given)
+    check_formats(output or ())
     with stderr().status("Reading the runs …"):
         current = summaries_of(names, reading.runs, reading.slo, reading.tokenizer, tell_apart=False)
         saved = list(map(str, save(baseline, current))) if save_baseline else []
@@ -69,10 +68,7 @@ def gate(
     with stderr().status("Reading the baseline …"):
         before = summaries_of([str(baseline)], baseline, reading.slo, reading.tokenizer)
         document = judged(before, current, settings)
-    for path, text in ((settings.junit, junit), (settings.markdown, markdown)):
-        if path is not None:
-            write_atomically(path, text(document))
-    deliver(document, as_json=as_json)
+    deliver(document, output or (), as_json)
 
 
 def judged(before: Sequence[RunSummary], current: Sequence[RunSummary], settings: GateSettings) -> Document:

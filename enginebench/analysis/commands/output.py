@@ -19,7 +19,7 @@ OUTPUT = typer.Option(
     "--output",
     "-o",
     help="Also write the report to this file; may be repeated. The suffix sets the format: .html, .md, .csv, .parquet, "
-    ".json or .svg (the first chart).",
+    ".json, .svg (the first chart) or, for a CI server, .xml (JUnit).",
     metavar="FILE",
 )
 Output = Annotated[list[Path] | None, OUTPUT]

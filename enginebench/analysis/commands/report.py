@@ -27,7 +27,7 @@ RUNS = typer.Argument(
 AllowInvalid = Annotated[bool, typer.Option("--allow-invalid", help="Exit with 0 or 1 despite invalid runs.")]
 
 
-@with_flags(RunsSettings, PlanSettings, leave_out=("peak_seconds",))
+@with_flags(RunsSettings, PlanSettings, leave_out=("headroom", "spares", "peak_seconds"))
 def report(
     names: Annotated[list[str] | None, RUNS] = None,
     output: Output = None,
@@ -63,12 +63,12 @@ def report(
     summaries = read_runs(names or (), folder, plan.slo, need_requests=True)
     from enginebench.analysis.frame import frame_of
     from enginebench.analysis.plan.candidates import replicas_of
-    from enginebench.analysis.reports import report_document, title_of
+    from enginebench.analysis.reports import report_document
 
     plan.check_labels([summary.label for summary in summaries])
     frame = frame_of(summaries)
     replicas = replicas_of(frame, plan)
-    document = report_document(frame, title_of(summaries), replicas, plan.peak, allow_invalid)
+    document = report_document(frame, replicas, plan.peak, allow_invalid)
     beside = summaries[0].folder if len(summaries) == 1 else summaries[-1].folder.parent
     deliver(document, output or (), as_json, beside / PAGE)
 
@@ -110,7 +110,7 @@ def compare(
     check_formats(output or ())
     summaries = read_runs(names, reading, reading.slo)
     from enginebench.analysis.frame import frame_of
-    from enginebench.analysis.reports import comparison_document, title_of
+    from enginebench.analysis.reports import comparison_document
 
     labels = list(dict.fromkeys(summary.label for summary in summaries))
     if len(labels) < 2:
@@ -121,7 +121,7 @@ def compare(
     if stage is not None and stage not in stages:
         raise UserMistake(f"no run has a stage `{stage}`; {choose_from(stage, stages)}")
     frame = frame_of(summaries, baseline, stage=stage)
-    deliver(comparison_document(frame, title_of(summaries), allow_invalid), output or (), as_json)
+    deliver(comparison_document(frame, allow_invalid), output or (), as_json)
 
 
 def read_runs(

@@ -13,7 +13,6 @@ from enginebench.analysis.engine_runs import by_settings
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.plan.settings import PlanSettings
-from enginebench.analysis.sections.candidates import capacity_stage
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.records.load import Load
@@ -29,7 +28,7 @@ HOUR, MILLION = 3600.0, 1e6
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One candidate. `price` is US dollars per hour of a replica; `simulation` is `None` if no peak was given."""
+    """The plan for a candidate. `price` is US dollars per hour of a replica; `simulation` is `None` without a peak."""
 
     replicas: Replicas
     price: float | None
@@ -59,14 +58,14 @@ def replicas_of(frame: Frame, settings: PlanSettings) -> tuple[Replicas, ...]:
 
 def replicas_answer(peak: Load, replicas: tuple[Replicas, ...]) -> ReplicasAnswer:
     """Put the cheapest first; with a price for some candidates alone, the one with the fewest replicas."""
-    numbers = [each for each in replicas if each.number is not None]
-    priced = all(each.month is not None for each in numbers)
+    planned = [candidate for candidate in replicas if candidate.number is not None]
+    priced = all(candidate.month is not None for candidate in planned)
 
-    def cost(each: Replicas) -> tuple[float, float]:
-        number = math.inf if each.number is None else float(each.number)
-        return (each.month or math.inf) if priced else number, number
+    def cost(candidate: Replicas) -> tuple[float, float]:
+        number = math.inf if candidate.number is None else float(candidate.number)
+        return (candidate.month or math.inf) if priced else number, number
 
-    return ReplicasAnswer(peak, tuple(sorted(replicas, key=cost)), len(numbers) == len(replicas))
+    return ReplicasAnswer(peak, tuple(sorted(replicas, key=cost)), len(planned) == len(replicas))
 
 
 def measured_replicas(capacity: Capacity | None, load: Load) -> int | NotPlanned:
@@ -108,7 +107,11 @@ def token_cost(price: float | None, throughput: Estimate) -> Estimate:
 
 def _throughput(frame: Frame, name: str) -> Estimate:
     """Return output tokens/s at the measured capacity; without an SLO at the common load."""
-    stage = capacity_stage(frame, name) if frame.tier else frame.stage
+    stage = frame.stage
+    if frame.tier:
+        capacity = frame.capacities.get(name)
+        verdict = None if capacity is None else capacity.at_load
+        stage = None if verdict is None else verdict.stage
     if stage is None or not frame.engine(name).at(stage):
         return Estimate(None, missing=Missing.NOT_OBSERVED)
     failed = frame.engine(name).estimate(stage, FAILURE_SHARE).value

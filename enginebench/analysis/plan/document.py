@@ -10,6 +10,7 @@ import polars as pl
 
 from enginebench.analysis.answer import HOURS_A_MONTH
 from enginebench.analysis.document import (
+    ENGINE,
     Cell,
     Column,
     Document,
@@ -22,15 +23,18 @@ from enginebench.analysis.document import (
     Text,
     Tone,
     Word,
+    count,
+    money,
 )
 from enginebench.analysis.frame import SCHEMA, Frame, Row, column_of
+from enginebench.analysis.next_step import next_step, search_command
 from enginebench.analysis.plan.accuracy import MAX_ERROR
 from enginebench.analysis.plan.candidates import Plan, plans_of, replicas_answer
 from enginebench.analysis.plan.fleet import SURE, Attainment
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.plan.requests import FIGURES
 from enginebench.analysis.plan.settings import PlanSettings
-from enginebench.analysis.reports import GOOD, MISSED, NOT_ENOUGH, next_step, run_command, title_of
+from enginebench.analysis.reports import GOOD, MISSED, NOT_ENOUGH
 from enginebench.analysis.sections.candidates import by_engine
 from enginebench.analysis.sections.figures import first_figure
 from enginebench.analysis.sections.loads import loads
@@ -40,7 +44,6 @@ from enginebench.records.formatting import format_share
 from enginebench.records.load import Users
 from enginebench.records.view import Estimate, Missing
 
-ENGINE = Column("engine", text=True)
 COSTS = ("a step", "+ running request", "+ prompt token", "+ prompt", "+ several", "+ request beyond", "beyond")
 """Titles of the fields of `StepCost`."""
 
@@ -50,7 +53,7 @@ def plan_document(frame: Frame, settings: PlanSettings, plans: Sequence[Plan] = 
     assert settings.peak is not None
     plans = plans or plans_of(frame, settings)
     answer = replicas_answer(settings.peak, tuple(plan.replicas for plan in plans))
-    order = [each.name for each in answer.candidates]
+    order = [candidate.name for candidate in answer.candidates]
     plans = sorted(plans, key=lambda plan: order.index(plan.name))
     warned = warnings(frame)
     sections = (
@@ -62,7 +65,7 @@ def plan_document(frame: Frame, settings: PlanSettings, plans: Sequence[Plan] = 
         warnings_section(warned),
     )
     return Document(
-        title=title_of(frame.runs),
+        title="",
         tested=frame.tested,
         objectives=frame.tier,
         answer=answer,
@@ -85,10 +88,10 @@ def _exit_code(plans: Sequence[Plan]) -> int:
 
 
 def _next_step(frame: Frame, plan: Plan, settings: PlanSettings) -> NextStep | None:
-    """Of the cheapest candidate; one whose capacity is unknown in the unit of the peak is measured in it."""
+    """Return the step for the cheapest candidate: measure it in the unit of the peak if its capacity there is
+    unknown."""
     if plan.replicas.missing in {NotPlanned.NOT_MEASURED, NotPlanned.OTHER_UNIT}:
-        by = "users" if isinstance(settings.peak, Users) else "rate"
-        return NextStep("search", run_command(frame, plan.name)("capacity", "--by", by))
+        return NextStep("search", search_command(frame, plan.name, isinstance(settings.peak, Users)))
     return next_step(frame, plan.name)
 
 
@@ -106,11 +109,11 @@ def _sliders(frame: Frame, settings: PlanSettings, plans: Sequence[Plan]) -> Sli
             sustained = capacity.load
             for at in capacity.verdicts:
                 values = [engine.column(at.stage, column).value for _, column in columns]
-                others = [each.status for each in at.slo.objectives if column_of(each.objective) is None]
-                missed = Status.MISSED in others
+                hidden = [own.status for own in at.slo.objectives if column_of(own.objective) is None]
+                missed = Status.MISSED in hidden
                 by_load.append((at.load, tuple(None if missed or v is None or math.isinf(v) else v for v in values)))
-        found = None if simulation is None else simulation.replicas
-        simulated = None if found is None else settings.load.value / found.count
+        fleet = None if simulation is None else simulation.replicas
+        simulated = None if fleet is None else settings.load.value / fleet.count
         engines.append(SliderEngine(plan.name, plan.price, sustained, simulated, tuple(by_load)))
     return Sliders(
         unit=settings.load.unit,
@@ -129,20 +132,12 @@ def _bills(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
         number, price = plan.replicas.number, plan.price
         if price is not None:
             hourly = None if number is None else price * number
-            costs = (_count(number), _money(price), _money(hourly), _money(plan.replicas.month))
-            rows.append((Word(plan.name), *costs, Number(plan.replicas.per_million, style="money")))
+            costs = map(money, (price, hourly, plan.replicas.month, plan.replicas.per_million))
+            rows.append((Word(plan.name), count(number), *costs))
     titles = (f"replicas for {settings.load.label}", "a replica-hour", "an hour", "a month")
     columns = (ENGINE, *map(Column, titles), Column("per 1M tokens at capacity"))
     if rows:
         yield Table("bill", "US dollars; a month has 730 hours", columns, tuple(rows), 0).without_empty_columns()
-
-
-def _count(number: float | None) -> Cell:
-    return Number(Estimate(number), style="count")
-
-
-def _money(amount: float | None) -> Cell:
-    return Number(Estimate(amount), style="money")
 
 
 def _fleets(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
@@ -153,9 +148,9 @@ def _fleets(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
         if simulation is not None and simulation.missing is not None:
             rows.append((Word(plan.name), Word(simulation.missing.value, Tone.CAUTION), None, None, None, None, None))
         elif simulation is not None and simulation.replicas is not None:
-            found = simulation.replicas
-            sustained = Number(Estimate(found.capacity))
-            rows += [_fleet(plan.name, each, sustained, settings) for each in (found.fewer, found.chosen) if each]
+            fleet = simulation.replicas
+            sustained = Number(Estimate(fleet.capacity))
+            rows += [_fleet(plan.name, at, sustained, settings) for at in (fleet.fewer, fleet.chosen) if at]
     columns = (
         ENGINE,
         Column(f"{settings.load.unit} one sustains"),
@@ -173,7 +168,7 @@ def _fleet(name: str, at: Attainment, sustained: Cell, settings: PlanSettings) -
     return (
         Word(name),
         sustained,
-        _count(at.replicas),
+        count(at.replicas),
         Number(Estimate(settings.load.value / at.replicas)),
         Number(Estimate(at.met, n=at.futures), "share", tone=Tone.GOOD if at.met >= SURE else Tone.BAD),
         Number(Estimate(at.share.median), "share"),
@@ -213,9 +208,8 @@ def _fits(plans: Sequence[Plan]) -> Iterator[Table]:
         *terms, knee = asdict(model.fit.cost).values()
         cells: list[Cell] = [Number(Estimate(term), "s") if term > 0 else None for term in terms]
         cells.append(None if math.isinf(knee) else Number(Estimate(knee)))
-        cells.append(None if model.slots is None else _count(model.slots))
-        cells.append(Word(model.slots_from.value))
-        cells += [_count(model.fit.steps), Number(Estimate(model.fit.explained))]
+        cells.append(None if model.slots is None else count(model.slots))
+        cells += [Word(model.slots_from.value), count(model.fit.steps), Number(Estimate(model.fit.explained))]
         rows.append((Word(plan.name), *cells))
     columns = (
         ENGINE,
@@ -252,11 +246,11 @@ def _plan_rows(plan: Plan) -> Iterator[Row]:
     if (model := simulation.model) is not None:
         for name, value in (asdict(model.fit.cost) | {"slots": model.slots, "R²": model.fit.explained}).items():
             yield _cell("fit", name, value)
-    if (found := simulation.replicas) is not None:
-        yield _cell("simulated capacity", "value", found.capacity)
-        for each in filter(None, (found.fewer, found.chosen)):
-            yield _cell("futures that meet the SLO", f"{each.replicas} replicas", each.met, "share")
-            yield _cell("requests within", f"{each.replicas} replicas", each.share.median, "share")
+    if (fleet := simulation.replicas) is not None:
+        yield _cell("simulated capacity", "value", fleet.capacity)
+        for at in filter(None, (fleet.fewer, fleet.chosen)):
+            yield _cell("futures that meet the SLO", f"{at.replicas} replicas", at.met, "share")
+            yield _cell("requests within", f"{at.replicas} replicas", at.share.median, "share")
 
 
 def _cell(metric: str, statistic: str, value: float | None, unit: str = "", missing: NotPlanned | None = None) -> Row:

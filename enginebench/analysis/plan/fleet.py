@@ -123,7 +123,7 @@ class Fleet:
         return min(replicas, max(1, round(MAX_REQUESTS / expected)))
 
     def _arrivals(self, replicas: int, future: Future) -> Requests:
-        """Each replica gets every n-th arrival of a Poisson process; some of a large fleet stand for all."""
+        """Give each replica every n-th arrival of a Poisson process; some of a large fleet stand for all."""
         model, asked = future.of(self.model), self._lengths(future)
 
         def run(warm_up: float) -> Requests:
@@ -137,7 +137,7 @@ class Fleet:
         return self._warmed_up(run)
 
     def _users(self, users: int, future: Future) -> Requests:
-        """Of one replica."""
+        """Simulate the users of one replica."""
         peak, model, asked = self.peak, future.of(self.model), self._lengths(future)
 
         def run(warm_up: float) -> Requests:

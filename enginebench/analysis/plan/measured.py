@@ -48,7 +48,7 @@ class MeasuredStage:
 
     @property
     def lengths(self) -> Lengths:
-        """Of the requests due in the window."""
+        """Return the lengths of the requests due in the window."""
         return self.requests.between(self.start, self.end).lengths
 
 

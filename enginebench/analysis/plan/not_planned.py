@@ -23,7 +23,7 @@ class NotPlanned(Enum):
 
 
 class CannotPlan(Exception):
-    """Nothing can be simulated."""
+    """Raised if nothing can be simulated."""
 
     def __init__(self, reason: NotPlanned) -> None:
         super().__init__(reason.value)

@@ -47,10 +47,6 @@ def parse_prices(text: str) -> Prices:
     return tuple(prices)
 
 
-def write_prices(prices: Prices) -> str:
-    return "\n".join(f"{label}={price:g}" if label else f"{price:g}" for label, price in prices)
-
-
 peak_setting = partial(setting, group="Peak and objectives")
 
 
@@ -75,7 +71,7 @@ class PlanSettings:
         metavar="USD",
         group="Cost",
         read=parse_prices,
-        write=write_prices,
+        write=lambda prices: "\n".join(f"{label}={price:g}" if label else f"{price:g}" for label, price in prices),
         repeatable=True,
     )
 

@@ -10,10 +10,9 @@ import polars as pl
 
 from enginebench.analysis.data.answers import ASKED, AnswerDifference, difference_of, kept_answers
 from enginebench.analysis.data.table import has_columns, scan
-from enginebench.analysis.document import Block, Cell, Column, Number, Section, Table, Word
+from enginebench.analysis.document import ENGINE, Block, Cell, Column, Number, Section, Table, Word, count, part, word
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.summary.run_summary import RunSummary
-from enginebench.analysis.tested import number_format
 from enginebench.records.quality import Quality, QualityAgainst, against
 from enginebench.records.request import RequestRecord
 from enginebench.records.view import Estimate
@@ -39,7 +38,7 @@ def answers(frame: Frame) -> Section:
 
 
 def _answers(frame: Frame) -> Table | None:
-    """Against the baseline, or the best engine without one."""
+    """Compare with the baseline, or without one with the best engine."""
     base = frame.baseline or (frame.names[0] if len(frame.names) > 1 else None)
     if base is None or frame.stage is None:
         return None
@@ -52,7 +51,7 @@ def _answers(frame: Frame) -> Table | None:
     if not rows:
         return None
     headings = (
-        Column("engine", text=True),
+        ENGINE,
         Column("format", text=True, rank=1),
         Column(f"same answers as {base}"),
         Column("same answers when asked again", rank=2),
@@ -64,22 +63,19 @@ def _answers(frame: Frame) -> Table | None:
 
 
 def _row(frame: Frame, name: str, same: SameAnswers) -> tuple[Cell, ...]:
-    own, difference = number_format(frame.engine(name)), same.difference
-    again = Estimate(same.steady / same.repeated, n=same.repeated) if same.repeated else None
-    first = None if difference is None or difference.earliest is None else Estimate(float(difference.earliest))
-    gap = None if difference is None or difference.logprob is None else Estimate(difference.logprob)
+    difference = same.difference
     return (
         Word(name),
-        None if own is None else Word(own),
-        Number(Estimate(same.identical / same.prompts, n=same.prompts), "share", "part"),
-        None if again is None else Number(again, "share", "part"),
-        None if first is None else Number(first, style="count"),
-        None if gap is None else Number(gap),
+        word(frame.tested.formats.get(name)),
+        part(same.identical / same.prompts, same.prompts),
+        part(same.steady / same.repeated, same.repeated) if same.repeated else None,
+        None if difference is None or difference.earliest is None else count(difference.earliest),
+        None if difference is None or difference.logprob is None else Number(Estimate(difference.logprob)),
     )
 
 
 def same_answers(engine: Sequence[RunSummary], baseline: Sequence[RunSummary], stage: str) -> SameAnswers | None:
-    """Over all runs of both, regardless of repeat; `None` if answers were sampled, or not recorded."""
+    """Compare all runs of both, regardless of repeat; `None` if answers were sampled, or not recorded."""
     if any(run.workload.get("temperature", 0) for run in (*engine, *baseline)):
         return None
     ours, theirs = (_digests(runs, stage) for runs in (engine, baseline))
@@ -94,14 +90,14 @@ def same_answers(engine: Sequence[RunSummary], baseline: Sequence[RunSummary], s
 
 
 def _texts(runs: Sequence[RunSummary], label: str) -> list[RequestRecord]:
-    """The answers of a stage that were kept with their texts."""
+    """List the answers of a stage that were kept with their texts."""
     places = [(run, stage.index) for run in runs if (stage := run.at(label)) is not None]
     kept = ((answer, index) for run, index in places for answer in kept_answers(Path(run.folder), run.workload))
     return [answer for answer, index in kept if answer.stage == index]
 
 
 def _digests(runs: Sequence[RunSummary], label: str) -> pl.DataFrame | None:
-    """For each question its different answers in order, and how many times it was answered in the stage, warm-up
+    """Return for each question its different answers in order, and how many times it was answered in the stage, warm-up
     included; `None` if no run has a table of its requests."""
     parts = [part for run in runs if (part := _answered(run, label)) is not None]
     columns = [pl.col(*ASKED, "answer_digest")]
@@ -120,19 +116,19 @@ def _answered(run: RunSummary, label: str) -> pl.LazyFrame | None:
 
 
 def quality(runs: Sequence[RunSummary], names: Sequence[str]) -> Table | None:
-    """What each engine predicts of a fixed text. `None` if no engine gave log-probabilities."""
+    """Show what each engine predicts of a fixed text. `None` if no engine gave log-probabilities."""
     asked = {run.label: run.quality for run in runs if run.quality is not None}
     return quality_table({name: asked[name] for name in names if name in asked})
 
 
 def quality_table(qualities: Mapping[str, Quality]) -> Table | None:
-    """The first engine with log-probabilities is the baseline of the others."""
+    """Compare with the first engine that has log-probabilities."""
     base = next((quality for quality in qualities.values() if quality.logprobs), None)
     if base is None:
         return None
     rows = tuple(tuple(_quality_cells(against(name, own, base))) for name, own in qualities.items())
     headings = (
-        Column("engine", text=True),
+        ENGINE,
         Column("format", text=True, rank=1),
         Column("perplexity"),
         Column("change"),
@@ -143,7 +139,7 @@ def quality_table(qualities: Mapping[str, Quality]) -> Table | None:
 
 def _quality_cells(own: QualityAgainst) -> Iterator[Cell]:
     yield Word(own.engine)
-    yield None if own.dtype is None else Word(own.dtype)
+    yield word(own.dtype)
     yield None if own.perplexity is None else Number(Estimate(own.perplexity))
     yield None if own.perplexity_over is None else Number(Estimate(1 + own.perplexity_over), "×", "change")
     yield None if own.difference is None else Number(Estimate(own.difference))

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from enginebench.analysis.document import Cell, Column, Number, Section, Style, Table, Tone, Word
+from enginebench.analysis.document import Cell, Column, Number, Section, Style, Table, Tone, Word, p_value
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.verdict.comparison import Comparison
-from enginebench.records.view import Estimate
 
 
 def comparison(frame: Frame) -> Section:
-    """Each engine with the next best one, then with the baseline."""
+    """Compare each engine with the next best one, then with the baseline."""
     pairs = dict.fromkeys((compared.engine, compared.over) for compared in frame.comparisons)
     tables = [_table(frame, engine, over) for engine, over in pairs]
     return Section("comparison", f"Comparison at {frame.stage}", tuple(tables), folded=len(tables) > 3)
 
 
 def _table(frame: Frame, engine: str, over: str) -> Table:
-    rows = [_row(frame, each) for each in frame.comparisons if (each.engine, each.over) == (engine, over)]
+    rows = [_row(frame, c) for c in frame.comparisons if (c.engine, c.over) == (engine, over)]
     headings = (
         Column("metric", text=True),
         Column(engine),
@@ -36,6 +35,6 @@ def _row(frame: Frame, compared: Comparison) -> tuple[Cell, ...]:
         tone = Tone.GOOD if compared.better else Tone.BAD
     style: Style = "ratio" if column.better == "higher" else "change"
     change = Number(compared.ratio, "×", style, tone) if column.relative else Number(compared.ratio, "share", tone=tone)
-    word = None if compared.significant is None else Word("yes" if compared.significant else "no")
-    p = None if compared.p is None else Number(Estimate(compared.p), style="p")
-    return Word(column.full_title), Number(ours, column.unit), Number(theirs, column.unit), change, word, p
+    significant = None if compared.significant is None else Word("yes" if compared.significant else "no")
+    numbers = (Number(ours, column.unit), Number(theirs, column.unit), change)
+    return Word(column.full_title), *numbers, significant, p_value(compared.p)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enginebench.analysis.answer import BurstAnswer
 from enginebench.analysis.document import (
+    REQUESTS,
     Axis,
     Block,
     Cell,
@@ -17,6 +18,8 @@ from enginebench.analysis.document import (
     Table,
     Tone,
     Word,
+    count,
+    part,
 )
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.summary.recovery import Disruption
@@ -28,8 +31,7 @@ PERIODS = ("before", "during", "after", "recovered")
 
 def first_disruption(frame: Frame) -> tuple[str, Disruption] | None:
     """The first one of the best engine's first run that has one."""
-    found = [(run.label, disruption) for run in frame.runs for disruption in run.disruptions]
-    return found[0] if found else None
+    return next(((run.label, disruption) for run in frame.runs for disruption in run.disruptions), None)
 
 
 def answer(engine: str, disruption: Disruption) -> BurstAnswer:
@@ -49,36 +51,23 @@ def periods(disruption: Disruption) -> Table:
     rows: list[tuple[Cell, ...]] = []
     names = PERIODS[: len(disruption.periods)]
     for name, period in zip(names, disruption.periods, strict=True):
-        failed = Number(Estimate(float(period.failed)), style="count", tone=Tone.BAD if period.failed else Tone.PLAIN)
-        within = None
-        if period.within is not None:
-            within = Number(Estimate(period.within, n=period.requests), "share", "part")
+        seconds = period.end - period.start
         rows.append(
             (
                 Word(name),
-                Number(Estimate(period.requests / (period.end - period.start) if period.end > period.start else None)),
-                Number(Estimate(float(period.requests)), style="count"),
-                failed if disruption.failed else None,
-                within,
-                Number(Estimate(period.ttft_p50), "s"),
-                Number(Estimate(period.ttft_p95), "s"),
-                Number(Estimate(period.ttft_longest), "s"),
-                Number(Estimate(float(period.most_in_flight)), style="count"),
+                Number(Estimate(period.requests / seconds if seconds > 0 else None)),
+                count(period.requests),
+                count(period.failed, Tone.BAD if period.failed else Tone.PLAIN) if disruption.failed else None,
+                None if period.within is None else part(period.within, period.requests),
+                *(Number(Estimate(t), "s") for t in (period.ttft_p50, period.ttft_p95, period.ttft_longest)),
+                count(period.most_in_flight),
             )
         )
-    headings = (
-        *(
-            Column("", text=True),
-            Column("req/s"),
-            Column("requests"),
-            Column("failed"),
-            Column("within the SLO"),
-        ),
-        *(Column("TTFT p50"), Column("TTFT p95"), Column("longest TTFT"), Column("most in flight", rank=2)),
-    )
-    return Table(
-        "periods", "Before, during and after, without warm-up and cool-down", headings, tuple(rows)
-    ).without_empty_columns()
+    numbers = ("failed", "within the SLO", "TTFT p50", "TTFT p95", "longest TTFT")
+    headings = (Column("", text=True), Column("req/s"), REQUESTS, *map(Column, numbers))
+    headings = (*headings, Column("most in flight", rank=2))
+    title = "Before, during and after, without warm-up and cool-down"
+    return Table("periods", title, headings, tuple(rows)).without_empty_columns()
 
 
 def figure(frame: Frame, engine: str, disruption: Disruption) -> Figure:

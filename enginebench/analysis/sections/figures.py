@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from enginebench.analysis.document import Axis, Figure, Point, Series, Span
+from enginebench.analysis.document import REQUESTS, Axis, Figure, Point, Series, Span
 from enginebench.analysis.frame import Frame, column_of
 from enginebench.analysis.sections.candidates import latency_columns
 from enginebench.analysis.summary.distributions import CURVE
@@ -40,7 +40,7 @@ def figures(frame: Frame) -> Iterator[Figure]:
     drawn = [
         *_over_loads(frame),
         *distributions(frame),
-        *(each for name in frame.names for each in timelines(frame, name)),
+        *(timeline for name in frame.names for timeline in timelines(frame, name)),
     ]
     yield from (figure for figure in drawn if first is None or figure.key != first.key)
 
@@ -50,8 +50,8 @@ def _over_loads(frame: Frame) -> Iterator[Figure]:
         return
     latencies = latency_columns(frame)  # from the instant a request was due, if the SLO limits them
     titles = {column.title for column in latencies}
-    others = [column for column in columns("chart", frame.since_due) if column.title not in titles]
-    for column in (*latencies, *others):
+    further = [column for column in columns("chart", frame.since_due) if column.title not in titles]
+    for column in (*latencies, *further):
         if (figure := by_load(frame, column)) is not None:
             yield figure
     if (trade := pareto(frame)) is not None:
@@ -59,13 +59,13 @@ def _over_loads(frame: Frame) -> Iterator[Figure]:
 
 
 def by_load(frame: Frame, column: Column) -> Figure | None:
-    """Each engine's statistic at each load, with the limit of the SLO."""
+    """Draw each engine's statistic at each load, with the limit of the SLO."""
     series = []
     for engine in frame.engines:
         stages = [stage for stage in frame.stages if engine.at(stage.label)]
         points = [_point(frame, engine.label, stage, engine.column(stage.label, column)) for stage in stages]
         series.append(Series(engine.label, tuple(point for point in points if point.y is not None or point.failed)))
-    values = [point.y for one in series for point in one.points if point.y is not None]
+    values = [point.y for drawn in series for point in drawn.points if point.y is not None]
     if not values:
         return None
     objective = next((objective for objective in frame.tier if column_of(objective) == column), None)
@@ -75,7 +75,7 @@ def by_load(frame: Frame, column: Column) -> Figure | None:
         kind="load",
         x=_load_axis(frame),
         y=Axis(column.title, column.unit, _logarithmic(values)),
-        series=tuple(one for one in series if one.points),
+        series=tuple(drawn for drawn in series if drawn.points),
         limit=objective.limit if objective is not None else None,
         limit_title="SLO" if objective is not None else "",
         at=next((_place(frame, stage) for stage in frame.stages if stage.label == frame.stage), None),
@@ -100,17 +100,11 @@ def _point(frame: Frame, engine: str, stage: StageView, estimate: Estimate) -> P
 
 def _place(frame: Frame, stage: StageView) -> float:
     labels = [view.label for view in frame.stages]
-    return stage.load if _numeric(frame) else float(labels.index(stage.label))
-
-
-def _numeric(frame: Frame) -> bool:
-    """Whether the stages differ in their load alone, so that loads make an axis."""
-    loads = [stage.load for stage in frame.stages]
-    return len(set(loads)) == len(loads) and not any(stage.named for stage in frame.stages)
+    return stage.load if frame.loads_make_axis else float(labels.index(stage.label))
 
 
 def _load_axis(frame: Frame) -> Axis:
-    if not _numeric(frame):
+    if not frame.loads_make_axis:
         return Axis("stage", names=tuple(stage.label for stage in frame.stages))
     return Axis(frame.stages[0].load_unit, logarithmic=_logarithmic([stage.load for stage in frame.stages]))
 
@@ -150,13 +144,13 @@ def distributions(frame: Frame) -> Iterator[Figure]:
                     points = zip(CURVE, curves[0], strict=True)
                     series.append(Series(engine.label, tuple(Point(value, q) for q, value in points)))
             if series:
-                values = [point.x for one in series for point in one.points]
+                values = [point.x for drawn in series for point in drawn.points]
                 yield Figure(
                     key=f"{metric.name}-distribution",
                     title=f"{metric.short_title} at {stage}: share of answered requests",
                     kind="distribution",
                     x=Axis(metric.short_title, metric.unit, _logarithmic(values)),
-                    y=Axis("requests", "share"),
+                    y=Axis(REQUESTS.title, "share"),
                     series=tuple(series),
                 )
 

@@ -6,12 +6,24 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from enginebench.analysis.answer import GateAnswer, Regression
-from enginebench.analysis.document import Cell, Column, Document, Number, Section, Table, Tone, Warning, Word
+from enginebench.analysis.answer import GateAnswer
+from enginebench.analysis.document import (
+    ENGINE,
+    Cell,
+    Column,
+    Document,
+    Number,
+    Section,
+    Table,
+    Tone,
+    Warning,
+    Word,
+    count,
+    p_value,
+)
 from enginebench.analysis.frame import SCHEMA, check_rows
 from enginebench.analysis.tested import Tested
 from enginebench.analysis.verdict.gate import Check, Gate, Result
-from enginebench.records.view import Estimate
 
 KEY = "checks"
 TONES = {
@@ -23,7 +35,7 @@ TONES = {
 }
 COLUMNS = (
     Column("result", text=True),
-    Column("engine", text=True),
+    ENGINE,
     Column("stage", text=True),
     Column("metric", text=True),
     Column("baseline", rank=1),
@@ -34,7 +46,7 @@ COLUMNS = (
 
 
 def gate_document(gate: Gate, tested: Tested, warnings: Sequence[Warning] = ()) -> Document:
-    """What is not good comes first, all checks after it."""
+    """Put what did not pass first, and all checks after it."""
     worse = table("worse", [check for check in gate.checks if check.result is not Result.OK])
     return Document(
         title="Gate",
@@ -55,18 +67,13 @@ def answer(gate: Gate) -> GateAnswer:
     return GateAnswer(
         passed=gate.exit_code == 0,
         limit=gate.limit,
-        regressions=tuple(_regression(check) for check in gate.regressions),
+        regressions=gate.regressions,
         checks=len(gate.checks),
         unclear=gate.count(Result.UNCLEAR),
         warnings=gate.count(Result.WARNING),
         missing=gate.count(Result.MISSING),
         runs=gate.runs,
     )
-
-
-def _regression(check: Check) -> Regression:
-    assert check.column is not None, "a regression is of a metric"
-    return Regression(check.column, check.engine, check.stage, check.change, check.column.relative)
 
 
 def table(key: str, checks: Sequence[Check]) -> Table:
@@ -77,13 +84,7 @@ def _row(check: Check) -> tuple[Cell, ...]:
     column = check.column
     names = (Word(check.result.value, TONES[check.result]), Word(check.engine), Word(check.stage))
     if column is None:  # the numbers of runs that have it
-        counts = (Number(estimate, style="count") for estimate in (_runs(check.baseline.n), _runs(check.now.n)))
-        return (*names, Word("runs"), *counts, None, None)
+        return (*names, Word("runs"), count(check.baseline.n), count(check.now.n), None, None)
     change = Number(check.change, "" if column.relative else column.unit, "change", TONES[check.result])
     numbers = (Number(check.baseline, column.unit), Number(check.now, column.unit))
-    p = None if check.p is None else Number(Estimate(check.p), style="p")
-    return (*names, Word(column.full_title), *numbers, change, p)
-
-
-def _runs(count: int) -> Estimate:
-    return Estimate(float(count))
+    return (*names, Word(column.full_title), *numbers, change, p_value(check.p))

@@ -11,7 +11,7 @@ import msgspec
 
 from enginebench.analysis.data.load import NotARun
 from enginebench.analysis.document import Cell, Column, Number, Table, Tone, Word
-from enginebench.analysis.frame import Frame, frame_of
+from enginebench.analysis.frame import frame_of
 from enginebench.analysis.summary.run_summary import RunSummary, read_summary
 from enginebench.records.files import META, read_document
 from enginebench.records.metrics import columns
@@ -20,8 +20,8 @@ from enginebench.records.view import SEVERITIES
 SHOWN = columns("table", since_due=True)
 
 
-class _Facts(msgspec.Struct):
-    """What every version has written into `meta.json`."""
+class IndexedFacts(msgspec.Struct):
+    """The facts that every version has written into `meta.json`."""
 
     run_id: str
     started_at: str = ""
@@ -34,49 +34,46 @@ class _Facts(msgspec.Struct):
 class IndexedRun:
     """`summary` is `None` if the run was never reported on."""
 
-    folder: Path
-    run_id: str
-    started_at: str
-    label: str
-    model: str
-    scenario: str
+    facts: IndexedFacts
     summary: RunSummary | None
 
 
 def runs_in(folder: Path) -> list[IndexedRun]:
-    """The newest first. A folder that holds no run is left out."""
+    """List the runs, the newest first, without folders that hold none."""
     runs = filter(None, (_indexed(meta.parent) for meta in folder.glob(f"*/{META}")))
-    return sorted(runs, key=lambda run: run.started_at, reverse=True)
+    return sorted(runs, key=lambda run: run.facts.started_at, reverse=True)
 
 
 def _indexed(folder: Path) -> IndexedRun | None:
     try:
-        facts = read_document(folder / META, _Facts)
+        facts = read_document(folder / META, IndexedFacts)
     except (OSError, ValueError):
         return None
     try:
         summary = read_summary(folder)
     except NotARun:
         summary = None
-    return IndexedRun(folder, facts.run_id, facts.started_at, facts.label, facts.model or "", facts.scenario, summary)
+    return IndexedRun(facts, summary)
 
 
 def index(runs: list[IndexedRun]) -> Table:
-    words = (("run", 0), ("engine", 0), ("model", 0), ("scenario", 0), ("load", 0), ("warnings", 0))
-    headings = [Column(title, text=True, rank=rank) for title, rank in words]
+    headings = [Column(title, text=True) for title in ("run", "engine", "model", "scenario", "load", "warnings")]
     headings[5:5] = [Column(column.title, rank=1 + place) for place, column in enumerate(SHOWN)]
     rows = tuple(tuple(_cells(run)) for run in runs)
     return Table("runs", "Runs", tuple(headings), rows, rows_shown=len(rows))
 
 
 def _cells(run: IndexedRun) -> Iterator[Cell]:
-    yield from (Word(text) for text in (run.run_id, run.label, run.model, run.scenario))
+    facts = run.facts
+    yield from (Word(text or "") for text in (facts.run_id, facts.label, facts.model, facts.scenario))
     if run.summary is None or not run.summary.stages:
         yield from (Word("no report yet", Tone.DIM), *(None for _ in SHOWN), None)
         return
     frame = frame_of([run.summary])
-    stage = _stage(frame)
-    engine = frame.engines[0]
+    (engine,) = frame.engines
+    capacity = frame.capacities.get(engine.label)
+    met = None if capacity is None else capacity.at_load
+    stage = frame.stages[-1].label if met is None else met.stage
     yield Word(stage)
     for column in SHOWN:
         estimate = engine.column(stage, column)
@@ -84,11 +81,3 @@ def _cells(run: IndexedRun) -> Iterator[Cell]:
     counts = Counter(finding.severity for finding in run.summary.findings)
     grave = [f"{counts[severity]} {severity}" for severity in SEVERITIES if counts[severity]]
     yield Word(", ".join(grave) or "none", Tone.BAD if counts["invalid"] else Tone.PLAIN)
-
-
-def _stage(frame: Frame) -> str:
-    """The highest load that meets the SLO, or without one the heaviest."""
-    capacity = frame.capacities.get(frame.names[0])
-    if capacity is not None and capacity.at_load is not None:
-        return capacity.at_load.stage
-    return frame.stages[-1].label

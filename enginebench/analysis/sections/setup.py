@@ -6,11 +6,10 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from enginebench.analysis.document import Block, Cell, Code, Column, Number, Section, Table, Word
+from enginebench.analysis.document import ENGINE, Block, Cell, Code, Column, Number, Section, Table, Word
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.files import PROFILE
-from enginebench.records.metrics import CLIENT_ERROR
 from enginebench.records.view import Estimate, Missing
 
 Facts = Mapping[str, Any]
@@ -29,7 +28,7 @@ def setup(frame: Frame) -> Section:
         (Word(run.label), Word(f"runs/{run.run_id}/{PROFILE}/{name}")) for run in frame.runs for name in run.profile
     )
     if profiles:
-        headings = (Column("engine", text=True), Column("file", text=True))
+        headings = (ENGINE, Column("file", text=True))
         blocks.append(Table("profiles", "Profiles", headings, profiles))
     blocks.append(Code(tuple(dict.fromkeys(shlex.join(run.command) for run in frame.runs))))
     return Section("setup", "How it was measured", tuple(blocks), folded=True)
@@ -84,9 +83,3 @@ def _numbers(frame: Frame, name: str) -> Table:
     )
     headings = (Column(name, text=True), *(Column(stage) for stage in stages))
     return Table(f"numbers-{name}", name, headings, rows)
-
-
-def client_error(frame: Frame) -> Estimate:
-    """The load generator's own error of TTFT at p99, in seconds: the largest of all loads, by calibration."""
-    errors = [error for run in frame.runs for stage in run.stages if (error := stage.value(CLIENT_ERROR)) is not None]
-    return Estimate(max(errors)) if errors else Estimate(None, missing=Missing.NOT_OBSERVED)

@@ -1,11 +1,25 @@
-"""The SLO in detail: each objective by itself, further tiers, the probes of a capacity search, classes of requests."""
+"""The SLO in detail: each objective alone, further tiers, the probes of a capacity search, classes of requests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from enginebench.analysis.document import Block, Cell, Column, Number, Section, Table, Tone, Word
+from enginebench.analysis.document import (
+    ENGINE,
+    LOAD,
+    REQUESTS,
+    Block,
+    Cell,
+    Column,
+    Number,
+    Section,
+    Table,
+    Tone,
+    Word,
+    count,
+)
 from enginebench.analysis.frame import Frame
+from enginebench.analysis.sections.loads import places
 from enginebench.analysis.stats.pooled_percentile import pooled_percentile
 from enginebench.analysis.verdict.slo import Status
 from enginebench.records.metrics import Column as MetricColumn
@@ -21,28 +35,27 @@ def slo(frame: Frame) -> Section:
 
 
 def _objectives(frame: Frame) -> Table | None:
-    """Each objective by itself, if there are several: the share of requests within its limit."""
+    """Show the share of requests within the limit of each objective, if there are several."""
     if len(frame.tier) < 2:
         return None
     rows: list[tuple[Cell, ...]] = []
-    for stage in frame.stages:
-        for name in frame.names:
-            verdict = frame.verdict(name, stage.label)
-            if verdict is not None:
-                shares = [Number(each.judgement.share, "share", tone=TONES[each.status]) for each in verdict.objectives]
-                rows.append((Word(stage.label), Word(name), *shares))
-    headings = (Column("load", text=True), Column("engine", text=True), *(Column(o.text) for o in frame.tier))
+    for stage, name in places(frame):
+        verdict = frame.verdict(name, stage.label)
+        if verdict is not None:
+            shares = [Number(own.judgement.share, "share", tone=TONES[own.status]) for own in verdict.objectives]
+            rows.append((Word(stage.label), Word(name), *shares))
+    headings = (LOAD, ENGINE, *(Column(objective.text) for objective in frame.tier))
     title = "Share of requests within each limit"
     return Table("objectives", title, headings, tuple(rows), 1 if len(frame.names) > 1 else None)
 
 
 def _tiers(frame: Frame) -> Table | None:
-    """Capacity within each tier of objectives."""
+    """Show the capacity within each tier of objectives."""
     if len(frame.tiers) < 2:
         return None
     rows = tuple((Word(name), *(tier.get(name) for tier in frame.tiers.values())) for name in frame.names)
     unit = frame.stages[0].load_unit
-    headings = (Column("engine", text=True), *(Column(f"{unit} within {tier or 'the SLO'}") for tier in frame.tiers))
+    headings = (ENGINE, *(Column(f"{unit} within {tier or 'the SLO'}") for tier in frame.tiers))
     return Table("tiers", "Capacity within each tier", headings, rows, 0)
 
 
@@ -53,11 +66,11 @@ def _probes(frame: Frame) -> Block | None:
     objectives = searches[0][1].objectives
     rows: list[tuple[Cell, ...]] = [
         (
-            Number(Estimate(float(probe.stage + 1)), style="count"),
+            count(probe.stage + 1),
             Word(label),
             Number(Estimate(probe.load), search.unit),
             Word(probe.role),
-            Number(Estimate(float(probe.requests)), style="count"),
+            count(probe.requests),
             *(Number(Estimate(share.good), "share") for share in probe.shares),
             *(None for _ in objectives[len(probe.shares) :]),
             Word("not decided" if probe.verdict == "undecided" else probe.verdict),
@@ -66,38 +79,35 @@ def _probes(frame: Frame) -> Block | None:
         for probe in search.probes
     ]
     headings = (
-        *(Column("probe"), Column("engine", text=True), Column(searches[0][1].unit), Column("purpose", text=True)),
-        *(Column("requests"), *map(Column, objectives), Column("result", text=True)),
+        *(Column("probe"), ENGINE, Column(searches[0][1].unit), Column("purpose", text=True)),
+        *(REQUESTS, *map(Column, objectives), Column("result", text=True)),
     )
     return Table("probes", "Probes of the capacity search", headings, tuple(rows))
 
 
 def _classes(frame: Frame) -> Table | None:
-    """Each class of requests at each load."""
+    """Show each class of requests at each load."""
     shown = [column for column in columns("compared", frame.since_due) if isinstance(column.of, Metric)]
     shown = [column for column in shown if column.statistic == "p95"]
     rows = []
-    for stage in frame.stages:
-        for engine in frame.engines:
-            views = [view for run in engine.at(stage.label) for view in run.classes]
-            names = dict.fromkeys(view.name for view in views)
-            place = (Word(stage.label), Word(engine.label))
-            rows += [(*place, *_class_cells(name, views, shown)) for name in names]
+    for stage, engine in places(frame):
+        views = [view for run in frame.engine(engine).at(stage.label) for view in run.classes]
+        names = dict.fromkeys(view.name for view in views)
+        rows += [(Word(stage.label), Word(engine), *_class_cells(name, views, shown)) for name in names]
     if not rows:
         return None
-    texts = [Column(title, text=True) for title in ("load", "engine", "class")]
     latencies = [Column(column.title) for column in shown]
-    headings = (*texts, Column("requests"), Column("failed"), Column("SLO", text=True), *latencies)
-    return Table("classes", "Classes of requests", headings, tuple(rows), 1).without_empty_columns()
+    headings = (LOAD, ENGINE, Column("class", text=True), REQUESTS, Column("failed"), Column("SLO", text=True))
+    return Table("classes", "Classes of requests", (*headings, *latencies), tuple(rows), 1).without_empty_columns()
 
 
 def _class_cells(name: str, views: list[ClassView], shown: list[MetricColumn]) -> Iterator[Cell]:
     own = [view for view in views if view.name == name]
     yield Word(name)
-    yield Number(Estimate(float(sum(view.requests for view in own))), style="count")
-    yield Number(Estimate(float(sum(view.failed for view in own))), style="count")
-    judged = {judgement.objective: judgement for view in own for judgement in view.judgements}
-    shares = [(j.share.value, objective.q) for objective, j in judged.items() if j.share.value is not None]
+    yield count(sum(view.requests for view in own))
+    yield count(sum(view.failed for view in own))
+    judgements = {judgement.objective: judgement for view in own for judgement in view.judgements}
+    shares = [(j.share.value, objective.q) for objective, j in judgements.items() if j.share.value is not None]
     met = all(share >= q for share, q in shares)
     yield Word("met" if met else "missed", Tone.GOOD if met else Tone.BAD) if shares else None
     for column in shown:

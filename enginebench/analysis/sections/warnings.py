@@ -29,8 +29,8 @@ def _merge(names: set[str], findings: list[Finding]) -> Warning:
     """The evidence is that of the heaviest load."""
     worst = max(findings, key=lambda finding: -1 if finding.stage is None else finding.stage.index)
     engines = tuple(dict.fromkeys(finding.label for finding in findings if finding.label))
-    places = sorted({finding.stage for finding in findings if finding.stage is not None}, key=lambda stage: stage.index)
-    stages = tuple(dict.fromkeys(stage.label for stage in places))
+    places = [finding.stage for finding in findings if finding.stage is not None]
+    stages = tuple(dict.fromkeys(stage.label for stage in sorted(places, key=lambda stage: stage.index)))
     concerned = () if set(engines) == names else engines
     return Warning(worst.kind, worst.severity, worst.evidence, worst.remedy, concerned, stages, len(findings))
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
-from enginebench.analysis.engine_runs import EngineRuns, by_load
+from enginebench.analysis.engine_runs import EngineRuns, loads_make_axis
 from enginebench.analysis.verdict.slo import SloVerdict, Status, judge
 from enginebench.records.search import SearchRecord
 from enginebench.records.slo import Objective, of_tier
@@ -62,21 +62,15 @@ class Capacity:
         """Whether a load was not judged because the tokens of its answers are unknown."""
         return any(verdict.slo.missing is Missing.UNCOUNTED for verdict in self.verdicts)
 
-    @property
-    def next_to_measure(self) -> LoadVerdict | None:
-        """The load next to the crossing that is not confirmed: the highest that is met, then the lowest that is missed.
-        `None` if both are confirmed."""
-        bounds = (self.at(self.load), self.at(self.beyond))
-        return next((bound for bound in bounds if bound is not None and not bound.slo.confirmed), None)
-
 
 def capacity_of(engine: EngineRuns, objectives: Sequence[Objective]) -> Capacity | None:
     """`None` if no objective was judged, or the stages differ in more than their load."""
-    searches = [run.search for run in engine.runs if run.search is not None and _searched_for(run.search, objectives)]
+    searches = [run.search for run in engine.runs if run.search is not None]
+    searches = [search for search in searches if search.objectives == tuple(map(str, objectives))]
     if not objectives or len(searches) < len(engine.runs):
         searches = []
     verdicts = _verdicts(engine, objectives, bool(searches))
-    if not (searches or (verdicts and by_load(engine.runs))):
+    if not (searches or (verdicts and loads_make_axis(engine.runs))):
         return None
     load, beyond = _bracket(verdicts)
     measured = Capacity(
@@ -124,10 +118,6 @@ def _bracket(verdicts: Sequence[LoadVerdict]) -> tuple[float | None, float | Non
 def _confirmed(load: float | None, beyond: float | None, confirmed: Set[float]) -> bool:
     bounds = {bound for bound in (load, beyond) if bound is not None}
     return bool(bounds) and bounds <= confirmed
-
-
-def _searched_for(search: SearchRecord, objectives: Sequence[Objective]) -> bool:
-    return search.objectives == tuple(map(str, objectives))
 
 
 def _certified(measured: Capacity, searches: Sequence[SearchRecord]) -> Capacity:

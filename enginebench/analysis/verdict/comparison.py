@@ -147,11 +147,11 @@ def sample_of(engine: EngineRuns, stage: str, column: Column) -> Sample:
 
 
 def _judged(comparison: Comparison, p: float | None) -> Comparison:
-    """Decide significance. A value of +∞ or 0 in all runs of one side and in none of the other needs no test."""
-    value = comparison.ratio.value
-    if value is not None and comparison.ratio.n >= REPEATS and (math.isinf(value) or value == 0):
+    """Decide significance. A ratio of +∞ or 0, all runs of one side against no run of the other, needs no test."""
+    value, relative = comparison.ratio.value, comparison.column.relative
+    if value is not None and comparison.ratio.n >= REPEATS and relative and (math.isinf(value) or value == 0):
         return replace(comparison, significant=True)
     if p is None or value is None:
         return replace(comparison, p=p)
-    beyond = abs(value) >= MARGIN - 1 if not comparison.column.relative else value >= MARGIN or value <= 1 / MARGIN
+    beyond = (value >= MARGIN or value <= 1 / MARGIN) if relative else abs(value) >= MARGIN - 1
     return replace(comparison, p=p, significant=p <= SIGNIFICANCE and beyond)

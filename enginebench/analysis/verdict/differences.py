@@ -6,14 +6,14 @@ number format, model, version, machine or load generator is named, and the compa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from statistics import mean, stdev
+from typing import Any
 
-from enginebench.analysis.engine_runs import EngineRuns, common_stages, settings_apart, stages_of
+from enginebench.analysis.engine_runs import EngineRuns, differing_settings, stages_of
 from enginebench.analysis.summary.run_summary import RunSummary
-from enginebench.records.formatting import significant
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS, THROUGHPUT
 
 
@@ -28,13 +28,15 @@ class Kind(Enum):
     VERSION = "version"
     MACHINE = "machine"
     CLIENT = "load generator"
-    LENGTHS = "measured lengths"  # the same options, and other numbers of tokens
+    LENGTHS = "measured lengths"  # the same options, and different numbers of tokens
 
 
 INCOMPARABLE = (Kind.SCENARIO, Kind.WORKLOAD)
 BASELINE = "baseline"
 TOLERANCE = 0.05  # share by which mean lengths may differ
 RUN_TO_RUN = 0.05  # standard deviation of repeats, as a share of their mean, from which a warning says so
+MACHINE = ("cpu", "usable_cores", "gpus")
+UNKNOWN: tuple[Any, ...] = (None, "", ())  # values that differ from no other
 # Settings that may differ: what they do to lengths and stages shows in the measured lengths and loads.
 SOFT_SETTINGS = {
     *("seed", "prompt_set", "same_prompts", "ignore_eos", "prompt_length_measured", "request_timeout"),
@@ -44,10 +46,11 @@ SOFT_SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`values` are the values of each engine, by label; `settings` names the settings of a workload that differ."""
+    """`values` are the distinct values of each engine's runs, by label. `settings` are the names of the settings that
+    differ: of a workload, or of engines with one label."""
 
     kind: Kind
-    values: dict[str, str]
+    values: dict[str, tuple[Any, ...]]
     settings: tuple[str, ...] = ()
 
     @property
@@ -56,39 +59,44 @@ class Difference:
 
     @property
     def hidden(self) -> bool:
-        """Whether no column of the candidates shows it."""
+        """Return whether no column of the candidates shows it."""
         return self.kind in (Kind.VERSION, Kind.CLIENT, Kind.SETTINGS, Kind.LENGTHS)
 
 
 def differences(engines: Sequence[EngineRuns]) -> tuple[Difference, ...]:
-    """In the order of `Kind`."""
+    """List the differences in the order of `Kind`."""
     differing = []
-    for kind, value in READ.items():
-        values = {engine.label: " | ".join(dict.fromkeys(map(value, engine.runs))) for engine in engines}
-        if len({text for engine in engines for run in engine.runs if (text := value(run))}) > 1:
-            differing.append(Difference(kind, values, _settings(engines) if kind is Kind.WORKLOAD else ()))
-    if lengths := _lengths(engines):
-        differing.append(Difference(Kind.LENGTHS, lengths))
-    own = {engine.label: _own_settings(engine) for engine in engines}
-    if any(own.values()):
-        differing.append(Difference(Kind.SETTINGS, {label: text for label, text in own.items() if text}))
+    for kind, fact in FACTS.items():
+        values = {engine.label: _distinct(map(fact, engine.runs)) for engine in engines}
+        if len(_distinct(value for known in values.values() for value in known if value not in UNKNOWN)) > 1:
+            settings: tuple[str, ...] = ()
+            if kind is Kind.WORKLOAD:
+                workloads = [workload for known in values.values() for workload in known]
+                names = sorted({name for workload in workloads for name in workload})
+                settings = tuple(name for name in names if len(_distinct(w.get(name) for w in workloads)) > 1)
+            differing.append(Difference(kind, values, settings))
+    differing += _lengths(engines)
+    for engine in engines:
+        if unequal := differing_settings([run for run in engine.runs if run.engine]):
+            differing.append(Difference(Kind.SETTINGS, {engine.label: ()}, tuple(sorted(unequal))))
     return tuple(sorted(differing, key=lambda difference: list(Kind).index(difference.kind)))
 
 
 def of_versions(before: Sequence[EngineRuns], now: Sequence[EngineRuns]) -> tuple[Difference, ...]:
-    """Differences between a baseline and the runs to judge of each engine, other than the version of this tool."""
+    """List the differences between a baseline and the runs to judge of each engine, other than the version of this
+    tool."""
     runs = {engine.label: engine.runs for engine in before}
     differing: list[Difference] = []
     for engine in now:
         if engine.label in runs:
             differing += differences([EngineRuns(engine.label, runs[engine.label] + engine.runs)])
-            lengths = _lengths([EngineRuns(BASELINE, runs[engine.label]), engine])
-            differing += [Difference(Kind.LENGTHS, lengths)] if lengths else []
+            differing += _lengths([EngineRuns(BASELINE, runs[engine.label]), engine])
     return tuple(difference for difference in differing if difference.kind is not Kind.VERSION)
 
 
 def run_to_run(engine: EngineRuns) -> dict[str, float]:
-    """Standard deviation of output tokens/s over the repeats as a share of their mean, by stage, if it is material."""
+    """Return the standard deviation of output tokens/s over the repeats as a share of their mean, by stage, if it is
+    material."""
     spreads: dict[str, float] = {}
     for stage in stages_of(engine.runs):
         rates = [rate for view in engine.at(stage.label) if (rate := view.value(THROUGHPUT)) is not None]
@@ -97,50 +105,38 @@ def run_to_run(engine: EngineRuns) -> dict[str, float]:
     return spreads
 
 
-def _lengths(engines: Sequence[EngineRuns]) -> dict[str, str]:
-    """Mean prompt and output tokens by label, if they differ by more than `TOLERANCE` at a stage of all engines."""
+def _distinct(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Keep the first of equal values, which need not be hashable."""
+    distinct: list[Any] = []
+    for value in values:
+        if value not in distinct:
+            distinct.append(value)
+    return tuple(distinct)
+
+
+def _lengths(engines: Sequence[EngineRuns]) -> list[Difference]:
+    """Compare mean prompt and output tokens, which may differ by `TOLERANCE`, at every stage that all runs have."""
     runs = [run for engine in engines for run in engine.runs]
-    for stage in common_stages(runs):
-        for name in (PROMPT_TOKENS, OUTPUT_TOKENS):
-            lengths = {engine.label: engine.value(stage, name) for engine in engines}
+    for stage in stages_of(runs):
+        for name in (PROMPT_TOKENS, OUTPUT_TOKENS) if all(run.at(stage.label) for run in runs) else ():
+            lengths = {engine.label: engine.value(stage.label, name) for engine in engines}
             known = [length for length in lengths.values() if length]
             if known and min(known) < (1 - TOLERANCE) * max(known):
-                return {label: significant(length) for label, length in lengths.items() if length}
-    return {}
+                return [Difference(Kind.LENGTHS, {label: (length,) for label, length in lengths.items() if length})]
+    return []
 
 
-def _workload(run: RunSummary) -> str:
-    known = {name: value for name, value in run.workload.items() if name not in SOFT_SETTINGS}
-    return repr(sorted(known.items()))
+def _comparable(run: RunSummary) -> dict[str, Any]:
+    return {name: value for name, value in run.workload.items() if name not in SOFT_SETTINGS}
 
 
-def _settings(engines: Sequence[EngineRuns]) -> tuple[str, ...]:
-    workloads = [run.workload for engine in engines for run in engine.runs]
-    names = sorted({name for workload in workloads for name in workload} - SOFT_SETTINGS)
-    return tuple(name for name in names if len({repr(workload.get(name)) for workload in workloads}) > 1)
-
-
-def _own_settings(engine: EngineRuns) -> str:
-    """Names of the settings that differ between runs of one label."""
-    runs = [run for run in engine.runs if run.engine]
-    names = dict.fromkeys(name for run in runs for name in settings_apart(runs[0], run))
-    return ", ".join(names)
-
-
-def _version(run: RunSummary) -> str:
-    return " ".join(filter(None, (run.versions.get("enginebench", ""), (run.commit or "")[:12])))
-
-
-def _machine(run: RunSummary) -> str:
-    return ", ".join(str(run.host[name]) for name in ("cpu", "usable_cores", "gpus") if run.host.get(name))
-
-
-READ: dict[Kind, Callable[[RunSummary], str]] = {
+FACTS: dict[Kind, Callable[[RunSummary], Any]] = {
     Kind.SCENARIO: lambda run: run.scenario,
-    Kind.WORKLOAD: _workload,
-    Kind.MODEL: lambda run: run.model or "",
-    Kind.FORMAT: lambda run: str((run.engine or {}).get("dtype") or ""),
-    Kind.VERSION: _version,
-    Kind.MACHINE: _machine,
-    Kind.CLIENT: lambda run: str(run.workers),
+    Kind.WORKLOAD: _comparable,
+    Kind.MODEL: lambda run: run.model,
+    Kind.FORMAT: lambda run: (run.engine or {}).get("dtype"),
+    Kind.VERSION: lambda run: tuple(filter(None, (run.versions.get("enginebench"), (run.commit or "")[:12]))),
+    Kind.MACHINE: lambda run: tuple(str(run.host[name]) for name in MACHINE if run.host.get(name)),
+    Kind.CLIENT: lambda run: run.workers,
 }
+"""What is compared between runs."""

@@ -60,12 +60,6 @@ class SloVerdict:
         """Whether the agreement of the runs alone confirms the status (sign test)."""
         return self.runs >= MIN_AGREEING_RUNS and self.agreeing == self.runs
 
-    @property
-    def worst(self) -> ObjectiveVerdict | None:
-        """The objective that is missed by most."""
-        missed = [verdict for verdict in self.objectives if verdict.status is Status.MISSED]
-        return min(missed, key=lambda verdict: (verdict.judgement.share.value or 0) - verdict.objective.q, default=None)
-
 
 def judge(stages: Sequence[StageView], objectives: Sequence[Objective]) -> SloVerdict:
     """Judge the repeats of one load by the objectives of one tier."""

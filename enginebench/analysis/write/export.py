@@ -23,8 +23,10 @@ from enginebench.analysis.write.html import page
 from enginebench.analysis.write.junit import junit
 from enginebench.analysis.write.markdown import markdown
 from enginebench.analysis.write.svg import svg
+from enginebench.analysis.write.words import title
 from enginebench.records.files import place_inside, write_atomically, write_inside
 from enginebench.records.metrics import Column as MetricColumn
+from enginebench.records.metrics import Quantity
 from enginebench.records.slo import Objective
 from enginebench.settings.schema import UserMistake
 
@@ -57,7 +59,7 @@ def as_json(document: Document) -> str:
     """Title, tested, objectives, answer, candidates, warnings, next step, exit code, tables of the sections, and the
     rows of the frame."""
     whole = {
-        "title": document.title,
+        "title": title(document),
         "tested": plain(document.tested),
         "objectives": [str(objective) for objective in document.objectives],
         "answer": {"kind": type(document.answer).__name__} | _answer(document),
@@ -117,6 +119,8 @@ def plain(value: Any) -> Any:
             return str(value)
         case MetricColumn():
             return value.key
+        case Quantity():
+            return value.name
         case Enum():
             return value.value
         case datetime():

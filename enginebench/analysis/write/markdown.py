@@ -19,7 +19,7 @@ def markdown(document: Document, pictures: Mapping[str, str] | None = None) -> s
     """`pictures` are the files of the charts, by their keys; without them a chart is a table."""
     pictures = pictures or {}
     tested, slo = words.tested_line(document.tested), words.slo_line(document.objectives)
-    parts = [f"# {escaped(document.title)}", f"**{escaped(sentence(document.answer))}**"]
+    parts = [f"# {escaped(words.title(document))}", f"**{escaped(sentence(document.answer))}**"]
     parts.append("  \n".join([f"Tested: {escaped(tested)}", *([f"SLO: {escaped(slo)}"] if slo else [])]))
     parts += [] if document.candidates is None else [table(document.candidates)]
     legend = [f"{sign} {meaning}" for sign, meaning in words.legend(document)]

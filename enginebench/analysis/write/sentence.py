@@ -14,7 +14,6 @@ from enginebench.analysis.answer import (
     CapacityAnswer,
     Contender,
     GateAnswer,
-    Growth,
     NoAnswer,
     Replicas,
     ReplicasAnswer,
@@ -35,17 +34,17 @@ from enginebench.records.formatting import (
     in_words,
     significant,
 )
-from enginebench.records.metrics import Quantity
+from enginebench.records.metrics import TTFT_PARTS, Quantity
 from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate
 
-GROWTH = {
-    Growth.CLIENT: "the load generator's own delay",
-    Growth.QUEUE: "queueing in the server",
-    Growth.PREFILL: "reading the prompt (prefill)",
-    Growth.DELIVERY: "delivery from the server to the client",
-    Growth.DECODING: "the time per token (decoding)",
-}
+DELAYS = (
+    "the load generator's own delay",
+    "queueing in the server",
+    "reading the prompt (prefill)",
+    "delivery from the server to the client",
+)
+BOTTLENECKS = dict(zip(TTFT_PARTS, DELAYS, strict=True))
 NO_ANSWER = {
     NoAnswer.NOTHING_MEASURED: "Nothing was measured.",
     NoAnswer.DIFFERENT_WORKLOADS: "The runs had different workloads, so their numbers are not compared.",
@@ -104,7 +103,7 @@ def _capacity(answer: CapacityAnswer) -> str:
         return f"{met}; higher loads were not tested."
     values = _missed_values(answer, capacity.objectives)
     text = f"{met}; {load_number(beyond)} do{'es' if beyond == 1 else ''} not{f' ({values})' if values else ''}."
-    return text if answer.limit is None else f"{text} The bottleneck is {GROWTH[answer.limit]}."
+    return f"{text} The bottleneck is {BOTTLENECKS[answer.bottleneck.name]}." if answer.bottleneck else text
 
 
 def _verb(load: float, unit: str, one_load: str, several: str) -> str:
@@ -312,10 +311,11 @@ def _gate(answer: GateAnswer) -> str:
     if not answer.regressions:
         return f"FAILED: {counted(answer.missing, 'comparison')} could not be made; {made:,} passed."
     worst = answer.regressions[0]
+    assert worst.column is not None, "a regression is of a metric"
     title = worst.column.full_title if isinstance(worst.column.of, Quantity) else worst.column.title
-    title += "" if worst.relative else " share"
+    title += "" if worst.column.relative else " share"
     name = f"{title}{f' of {clean(worst.engine)}' if worst.engine else ''} at {clean(worst.stage)}"
-    change, interval = change_text(worst.change, not worst.relative)
+    change, interval = change_text(worst.change, not worst.column.relative)
     if change == INFINITE:
         text = f"FAILED: {name} falls among failed requests"
     else:

@@ -81,6 +81,11 @@ WARNINGS = {
 """What was seen, by kind, for warnings that bring no words of their own."""
 
 
+def title(document: Document) -> str:
+    """`vllm and candle`, or how many engines there are, for a document without a title of its own."""
+    return clean(document.title or _engines(document.tested))
+
+
 def tested_line(tested: Tested) -> str:
     """`SmolLM2-135M on vLLM · 32-token prompts, 8-token answers · closed loop, 1 and 8 users, 10 s each · …`"""
     parts = [
@@ -180,10 +185,13 @@ def warning_texts(warning: Warning) -> tuple[str, str]:
 
 
 def _subject(tested: Tested) -> str:
-    engines = in_words(tested.engines) if len(tested.engines) <= MAX_NAMES else f"{len(tested.engines)} engines"
     models = in_words(tested.models[:MAX_NAMES]) if len(tested.models) <= MAX_NAMES else f"{len(tested.models)} models"
-    subject = " on ".join(filter(None, dict.fromkeys((models, engines))))
+    subject = " on ".join(filter(None, dict.fromkeys((models, _engines(tested)))))
     return f"{subject} at {tested.target.removeprefix('http://')}" if tested.target else subject
+
+
+def _engines(tested: Tested) -> str:
+    return in_words(tested.engines) if len(tested.engines) <= MAX_NAMES else f"{len(tested.engines)} engines"
 
 
 def _lengths(tested: Tested) -> str:

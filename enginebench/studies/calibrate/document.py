@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import polars as pl
 
 from enginebench.analysis.answer import CalibrationAnswer
-from enginebench.analysis.document import Axis, Cell, Column, Document, Figure, Number, Point, Series, Table, Word
+from enginebench.analysis.document import (
+    REQUESTS,
+    Axis,
+    Cell,
+    Column,
+    Document,
+    Figure,
+    Number,
+    Point,
+    Series,
+    Table,
+    Word,
+    count,
+)
 from enginebench.analysis.frame import SCHEMA
 from enginebench.analysis.tested import Tested
 from enginebench.records.view import Estimate
 from loadtests.harness.run.calibration import LIMIT, Calibration
 from loadtests.harness.run.calibration import Cell as Measured
 
-NUMBERS: tuple[tuple[Column, str, str], ...] = (
-    (Column("TTFT p50"), "ttft.p50", "s"),
-    (Column("TTFT p99"), "ttft.p99", "s"),
-    (Column("without kernel stamps, p99", rank=3), "ttft_user_space.p99", "s"),
-    (Column("TPOT p99"), "tpot.p99", "share"),
-    (Column("E2E p99"), "e2e.p99", "s"),
-    (Column("CPU per token", rank=2), "cpu_per_token", "s"),
-    (Column("waited for a core", rank=2), "run_delay", "share"),
+NUMBERS: tuple[tuple[Column, str, str, Callable[[Measured], float | None]], ...] = (
+    (Column("TTFT p50"), "ttft.p50", "s", lambda cell: cell.ttft.p50),
+    (Column("TTFT p99"), "ttft.p99", "s", lambda cell: cell.ttft.p99),
+    (Column("without kernel stamps, p99", rank=3), "ttft_user_space.p99", "s", lambda cell: cell.ttft_user_space.p99),
+    (Column("TPOT p99"), "tpot.p99", "share", lambda cell: cell.tpot.p99),
+    (Column("E2E p99"), "e2e.p99", "s", lambda cell: cell.e2e.p99),
+    (Column("CPU per token", rank=2), "cpu_per_token", "s", lambda cell: cell.cpu_per_token),
+    (Column("waited for a core", rank=2), "run_delay", "share", lambda cell: cell.run_delay),
 )
-"""Columns of errors and costs: heading, path in a cell, unit. Errors of TPOT are shares of the true value."""
+"""Columns of errors and costs: heading, name in the frame, unit, value. Errors of TPOT are shares of the true value."""
 
 
 def document_of(calibration: Calibration) -> Document:
@@ -37,10 +52,15 @@ def document_of(calibration: Calibration) -> Document:
         sections=(),
         frame=pl.DataFrame(
             [
-                {"stage": _load(cell), "load": cell.tokens_per_second, "load_unit": "tokens/s", "n": cell.requests}
-                | {"metric": path, "statistic": cell.condition, "unit": unit, "value": _value(cell, path)}
+                {
+                    "load": cell.tokens_per_second,
+                    "load_unit": "tokens/s",
+                    "n": cell.requests,
+                    "statistic": cell.condition,
+                }
+                | {"stage": f"{cell.users}x{cell.rate:g}", "metric": name, "unit": unit, "value": read(cell)}
                 for cell in calibration.cells
-                for _, path, unit in NUMBERS
+                for _, name, unit, read in NUMBERS
             ],
             schema=SCHEMA,
         ),
@@ -56,20 +76,21 @@ def _answer(calibration: Calibration) -> CalibrationAnswer:
 
 
 def _table(calibration: Calibration) -> Table:
-    headings = (Column("load", text=True), Column("machine", text=True), Column("tokens/s"), Column("requests"))
+    loads = (Column("users"), Column("tokens/s for each"), Column("tokens/s"), REQUESTS)
+    headings = (Column("machine", text=True), *loads, Column("failed"), *(column for column, *_ in NUMBERS))
     rows: list[tuple[Cell, ...]] = [
         (
-            Word(_load(cell)),
             Word(cell.condition),
+            count(cell.users),
+            Number(Estimate(cell.rate)),
             Number(Estimate(cell.tokens_per_second)),
-            Number(Estimate(float(cell.requests)), style="count"),
-            Number(Estimate(float(cell.failures)), style="count") if cell.failures else None,
-            *(Number(Estimate(_value(cell, path)), unit) for _, path, unit in NUMBERS),
+            count(cell.requests),
+            count(cell.failures) if cell.failures else None,
+            *(Number(Estimate(read(cell)), unit) for _, _, unit, read in NUMBERS),
         )
         for cell in calibration.cells
     ]
-    columns = (*headings, Column("failed"), *(column for column, _, _ in NUMBERS))
-    return Table("errors", "Measured minus true", columns, tuple(rows)).without_empty_columns()
+    return Table("errors", "Measured minus true", headings, tuple(rows)).without_empty_columns()
 
 
 def _figure(calibration: Calibration) -> Figure:
@@ -86,14 +107,3 @@ def _figure(calibration: Calibration) -> Figure:
         y=Axis("TTFT error p99", "s", logarithmic=True),
         series=tuple(series),
     )
-
-
-def _load(cell: Measured) -> str:
-    return f"{cell.users} users × {cell.rate:g} tokens/s"
-
-
-def _value(cell: Measured, path: str) -> float | None:
-    value: object = cell
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value if isinstance(value, float) else None

@@ -22,14 +22,12 @@ from loadtests.harness.run.options import GROWS_SINCE
 from loadtests.harness.settings.run import RunSettings
 
 if TYPE_CHECKING:
-    from enginebench.analysis.frame import Frame
     from loadtests.harness.command.terminal import Terminal
 
 RUNS = RunSettings().runs
 SCENARIO = "quick"
 REPORT = 5.0  # seconds that the last answers, the verdict and the report's page take
 SCRIPTED = Contender("scripted engine", engine="fake", options=("ttft=0.04", "tpot=0.01", "concurrency=8"))
-ASKED = ("prompt_tokens", "output_tokens")  # what the next command must ask, too, for its numbers to be comparable
 
 
 def quick(
@@ -42,7 +40,7 @@ def quick(
     ] = None,
     seconds: Annotated[float, typer.Option(metavar="S", parser=duration(20), help="How long it takes, about.")] = 60.0,
     peak: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Also say how many replicas so many users need.")
+        int | None, typer.Option(metavar="N", min=1, help="Also say how many replicas N users need.")
     ] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="Model to request. Default: the first.")] = None,
     runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the run.")] = RUNS,
@@ -85,7 +83,7 @@ def quick(
 
 
 def _chosen(url: str | None, model: str | None) -> tuple[Contender, str]:
-    """What is tested, and a sentence that says so."""
+    """Choose what is tested, and say so in a sentence."""
     from enginebench.studies.quick.discovery import PORTS, find_server
 
     if url is not None:
@@ -98,14 +96,14 @@ def _chosen(url: str | None, model: str | None) -> tuple[Contender, str]:
             f"No server at this machine's ports {ports}, so this tests the scripted engine, which only waits. "
             "To test yours: enginebench quick URL"
         )
-    (found,) = contenders([], [server.url], models=[model] if model else [])
+    (listening,) = contenders([], [server.url], models=[model] if model else [])
     asked = model or server.models[0]
     among = f", the first of {len(server.models)} models" if model is None and len(server.models) > 1 else ""
-    return found, f"Testing {server.url} ({server.port}), model {asked}{among}."
+    return listening, f"Testing {server.url} ({server.port}), model {asked}{among}."
 
 
 def _measured(folder: Path, contender: Contender, slo: Sequence[str], ends: float, terminal: Terminal) -> bool:
-    """Whether the run came to its end, which leaves time for the report before `ends`. Raises `UserMistake`."""
+    """Return whether the run came to its end, which leaves time for the report before `ends`. Raises `UserMistake`."""
     from loadtests.harness.command.drive import RunFailed, measure
     from loadtests.harness.command.job import Job, find_scenario
     from loadtests.harness.command.rounds import Repeat, prepared
@@ -113,8 +111,8 @@ def _measured(folder: Path, contender: Contender, slo: Sequence[str], ends: floa
 
     began = time.monotonic_ns()
     seconds = f"{ends - REPORT - began / SECOND:.1f}"
-    given = {"grow_seconds": seconds, "runs": str(folder.parent), "run_id": folder.name}
-    job = Job.of(find_scenario(SCENARIO), given | ({"slo": "\n".join(slo)} if slo else {}), 1, ())
+    typed = {"grow_seconds": seconds, "runs": str(folder.parent), "run_id": folder.name}
+    job = Job.of(find_scenario(SCENARIO), typed | ({"slo": "\n".join(slo)} if slo else {}), 1, ())
     job = replace(job, variables={GROWS_SINCE: str(began)})  # so that starting server and Locust is part of the time
     (contender,) = prepared(job, [contender], 1)
     try:
@@ -130,7 +128,7 @@ def _tell(folder: Path, contender: Contender, peak: int | None) -> None:
     from enginebench.analysis.frame import frame_of
     from enginebench.analysis.plan.candidates import replicas_of
     from enginebench.analysis.plan.settings import PlanSettings
-    from enginebench.analysis.reports import next_step_of, quick_document
+    from enginebench.analysis.reports import quick_document
     from enginebench.analysis.summary.loading import summaries_of
     from enginebench.records.load import Users
 
@@ -142,18 +140,7 @@ def _tell(folder: Path, contender: Contender, peak: int | None) -> None:
     asked = None if peak is None else Users(peak)
     plan = PlanSettings(peak=asked, slo=frame.tier)
     replicas = replicas_of(frame, plan) if asked is not None else ()
-    search = next_step_of(frame, next_command(contender, frame))
-    deliver(
-        quick_document(frame, contender.name or contender.url, search, replicas, asked), page=folder / PAGE, brief=True
-    )
-
-
-def next_command(contender: Contender, frame: Frame) -> tuple[str, ...]:
-    """The search that certifies what a minute can only bracket, with the same requests and objectives."""
-    workload = frame.runs[0].workload
     target = ["--url", contender.url] if contender.url else ["--engine", contender.engine]
     target += [word for option in contender.options for word in ("-o", option)]
     target += ["--model", contender.model] if contender.model else []
-    limits = ["--slo", ",".join(objective.typed for objective in frame.tier)]
-    asked = [f"--{name.replace('_', '-')}={workload[name]}" for name in ASKED]
-    return ("enginebench", "run", "capacity", "--by", "users", *target, *limits, *asked)
+    deliver(quick_document(frame, target, replicas, asked), page=folder / PAGE, brief=True)

@@ -1,4 +1,4 @@
-"""Which server to test where none is named: the ports on which engines listen by default, on this machine."""
+"""Which server to test if none is named: the ports on which engines listen by default, on this machine."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class FoundServer:
 
 
 def find_server(ports: Mapping[int, str] = PORTS) -> FoundServer | None:
-    """The first in the order of the ports that lists a model; `None` where none does."""
+    """Return the first server, in the order of the ports, that lists a model."""
     with ThreadPoolExecutor(len(ports)) as pool:
-        found = list(pool.map(_look, ports.items()))
-    return next((server for server in found if server is not None), None)
+        servers = list(pool.map(_look, ports.items()))
+    return next((server for server in servers if server is not None), None)
 
 
 def _look(place: tuple[int, str]) -> FoundServer | None:

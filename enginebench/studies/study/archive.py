@@ -36,7 +36,7 @@ def is_archive(name: str) -> bool:
 
 def check_archive(path: Path) -> None:
     """Before anything is measured. Raises `UserMistake`."""
-    _mode(path)
+    split_name(path)
     if not path.absolute().parent.is_dir():
         raise UserMistake(f"the folder of {path} does not exist.")
 
@@ -65,9 +65,10 @@ def pack(folder: Path, path: Path) -> None:
         return None if len(parts) > 1 and parts[1] in LEFT_OUT else entry
 
     partial = path.with_name(f"{path.name}.partial")
-    level = {"compresslevel": 6} if _mode(path) == "gz" else {}
+    _, mode = split_name(path)
+    level = {"compresslevel": 6} if mode == "gz" else {}
     try:
-        with tarfile.open(partial, f"w:{_mode(path)}", **level) as archive:  # type: ignore[call-overload]
+        with tarfile.open(partial, f"w:{mode}", **level) as archive:  # type: ignore[call-overload]
             archive.add(folder, name, filter=wanted)
         partial.replace(path)
     finally:
@@ -108,7 +109,7 @@ def _opened(path: Path) -> Iterator[_Archive]:
     """An archive that may come from anywhere. Raises one of `DAMAGED`, and `OSError`."""
     if path.exists() and not path.is_file():
         raise UserMistake(f"{path} is not a file.")
-    with path.open("rb") as packed, UNPACKED[_mode(path)](packed) as unpacked:
+    with path.open("rb") as packed, UNPACKED[split_name(path)[1]](packed) as unpacked:
         limit = MIN_LIMIT + MAX_RATIO * path.stat().st_size
         with _Archive(_Limited(unpacked, limit), limit) as archive:
             yield archive
@@ -153,14 +154,10 @@ class _Limited:
         return self._file.seek(place)
 
 
-def name_in(path: Path) -> str:
-    """`brief` of `lent/brief.tar.gz`: the folder that it becomes by default."""
-    ending = next(ending for ending in MODES if path.name.endswith(ending))
-    return path.name.removesuffix(ending)
-
-
-def _mode(path: Path) -> str:
-    mode = next((mode for ending, mode in MODES.items() if path.name.endswith(ending)), None)
-    if mode is None:
-        raise UserMistake(f"an archive's name ends in {', '.join(MODES)}, not as {path.name} does.")
-    return mode
+def split_name(path: Path) -> tuple[str, str]:
+    """Split `lent/brief.tar.gz` into the study's name and the kind of compression, `brief` and `gz`. Raises
+    `UserMistake`."""
+    for ending, mode in MODES.items():
+        if path.name.endswith(ending):
+            return path.name.removesuffix(ending), mode
+    raise UserMistake(f"an archive's name ends in {', '.join(MODES)}, not as {path.name} does.")

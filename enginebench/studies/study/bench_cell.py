@@ -11,7 +11,7 @@ from pathlib import Path
 
 from enginebench.settings.schema import UserMistake
 from enginebench.settings.system import last_line
-from enginebench.studies.study.grid import StudyEngine, StudyModel, StudyPart
+from enginebench.studies.study.grid import StudyEngine, StudyModel, StudyPart, texts_of
 from engines.bench.result import read_result
 from loadtests.harness.command.guard import start_guarded
 from loadtests.harness.command.progress import progress
@@ -30,13 +30,6 @@ class BenchFailed(Exception):
     """A sentence."""
 
 
-def bench_words(engine: StudyEngine, model: StudyModel, part: StudyPart, document: Path) -> list[str]:
-    """The command line, after `enginebench`."""
-    words = ["bench", engine.engine, "--model", model.name, "--rounds", "1", "--output", str(document)]
-    words += [word for option in engine.option_texts for word in ("-o", option)]
-    return words + [f"--{name.replace('_', '-')}={text}" for name, text in part.setting_texts.items()]
-
-
 def bench_cell(
     engine: StudyEngine,
     model: StudyModel,
@@ -48,9 +41,12 @@ def bench_cell(
     deadline: float,
 ) -> None:
     """Write the document. Raises `BenchFailed`, and `OutOfTime` at the instant `deadline` of the monotonic clock."""
+    command = [*PYTHON, "-m", "enginebench", "bench", engine.engine, "--model", model.name, "--rounds", "1"]
+    command += ["--output", str(document), *(word for option in texts_of(engine.options) for word in ("-o", option))]
+    command += [f"--{name.replace('_', '-')}={text}" for name, text in part.setting_texts.items()]
     with log.open("wb") as output, progress(terminal.console, title) as show:
         process, guard = start_guarded(
-            [*PYTHON, "-m", "enginebench", *bench_words(engine, model, part, document)],
+            command,
             stdout=subprocess.DEVNULL,
             stderr=output,
             start_new_session=True,

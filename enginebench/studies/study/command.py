@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 RUNS = RunSettings().runs
 STATUS, REPORT = "status", "report"
 REPORTING = 20.0  # seconds of a budget that are kept for the report and the archive
-LEAST_BUDGET = 60.0  # seconds
+MIN_BUDGET = 60.0  # seconds
 SHORT = 20 * 60.0  # seconds: the budget of a short form, where none is given
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
@@ -44,7 +44,7 @@ MODEL = typer.Option(
 )
 ENGINE = typer.Option(metavar="LABEL", help="Measure this engine of the grid alone; may be repeated.")
 PART = typer.Option(metavar="LABEL", help="Measure this part of the grid alone; may be repeated.")
-REPEATS = typer.Option(
+REPEAT = typer.Option(
     metavar="N",
     min=1,
     help="Repeats in place of the grid's; more of them narrow the intervals, of a finished study too.",
@@ -61,7 +61,7 @@ def study(
     model: Annotated[list[str] | None, MODEL] = None,
     engine: Annotated[list[str] | None, ENGINE] = None,
     part: Annotated[list[str] | None, PART] = None,
-    repeats: Annotated[int | None, REPEATS] = None,
+    repeat: Annotated[int | None, REPEAT] = None,
     install: Annotated[bool, INSTALL] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -97,7 +97,7 @@ def study(
         raise UserMistake("--install takes its own time: give it alone first, or leave out --budget.")
     seconds = (SHORT if quick else None) if budget is None else read_time(budget)
     chosen = Chosen(tuple(model or ()), tuple(engine or ()), tuple(part or ()))
-    if not _run(_one(words), quick, seconds, archive, folder, chosen, repeats, install, terminal):
+    if not _run(_one(words), quick, seconds, archive, folder, chosen, repeat, install, terminal):
         raise typer.Exit(2)
     return None
 
@@ -108,8 +108,8 @@ def read_time(text: str) -> float:
     if match is None:
         raise UserMistake(f"a budget is a time such as 90s, 8m or 2h, not `{text}`.")
     seconds = float(match[1]) * UNITS[match[2]]
-    if seconds < LEAST_BUDGET:
-        raise UserMistake(f"a budget is {LEAST_BUDGET:g} s or more, {REPORTING:g} s of which are for the report.")
+    if seconds < MIN_BUDGET:
+        raise UserMistake(f"a budget is {MIN_BUDGET:g} s or more, {REPORTING:g} s of which are for the report.")
     return seconds
 
 
@@ -130,11 +130,12 @@ def _run(
     install: bool,
     terminal: Terminal,
 ) -> bool:
-    """Whether no cell failed and nothing stopped it but the budget."""
+    """Return whether no cell failed and nothing but the budget stopped the study."""
     from enginebench.studies.study.archive import check_archive, check_replaces, pack
     from enginebench.studies.study.folder import load_study, set_repeats
-    from enginebench.studies.study.runner import only_here, summary_of
+    from enginebench.studies.study.runner import only_here
     from enginebench.studies.study.sitting import find_engines, measure, open_study
+    from enginebench.studies.study.terminal import summary
     from loadtests.harness.command.terminal import sigterm_is_ctrl_c
 
     began = time.monotonic()
@@ -157,7 +158,7 @@ def _run(
             stopped = True
             terminal.say("stopped: what was measured is kept")
         after = load_study(place)
-        terminal.say(summary_of(after))
+        terminal.say(summary(after))
         try:
             _report(place, terminal)
         except UserMistake as mistake:
@@ -172,7 +173,7 @@ def _run(
 
 
 def _report_of(name: str, folder: Path | None, terminal: Terminal) -> None:
-    """Of a study's folder, or of an archive, which is unpacked."""
+    """Report on a study's folder, or on an archive, which is unpacked."""
     from enginebench.studies.study.archive import is_archive
     from enginebench.studies.study.sitting import unpacked
 
@@ -184,7 +185,7 @@ def _report_of(name: str, folder: Path | None, terminal: Terminal) -> None:
 
 
 def _report(folder: Path, terminal: Terminal) -> None:
-    """The report's files, made again from the study's folder."""
+    """Make the report's files again from the study's folder."""
     if find_spec("polars") is None:  # `make bundle` leaves it out
         return terminal.say(f"The report: `enginebench study report {folder}` where all packages are installed.")
     from enginebench.records.plain_text import plain
@@ -197,7 +198,7 @@ def _report(folder: Path, terminal: Terminal) -> None:
 
 
 def _list() -> None:
-    from enginebench.studies.study.cells import cells_of
+    from enginebench.studies.study.grid import cells_of
     from enginebench.studies.study.grid_file import find_grid, grid_names, read_grid
     from enginebench.studies.study.sitting import variants
 
@@ -210,7 +211,8 @@ def _list() -> None:
 
 def _status(words: Sequence[str], folder: Path | None, as_json: bool) -> None:
     from enginebench.studies.study.folder import STUDY, load_study
-    from enginebench.studies.study.status import as_document, show
+    from enginebench.studies.study.terminal import as_json as json_of
+    from enginebench.studies.study.terminal import show
 
     places = [Path(word) if (Path(word) / STUDY).is_file() else RUNS / word for word in words]
     places += [folder] if folder is not None else []
@@ -219,8 +221,8 @@ def _status(words: Sequence[str], folder: Path | None, as_json: bool) -> None:
         raise UserMistake(f"there is no study in {RUNS}: start one with `enginebench study brief --quick`.")
     studies = [load_study(place) for place in places]
     if as_json:
-        json.dump([as_document(one) for one in studies], sys.stdout, indent=2, ensure_ascii=False)
+        json.dump([json_of(study) for study in studies], sys.stdout, indent=2, ensure_ascii=False)
         sys.stdout.write("\n")
         return
-    for one in studies:
-        show(one)
+    for study in studies:
+        show(study)

@@ -30,8 +30,7 @@ from enginebench.records.plain_text import is_file_name
 from enginebench.records.run import HOST, as_typed
 from enginebench.records.slo import parse_objectives
 from enginebench.settings.schema import UserMistake
-from enginebench.studies.study.cells import Cell, cells_of
-from enginebench.studies.study.grid import Chosen, Grid
+from enginebench.studies.study.grid import Cell, Chosen, Grid, cells_of
 from enginebench.studies.study.grid_file import check_labels
 
 SCHEMA = 1
@@ -46,7 +45,7 @@ class NotAStudy(UserMistake):
 
 
 class StudyFacts(Struct, frozen=True, kw_only=True):
-    """What was asked, in `study.json`."""
+    """The question, in `study.json`."""
 
     name: str
     variants: tuple[str, ...]  # of the grid's file, that were applied: cpu, quick, gpu_quick
@@ -60,7 +59,7 @@ class StudyFacts(Struct, frozen=True, kw_only=True):
 
 
 class Sitting(Struct, frozen=True, kw_only=True):
-    """One time that the study was at work. `gpus` are names, drivers and power limits; empty where there are none."""
+    """A time that the study was at work. `gpus` are names, drivers and power limits; empty where there are none."""
 
     started_at: str  # ISO 8601, UTC
     command: tuple[str, ...]
@@ -193,7 +192,7 @@ def set_repeats(folder: Path, repeats: int) -> None:
     cells = (state.cell for state in study.cells if state.record is not None)
     begun = max((cell.repeat + 1 for cell in cells if study.grid.part(cell.part).repeats is None), default=0)
     if repeats < begun:
-        raise UserMistake(f"{folder} has {begun} repeats already: give --repeats {begun} or more.")
+        raise UserMistake(f"{folder} has {begun} repeats already: give --repeat {begun} or more.")
     grid = msgspec.structs.replace(study.grid, repeats=repeats)
     write_facts(folder, msgspec.structs.replace(study.facts, grid=grid))
 
@@ -210,11 +209,12 @@ def append_line(path: Path, line: Struct) -> None:
 
 
 def expected_seconds(grid: Grid, cell: Cell, records: Sequence[tuple[Cell, float]]) -> float:
-    """By the cells that are most like it among those that are done, else as the grid says."""
-    alike = [(other.engine, taken) for other, taken in records if (other.part, other.model) == (cell.part, cell.model)]
-    own = [taken for engine, taken in alike if engine == cell.engine]
-    if own or alike:
-        return median(own or [taken for _, taken in alike])
+    """Estimate from cells of the same part and model that are done, best those of the same engine, else as the grid
+    says."""
+    done = [(past.engine, taken) for past, taken in records if (past.part, past.model) == (cell.part, cell.model)]
+    own = [taken for engine, taken in done if engine == cell.engine]
+    if done:
+        return median(own or [taken for _, taken in done])
     return grid.part(cell.part).seconds
 
 

@@ -37,8 +37,16 @@ from msgspec import Struct
 
 from enginebench.records.files import bytes_of
 from enginebench.settings.schema import UserMistake, choose_from
-from enginebench.studies.study.cells import cells_of
-from enginebench.studies.study.grid import Chosen, Grid, NotMeasured, Price, StudyEngine, StudyModel, StudyPart
+from enginebench.studies.study.grid import (
+    Chosen,
+    Grid,
+    NotMeasured,
+    Price,
+    StudyEngine,
+    StudyModel,
+    StudyPart,
+    cells_of,
+)
 
 GRIDS = Path(__file__).parent.parent / "grids"
 # Tables with other values of a grid's keys, in the order in which they are applied.
@@ -85,21 +93,23 @@ def read_grid(path: Path, variants: Iterable[str] = (), chosen: Chosen = EVERYTH
 
 
 def _narrowed(form: str, grid: Grid, chosen: Chosen) -> Grid:
-    """What was left out by request, but for optional models, is named as not measured. Raises `UserMistake` for a label
+    """Name what was left out by request, but for optional models, as not measured. Raises `UserMistake` for a label
     that the grid does not have in this `form`, or that has nothing to measure with what else is chosen."""
     named = _labels(grid)
-    for what, wanted in msgspec.structs.asdict(chosen).items():
-        for label in wanted:
+    for what, labels in msgspec.structs.asdict(chosen).items():
+        for label in labels:
             if label not in named[what]:
                 raise UserMistake(f"{form} has no {what[:-1]} `{label}`; {choose_from(label, named[what])}")
-    models = tuple(one for one in grid.models if (one.label in chosen.models if chosen.models else not one.optional))
-    left = frozenset(one.label for one in models)
-    engines = tuple(
-        _only(one, models=left)
-        for one in grid.engines
-        if (not chosen.engines or one.label in chosen.engines) and (not one.models or left & set(one.models))
+    models = tuple(
+        model for model in grid.models if (model.label in chosen.models if chosen.models else not model.optional)
     )
-    able = frozenset(one.label for one in engines)
+    left = frozenset(row.label for row in models)
+    engines = tuple(
+        _only(row, models=left)
+        for row in grid.engines
+        if (not chosen.engines or row.label in chosen.engines) and (not row.models or left & set(row.models))
+    )
+    able = frozenset(row.label for row in engines)
     if grid.baseline not in able:
         raise UserMistake(f"{form}: the baseline {grid.baseline} is not measured with {', '.join(chosen.labels)}.")
     parts = tuple(
@@ -118,23 +128,23 @@ def _narrowed(form: str, grid: Grid, chosen: Chosen) -> Grid:
     if not chosen.labels:
         return narrowed
     absent = [part.title or part.name for part in grid.parts if part.name not in measured]
-    absent += [one.label for one in grid.models if one.label not in measured and not one.optional]
-    absent += [one.label for one in grid.engines if one.label not in measured]
+    absent += [row.label for row in grid.models if row.label not in measured and not row.optional]
+    absent += [row.label for row in grid.engines if row.label not in measured]
     left_out = (NotMeasured(what, "it was left out of this study.") for what in absent)
     return msgspec.structs.replace(narrowed, not_measured=(*grid.not_measured, *left_out))
 
 
 def _only(row: Row, **left: Collection[str]) -> Row:
-    """With those labels alone that are `left` of each field."""
+    """Keep only those labels of each field that are `left`."""
     fields = {name: tuple(label for label in getattr(row, name) if label in labels) for name, labels in left.items()}
     return msgspec.structs.replace(row, **fields)
 
 
 def _labels(grid: Grid) -> dict[str, list[str]]:
     return {
-        "models": [one.label for one in grid.models],
-        "engines": [one.label for one in grid.engines],
-        "parts": [one.name for one in grid.parts],
+        "models": [row.label for row in grid.models],
+        "engines": [row.label for row in grid.engines],
+        "parts": [row.name for row in grid.parts],
     }
 
 
@@ -146,7 +156,7 @@ def _known(path: Path, where: str, kind: type[Struct], table: Mapping[str, Any])
         "parts": StudyPart,
         "not_measured": NotMeasured,
     }
-    names = {one.name for one in msgspec.structs.fields(kind)}
+    names = {row.name for row in msgspec.structs.fields(kind)}
     for key, value in table.items():
         if key not in names:
             place = f"{where} has" if where else "there is"
@@ -168,12 +178,12 @@ def _converted(path: Path, document: Mapping[str, Any]) -> Grid:
 
 
 def _checked(path: Path, grid: Grid) -> Grid:
-    """With labels for all. Raises `UserMistake` where names do not fit together."""
+    """Give all rows labels. Raises `UserMistake` if names do not fit together."""
     models = tuple(
-        msgspec.structs.replace(one, label=one.label or re.split(r"[:/]", one.name)[-1]) for one in grid.models
+        msgspec.structs.replace(row, label=row.label or re.split(r"[:/]", row.name)[-1]) for row in grid.models
     )
     engines = tuple(
-        msgspec.structs.replace(one, engine=one.engine or one.label, options=dict(one.options)) for one in grid.engines
+        msgspec.structs.replace(row, engine=row.engine or row.label, options=dict(row.options)) for row in grid.engines
     )
     grid = msgspec.structs.replace(grid, models=models, engines=engines)
     check_labels(path, grid)
@@ -199,7 +209,7 @@ def check_labels(path: Path, grid: Grid) -> None:
             if count > 1:
                 raise UserMistake(f"{path}: there are several [[{what}]] called `{label}`: give each a label.")
     references: list[tuple[str, tuple[str, ...], str]] = [("baseline", (grid.baseline,), "engines")]
-    references += [(f"engine {one.label}", one.models, "models") for one in grid.engines]
+    references += [(f"engine {row.label}", row.models, "models") for row in grid.engines]
     for part in grid.parts:
         references += [(f"part {part.name}", part.models, "models"), (f"part {part.name}", part.engines, "engines")]
     for where, mentioned, what in references:
@@ -219,13 +229,8 @@ def _check_part(path: Path, part: StudyPart) -> None:
     if (part.kind == "load") != bool(part.scenario):
         what = "a scenario" if part.kind == "load" else "no scenario: only parts of kind load have one"
         raise UserMistake(f"{path}: part {part.name} needs {what}.")
-    declared = [one.name for one in settings_of(Scenario)] if part.kind == "load" else _names(BenchSettings)
+    fields = settings_of(Scenario) if part.kind == "load" else dataclass_fields(BenchSettings)
+    declared = sorted(field.name for field in fields)
     for name in part.settings:
         if name not in declared:
-            raise UserMistake(
-                f"{path}: part {part.name}: there is no setting `{name}`; {choose_from(name, sorted(declared))}"
-            )
-
-
-def _names(declared: type[Any]) -> list[str]:
-    return [one.name for one in dataclass_fields(declared)]
+            raise UserMistake(f"{path}: part {part.name}: there is no setting `{name}`; {choose_from(name, declared)}")

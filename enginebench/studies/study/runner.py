@@ -11,17 +11,15 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from enginebench.records.files import read_meta, read_requests
-from enginebench.records.formatting import counted
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.bench_cell import BenchFailed, OutOfTime, bench_cell
-from enginebench.studies.study.cells import Cell
 from enginebench.studies.study.folder import (
     BENCH,
     CELLS,
@@ -37,8 +35,9 @@ from enginebench.studies.study.folder import (
     append_line,
     load_study,
 )
-from enginebench.studies.study.grid import Grid, StudyPart
+from enginebench.studies.study.grid import Cell, Grid, StudyPart, texts_of
 from enginebench.studies.study.lacking import Lacking
+from enginebench.studies.study.terminal import cell_title
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.drive import MeasuredRun, RunFailed, run_against
 from loadtests.harness.command.job import Job, find_scenario
@@ -46,7 +45,6 @@ from loadtests.harness.command.loaded import LoadedServers
 from loadtests.harness.command.rounds import Repeat
 from loadtests.harness.command.server_process import ServerFailed, ServerProcess
 from loadtests.harness.command.terminal import Terminal
-from loadtests.harness.run.duration import rounded_time
 
 
 @contextmanager
@@ -63,13 +61,13 @@ def only_here(folder: Path) -> Iterator[None]:
 
 
 def jobs_of(grid: Grid) -> dict[str, Job]:
-    """Of each part with a scenario, checked. Raises `UserMistake`."""
+    """Check the scenario and settings of each part under load. Raises `UserMistake`."""
     jobs = {}
     for part in grid.parts:
         if part.kind == "load":
-            given = part.setting_texts | ({"slo": "\n".join(grid.slo)} if grid.slo else {})
+            typed = part.setting_texts | ({"slo": "\n".join(grid.slo)} if grid.slo else {})
             try:
-                jobs[part.name] = Job.of(find_scenario(part.scenario), given, 1, ())
+                jobs[part.name] = Job.of(find_scenario(part.scenario), typed, 1, ())
             except UserMistake as mistake:
                 raise UserMistake(f"part {part.name}: {mistake}") from None
     return jobs
@@ -77,7 +75,7 @@ def jobs_of(grid: Grid) -> dict[str, Job]:
 
 @dataclass(frozen=True, slots=True)
 class CellEnd:
-    """What came of a cell that was tried."""
+    """The end of a cell that was tried."""
 
     outcome: CellOutcome
     reason: str | None = None
@@ -125,7 +123,9 @@ class Runner:
     def _run(self, state: CellState) -> None:
         cell, began = state.cell, time.monotonic()
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
-        reason = self._why_not(cell)
+        reason = self._unloadable.get((cell.engine, cell.model)) or self._lacking.why_not(
+            self._grid.engine(cell.engine), self._grid.model(cell.model)
+        )
         if reason is not None:
             if (state.outcome, state.reason) != ("skipped", reason):
                 if not self._lacking.is_missing(self._grid.engine(cell.engine)):  # that was said at the start
@@ -159,15 +159,11 @@ class Runner:
             )
         )
 
-    def _why_not(self, cell: Cell) -> str | None:
-        known = self._unloadable.get((cell.engine, cell.model))
-        return known or self._lacking.why_not(self._grid.engine(cell.engine), self._grid.model(cell.model))
-
     def _measured(self, cell: Cell, running: Path) -> CellEnd:
         """Raises `OutOfTime`."""
         part = self._grid.part(cell.part)
         (self._folder / LOGS).mkdir(exist_ok=True)
-        title = f"{self._title(cell)}, {cell.id}"
+        title = cell_title(load_study(self._folder), cell, self._deadline)
         try:
             if part.kind == "load":
                 return self._judged(self._under_load(cell, running, title), part)
@@ -195,7 +191,7 @@ class Runner:
         def server() -> ServerProcess:
             log = self._folder / LOGS / f"{cell.engine}.{cell.model}.{loading + 1}.log"
             model = self._grid.model(cell.model).name
-            return ServerProcess(engine.engine, engine.option_texts, model, log, own_server=engine.own_server)
+            return ServerProcess(engine.engine, texts_of(engine.options), model, log, own_server=engine.own_server)
 
         def in_time() -> None:
             if time.monotonic() >= self._deadline:
@@ -229,16 +225,6 @@ class Runner:
             return CellEnd("failed", f"its warm-up was not over within {limit}.")
         return CellEnd("done", f"ended after {limit}: what it had not reached is missing.")
 
-    def _title(self, cell: Cell) -> str:
-        """`12 of 135, 34 min left`"""
-        study = load_study(self._folder)
-        ended = [state for state in study.cells if state.record is not None and state.cell != cell]
-        seconds = sum(state.expected for state in study.cells if state.outcome == "left")
-        left = f"about {rounded_time(round(seconds))} left"
-        if math.isfinite(self._deadline):
-            left += f", budget {rounded_time(round(max(0.0, self._deadline - time.monotonic())))}"
-        return f"{len(ended) + 1} of {len(study.cells)}, {left}"
-
     def _place(self, cell: Cell) -> Path:
         if self._grid.part(cell.part).kind == "bench":
             return self._folder / BENCH / f"{cell.id}.json"
@@ -270,23 +256,8 @@ class Runner:
         path.rename(aside / f"{path.name}~{count}")
 
 
-def spent(states: Sequence[CellState]) -> float:
-    return sum(state.seconds or 0.0 for state in states)
-
-
-def summary_of(study: StudyFolder) -> str:
-    """`34 of 60 cells are done, 20 skipped, 0 failed; 6 left (about 4 min), 51 min spent.`"""
-    count = {outcome: len(study.with_outcome(outcome)) for outcome in ("done", "skipped", "failed", "left")}
-    left = sum(state.expected for state in study.with_outcome("left"))
-    then = f"; {count['left']} left (about {rounded_time(round(left))})" if count["left"] else ""
-    cells = counted(len(study.cells), "cell")
-    ended = f"{count['done']} of {cells} done, {count['skipped']} skipped, {count['failed']} failed"
-    seconds = round(spent(study.cells))
-    return f"{ended}{then}{f'; {rounded_time(seconds)} spent' if seconds else ''}."
-
-
 def _sync(path: Path) -> None:
-    """On disk, before the cell's line says that it is done."""
-    for file in [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]:
+    """Put files on disk before the cell's line says that it is done."""
+    for file in [path] if path.is_file() else [inside for inside in path.rglob("*") if inside.is_file()]:
         with file.open("rb") as opened:
             os.fsync(opened.fileno())

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from enginebench.settings.console import CAUTION
 from enginebench.settings.schema import UserMistake
-from enginebench.studies.study.archive import is_archive, name_in, unpack
+from enginebench.studies.study.archive import is_archive, split_name, unpack
 from enginebench.studies.study.folder import (
     SITTINGS,
     STUDY,
@@ -25,7 +25,8 @@ from enginebench.studies.study.folder import (
 from enginebench.studies.study.grid import Chosen, Grid
 from enginebench.studies.study.grid_file import find_grid, read_grid
 from enginebench.studies.study.lacking import INSTALL, Lacking
-from enginebench.studies.study.runner import Runner, jobs_of, only_here, summary_of
+from enginebench.studies.study.runner import Runner, jobs_of, only_here
+from enginebench.studies.study.terminal import summary
 from engines.machine.devices import amd_gpus, gpu_facts, visible_gpus
 from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.run.host import commit_here, host_facts, versions
@@ -37,7 +38,7 @@ IMAGE = "ENGINEBENCH_IMAGE"  # variable with the digest of the container's image
 
 
 def open_study(name: str, quick: bool, folder: Path | None, chosen: Chosen, terminal: Terminal) -> Path:
-    """The study's folder, made where it is new. Raises `UserMistake`."""
+    """Return the study's folder, which is made if it is new. Raises `UserMistake`."""
     if chosen.labels and (is_archive(name) or (Path(name) / STUDY).is_file()):
         raise UserMistake(
             f"{name} goes on with what was chosen: leave out --model, --engine and --part. To add to a study, name its "
@@ -66,16 +67,16 @@ def open_study(name: str, quick: bool, folder: Path | None, chosen: Chosen, term
 
 
 def unpacked(name: str, folder: Path | None) -> Path:
-    """The folder of a study that was an archive. Raises `UserMistake`."""
-    place = (folder or RUNS / name_in(Path(name))).absolute()
+    """Unpack an archive, and return the study's folder. Raises `UserMistake`."""
+    place = (folder or RUNS / split_name(Path(name))[0]).absolute()
     place.parent.mkdir(parents=True, exist_ok=True)
     unpack(Path(name), place)
     return place
 
 
 def _grow(place: Path, path: Path, quick: bool, chosen: Chosen, terminal: Terminal) -> None:
-    """What is chosen now is added to what was when the study in `place` began, in the form that it has: the machine may
-    be another one by now. Raises `UserMistake` where the file's rows are no longer its own, or have no such label."""
+    """Add what is chosen now to the study in `place`, in the form that it has: the machine may be another one by now.
+    Raises `UserMistake` if the file's rows are no longer its own, or have no such label."""
     study = load_study(place)
     facts, grid = study.facts, study.grid
     before, _ = read_grid(path, facts.variants, facts.chosen)
@@ -87,7 +88,7 @@ def _grow(place: Path, path: Path, quick: bool, chosen: Chosen, terminal: Termin
         )
     models = facts.chosen.models or tuple(model.label for model in grid.models)  # without the optional ones
     here = structs.replace(facts.chosen, models=models)
-    wanted = here.and_also(chosen)
+    wanted = here.with_more(chosen)
     added = [label for label in wanted.labels if label not in here.labels]
     if not added:
         return
@@ -100,7 +101,7 @@ def _grow(place: Path, path: Path, quick: bool, chosen: Chosen, terminal: Termin
 
 
 def variants(quick: bool) -> tuple[str, ...]:
-    """Of a grid, that are for this machine."""
+    """Return the variants of a grid that are for this machine."""
     on_gpu = bool(visible_gpus() or amd_gpus())
     chosen = {"cpu": not on_gpu, "quick": quick, "gpu_quick": quick and on_gpu}
     return tuple(name for name, wanted in chosen.items() if wanted)
@@ -123,12 +124,12 @@ def _write_facts(place: Path, name: str, grid: Grid, applied: tuple[str, ...], c
 
 
 def find_engines(place: Path, install: bool, terminal: Terminal) -> Lacking:
-    """What is missing is installed where that was asked for and is possible, else named once."""
-    found = load_study(place)
-    terminal.say(f"{found.grid.title}: {place}")
-    terminal.say(summary_of(found))
+    """Install the engines that are missing if that was asked for and is possible, else name them once."""
+    study = load_study(place)
+    terminal.say(f"{study.grid.title}: {place}")
+    terminal.say(summary(study))
     lacking = Lacking()
-    for engine, reason in lacking.engines(found.grid).items():
+    for engine, reason in lacking.engines(study.grid).items():
         if install and INSTALL in reason:
             terminal.say(f"installing {engine}")
             if lacking.install(engine):
@@ -140,16 +141,16 @@ def find_engines(place: Path, install: bool, terminal: Terminal) -> Lacking:
 
 def measure(place: Path, lacking: Lacking, deadline: float, budget: float | None, terminal: Terminal) -> None:
     """Run the cells that are left, up to the instant `deadline` of the monotonic clock."""
-    found = load_study(place)
+    study = load_study(place)
     sitting = Sitting(
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command_of_run(),
         commit=commit_here(),
         host=host_facts(),
-        versions=versions("enginebench", "locust", "torch", "transformers") | lacking.versions(found.grid),
+        versions=versions("enginebench", "locust", "torch", "transformers") | lacking.versions(study.grid),
         gpus=tuple(gpu_facts()),
         image=os.environ.get(IMAGE),
         budget=budget,
     )
     append_line(place / SITTINGS, sitting)
-    Runner(found, lacking, terminal, deadline).run()
+    Runner(study, lacking, terminal, deadline).run()

@@ -66,21 +66,6 @@ def test_loads_are_judged_over_all_repeats() -> None:
     assert (found.load, verdict.slo.status, verdict.slo.runs, verdict.slo.agreeing) == (8, Status.MET, 2, 1)
 
 
-@pytest.mark.parametrize(
-    ("loads", "following"),
-    [
-        pytest.param({1: PROBABLY, 8: PROBABLY, 16: HARDLY}, 8, id="the highest that is met, not the lowest"),
-        pytest.param({1: MET, 8: MET, 16: HARDLY}, 16, id="the one that is missed, if all below are confirmed"),
-        pytest.param({1: PROBABLY, 8: MET, 16: MISSED}, None, id="both ends are confirmed"),
-        pytest.param({1: PROBABLY}, 1, id="the only load"),
-        pytest.param({1: HARDLY}, 1, id="missed at the only load"),
-    ],
-)
-def test_more_measuring_helps_next_to_the_crossing(loads: Loads, following: float | None) -> None:
-    verdict = capacity(loads).next_to_measure
-    assert (None if verdict is None else verdict.load) == following
-
-
 def test_there_is_no_capacity_without_objectives_or_with_stages_that_differ_in_more() -> None:
     measured = engine({1: MET, 8: MET})
     assert capacity_of(measured, ()) is None

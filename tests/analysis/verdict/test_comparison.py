@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pytest
 import scipy.stats
@@ -20,6 +19,7 @@ from enginebench.analysis.verdict.comparison import (
     paired,
     ranking,
 )
+from enginebench.analysis.verdict.differences import RUN_TO_RUN
 from enginebench.records.metrics import THROUGHPUT, TTFT
 from enginebench.records.view import Estimate
 from tests.support.analysis.compared import engine_of, run, view
@@ -190,16 +190,34 @@ def test_a_metric_that_one_run_lacks_is_not_compared() -> None:
     assert not compared(engine_of("a", throughput=(1.0, None)), engine_of("b", throughput=(1.0, 2.0)))
 
 
-def test_shares_are_compared_by_their_difference() -> None:
-    shares = [tuple(Estimate(value, n=1000) for value in values) for values in ((0.0, 0.0, 0.0), (0.1, 0.12, 0.11))]
+@pytest.mark.parametrize(
+    ("ours", "theirs", "difference", "better", "significant"),
+    [
+        pytest.param((0.0, 0.0, 0.0), (0.1, 0.12, 0.11), -0.11, True, True, id="fewer failures"),
+        pytest.param((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.0, None, False, id="no failures at all"),
+        pytest.param((0.1, 0.12, 0.11), (0.1, 0.12, 0.11), 0.0, None, False, id="equal shares"),
+    ],
+)
+def test_shares_are_compared_by_their_difference(
+    ours: Sequence[float], theirs: Sequence[float], difference: float, better: bool | None, significant: bool
+) -> None:
     engines = []
-    for label, values in zip("ab", shares, strict=True):
-        engine = engine_of(label, throughput=(1.0, 1.0, 1.0))
-        runs = [
-            replace(each, stages=(view(8, {"failure_share": value}),))
-            for each, value in zip(engine.runs, values, strict=True)
-        ]
-        engines.append(EngineRuns(label, tuple(runs)))
+    for label, shares in (("a", ours), ("b", theirs)):
+        views = [view(8, {THROUGHPUT: 1.0, "failure_share": Estimate(share, n=1000)}) for share in shares]
+        engines.append(EngineRuns(label, tuple(run(label, [stage], k) for k, stage in enumerate(views))))
     (found,) = compared(*engines, key="failure_share")
-    assert found.ratio.value == pytest.approx(-0.11)
-    assert (found.better, found.significant) == (True, True)
+    assert found.ratio.value == pytest.approx(difference)
+    assert (found.better, found.significant) == (better, significant)
+
+
+def test_the_ratio_agrees_with_the_means_next_to_it_to_the_digits_that_are_shown() -> None:
+    """It is of geometric means, the columns are arithmetic means: up to the spread that a warning names, both write the
+    same three digits."""
+    spread = (1 - RUN_TO_RUN, 1.0, 1 + RUN_TO_RUN)
+    fast, slow = (
+        engine_of(name, throughput=[rate * share for share in shares])
+        for name, rate, shares in (("fast", 200.0, spread), ("slow", 100.0, (1.0, 1.0, 1.0)))
+    )
+    (found,) = compared(fast, slow)
+    means = [engine.value(STAGE, THROUGHPUT) or 0.0 for engine in (fast, slow)]
+    assert found.ratio.value == pytest.approx(means[0] / means[1], rel=1e-3)

@@ -52,14 +52,14 @@ def test_settings_that_may_differ_are_no_difference() -> None:
 def test_runs_of_one_label_with_different_engine_settings() -> None:
     small, large = ({"engine": {"name": "x", "dtype": "bfloat16", "options": {"batch": size}}} for size in (1, 8))
     (found,) = differences([engine("a", small, large)])
-    assert (found.kind, found.values) == (Kind.SETTINGS, {"a": "batch"})
+    assert (found.kind, set(found.values), found.settings) == (Kind.SETTINGS, {"a"}, ("batch",))
 
 
 def test_measured_lengths_that_differ_by_more_than_5_percent() -> None:
     ours, near, far = (engine(name, PLAIN, output_tokens=mean) for name, mean in (("a", 100), ("b", 97), ("c", 60)))
     assert not differences([ours, near])
     (found,) = differences([ours, far])
-    assert (found.kind, found.incomparable, found.values) == (Kind.LENGTHS, False, {"a": "100", "c": "60.0"})
+    assert (found.kind, found.incomparable, found.values) == (Kind.LENGTHS, False, {"a": (100,), "c": (60,)})
 
 
 def test_versions_of_one_engine_differ_in_all_but_the_version_of_the_tool() -> None:

@@ -17,16 +17,15 @@ from enginebench.analysis.answer import (
     CapacityAnswer,
     Contender,
     GateAnswer,
-    Growth,
     NoAnswer,
-    Regression,
     Replicas,
     ReplicasAnswer,
     SpeedAnswer,
 )
 from enginebench.analysis.plan.not_planned import NotPlanned
+from enginebench.analysis.verdict.gate import Check
 from enginebench.analysis.verdict.slo import SloVerdict
-from enginebench.analysis.write.sentence import GROWTH, NO_ANSWER, sentence
+from enginebench.analysis.write.sentence import BOTTLENECKS, NO_ANSWER, sentence
 from enginebench.records.load import Rate, Users
 from enginebench.records.metrics import BY_NAME, FAILURE_SHARE, QUANTITY_BY_NAME, TTFT, Column
 from enginebench.records.slo import parse_objectives
@@ -43,7 +42,7 @@ lowest = capacity({1.0: verdict(3, 52, False)}, None, 1.0)
 certified = replace(capacity({}, 24.0, 25.0), certified=True, confirmed=True)
 CAPACITIES: list[tuple[Answer, str]] = [
     (
-        CapacityAnswer(certain, (0.0803, 0.0271), (1.5, 0.0302), Growth.QUEUE),
+        CapacityAnswer(certain, (0.0803, 0.0271), (1.5, 0.0302), QUANTITY_BY_NAME["ttft_queue"]),
         "8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests); 16 do not (TTFT p95 1.50 s). "
         "The bottleneck is queueing in the server.",
     ),
@@ -65,7 +64,7 @@ CAPACITIES: list[tuple[Answer, str]] = [
         "100 users meet TTFT p95 ≤ 500 ms (311 ms, 99.6 % of 3,596 requests); higher loads were not tested.",
     ),
     (
-        CapacityAnswer(lowest, (), (1.5, None), Growth.PREFILL),
+        CapacityAnswer(lowest, (), (1.5, None), QUANTITY_BY_NAME["ttft_prefill"]),
         "1 user misses the SLO (TTFT p95 1.50 s, 3 of 52 requests); lower loads were not tested.",
     ),
     (CapacityAnswer(certified, (None, None), (None, None), None), "24 users meet the SLO; 25 do not."),
@@ -253,10 +252,9 @@ BURSTS: list[tuple[Answer, str]] = [
     ),
 ]
 
-ttft = Regression(Column(BY_NAME[TTFT], "p95"), "", "8 users", Estimate(1.21, 1.15, 1.28, 5), True)
-failures = Regression(
-    Column(QUANTITY_BY_NAME[FAILURE_SHARE], "value"), "fake", "8 users", Estimate(0.021, 0.012, 0.03), False
-)
+ttft = Check("", "8 users", Column(BY_NAME[TTFT], "p95"), Estimate(0.1), Estimate(0.121), Estimate(1.21, 1.15, 1.28, 5))
+failed = Column(QUANTITY_BY_NAME[FAILURE_SHARE], "value")
+failures = Check("fake", "8 users", failed, Estimate(0.0), Estimate(0.021), Estimate(0.021, 0.012, 0.03))
 GATES: list[tuple[Answer, str]] = [
     (
         GateAnswer(False, 0.1, (ttft,), 12, 0),
@@ -315,6 +313,6 @@ def test_sentences(answer: Answer, text: str) -> None:
 
 
 def test_every_enum_has_its_words() -> None:
-    assert set(GROWTH) == set(Growth)
+    assert set(BOTTLENECKS) <= set(QUANTITY_BY_NAME)
     assert set(NO_ANSWER) == set(NoAnswer)
     assert len(SLO) == 2

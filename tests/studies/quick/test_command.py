@@ -27,9 +27,7 @@ from enginebench.cli import app
 from enginebench.records.files import read_meta
 from enginebench.records.load import Users
 from enginebench.records.view import Estimate
-from enginebench.studies.quick.command import next_command
 from enginebench.studies.quick.discovery import FoundServer
-from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.server_process import LOCUST
 from tests.support.loadtests.run_command import ENVIRONMENT
 from tests.support.servers.served import RunningServer, served
@@ -149,7 +147,7 @@ def interval(estimate: Estimate) -> tuple[float, float]:
 def test_the_next_command_asks_the_same_and_works_when_it_is_pasted(told: Told, tmp_path: Path) -> None:
     (command,) = (line for line in told.stdout.splitlines() if line.strip().startswith("enginebench run capacity"))
     words = shlex.split(command)
-    assert words[:5] == ["enginebench", "run", "capacity", "--by", "users"]
+    assert words[:7] == ["enginebench", "run", "capacity", "--url", told.summary.url, "--by", "users"]
     assert f"ttft_p95={1000 * LIMIT:g}ms" in words
     assert "--output-tokens=uniform:24-40" in words
     pasted = [sys.executable, "-m", *words, "--search-seconds", "3", "--runs", str(tmp_path)]
@@ -161,12 +159,6 @@ def test_the_next_command_asks_the_same_and_works_when_it_is_pasted(told: Told, 
     assert meta.workload["prompt_tokens"] == told.summary.workload["prompt_tokens"]
 
 
-def test_of_an_engine_that_was_served_the_next_command_serves_it_again(told: Told) -> None:
-    contender = Contender("scripted engine", engine="fake", options=("ttft=0.04", "concurrency=2"), model="a model")
-    words = next_command(contender, frame_of([told.summary]))
-    assert words[5:13] == ("--engine", "fake", "-o", "ttft=0.04", "-o", "concurrency=2", "--model", "a model")
-
-
 def test_without_a_server_the_scripted_engine_is_served_and_said_to_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,7 +166,8 @@ def test_without_a_server_the_scripted_engine_is_served_and_said_to_be(
     done = CliRunner().invoke(app, ["quick", "--seconds", "20", "--runs", str(tmp_path)], env={"COLUMNS": "80"})
     assert done.exit_code == 0, done.output
     assert done.stderr.startswith("No server at this machine's ports 8000, 30000, 8080, 11434, 1234, so")
-    assert "enginebench run capacity --by users --engine fake -o ttft=" in done.stdout
+    served = "--engine fake -o ttft=0.04 -o tpot=0.01 -o concurrency=8"
+    assert f"enginebench run capacity {served} --by users" in done.stdout
     (run,) = tmp_path.iterdir()
     assert read_meta(run).label == "scripted engine"
 

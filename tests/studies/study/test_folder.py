@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 
 from enginebench.settings.schema import UserMistake
-from enginebench.studies.study.cells import cells_of
 from enginebench.studies.study.folder import (
     CELLS,
     SITTINGS,
@@ -16,7 +15,7 @@ from enginebench.studies.study.folder import (
     set_repeats,
     write_facts,
 )
-from enginebench.studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart
+from enginebench.studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart, cells_of
 
 GRID = Grid(
     title="Small",
@@ -97,7 +96,7 @@ def test_more_repeats_are_added_and_none_that_was_begun_is_taken_away(folder: Pa
     set_repeats(folder, 3)
     study = load_study(folder)
     assert [state.outcome for state in study.cells].count("left") == 2 * 3 - 1
-    with pytest.raises(UserMistake, match="has 2 repeats already: give --repeats 2 or more"):
+    with pytest.raises(UserMistake, match="has 2 repeats already: give --repeat 2 or more"):
         set_repeats(folder, 1)
     assert load_study(folder).grid.repeats == 3
 

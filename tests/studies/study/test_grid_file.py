@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from enginebench.settings.schema import UserMistake
-from enginebench.studies.study.cells import Cell, cells_of, rotated
-from enginebench.studies.study.grid import Chosen
+from enginebench.studies.study.grid import Cell, Chosen, cells_of, rotated, texts_of
 from enginebench.studies.study.grid_file import find_grid, grid_names, read_grid
 
 SMALL = """
@@ -64,7 +63,7 @@ def test_labels_options_and_settings_are_read(tmp_path: Path) -> None:
     grid, applied = read_grid(written(tmp_path, SMALL), ["cpu"])
     assert applied == ()
     assert [model.label for model in grid.models] == ["llama-3.2-1b", "smol"]
-    assert grid.engine("slow").option_texts == ("tpot=0.02", "prefix_cache=yes")
+    assert texts_of(grid.engine("slow").options) == ("tpot=0.02", "prefix_cache=yes")
     assert grid.part("users").setting_texts == {"stages": "1,4", "stage_seconds": "5"}
 
 

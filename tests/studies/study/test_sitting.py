@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from enginebench.settings.schema import UserMistake
-from enginebench.studies.study.cells import cells_of
 from enginebench.studies.study.folder import CELLS, CellRecord, append_line, load_study
-from enginebench.studies.study.grid import Chosen
+from enginebench.studies.study.grid import Chosen, cells_of
 from enginebench.studies.study.runner import only_here
 from enginebench.studies.study.sitting import open_study
 from tests.studies.study.test_grid_file import written

@@ -14,8 +14,6 @@ from enginebench.analysis.answer import (
     CapacityAnswer,
     Contender,
     GateAnswer,
-    Growth,
-    Regression,
 )
 from enginebench.analysis.document import (
     Axis,
@@ -39,8 +37,9 @@ from enginebench.analysis.document import (
 from enginebench.analysis.frame import SCHEMA
 from enginebench.analysis.tested import Hardware, Tested
 from enginebench.analysis.verdict.capacity import Capacity, LoadVerdict
+from enginebench.analysis.verdict.gate import Check
 from enginebench.analysis.verdict.slo import SloVerdict, Status
-from enginebench.records.metrics import BY_NAME, TTFT
+from enginebench.records.metrics import BY_NAME, QUANTITY_BY_NAME, TTFT
 from enginebench.records.metrics import Column as MetricColumn
 from enginebench.records.slo import Objective, parse_objectives
 from enginebench.records.view import Estimate
@@ -134,7 +133,7 @@ def quick() -> Document:
         for (at, slo), y in zip(LADDER.items(), ttft, strict=True)
     )
     return document(
-        CapacityAnswer(capacity(LADDER, 8.0, 16.0), (0.0803, 0.0271), (1.5, 0.0302), Growth.QUEUE),
+        CapacityAnswer(capacity(LADDER, 8.0, 16.0), (0.0803, 0.0271), (1.5, 0.0302), QUANTITY_BY_NAME["ttft_queue"]),
         Table("candidates", "", columns, tuple(rows)),
         load_figure((Series("mock", points),)),
         warnings=(
@@ -238,7 +237,9 @@ def gate() -> Document:
         rows.append((*cells, Number(change, style="change")))
     titles = ("result", "engine", "load", "metric", "baseline", "now", "change")
     columns = tuple(Column(title, text=k < 4) for k, title in enumerate(titles))
-    regression = Regression(MetricColumn(BY_NAME[TTFT], "p95"), "", "8 users", Estimate(1.21, 1.15, 1.28, 5), True)
+    change = Estimate(1.21, 1.15, 1.28, 5)
+    ttft = MetricColumn(BY_NAME[TTFT], "p95")
+    regression = Check("", "8 users", ttft, Estimate(0.1), Estimate(0.121), change)
     answer = GateAnswer(False, 0.1, (regression,), 12, 1)
     checks = Table("checks", "", columns, tuple(rows), engines=1)
     return document(answer, sections=(Section("checks", "Checks", (checks,)),), exit_code=1, title="Gate")

@@ -1,0 +1,125 @@
+"""What to do next: the command that raises or confirms the answer of a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from enginebench.analysis.document import NextStep
+from enginebench.analysis.frame import Frame
+from enginebench.analysis.stats.repeats import REPEATS
+from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.records.load import Users, load_of
+from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
+
+
+def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
+    """Return what would raise or confirm the answer: an SLO, more repeats, a higher or lower load, a search for the
+    limit between two loads; if the limit is known, a plan. `planned` is the engine that is planned with, else it is the
+    best one."""
+    if not frame.stages or any(difference.incomparable for difference in frame.differences):
+        return None
+    if not frame.tier:
+        return _name_slo(frame)
+    if planned is None and len(frame.engines) > 1 and frame.tested.repeats[0] < REPEATS:
+        return NextStep("repeat", (*frame.engines[0].runs[0].command, "--repeat", "5"))
+    capacity = frame.capacities.get(planned or frame.names[0])
+    if capacity is None or not capacity.verdicts:
+        return None
+    engine, load, beyond, users = capacity.engine, capacity.load, capacity.beyond, capacity.unit == Users.unit
+    ends = {"load": load, "beyond": beyond}
+    names = {"engine": engine}
+    names |= {name: load_of(end, capacity.unit).label for name, end in ends.items() if end is not None}
+    at = ("concurrent", "--stages") if users else ("rate", "--rate")
+    if load is None and beyond is None:
+        if capacity.uncounted:
+            return NextStep("count", ("enginebench", "report", *_folders(frame), "--tokenizer", "FILE"))
+        return NextStep("measure", frame.engine(engine).runs[0].command)
+    if load is None:
+        return NextStep("lower", run_command(frame, engine, *at, f"{(beyond or 2) / 2:g}"), names=names)
+    if beyond is None:
+        return NextStep("higher", run_command(frame, engine, *at, f"{2 * (load or 1):g}"), names=names)
+    if not capacity.confirmed:
+        command = search_command(frame, engine, users, "--search-range", f"{load:g}-{beyond:g}")
+        return NextStep("bracket", command, names=names | {"load": f"{load:g}"})
+    if planned is not None:
+        return NextStep("buy", names={"engine": planned})
+    peak = load_of(10 * (load or 1), capacity.unit)
+    typed = f"{peak.value:g}{'' if users else '/s'}"
+    command = ("enginebench", "plan", *_folders(frame), "--peak", typed, "--slo", _slo(frame))
+    return NextStep("plan", command, names={"peak": peak.label})
+
+
+def next_step_after_disruption(frame: Frame) -> NextStep:
+    """A burst or an outage leaves open how much load a server sustains."""
+    if not frame.tier:
+        return _name_slo(frame)
+    return NextStep("sustained", search_command(frame, frame.names[0], frame.stages[0].load_unit == Users.unit))
+
+
+def next_step_after_growth(frame: Frame, target: Sequence[str]) -> NextStep:
+    """Search for the limit that a minute can only bracket, on the server that `target` names."""
+    step = next_step(frame)
+    search = run_command(frame, frame.names[0], "capacity", "--by", "users", target=target)
+    if step is None or step.purpose not in {"lower", "higher", "bracket"}:
+        return NextStep("search", search)
+    return replace(step, command=search)
+
+
+def search_command(frame: Frame, name: str, users: bool, *options: str) -> tuple[str, ...]:
+    return run_command(frame, name, "capacity", "--by", "users" if users else "rate", *options)
+
+
+def run_command(
+    frame: Frame, name: str, scenario: str, *options: str, target: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """`enginebench run SCENARIO …` with the requests and objectives of an engine's runs. `target` are the options that
+    name the server, by default as its first run was typed."""
+    run = frame.engine(name).runs[0]
+    asked = {length: run.workload.get(length) for length in (PROMPT_TOKENS, OUTPUT_TOKENS)}
+    tokens = str(asked[OUTPUT_TOKENS] or "")
+    if tokens.isdigit() and any(finding.kind == "lock_step" for finding in run.findings):  # its remedy
+        asked[OUTPUT_TOKENS] = f"uniform:{int(tokens) // 2}-{int(tokens) + int(tokens) // 2}"
+    lengths = [f"--{length.replace('_', '-')}={value}" for length, value in asked.items() if value]
+    slo = ["--slo", _slo(frame)] if frame.tier else []
+    return ("enginebench", "run", scenario, *(_target(run) if target is None else target), *options, *slo, *lengths)
+
+
+def _target(run: RunSummary) -> Iterator[str]:
+    """Name the same server, or the same engine with the same options."""
+    engine, by_url = run.engine or {}, "--url" in run.command
+    if by_url or "name" not in engine:
+        yield from ("--url", next(_typed(run, "--url"), run.url))
+    else:
+        yield from ("--engine", str(engine["name"]))
+        for option in (*_typed(run, "-o"), *_typed(run, "--option")):
+            yield from ("-o", option)
+    if "--model" in run.command or (not by_url and "--engine" not in run.command):  # a study names neither for a cell
+        yield from ("--model", str(engine.get("model") or run.model))
+
+
+def _typed(run: RunSummary, flag: str) -> Iterator[str]:
+    """Yield the values of a flag of the run's command that are for this contender, without the name that stands before
+    them: `few.` of an option, `few=` of a URL."""
+    for word, value in pairwise(run.command):
+        if word == flag:
+            owner, mark, rest = value.partition("=" if flag == "--url" else ".")
+            named = bool(mark) and not set(":/=") & set(owner)
+            if not named or owner in {run.label, (run.engine or {}).get("name")}:
+                yield rest if named else value
+
+
+def _name_slo(frame: Frame) -> NextStep:
+    return NextStep("slo", ("enginebench", "report", *_folders(frame), "--slo", "ttft_p95=1s"))
+
+
+def _slo(frame: Frame) -> str:
+    return ",".join(objective.typed for objective in frame.tier)
+
+
+def _folders(frame: Frame) -> Iterator[str]:
+    """The folder that the runs share, else the folder of each."""
+    parents = {run.folder.parent for run in frame.runs}
+    shared = len(frame.runs) > 1 and len(parents) == 1
+    yield from map(str, parents if shared else (run.folder for run in frame.runs))

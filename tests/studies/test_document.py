@@ -1,0 +1,72 @@
+"""The document of a whole study, of the records of simulated engines."""
+
+from __future__ import annotations
+
+import pytest
+
+from enginebench.analysis.answer import BestAnswer
+from enginebench.analysis.document import Block, Document, Table
+from enginebench.analysis.write.cells import show
+from enginebench.studies.document import study_document
+from enginebench.studies.source import read_source
+from enginebench.studies.study.folder import load_study
+from tests.support.studies import GRID, write_study
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> Document:
+    folder = write_study(tmp_path_factory.mktemp("study") / "study", loads=(1, 4), seconds=4.0)
+    return study_document(read_source(load_study(folder)))
+
+
+def rows(block: Block) -> list[list[str]]:
+    assert isinstance(block, Table)
+    return [[show(cell).line for cell in row] for row in block.rows]
+
+
+def blocks(document: Document, key: str) -> tuple[Block, ...]:
+    (section,) = (section for section in document.sections if section.key == key)
+    return section.blocks
+
+
+def test_the_part_with_most_loads_answers(document: Document) -> None:
+    assert document.title == GRID.title
+    assert isinstance(document.answer, BestAnswer)
+    assert (document.answer.best.name, document.answer.next.name, document.answer.stage) == (
+        "candle",
+        "vllm",
+        "4 users",
+    )
+    assert document.candidates is not None
+    assert [row[0] for row in rows(document.candidates)] == ["candle", "vllm", "pytorch-baseline"]
+    assert document.exit_code == 0
+
+
+def test_every_other_part_and_the_engines_own_servers_have_sections(document: Document) -> None:
+    lengths = rows(blocks(document, "part-lengths-smollm2-135m")[0])
+    assert [row[0] for row in lengths] == ["candle", "pytorch-baseline"]
+    titles = [block.title for block in blocks(document, "own-servers") if isinstance(block, Table)]
+    pairs = ("vllm-own-server over vllm", "vllm over vllm-own-server")
+    assert titles == [f"1 to 16 users: {pair} at 4 users" for pair in pairs]
+
+
+def test_what_was_not_measured_has_its_reason(document: Document) -> None:
+    reasons = [
+        ["GPU engines", "this machine has no GPU"],
+        ["vllm with smollm2-135m: lengths (3 cells, failed)", "the server ended while it loaded (exit code 1)."],
+        *(
+            [f"{engine} with llama-3.2-1b: {parts} cells, skipped)", "it needs 6.2 GiB and 4.1 GiB are free."]
+            for engine, parts in (
+                ("pytorch-baseline", "users, lengths (6"),
+                ("candle", "users, lengths (6"),
+                ("vllm", "users, lengths (6"),
+                ("vllm-own-server", "users (3"),
+            )
+        ),
+    ]
+    assert sorted(rows(blocks(document, "missing")[0])) == sorted(reasons)
+
+
+def test_the_frame_has_every_part(document: Document) -> None:
+    assert set(document.frame["study"]) == {"brief"}
+    assert set(document.frame["part"]) == {"users", "lengths"}
