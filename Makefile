@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines system check lint lint-python lint-rust test test-pythons test-gpu test-lmrs test-installed test-containers soak simulations searches plans demo pictures lock dashboards bundle clean
+.PHONY: help setup engines system check lint lint-python lint-rust test test-pythons test-gpu test-lmrs test-installed test-containers soak simulations searches plans demo pictures docs lock dashboards bundle clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -140,6 +140,10 @@ demo: $(STAMP) ## two engines at 8 users, three interleaved repeats, a winner an
 
 pictures: $(STAMP) ## regenerate the pictures of the documentation from real runs (about half an hour)
 	$(BIN)/python -m docs.pictures
+
+docs: $(STAMP) ## build the documentation site in dist/docs; a broken link fails
+	$(UV) pip install --python $(BIN)/python --quiet --group docs
+	$(BIN)/zensical build --clean --strict
 
 dashboards: $(STAMP) ## regenerate the Grafana dashboards from Python
 	$(BIN)/python grafana/build.py

@@ -37,7 +37,8 @@ from tests.support.engines.documented_engine import installed
 from tests.support.loadtests import agent_traces
 from tests.support.loadtests.locust_process import LOCUST, ROOT, Locust, launch
 
-PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")), "validation/README.md")
+DOCS = (*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/how-to").glob("*.md"))
+PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in DOCS), "validation/README.md")
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.S | re.M)
 CHECKED_ELSEWHERE = (
     "docker",
@@ -85,6 +86,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for repeat in range(3):
             name = f"20261121-10000{repeat}-{label}-abcd"
             simulate(here / "runs" / name, Engine(label, tpot=tpot), (1, 8, 32), 6.0, seed=repeat, run_id=name)
+    shutil.copytree(here / "runs", here / "tutorial")
     for name, of in (("before", "transformers"), ("after", "candle"), ("20261121-100542-server-k3vq", "candle")):
         shutil.copytree(here / "runs" / f"20261121-100000-{of}-abcd", here / "named" / "runs" / name)
     for name in ("from-worker-1", "from-worker-2"):
