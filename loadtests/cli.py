@@ -32,19 +32,13 @@ MODEL = typer.Option(
     metavar="[NAME=]MODEL",
     help="Model that the engines load, or to request from --url; may be repeated, to compare models.",
 )
-PORT = typer.Option(
-    metavar="PORT",
-    min=0,
-    max=65535,
-    help="Port of the served engine, 0 for any. Default: 8000, or another where that is taken.",
-)
 REPEAT = typer.Option(metavar="N", min=1, help="Runs of each contender, interleaved; a winner needs several.")
 KEEP_LOADED = typer.Option(
     "--keep-loaded",
     help="Start each engine once and keep it loaded through all repeats: saves time, needs memory for all of them.",
 )
 Processes = Annotated[int, typer.Option(metavar="N", min=1, help="Client processes that share the load.")]
-NOT_OFFERED = {"model", "repeat_index", "prompt_set"}  # `run` sets them itself
+NOT_OFFERED = {"model"}  # `run` has its own
 
 
 @app.command(context_settings={"allow_extra_args": True})
@@ -56,7 +50,6 @@ def run(
     url: Annotated[list[str] | None, URL] = None,
     option: EngineSettings = None,
     model: Annotated[list[str] | None, MODEL] = None,
-    port: Annotated[int | None, PORT] = None,
     repeat: Annotated[int, REPEAT] = 1,
     keep_loaded: Annotated[bool, KEEP_LOADED] = False,
     processes: Processes = 1,
@@ -91,7 +84,6 @@ def run(
     from loadtests.harness.command.contenders import contenders
     from loadtests.harness.command.engine_checks import checked
     from loadtests.harness.command.job import Job, find_scenario
-    from loadtests.harness.command.server_process import listen
     from loadtests.harness.command.terminal import Terminal, sigterm_is_ctrl_c
     from loadtests.harness.profiler import Profiler
 
@@ -99,12 +91,8 @@ def run(
     path = find_scenario(scenario)
     headers = given.pop("header") or []
     tested = contenders(engine or [], url or [], option or [], model or [], headers)
-    if port is not None and not engine:
-        raise UserMistake("--port is for an engine that --engine serves, not for a running server.")
     if keep_loaded:
-        rounds.check_kept(tested, repeat, port)
-    if port is not None:
-        listen([port]).close()
+        rounds.check_kept(tested, repeat)
     texts = given_texts(Scenario, given) | given_texts(RunSettings, given)
     job = Job.of(path, texts, processes, context.args)
     profiler = None if profile is None else Profiler.of(profile)
@@ -119,7 +107,7 @@ def run(
     folders: list[Path] = []
     try:
         with sigterm_is_ctrl_c():
-            complete = _measure(job, tested, repeat, port, terminal, folders, keep_loaded)
+            complete = _measure(job, tested, repeat, terminal, folders, keep_loaded)
             if profiler is not None:
                 complete = _profile(job, tested, profiler, terminal, folders) and complete
             code = _report(folders, allow_invalid, as_json, "slo" in texts) if folders else 2
@@ -136,7 +124,6 @@ def _measure(
     job: Job,
     tested: list[Contender],
     repeats: int,
-    port: int | None,
     terminal: Terminal,
     folders: list[Path],
     keep_loaded: bool = False,
@@ -154,7 +141,7 @@ def _measure(
                 terminal.say(f"round {this_round.index + 1} of {repeats}")
             for contender in order:
                 try:
-                    done = measure(job, contender, this_round, port, terminal, kept)
+                    done = measure(job, contender, this_round, terminal, kept)
                     folders.append(done.folder)
                     complete = complete and done.complete
                 except (ServerFailed, RunFailed) as failure:

@@ -37,7 +37,7 @@ TOLERANCE = 0.05  # share by which mean lengths may differ
 RUN_TO_RUN = 0.05  # standard deviation of repeats, as a share of their mean, from which a warning says so
 # Settings that may differ: what they do to lengths and stages shows in the measured lengths and loads.
 SOFT_SETTINGS = {
-    *("seed", "prompt_set", "same_prompts", "ignore_eos", "prompt_length_measured", "request_timeout"),
+    *("seed", "prompt_set", "ignore_eos", "prompt_length_measured", "request_timeout"),
     *("stages", "stage_seconds", "stage_requests", "warm_up", "slo", "context"),
 }
 

@@ -113,12 +113,12 @@ def _measured(folder: Path, contender: Contender, slo: Sequence[str], ends: floa
 
     began = time.monotonic_ns()
     seconds = f"{ends - REPORT - began / SECOND:.1f}"
-    given = {"grow_seconds": seconds, "runs": str(folder.parent), "run_id": folder.name}
+    given = {"search_seconds": seconds, "runs": str(folder.parent), "run_id": folder.name}
     job = Job.of(find_scenario(SCENARIO), given | ({"slo": "\n".join(slo)} if slo else {}), 1, ())
     job = replace(job, variables={GROWS_SINCE: str(began)})  # so that starting server and Locust is part of the time
     (contender,) = prepared(job, [contender], 1)
     try:
-        return measure(job, contender, Repeat(0, secrets.token_hex(4)), None, terminal).complete
+        return measure(job, contender, Repeat(0, secrets.token_hex(4)), terminal).complete
     except (RunFailed, ServerFailed) as failure:
         raise UserMistake(str(failure)) from None
 

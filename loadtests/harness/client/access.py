@@ -33,9 +33,8 @@ def access_to(
     headers: Headers,
     insecure: bool,
     environment: Mapping[str, str] = os.environ,
-    insecure_key: bool = False,
 ) -> Access:
-    """A key that is meant for the API's usual clients goes to this machine or over TLS only, unless `insecure_key`. A
+    """Send a key that is meant for the API's usual clients to this machine or over TLS only, unless `insecure`. A
     header that is given replaces the key, and any other of its name.
 
     Raises `UserMistake` where the environment lacks credentials, or has a key that is none.
@@ -49,7 +48,7 @@ def access_to(
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
         raise UserMistake(f"{variable} is not an API key: a key is printable ASCII without spaces.")
     withheld = None
-    if key and variable != KEY_VARIABLE and not (insecure_key or _is_private(url)):
+    if key and variable != KEY_VARIABLE and not (insecure or _is_private(url)):
         withheld, key = variable, None
     signer = dialect.signer(key, urlsplit(url).hostname or "")
     return Access(merged_headers(dialect.headers(key), given), signer, insecure, withheld)

@@ -22,7 +22,6 @@ from enginebench.records.files import read_meta
 from enginebench.records.run import RunMeta
 from enginebench.records.slo import RunObjectives, of_tier
 from enginebench.records.stage import SECOND
-from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.chart import WIDTH, chart_of
 from loadtests.harness.command.contenders import MODEL_VARIABLE, Contender
 from loadtests.harness.command.guard import Guard, start_guarded
@@ -30,11 +29,11 @@ from loadtests.harness.command.job import Job
 from loadtests.harness.command.loaded import LoadedServers
 from loadtests.harness.command.progress import progress, where_it_stands
 from loadtests.harness.command.rounds import Repeat
-from loadtests.harness.command.server_process import LOCUST, PORTS, ServerFailed, ServerProcess, listen
+from loadtests.harness.command.server_process import LOCUST, PORTS, ServerProcess, listen
 from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.live.document import LiveDocument, read_live
 from loadtests.harness.run.folder import FOLDER, new_folder
-from loadtests.harness.run.options import COMMAND, command_of_run, processes_options
+from loadtests.harness.run.options import COMMAND, PROMPT_SET, REPEAT, command_of_run, processes_options
 
 POLL = 0.5  # seconds between two looks at how far the run is
 STOP_LIMIT = 30.0  # seconds for Locust to end, in which open requests may be answered
@@ -56,11 +55,10 @@ def measure(
     job: Job,
     one: Contender,
     repeat: Repeat,
-    port: int | None,
     terminal: Terminal,
     kept: LoadedServers | None = None,
 ) -> MeasuredRun:
-    """Run the job against a contender, whose engine is served at `port` for as long, or stays loaded among `kept`.
+    """Run the job against a contender, whose engine is served for as long, or stays loaded among `kept`.
 
     Raises `ServerFailed`, `RunFailed` and `UserMistake`.
     """
@@ -70,7 +68,7 @@ def measure(
     log = folder / "server.log"
 
     def server_of_its_own() -> ServerProcess:
-        listener = listener_for(one.name, port, terminal, kept is not None)
+        listener = listener_for(one.name, terminal, kept is not None)
         return ServerProcess(one.engine, one.options, one.model, log, listener, one.own_server)
 
     servers = kept or LoadedServers(terminal, keep=False)
@@ -87,18 +85,15 @@ def measure(
         return replace(measured, complete=False)
 
 
-def listener_for(name: str, port: int | None, terminal: Terminal, kept: bool) -> socket.socket:
-    """At `port`, or the first that is free; another than the usual one is said. Raises `ServerFailed`."""
-    try:
-        listener = listen([port] if port is not None else [*PORTS, 0])
-    except UserMistake as mistake:
-        raise ServerFailed(f"{name}: {mistake}") from None
+def listener_for(name: str, terminal: Terminal, kept: bool) -> socket.socket:
+    """Listen on the first port that is free, and tell the user if it is not the usual one."""
+    listener = listen([*PORTS, 0])
     taken = listener.getsockname()[1]
     known = "" if taken in PORTS else ", where the shipped Prometheus does not look for it"
     if kept:
         terminal.say_once(f"{name} stays loaded, on port {taken}{known}.")
-    elif port is None and taken != PORTS[0]:
-        terminal.say_once(f"Port {PORTS[0]} is taken: the engine is served on port {taken}{known}. --port chooses one.")
+    elif taken != PORTS[0]:
+        terminal.say_once(f"Port {PORTS[0]} is taken: the engine is served on port {taken}{known}.")
     return listener
 
 
@@ -170,12 +165,13 @@ def start_locust(
     command = [*LOCUST, "-f", str(job.scenario), "--host", url, "--headless", "--only-summary"]
     command += [*job.words, "--runs", str(folder.parent), "--run-id", folder.name, "--label", one.name]
     command += ["--model", one.model] if one.model else []
-    command += ["--repeat-index", str(repeat.index), "--prompt-set", repeat.prompt_set, "--exit-code-on-error", "0"]
-    command += [*processes_options(job.processes), *job.locust]
+    command += ["--exit-code-on-error", "0", *processes_options(job.processes), *job.locust]
     environment = {
         **os.environ,
         COMMAND: json.dumps(command_of_run()),
         FOLDER: str(folder.absolute()),
+        REPEAT: str(repeat.index),
+        PROMPT_SET: repeat.prompt_set,
         **job.variables,
         **variables,
         **one.secrets,

@@ -19,7 +19,7 @@ from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.settings.run import RunSettings
 
 NO_SCENARIO = {"__init__", "cli"}
-SET_FOR_EACH_RUN = ("label", "run_id", "runs", "repeat_index", "prompt_set")
+SET_FOR_EACH_RUN = ("label", "run_id", "runs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,7 @@ class Job:
         """Raises `UserMistake` for what no scenario takes, or not this one, and for a setting without effect."""
         asked = known(Scenario, given)
         read(Scenario(), from_environment(Scenario) | asked)
-        from_variables = from_environment(RunSettings)
-        for one in settings_of(RunSettings):
-            if one.name in {"repeat_index", "prompt_set"} and one.name in from_variables:
-                raise UserMistake(
-                    f"{one.variable} is for `locust -f` alone: `enginebench run` numbers its repeats and gives each "
-                    "round prompts of its own (--same-prompts repeats them); unset it."
-                )
-        settings = read(RunSettings(), from_variables | known(RunSettings, given))
+        settings = read(RunSettings(), from_environment(RunSettings) | known(RunSettings, given))
         checked = [*PYTHON, "-m", "loadtests.harness.command.check", str(scenario), json.dumps(asked)]
         done = subprocess.run(checked, capture_output=True, text=True)
         if done.returncode == 2:  # other errors are in the file, and Locust reports them

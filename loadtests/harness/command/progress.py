@@ -46,8 +46,9 @@ def where_it_stands(meta: RunMeta, now: int, live: LiveDocument) -> tuple[float 
     inside = min(1.0, (now - stage.start) / SECOND / planned) if planned else 0.5
     if meta.search is not None:
         return None, f"{stage.label}, {phase}, capacity {meta.search.bracket}, {sentence(live, stage)}"
-    if (seconds := meta.workload.get("grow_seconds")) is not None:  # the stages follow from one another
-        return min(1.0, now / SECOND / seconds), f"{stage.label}, {phase}, {sentence(live, stage)}"
+    if meta.workload.get("by") == "growth":  # the stages follow from one another
+        share = min(1.0, now / SECOND / meta.workload["search_seconds"])
+        return share, f"{stage.label}, {phase}, {sentence(live, stage)}"
     place = f"stage {stage.index + 1}/{len(meta.plan)}, {stage.label}, {phase}{_time_left(meta, stage, now)}"
     return (stage.index + inside) / len(meta.plan), f"{place}, {sentence(live, stage)}"
 

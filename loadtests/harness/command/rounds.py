@@ -58,15 +58,12 @@ def prepared(job: Job, contenders: Sequence[Contender], repeats: int) -> list[Co
     return found
 
 
-def check_kept(tested: Sequence[Contender], repeats: int, port: int | None) -> None:
-    """Raises `UserMistake` where there is nothing to keep loaded, or one port for several engines."""
-    served = [one for one in tested if one.engine]
-    if not served:
+def check_kept(tested: Sequence[Contender], repeats: int) -> None:
+    """Raises `UserMistake` if there is nothing to keep loaded."""
+    if not any(contender.engine for contender in tested):
         raise UserMistake("--keep-loaded is for engines that --engine serves, not for a running server.")
     if repeats == 1:
         raise UserMistake("--keep-loaded is for --repeat: a single round loads each engine once anyway.")
-    if port and len(served) > 1:
-        raise UserMistake("--keep-loaded serves each engine on a port of its own: leave out --port.")
 
 
 def _endpoint(job: Job) -> Endpoint:

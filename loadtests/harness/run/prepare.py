@@ -16,7 +16,7 @@ from loadtests.harness.run.calibration import of_this_host
 from loadtests.harness.run.fitting import fitted, within_context
 from loadtests.harness.run.folder import new_folder
 from loadtests.harness.run.host import clock_id, commit_here, host_facts, versions
-from loadtests.harness.run.options import SERVER_READY, SERVER_STARTED, command_of_run
+from loadtests.harness.run.options import PROMPT_SET, REPEAT, SERVER_READY, SERVER_STARTED, command_of_run
 from loadtests.harness.run.own_limits import raise_priority
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.target import Target, label_of
@@ -50,7 +50,7 @@ def prepare(
         logger.warning("No key and no --header is sent to %s: the command line names %s.", url, named or "none")
     if access.withheld is not None:
         logger.warning(
-            "%s is not sent to %s: that is neither https nor this machine. --insecure-key sends it all the same.",
+            "%s is not sent to %s: that is neither https nor this machine. --insecure sends it all the same.",
             access.withheld,
             url,
         )
@@ -61,7 +61,7 @@ def prepare(
     at = datetime.now(UTC)
     stages = in_seconds(within_context(stages, scenario, workload.context), scenario.seed)
     folder = new_folder(settings, label, at)
-    prompt_set = "" if scenario.same_prompts else settings.prompt_set or folder.name
+    prompt_set = "" if scenario.seed else os.environ.get(PROMPT_SET, folder.name)
     workload = replace(workload, prompt_set=prompt_set)
     facts = {
         "ignore_eos": workload.sampling.to_full_length,
@@ -84,7 +84,7 @@ def prepare(
         versions=versions("enginebench", "locust", "gevent"),
         label=label,
         command=command_of_run(),
-        repeat=settings.repeat_index,
+        repeat=int(os.environ.get(REPEAT, 0)),
         commit=commit_here(),
         workers=workers,
         hosts=hosts,

@@ -217,7 +217,7 @@ class Target:
         if self._access.withheld is not None:
             return UnreachableServer(
                 f"{self.url} requires an API key, and {self._access.withheld} is not sent over plain http to another "
-                f"machine: use https, set {KEY_VARIABLE}, or give --insecure-key."
+                f"machine: use https, set {KEY_VARIABLE}, or give --insecure."
             )
         return UnreachableServer(f"{self.url} requires a valid API key: set {dialect.key_variable} or {KEY_VARIABLE}.")
 

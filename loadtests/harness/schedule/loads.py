@@ -1,10 +1,10 @@
 """The loads of a run as people write them, a stage for each: users (--stages) and requests per second (--rate).
 
 10,20-40:10          10 users, then 20, 30 and 40 (from, to, step)
-20x300,60x60,20x300  20 users for 300 s, 60 for 60 s, 20 again for 300 s: each stage has a length of its own
-2,4-8:2              2 requests a second, then 4, 6 and 8; `8x60` lasts 60 s
+20x5m,60x60s,20x5m   20 users for 5 minutes, 60 for 60 s, 20 again for 5 minutes: each stage has a length of its own
+2,4-8:2              2 requests a second, then 4, 6 and 8; `8x60s` lasts 60 s
 2..20                a ramp: the rate of the warm-up is 2, and it rises to 20 over the window
-20x5+2x25            a cycle within one stage: 20 requests a second for 5 s, then 2 for 25 s, repeated
+20x5s+2x25s          a cycle within one stage: 20 requests a second for 5 s, then 2 for 25 s, repeated
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import msgspec
 
 from enginebench.records.load import MAX_LOAD, Load, Rate, Users
 from enginebench.settings.schema import UserMistake, whole_numbers
+from enginebench.settings.units import in_seconds
 
-USERS = "10,20,40, 10-100:10 (from, to, step), or 20x300,60x60 (20 users for 300 s, then 60 for 60 s)"
+USERS = "10,20,40, 10-100:10 (from, to, step), or 20x5m,60x1m (20 users for 5 minutes, then 60 for one)"
 RATES = (
-    "2,4,8, 1-20:1 (from, to, step), 8x60,4x30 (8 for 60 s, then 4 for 30 s), 2..20 (a ramp), or 20x5+2x25 (a cycle in "
-    "one stage: 20 for 5 s, then 2 for 25 s, repeated)"
+    "2,4,8, 1-20:1 (from, to, step), 8x60s,4x30s (8 for 60 s, then 4 for 30 s), 2..20 (a ramp), or 20x5s+2x25s (a "
+    "cycle in one stage: 20 for 5 s, then 2 for 25 s, repeated)"
 )
 NUMBER = r"(\d+\.?\d*|\.\d+)"
 
@@ -69,7 +70,7 @@ def write_steps(steps: Sequence[LoadStep]) -> str:
 
 
 def _steps(text: str, loads: Callable[[str], Iterable[Load]]) -> Iterator[LoadStep]:
-    for part in filter(None, text.replace(" ", "").split(",")):
+    for part in filter(None, in_seconds(text.replace(" ", "")).split(",")):
         is_cycle = "+" in part
         load, of_its_own, seconds = (part, "", "") if is_cycle else part.partition("x")
         for each in loads(load):

@@ -44,20 +44,6 @@ class RunSettings:
         read=read_run_id,
         on_page=False,
     )
-    repeat_index: int = run_setting(
-        0,
-        "Which of an engine's repeats this run is; `enginebench run` sets it itself.",
-        metavar="N",
-        least=0,
-        on_page=False,
-    )
-    prompt_set: str | None = run_setting(
-        None,
-        "Runs with the same set send the same prompts; `enginebench run` sets it itself. Default: a new set for each "
-        "run.",
-        metavar="NAME",
-        on_page=False,
-    )
     tokenizer: Path | None = prompt_setting(
         None,
         "The model's tokenizer.json, or a folder with one, for prompts of exact lengths where the server has no "
@@ -74,10 +60,11 @@ class RunSettings:
         write=write_address,
         on_page=False,
     )
-    keep_going: bool = api_setting(False, "Go on although all requests fail in a way that load does not explain.")
-    insecure: bool = api_setting(False, "Do not check the server's TLS certificate.")
-    insecure_key: bool = api_setting(
-        False, "Send OPENAI_API_KEY and its like over plain http to another machine, too.", on_page=False
+    insecure: bool = api_setting(
+        False,
+        "Do not check the server's TLS certificate, and send OPENAI_API_KEY and its like over plain http to another "
+        "machine, too.",
+        on_page=False,
     )
     header: Headers = api_setting(
         (),
@@ -97,4 +84,4 @@ class RunSettings:
         """Raises `UserMistake` where credentials are missing."""
         if not with_keys:
             return Access(DIALECTS[endpoint].headers(None), insecure=self.insecure)
-        return access_to(url, endpoint, self.header, self.insecure, environment, self.insecure_key)
+        return access_to(url, endpoint, self.header, self.insecure, environment)

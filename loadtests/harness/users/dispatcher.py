@@ -40,6 +40,7 @@ BUILD_TIME = SECOND // 3000  # for which requests are built before the loop read
 TURN = 0.01  # seconds between two checks of what is due next
 STALL = 0.25  # seconds of a stalled server for which spare connections suffice
 FEWEST_SPARE = 8
+MAX_IN_FLIGHT = 5000  # requests over all processes: an arrival beyond them is not sent, and fails as dropped
 AT_ONCE = 32  # overdue arrivals sent before the loop reads answers again
 
 
@@ -69,7 +70,7 @@ class Dispatcher:
         run = generator.run
         self._run, self._generator, self._next_request, self._share = run, generator, next_request, generator.share
         self._created = monotonic_ns()
-        self._pool = SenderPool(new_client, max(1, run.scenario.max_in_flight // self._share[1]))
+        self._pool = SenderPool(new_client, max(1, MAX_IN_FLIGHT // self._share[1]))
         self._stage: Stage | None = None
         self._source: Iterator[tuple[int, float]] = iter(())
         self._following: tuple[int, float] = (0, inf)

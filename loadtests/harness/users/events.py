@@ -47,7 +47,7 @@ from loadtests.harness.users.lost_workers import PRESENCE, sentence
 from loadtests.harness.users.planner import Planner
 from loadtests.harness.users.run import Run
 from loadtests.harness.users.shutdown import end_at_exit, end_with_the_parent, handle_signals
-from loadtests.harness.users.timed_command import complete
+from loadtests.harness.users.timed_command import parse
 
 logger = logging.getLogger(__name__)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per scrape
@@ -142,7 +142,7 @@ class LocustProcess:
                 check_users_fit(plan.meta.plan, plan.meta.workers)
             else:
                 if scenario.command is not None:
-                    complete(scenario.command)
+                    parse(scenario.command)  # a mistake in it ends the run before it begins
                 plan = self._plan(environment, runner, scenario, settings)
                 if environment.shape_class is not None:
                     logger.info(duration_of(scenario).sentence())

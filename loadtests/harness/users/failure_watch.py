@@ -28,11 +28,11 @@ LOOKED_AT = 1000  # records of a run in which everything failed
 
 
 class FailureWatch:
-    """One for each process that makes load. `keep_going`: a run in which everything fails is not ended."""
+    """One for each process that makes load."""
 
-    def __init__(self, environment: Environment, keep_going: bool) -> None:
+    def __init__(self, environment: Environment) -> None:
         self._environment = environment
-        self._watching = not keep_going
+        self._watching = True
         self._answered = False
         self._failed = 0  # one after the other
         self._first: Nanoseconds = 0
@@ -63,12 +63,12 @@ class FailureWatch:
         said = reason_of(last)
         if self._answered:
             return (
-                f"The last {self._failed} requests were all refused for want of access ({said}). Give a key that is "
-                "valid for the whole run; --keep-going makes the run go on."
+                f"The last {self._failed} requests were all refused because access was denied ({said}). Give a key "
+                "that is valid for the whole run."
             )
         return (
             f"All of the first {self._failed} requests failed in a way that load does not explain ({said}). Fix the "
-            "request or the server; --keep-going makes the run go on."
+            "request or the server."
         )
 
 

@@ -44,7 +44,7 @@ class LoadGenerator:
         self._users = 0
         self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)
         self._statistics = LocustStatistics(environment)
-        self._watch = FailureWatch(environment, run.settings.keep_going)
+        self._watch = FailureWatch(environment)
         self._nudge_planner: Callable[[], None] | None = None
         self._background: list[gevent.Greenlet[..., None]] = []
 

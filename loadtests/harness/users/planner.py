@@ -22,7 +22,7 @@ from loadtests.harness.users.conductor import Conductor
 from loadtests.harness.users.load_generator import LoadGenerator
 from loadtests.harness.users.lost_workers import LostWorkers
 from loadtests.harness.users.run_facts import RunFacts
-from loadtests.harness.users.timed_command import TimedCommand, complete
+from loadtests.harness.users.timed_command import TimedCommand
 
 logger = logging.getLogger(__name__)
 
@@ -68,8 +68,7 @@ class Planner:
             self._background = [gevent.spawn(self.lost_workers.watch)]
         if run.scenario.command is not None:
             self._command = TimedCommand(
-                complete(run.scenario.command),
-                run.scenario.at,
+                run.scenario.command,
                 run.start,
                 lambda: control.stages[0],
                 self._happened,

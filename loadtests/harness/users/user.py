@@ -30,6 +30,7 @@ from loadtests.harness.users.dispatcher import Dispatcher
 from loadtests.harness.workload.workload import PlannedRequest
 
 MOST_ARRIVALS = 10**9  # of a stage
+PAUSE_AFTER_FAILURE = 1.0  # seconds: a user whose request is refused does not repeat it at once
 
 
 class ModelUser(User):
@@ -172,7 +173,7 @@ class ModelUser(User):
         self._requests.answered(ended, self._client.answer_text)
         pause = run.scenario.think_time.sample(self._pauses)
         if ended.outcome != "ok":
-            pause = max(pause, run.scenario.pause_after_failure)
+            pause = max(pause, PAUSE_AFTER_FAILURE)
         self._free_at = max(run.start + ended.t_end, self._client.free_at) + round(pause * SECOND)
         self._prepare()
         return ended.outcome

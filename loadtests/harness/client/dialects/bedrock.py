@@ -117,7 +117,7 @@ class Converse(Dialect):
 
     key_variable = "AWS_BEARER_TOKEN_BEDROCK"
     answer = ConverseAnswer
-    names: ClassVar[Mapping[str, str | None]] = {"top_p": "topP", "seed": None, "ignore_eos": None, "logprobs": None}
+    names: ClassVar[Mapping[str, str | None]] = {"seed": None, "ignore_eos": None, "logprobs": None}
 
     def path(self, request: ModelRequest) -> str:
         return f"/model/{quote(request.model, safe='')}/converse" + ("-stream" if request.streamed else "")
