@@ -27,6 +27,7 @@ COMMANDS = {
     "quick": "enginebench.studies.cli",
     "study": "enginebench.studies.cli",
     "run": "loadtests.cli",
+    "scenarios": "loadtests.cli",
     "report": "enginebench.analysis.cli",
     "compare": "enginebench.analysis.cli",
     "plan": "enginebench.analysis.cli",

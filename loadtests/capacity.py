@@ -1,4 +1,4 @@
-"""What is the highest load that meets the service-level objectives? A search, certified from both sides.
+"""What is the highest load that meets the objectives? A search, certified from both sides.
 
     locust -f loadtests/capacity.py --host http://127.0.0.1:8000 --headless --slo ttft_p95=0.5,failures=0.01
     enginebench run capacity --engine transformers --slo ttft_p95=0.5,tpot_p95=0.04 --by users

@@ -13,6 +13,8 @@ import typer
 
 from enginebench.settings.flags import AsJson, EngineSettings, Profile, given_texts, with_flags
 from enginebench.settings.schema import UserMistake
+from loadtests.harness.command.run_help import RunCommand, show_all
+from loadtests.harness.command.scenarios import find_scenario, scenario_list
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.setting_groups import RESULTS
 from loadtests.harness.settings.run import RunSettings
@@ -38,10 +40,13 @@ KEEP_LOADED = typer.Option(
     help="Start each engine once and keep it loaded through all repeats: saves time, needs memory for all of them.",
 )
 Processes = Annotated[int, typer.Option(metavar="N", min=1, help="Client processes that share the load.")]
+HelpAll = Annotated[
+    bool, typer.Option("--help-all", is_eager=True, callback=show_all, help="Show every option, and exit.")
+]
 NOT_OFFERED = {"model"}  # `run` has its own
 
 
-@app.command(context_settings={"allow_extra_args": True})
+@app.command(cls=RunCommand, context_settings={"allow_extra_args": True})
 @with_flags(Scenario, RunSettings, leave_out=NOT_OFFERED)
 def run(
     context: typer.Context,
@@ -61,6 +66,7 @@ def run(
         ),
     ] = False,
     as_json: AsJson = False,
+    help_all: HelpAll = False,
     **given: Any,
 ) -> None:
     """Test engines or servers under load, and report.
@@ -69,8 +75,8 @@ def run(
     engine, URL or model, NAME. before an option or header that is for one of them. Arguments after -- are passed to
     Locust. The defaults shown are those of `concurrent`; other scenarios have their own.
 
-    Exit code: 0 good, 1 an objective was missed or not shown to be met, 2 a usage error, a run that failed or is
-    invalid, or nothing may be claimed of an engine because its runs differ.
+    Exit code: 0 good, 1 an objective was missed or is not confirmed, 2 a usage error, a run that failed or is invalid,
+    or an engine whose runs differ too much to be compared.
 
     Examples:
 
@@ -83,7 +89,7 @@ def run(
     from loadtests.harness.command import rounds
     from loadtests.harness.command.contenders import contenders
     from loadtests.harness.command.engine_checks import checked
-    from loadtests.harness.command.job import Job, find_scenario
+    from loadtests.harness.command.job import Job
     from loadtests.harness.command.terminal import Terminal, sigterm_is_ctrl_c
     from loadtests.harness.profiler import Profiler
 
@@ -172,6 +178,12 @@ def _report(folders: list[Path], allow_invalid: bool, as_json: bool, judged: boo
     command += ["--allow-invalid"] * allow_invalid + ["--json"] * as_json
     # In a session of its own: Ctrl-C in the terminal goes to this process, which ends it.
     return subprocess.run(command, start_new_session=True).returncode
+
+
+@app.command()
+def scenarios() -> None:
+    """List the scenarios of `enginebench run`, and the question that each answers."""
+    print(scenario_list(), end="")
 
 
 @app.command()

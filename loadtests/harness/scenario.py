@@ -108,9 +108,7 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
             return None
         if not self.slo:
             raise UserMistake("a search for capacity needs --slo, such as --slo ttft_p95=0.5,failures=0.01.")
-        return SearchPlan(
-            self.by, self.slo, *self.search_range, PRECISION, self.search_seconds, self.arrivals
-        )
+        return SearchPlan(self.by, self.slo, *self.search_range, PRECISION, self.search_seconds, self.arrivals)
 
     def facts(self) -> dict[str, Any]:
         """Every setting as it is in force, as text or number, for `meta.json`."""

@@ -107,8 +107,9 @@ def _chosen(url: str | None, model: str | None) -> tuple[Contender, str]:
 def _measured(folder: Path, contender: Contender, slo: Sequence[str], ends: float, terminal: Terminal) -> bool:
     """Whether the run came to its end, which leaves time for the report before `ends`. Raises `UserMistake`."""
     from loadtests.harness.command.drive import RunFailed, measure
-    from loadtests.harness.command.job import Job, find_scenario
+    from loadtests.harness.command.job import Job
     from loadtests.harness.command.rounds import Repeat, prepared
+    from loadtests.harness.command.scenarios import find_scenario
     from loadtests.harness.command.server_process import ServerFailed
 
     began = time.monotonic_ns()

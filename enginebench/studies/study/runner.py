@@ -41,9 +41,10 @@ from enginebench.studies.study.grid import Grid, StudyPart
 from enginebench.studies.study.lacking import Lacking
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.drive import MeasuredRun, RunFailed, run_against
-from loadtests.harness.command.job import Job, find_scenario
+from loadtests.harness.command.job import Job
 from loadtests.harness.command.loaded import LoadedServers
 from loadtests.harness.command.rounds import Repeat
+from loadtests.harness.command.scenarios import find_scenario
 from loadtests.harness.command.server_process import ServerFailed, ServerProcess
 from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.run.duration import rounded_time

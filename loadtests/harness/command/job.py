@@ -6,19 +6,17 @@ import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from enginebench.settings.schema import UserMistake, choose_from, from_environment, settings_of
+from enginebench.settings.schema import UserMistake, from_environment, settings_of
 from loadtests.harness.command.check import Planned
 from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.settings.run import RunSettings
 
-NO_SCENARIO = {"__init__", "cli"}
 SET_FOR_EACH_RUN = ("label", "run_id", "runs")
 
 
@@ -65,19 +63,3 @@ class Job:
 def known(declared: type[Any], given: Mapping[str, str]) -> dict[str, str]:
     names = {one.name for one in settings_of(declared)}
     return {name: text for name, text in given.items() if name in names}
-
-
-def find_scenario(name: str) -> Path:
-    """`concurrent`, or the path of another locustfile. Raises `UserMistake`."""
-    if name.endswith(".py"):
-        if Path(name).is_file():
-            return Path(name).absolute()
-        raise UserMistake(f"the file {name} does not exist.")
-    package = find_spec("loadtests")
-    assert package is not None
-    assert package.submodule_search_locations is not None
-    folder = Path(package.submodule_search_locations[0])
-    choices = sorted(path.stem for path in folder.glob("*.py") if path.stem not in NO_SCENARIO)
-    if name not in choices:
-        raise UserMistake(f"no scenario called `{name}`, and no such file; {choose_from(name, choices)}")
-    return folder / f"{name}.py"

@@ -26,7 +26,7 @@ class LoadSettings:
     )
     rate: tuple[LoadStep, ...] = most_used(
         (),
-        f"Open loop instead of users, with the requests per second of each stage: {RATES}.",
+        f"Requests per second of each stage, in an open loop instead of users: {RATES}.",
         metavar="RATE",
         read=parse_rates,
         write=write_steps,

@@ -38,7 +38,7 @@ class SearchSettings:
     )
     slo: tuple[Objective, ...] = most_used(
         (),
-        f"Objective: {OBJECTIVES}; may be repeated, or several with commas between.",
+        f"Objective that each load is judged by: {OBJECTIVES}; may be repeated, or several with commas between.",
         metavar="SLO",
         read=lambda text: parse_objectives(text.splitlines()),
         write=write_objectives,

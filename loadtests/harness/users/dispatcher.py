@@ -40,7 +40,7 @@ BUILD_TIME = SECOND // 3000  # for which requests are built before the loop read
 TURN = 0.01  # seconds between two checks of what is due next
 STALL = 0.25  # seconds of a stalled server for which spare connections suffice
 FEWEST_SPARE = 8
-MAX_IN_FLIGHT = 5000  # requests over all processes: an arrival beyond them is not sent, and fails as dropped
+MAX_IN_FLIGHT = 20_000  # requests over all processes: an arrival beyond them is not sent, and fails as dropped
 AT_ONCE = 32  # overdue arrivals sent before the loop reads answers again
 
 

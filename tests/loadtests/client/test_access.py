@@ -11,7 +11,7 @@ KEY = {"OPENAI_API_KEY": "a-secret"}
 
 
 @pytest.mark.parametrize(
-    ("url", "environment", "insecure_key", "sent"),
+    ("url", "environment", "insecure", "sent"),
     [
         pytest.param("https://models.example.org", KEY, False, True, id="https"),
         pytest.param("http://127.0.0.1:8000", KEY, False, True, id="this machine"),
@@ -25,9 +25,9 @@ KEY = {"OPENAI_API_KEY": "a-secret"}
     ],
 )
 def test_another_clients_key_is_not_sent_in_the_clear(
-    url: str, environment: dict[str, str], insecure_key: bool, sent: bool
+    url: str, environment: dict[str, str], insecure: bool, sent: bool
 ) -> None:
-    access = access_to(url, "chat", (), False, environment, insecure_key)
+    access = access_to(url, "chat", (), insecure, environment)
     assert access.headers == ({"Authorization": "Bearer a-secret"} if sent else {})
     assert access.withheld == (None if sent else "OPENAI_API_KEY")
 

@@ -14,8 +14,9 @@ from enginebench.settings.schema import UserMistake
 from loadtests.harness.command import drive
 from loadtests.harness.command.contenders import contenders
 from loadtests.harness.command.drive import MeasuredRun, measure
-from loadtests.harness.command.job import Job, find_scenario
+from loadtests.harness.command.job import Job
 from loadtests.harness.command.rounds import Repeat, prepared
+from loadtests.harness.command.scenarios import find_scenario
 from loadtests.harness.command.server_process import PORTS, ServerProcess, listen
 from loadtests.harness.command.terminal import Terminal
 from servers.settings import ServerSettings
@@ -67,10 +68,10 @@ def test_the_first_port_is_used_where_it_is_free_and_another_is_said(
     monkeypatch.setattr(drive, "run_against", tested)
     monkeypatch.setattr(drive, "PORTS", ports)
     terminal = Terminal(Console(file=said, width=200))
-    measure(job, fake, Repeat(0, "a"), None, terminal)
+    measure(job, fake, Repeat(0, "a"), terminal)
     assert "Port" not in said.getvalue()
     with listen(ports[:1]):
-        measure(job, fake, Repeat(0, "a"), None, terminal)
+        measure(job, fake, Repeat(0, "a"), terminal)
     assert f"Port {ports[0]} is taken: the engine is served on port {ports[1]}. --port chooses one." in said.getvalue()
     assert urls == [f"http://127.0.0.1:{port}" for port in ports]
 
@@ -89,7 +90,7 @@ def test_a_server_that_ended_during_the_run_is_said_and_the_run_is_not_complete(
 
     monkeypatch.setattr(drive, "run_against", tested)
     said = io.StringIO()
-    assert not measure(job, fake, Repeat(0, "a"), 0, Terminal(Console(file=said, width=200))).complete
+    assert not measure(job, fake, Repeat(0, "a"), Terminal(Console(file=said, width=200))).complete
     assert "fake: its server ended during the run; its output: " in said.getvalue()
 
 

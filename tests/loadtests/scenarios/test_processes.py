@@ -32,7 +32,7 @@ HOSTS = pytest.mark.xdist_group("two hosts")  # beside the runs of one host, not
 
 USERS = 8
 PROCESSES = (1, 4)
-LOAD: tuple[str, ...] = ("--stages", f"4,{USERS}", "--stage-seconds", "3", "--seed", "7", "--prompt-set", "a-set")
+LOAD: tuple[str, ...] = ("--stages", f"4,{USERS}", "--stage-seconds", "3", "--seed", "7")
 LOAD += ("--prompt-tokens", "uniform:30-60", "--output-tokens", "uniform:8-64")
 Asked = list[tuple[str, int]]  # prompts and their most tokens, in the order in which they reached the server
 Runs = dict[int, tuple[RunSummary, Asked, Locust]]  # by number of processes
@@ -58,7 +58,7 @@ def planned(user: int) -> Asked:
     lengths = Lengths("uniform", 30, 60), Lengths("uniform", 8, 64)
     workload = Workload(
         model="scripted-model", endpoint="chat", streamed=True, prompt_tokens=lengths[0], output_tokens=lengths[1],
-        seed=7, prompt_set="a-set", source=PromptSource("words", 8, 8, tuple((word, 1) for word in WORDS)),
+        seed=7, prompt_set="", source=PromptSource("words", 8, 8, tuple((word, 1) for word in WORDS)),
     )  # fmt: skip
     asks = workload.requests_of(user)
     bodies = [json.loads(asks.next({}).call.body) for _ in range(200)]

@@ -27,7 +27,7 @@ def test_warm_ups(text: str, warm_up: tuple[float, bool]) -> None:
 
 @pytest.mark.parametrize("text", ["soon", "-1", "%", "nan", "inf", "100%", ""])
 def test_wrong_warm_ups_get_a_sentence(text: str) -> None:
-    with pytest.raises(ValueError, match="such as 5 or 20%"):
+    with pytest.raises(ValueError, match="such as 5s or 20%"):
         parse_warm_up(text)
 
 
