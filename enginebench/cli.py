@@ -39,7 +39,6 @@ COMMANDS = {
     "bench": "engines.bench.cli",
     "doctor": "enginebench.studies.cli",
     "calibrate": "enginebench.studies.cli",
-    "collect": "loadtests.cli",
     "import": "enginebench.analysis.cli",
 }
 ROOMS = {module.partition(".")[0] for module in COMMANDS.values()} | {"enginebench"}

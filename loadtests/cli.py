@@ -184,18 +184,3 @@ def _report(folders: list[Path], allow_invalid: bool, as_json: bool, judged: boo
 def scenarios() -> None:
     """List the scenarios of `enginebench run`, and the question that each answers."""
     print(scenario_list(), end="")
-
-
-@app.command()
-def collect(
-    run: Annotated[Path, typer.Argument(help="The run's folder on the master's host.")],
-    parts: Annotated[list[Path], typer.Argument(help="Copies of the folders that workers on other hosts wrote.")],
-) -> None:
-    """Collect the records of workers on several hosts into one run.
-
-    Example:  scp -r worker1:runs/RUN /tmp/worker1 && enginebench collect runs/RUN /tmp/worker1
-    """
-    from loadtests.harness.recording.collect import collect as gather
-
-    new = gather(run, parts)
-    print(f"{len(new)} files added to {run}" + (": " + ", ".join(path.name for path in new) if new else ""))

@@ -80,7 +80,7 @@ RUN_RULES: tuple[RunRule, ...] = (
     RunRule(
         "workers_missing",
         load_generator.workers_missing,
-        "copy the files of every worker into the run's folder (enginebench collect)",
+        "copy requests-*.jsonl of every worker into the run's folder",
     ),
     RunRule("process_lost", load_generator.process_lost, FIND_OUT),
     RunRule(

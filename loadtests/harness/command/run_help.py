@@ -27,7 +27,7 @@ Options:
 {options}
 Examples:
   enginebench run concurrent --engine vllm --engine sglang --stages 10,20,40
-  enginebench run rate --url http://127.0.0.1:8000 --rate 2,4,8 --slo ttft_p99=1s
+  enginebench run rate --url http://127.0.0.1:8000 --rate 2,4 --slo ttft_p99=1s
 """
 
 

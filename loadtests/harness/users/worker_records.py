@@ -47,7 +47,7 @@ def gather(runner: MasterRunner, folder: Path) -> None:
         logger.info("Records of workers on other hosts: %s", format_bytes(total))
     if missing := sorted(worker for worker, size in received.items() if size is None):
         who = f"{counted(len(missing), 'worker')} ({', '.join(missing)})"
-        logger.warning("Of %s no records arrived: copy them from there and use `enginebench collect`.", who)
+        logger.warning("Of %s no records arrived: copy requests-*.jsonl from there into the run's folder.", who)
 
 
 def _fetched(worker: str, folder: Path, there: set[str], ask: Callable[[Message], Any]) -> int | None:
