@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import gevent
 from locust.env import Environment
 from locust.runners import MasterRunner
 
 from enginebench.records.files import JOURNAL, close_journal
-from enginebench.records.run import JournalLine, LostProcess, RunEvent
+from enginebench.records.run import JournalLine, RunEvent
 from enginebench.records.stage import SECOND, Nanoseconds, Stage, StagePlan, changed
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.recording.recorder import Recorder
@@ -21,8 +22,10 @@ from loadtests.harness.schedule.growth import STARTING
 from loadtests.harness.users.conductor import Conductor
 from loadtests.harness.users.load_generator import LoadGenerator
 from loadtests.harness.users.lost_workers import LostWorkers
-from loadtests.harness.users.run_facts import RunFacts
 from loadtests.harness.users.timed_command import TimedCommand
+
+if TYPE_CHECKING:
+    from loadtests.harness.users.run import Run
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +33,7 @@ logger = logging.getLogger(__name__)
 class Planner:
     """`generator` is that of this process, if it makes load itself; only Locust's master has `lost_workers`."""
 
-    def __init__(self, run: RunFacts, generator: LoadGenerator | None, environment: Environment) -> None:
+    def __init__(self, run: Run, generator: LoadGenerator | None, environment: Environment) -> None:
         runner = environment.runner
         assert runner is not None
         self._run, self._generator = run, generator
@@ -47,17 +50,7 @@ class Planner:
             run.scenario.search_plan(),
             self._following,
         )
-        self.lost_workers: LostWorkers | None = None
-        if isinstance(runner, MasterRunner):
-            self.lost_workers = LostWorkers(
-                runner,
-                run.plan.meta.workers,
-                run.start,
-                run.folder,
-                lambda: run.meta.stages,
-                run.arrival_times,
-                self._workers_lost,
-            )
+        self.lost_workers = LostWorkers(run, runner) if isinstance(runner, MasterRunner) else None
         self._background: list[gevent.Greenlet[..., None]] = []
         self._command: TimedCommand | None = None
 
@@ -119,9 +112,6 @@ class Planner:
         self.live.publish()
         before = (run.start - int(os.environ.get(GROWS_SINCE, run.start))) / SECOND
         return growth.following(self.live.document.stages, min(before, STARTING * growth.seconds) + now / SECOND)
-
-    def _workers_lost(self, lost: tuple[LostProcess, ...]) -> None:
-        self._run.meta = replace(self._run.meta, lost=lost)
 
     def _happened(self, event: RunEvent) -> None:
         self._note(JournalLine(event=event))

@@ -15,7 +15,7 @@ from enginebench.records.load import Load, Users
 from enginebench.records.stage import SECOND, Nanoseconds
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.run import plan as plans
-from loadtests.harness.run.options import read_options
+from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT, read_options
 from loadtests.harness.users import events
 from loadtests.harness.users.failures import refusal
 from loadtests.harness.users.run import Run
@@ -61,7 +61,7 @@ class Stages(LoadTestShape):
     def _drained(self, run: Run, end: Nanoseconds) -> bool:
         """Whether all users have stopped after the last stage: each with its last answer, or at the time limit."""
         assert self.runner is not None
-        limit = run.start + end + round(run.drain_limit * SECOND)
+        limit = run.start + end + round((run.plan.grace or DEFAULT_STOP_TIMEOUT) * SECOND)
         looked = time.monotonic_ns()
         while self.runner.user_count and time.monotonic_ns() < min(limit, looked + round(LOOK_AHEAD * SECOND)):
             gevent.sleep(0.05)

@@ -163,7 +163,7 @@ class ModelUser(User):
 
         generator.announce(planned.record)
         if self._ahead is None and self._requests.independent and type(self).next_request is ModelUser.next_request:
-            generator.ahead.want(self._build_ahead)
+            generator.build_soon(self._build_ahead)
         ended = self._client.request(planned.call, planned.record, on_end)
         retry = pause_before_retry(ended, retries, self._pauses)
         if retry is not None and again is not None:
