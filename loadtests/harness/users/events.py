@@ -40,11 +40,10 @@ from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.standard_names import restore_standard_names
 from loadtests.harness.users import worker_records
-from loadtests.harness.users.conductor import PROGRESS_MESSAGE, STAGE_MESSAGE
 from loadtests.harness.users.failure_watch import why_all_failed
 from loadtests.harness.users.failures import describe, end_run, forget, last_failure, refusal
 from loadtests.harness.users.lost_workers import PRESENCE, sentence
-from loadtests.harness.users.planner import Planner
+from loadtests.harness.users.planner import PROGRESS_MESSAGE, STAGE_MESSAGE, Planner
 from loadtests.harness.users.run import Run
 from loadtests.harness.users.shutdown import end_at_exit, end_with_the_parent, handle_signals
 from loadtests.harness.users.timed_command import parse
@@ -189,7 +188,7 @@ class LocustProcess:
 
     def _expect_a_request(self, environment: Environment, run: Run, planner: Planner) -> None:
         """End a run in which users were started and none of them sends anything."""
-        began, limit = time.monotonic(), run.first_request_due(planner.conductor.stage) + FIRST_REQUEST
+        began, limit = time.monotonic(), run.first_request_due(planner.stage) + FIRST_REQUEST
         while run is self.run and not (run.sending or run.over):
             if (waited := time.monotonic() - began) > limit:
                 said = f"No request was sent in {waited:.0f} s: see the messages above, or those of the workers."
@@ -209,7 +208,7 @@ class LocustProcess:
     def _take_progress(self, msg: Any, **_: Any) -> None:
         if self.run is not None and self.run.planner is not None:
             with _reading(msg):
-                self.run.planner.conductor.take_report(msg.node_id, msg.data)
+                self.run.planner.take_report(msg.node_id, msg.data)
 
     def _take_counts(self, msg: Any, **_: Any) -> None:
         if self._last is not None and self._last.planner is not None:  # the last ones come after the end
@@ -261,7 +260,7 @@ class LocustProcess:
             gevent.spawn_later(LAST_SCRAPE, self._exporter.close)
             if environment.web_ui is None:
                 self._exporter.wait_for_scrape(LAST_SCRAPE)
-        search = run.planner.conductor.search
+        search = run.planner.search
         if search is not None:
             print(search.sentence)
             if environment.process_exit_code is None:

@@ -6,7 +6,6 @@ import statistics
 from collections import deque
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import TYPE_CHECKING
 
 import gevent
 from locust.env import Environment
@@ -21,13 +20,11 @@ from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.schedule.tracker import StageTracker
 from loadtests.harness.users.failure_watch import FailureWatch
 from loadtests.harness.users.locust_statistics import LocustStatistics
-
-if TYPE_CHECKING:
-    from loadtests.harness.users.run import Run
+from loadtests.harness.users.run_facts import MAX_SPREAD, RunFacts
 
 RECENT_ANSWERS = 200
 COUNTED = 0.25  # seconds between two times at which requests are counted
-MIN_SPREAD, MAX_SPREAD = 1.0, 60.0  # seconds over which the first requests of new users are spread
+MIN_SPREAD = 1.0  # seconds over which the first requests of new users are spread at least
 BUILD_INTERVAL = 0.2  # seconds between two bursts of building; who has an answer sooner builds the next request itself
 BUILD_TIME = 500_000  # nanoseconds for which requests are built before the loop reads answers again
 
@@ -35,7 +32,7 @@ BUILD_TIME = 500_000  # nanoseconds for which requests are built before the loop
 class LoadGenerator:
     """`dispatching`: this process's share of an open loop's arrivals is being sent. `requests` were due here."""
 
-    def __init__(self, run: Run, environment: Environment) -> None:
+    def __init__(self, run: RunFacts, environment: Environment) -> None:
         self.run = run
         self.requests = 0
         self.dispatching = False

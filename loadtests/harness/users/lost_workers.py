@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import gevent
 import psutil
@@ -26,9 +25,7 @@ from enginebench.records.load import Rate
 from enginebench.records.run import LostProcess
 from enginebench.records.stage import SECOND, Nanoseconds, Stage
 from loadtests.harness.schedule.rates import share_of
-
-if TYPE_CHECKING:
-    from loadtests.harness.users.run import Run
+from loadtests.harness.users.run_facts import RunFacts
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +42,7 @@ def introduce(runner: WorkerRunner) -> None:
 class LostWorkers:
     """Keep `run.meta.lost` up to date. How many arrivals were not sent is counted when the run ends."""
 
-    def __init__(self, run: Run, runner: MasterRunner) -> None:
+    def __init__(self, run: RunFacts, runner: MasterRunner) -> None:
         self._run, self._runner = run, runner
         self._begun: dict[str, int] = {
             client: runner.get_worker_index(client)  # type: ignore[no-untyped-call]

@@ -40,12 +40,12 @@ class Stages(LoadTestShape):
         options = self.runner.environment.parsed_options
         assert options is not None
         plans.send(run.planner.current_plan, options)  # for workers that join late
-        conductor = run.planner.conductor
-        conductor.changed.wait(LOOK_AHEAD)
-        conductor.changed.clear()
-        if run.over and self._drained(run, conductor.stage.end or 0):
+        planner = run.planner
+        planner.changed.wait(LOOK_AHEAD)
+        planner.changed.clear()
+        if run.over and self._drained(run, planner.stage.end or 0):
             return None
-        return self._users(conductor.stage.load)
+        return self._users(planner.stage.load)
 
     def _before_the_start(self) -> tuple[int, float]:
         """Locust starts the test with this first answer, and gets the same until the run has been prepared."""
