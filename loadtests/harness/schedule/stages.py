@@ -4,7 +4,7 @@ A schedule is a pure function of its settings: no clock, no sleep. Each stage op
 and the server's queue fills, and only what is scheduled in the window after it is counted.
 
     locust -f loadtests/concurrent.py --stages 10,20,40 --stage-seconds 60 --warm-up 20%
-    locust -f loadtests/concurrent.py --stages 20x300,60x60,20x300
+    locust -f loadtests/concurrent.py --stages 20x5m,60x1m,20x5m
 """
 
 from __future__ import annotations
