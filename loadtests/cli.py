@@ -162,14 +162,14 @@ def _profile(job: Job, tested: list[Contender], profiler: Profiler, terminal: Te
     from loadtests.harness.command.profile import profile
 
     last = {read_meta(folder).label: folder for folder in folders}
-    measured = [one for one in tested if one.engine and one.name in last]
-    worked = [profile(job, one, last[one.name], profiler, terminal) for one in measured]
+    measured = [contender for contender in tested if contender.engine and contender.name in last]
+    worked = [profile(job, contender, last[contender.name], profiler, terminal) for contender in measured]
     return all(worked)
 
 
 def _report(folders: list[Path], allow_invalid: bool, as_json: bool, judged: bool = False) -> int:
-    """Have the runs analysed; the table, the sentence and the report's path go to standard output. Where the analysis
-    is left out (`make bundle`), objectives are not shown to be met."""
+    """Have the runs analysed; the table, the sentence and the report's path go to standard output. If the analysis is
+    left out (`make bundle`), objectives are not confirmed."""
     if find_spec("polars") is None:
         listed = "\n".join(f"  {folder}" for folder in folders)
         print(f"The records, for `enginebench report` where all of it is installed:\n{listed}")

@@ -103,7 +103,7 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
         return Growth(of_tier(self.slo), self.search_seconds)
 
     def search_plan(self) -> SearchPlan | None:
-        """What is searched for; `None` if nothing is. Raises `UserMistake` without an objective."""
+        """Return what is searched for; `None` if nothing is. Raises `UserMistake` without an objective."""
         if self.by == "stages" or self.by == "growth":
             return None
         if not self.slo:

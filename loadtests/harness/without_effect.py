@@ -1,4 +1,4 @@
-"""Which settings have no effect beside others. They are refused, so that no run is believed to have used them."""
+"""Settings that others make ineffective. They are refused, so that no run is believed to have used them."""
 
 from __future__ import annotations
 

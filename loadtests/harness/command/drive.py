@@ -53,7 +53,7 @@ class MeasuredRun:
 
 def measure(
     job: Job,
-    one: Contender,
+    contender: Contender,
     repeat: Repeat,
     terminal: Terminal,
     kept: LoadedServers | None = None,
@@ -62,26 +62,28 @@ def measure(
 
     Raises `ServerFailed`, `RunFailed` and `UserMistake`.
     """
-    folder = new_folder(job.settings, one.name, datetime.now(UTC))
-    if one.url:
-        return run_against(job, one, one.url, folder, repeat, terminal, {})
+    name = contender.name
+    folder = new_folder(job.settings, name, datetime.now(UTC))
+    if contender.url:
+        return run_against(job, contender, contender.url, folder, repeat, terminal, {})
     log = folder / "server.log"
 
     def server_of_its_own() -> ServerProcess:
-        listener = listener_for(one.name, terminal, kept is not None)
-        return ServerProcess(one.engine, one.options, one.model, log, listener, one.own_server)
+        listener = listener_for(name, terminal, kept is not None)
+        return ServerProcess(contender.engine, contender.options, contender.model, log, listener, contender.own_server)
 
     servers = kept or LoadedServers(terminal, keep=False)
-    with servers.loaded(one.name, server_of_its_own, one.name, fresh=kept is None) as (server, variables):
+    with servers.loaded(name, server_of_its_own, name, fresh=kept is None) as (server, variables):
         written = server.log.stat().st_size
         try:
-            measured = run_against(job, replace(one, model=None), server.url, folder, repeat, terminal, variables)
+            unnamed = replace(contender, model=None)  # the server has loaded it, under a name of its own
+            measured = run_against(job, unnamed, server.url, folder, repeat, terminal, variables)
         finally:
             if server.log != log:  # that of the run for which it was loaded
                 log.write_bytes(server.log.read_bytes()[written:])
         if server.alive:
             return measured
-        terminal.say(f"{one.name}: its server ended during the run; its output: {log}", style="red")
+        terminal.say(f"{name}: its server ended during the run; its output: {log}", style="red")
         return replace(measured, complete=False)
 
 
@@ -188,7 +190,7 @@ def start_locust(
 
 
 def _chart(meta: RunMeta, live: LiveDocument, terminal: Terminal) -> list[str]:
-    """Of the stages whose window is over."""
+    """Draw the stages whose window is over."""
     over = {stage.index for stage in meta.stages if stage.end is not None}
     views = [view for view in live.stages if view.index in over]
     return chart_of(views, of_tier(RunObjectives.of(meta.workload).of_all), min(terminal.console.width, WIDTH))

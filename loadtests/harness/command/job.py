@@ -22,7 +22,7 @@ SET_FOR_EACH_RUN = ("label", "run_id", "runs")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One scenario with what was given for it. `given` are texts by the settings' names, `locust` options of Locust.
+    """A scenario and its settings: `given` are texts by the settings' names, `locust` options of Locust.
 
     `planned` is `None` where the scenario's own file fails: Locust says why. `variables` are of Locust's environment.
     """
@@ -50,7 +50,7 @@ class Job:
 
     @property
     def words(self) -> list[str]:
-        """For Locust's command line. Secrets are not among them: others on this machine can read a command line."""
+        """The settings on Locust's command line, without secrets: others on this machine can read a command line."""
         declared = (*settings_of(Scenario), *settings_of(RunSettings))
         passed = [one for one in declared if one.name in self.given and not one.secret]
         return [

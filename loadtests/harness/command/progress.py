@@ -22,8 +22,7 @@ SERIOUS = ("invalid", "warn")  # findings that are worth a place in one line
 
 
 class Show(Protocol):
-    """Where progress is shown: `share` from 0 to 1, or `None` while it is not known; below it, in a terminal, a
-    `chart`."""
+    """Show progress: `share` from 0 to 1, or `None` while it is not known; below it, in a terminal, a `chart`."""
 
     def __call__(self, share: float | None, text: str, chart: Sequence[str] = ()) -> None: ...
 
@@ -54,7 +53,7 @@ def where_it_stands(meta: RunMeta, now: int, live: LiveDocument) -> tuple[float 
 
 
 def _time_left(meta: RunMeta, stage: Stage, now: int) -> str:
-    """As planned, where all that is left has a planned time; what prolongs a stage comes on top."""
+    """Return the planned rest of the run, if every stage has a planned time; what prolongs a stage comes on top."""
     planned = [plan.seconds for plan in meta.plan[stage.index :]]
     if None in planned:
         return ""

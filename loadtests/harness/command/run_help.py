@@ -43,9 +43,9 @@ class RunCommand(TyperCommand):
             formatter.write(BRIEF.format(scenarios=scenario_list(), options=options))
 
 
-def show_all(ctx: typer.Context, wanted: bool) -> None:
-    """Show the help with every option, if it is `wanted`."""
-    if wanted:
+def show_all(ctx: typer.Context, every: bool) -> None:
+    """Show the help with `every` option."""
+    if every:
         ctx.meta[__name__] = True
         typer.echo(ctx.get_help(), color=ctx.color)
         ctx.exit()

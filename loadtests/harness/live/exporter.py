@@ -38,19 +38,21 @@ def serve(address: Address, live: LiveRun, started: float) -> MetricsServer | No
     """
     host, port = address
     ports = range(port, port + (EXPORTER_PORTS if address == RunSettings().exporter else 1))
-    for each in ports:
+    for chosen in ports:
         try:
-            server = MetricsServer(host, each, lambda: families(live, started))
+            server = MetricsServer(host, chosen, lambda: families(live, started))
         except OSError as error:
             reason = error.strerror
             continue
         logger.info("This load test's metrics are at %s", server.address)
-        if each != port:
-            logger.warning("Port %d is taken: this load test's metrics are on port %d.", port, each)
+        if chosen != port:
+            logger.warning("Port %d is taken: this load test's metrics are on port %d.", port, chosen)
         return server
     if len(ports) == 1:
-        said = f"the load test's metrics cannot be served on {write_address(address)} ({reason})"
-        raise UserMistake(f"{said}: give another address with --exporter, or none.")
+        raise UserMistake(
+            f"the load test's metrics cannot be served on {write_address(address)} ({reason}): give another "
+            "address with --exporter, or none."
+        )
     logger.warning("Ports %d to %d are taken: this load test serves no metrics; see --exporter.", port, ports[-1])
     return None
 

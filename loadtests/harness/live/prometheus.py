@@ -50,9 +50,9 @@ def families(live: LiveRun, started: float) -> Iterator[Family]:
     yield _family("run_info", "gauge", "The run that is on, or was on last.", [({**common, "server": meta.url}, 1.0)])
     yield _family("run_start_seconds", "gauge", "When the run began, in seconds since 1970.", [(common, started)])
     limits: dict[str, float] = {}
-    for one in objectives.of_all:
-        if one.limit:
-            limits[one.name] = min(one.limit, limits.get(one.name, one.limit))
+    for objective in objectives.of_all:
+        if objective.limit:
+            limits[objective.name] = min(objective.limit, limits.get(objective.name, objective.limit))
     lines = [({**common, "objective": name}, limit) for name, limit in limits.items()]
     yield _family("objective_seconds", "gauge", "The limits of the objectives, of several tiers the tightest.", lines)
     yield from _momentary(common, live)
@@ -70,7 +70,7 @@ def families(live: LiveRun, started: float) -> Iterator[Family]:
 
 
 def _momentary(common: Labels, live: LiveRun) -> Iterator[Family]:
-    """Of all processes together, at this moment; `None` if it does not apply."""
+    """Yield the current values, of all processes together; those that do not apply are left out."""
     stage = live.meta.stages[-1] if live.meta.stages else None
     labels = {**common, "stage": keys_of(live.meta.plan)[stage.index].label if stage is not None else ""}
     values = {

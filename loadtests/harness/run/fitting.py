@@ -31,7 +31,7 @@ tensorrt_llm/serve/openai_protocol.py, and llama.cpp's tools/server/server-conte
 
 
 def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[Workload, Mapping[str, Any] | None]:
-    """What is asked of this server, but for the prompt set, and what it says of its engine. Raises `UserMistake`."""
+    """Return what is asked of this server, and its engine's facts; the prompt set follows. Raises `UserMistake`."""
     dialect = DIALECTS[scenario.endpoint]
     model = target.model(settings.model, dialect)
     engine = target.engine()
@@ -109,7 +109,7 @@ def _context(engine: Mapping[str, Any] | None, target: Target, model: str) -> in
 
 
 def _factor(scenario: Scenario, context: int | None) -> float:
-    """By which lengths are scaled down for this server."""
+    """Return the factor by which lengths are scaled down for this server."""
     if scenario.for_context is None or context is None:
         return 1.0
     return min(1.0, context / scenario.for_context)
@@ -129,7 +129,7 @@ def within_context(stages: tuple[StagePlan, ...], scenario: Scenario, context: i
 
 
 def _least_tokens(stage: StagePlan, scenario: Scenario) -> int:
-    """Of prompt and answer, where their lengths are the stage's own and fixed."""
+    """Return the tokens of prompt and answer, as far as their lengths are the stage's own and fixed."""
 
     def fixed(setting: str, otherwise: Lengths) -> int:
         lengths = parse_lengths(stage.asks[setting]) if setting in stage.asks else otherwise

@@ -70,7 +70,7 @@ class _Typed(argparse.Action):
 
 
 class _Lines(argparse.Action):
-    """What is given several times becomes one text of several lines, in place of the default."""
+    """Join the values of a repeated flag into one text of several lines, in place of the default."""
 
     def __call__(
         self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None
@@ -108,7 +108,7 @@ def processes_options(count: int) -> list[str]:
 
 
 def command_of_run() -> tuple[str, ...]:
-    """What was typed to make this run, without secrets: of the process that started this one, where it says so."""
+    """Return what was typed to make this run, without secrets: in this process, or in the one that started it."""
     if told := os.environ.get(COMMAND):
         return tuple(json.loads(told))
     return typed_command({one.flag for one in settings_of(RunSettings) if one.secret})

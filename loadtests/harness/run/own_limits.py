@@ -14,7 +14,7 @@ from enginebench.records.stage import StagePlan
 from enginebench.settings.schema import UserMistake
 
 SPARE = 100  # descriptors for what is no connection of a user: files, logs, Locust's page and its workers
-MOST_DESCRIPTORS = 1 << 20
+MAX_DESCRIPTORS = 1 << 20
 PREFERRED_NICENESS = -10
 
 
@@ -25,7 +25,7 @@ def raise_descriptor_limit() -> int | None:
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    limit = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     with suppress(OSError, ValueError):  # macOS allows less than it says
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -61,5 +61,5 @@ def raise_priority() -> int | None:
 
 
 def normal_priority() -> None:
-    """In a child process, before it becomes another program."""
+    """Give a child process the normal priority, before it becomes another program."""
     os.setpriority(os.PRIO_PROCESS, 0, max(0, os.getpriority(os.PRIO_PROCESS, 0)))

@@ -104,7 +104,7 @@ def _server_events(start: int) -> tuple[RunEvent, ...]:
 
 
 def _client_error(processes: int) -> tuple[tuple[float, float, float], ...]:
-    """What `enginebench calibrate` last found on this host, lightest load first; nothing where it was never run."""
+    """Return what `enginebench calibrate` last measured on this host, lightest load first; nothing if it never ran."""
     calibration = of_this_host(processes)
     if calibration is None:
         return ()

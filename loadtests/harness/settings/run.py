@@ -26,7 +26,7 @@ def read_run_id(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """Where and under what name a run is kept, and how the server is reached."""
+    """The place and name of a run, and how its server is reached."""
 
     model: str | None = api_setting(
         None, "Model to request. Default: the first one that the server lists.", metavar="NAME"

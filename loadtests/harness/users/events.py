@@ -191,12 +191,14 @@ class LocustProcess:
         began, limit = time.monotonic(), run.first_request_due(planner.stage) + FIRST_REQUEST
         while run is self.run and not (run.sending or run.over):
             if (waited := time.monotonic() - began) > limit:
-                said = f"No request was sent in {waited:.0f} s: see the messages above, or those of the workers."
-                end_run(environment, said)
+                end_run(
+                    environment,
+                    f"No request was sent in {waited:.0f} s: see the messages above, or those of the workers.",
+                )
             gevent.sleep(FIRST_REQUEST_CHECK)
 
     def _user_failed(self, user_instance: Any, exception: Exception, **_: Any) -> None:
-        """One whose first request cannot be made is like a run that cannot start. So is one that sends for all."""
+        """End the run if the first request cannot be made, or if the user that sends the arrivals fails."""
         run = self.run
         if run is None or run.generator is None or run.over:
             return

@@ -70,7 +70,7 @@ class LoadGenerator:
 
     @property
     def share(self) -> tuple[int, int] | None:
-        """Which of how many processes this one is; `None` if it joined after the arrivals were shared out."""
+        """Index of this process and number of processes; `None` if it joined after the arrivals were shared out."""
         workers = self.run.plan.meta.workers
         return (self.run.worker, workers) if self.run.worker < workers else None
 

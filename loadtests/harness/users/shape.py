@@ -1,4 +1,4 @@
-"""The stages of a run as Locust's load shape, which a locustfile with a scenario gets by itself."""
+"""The stages of a run as Locust's load shape, which a locustfile with a scenario gets automatically."""
 
 from __future__ import annotations
 
@@ -83,15 +83,15 @@ def _follow_the_scenario(environment: Environment, **_: Any) -> None:
     options = vars(environment.parsed_options) if environment.parsed_options is not None else {}
     given = [name for name in LOCUSTS_OWN if options.get(name)]
     if given and not isinstance(environment.runner, WorkerRunner):
-        said = f"{_given_by(given[0])} has no effect: users and times come from --stages or --rate; leave it out."
-        raise refusal(environment, UserMistake(said))
+        mistake = f"{_given_by(given[0])} has no effect: users and times come from --stages or --rate; leave it out."
+        raise refusal(environment, UserMistake(mistake))
     environment.shape_class = shape = Stages()  # type: ignore[no-untyped-call]
     shape.runner = environment.runner
     environment.available_shape_classes = {"Stages": shape}  # for the class picker of Locust's page
 
 
 def _given_by(name: str) -> str:
-    """What set an option of Locust: a flag, a variable, or a line of a configuration file."""
+    """Return what set an option of Locust: a flag, a variable, or a line of a configuration file."""
     parser = argument_parser.get_parser()
     parser.parse_known_args()
     for source, settings in parser.get_source_to_settings_dict().items():

@@ -29,7 +29,7 @@ from loadtests.harness.users import (
 from loadtests.harness.users.dispatcher import Dispatcher
 from loadtests.harness.workload.workload import PlannedRequest
 
-MOST_ARRIVALS = 10**9  # of a stage
+MAX_ARRIVALS = 10**9  # of a stage
 PAUSE_AFTER_FAILURE = 1.0  # seconds: a user whose request is refused does not repeat it at once
 
 
@@ -61,7 +61,7 @@ class ModelUser(User):
         self._requests = self.workload.requests_of(self._number, self._generator.rows)
         self._pauses = Random(f"pauses {self.workload.seed}/{self._number}")
         self._client = self._new_client()
-        # Users that start together would stay in step for the rest of the run.
+        # Users that start together would stay synchronised for the rest of the run.
         gevent.sleep(Random(f"spread {self.workload.seed}/{self._number}").uniform(0, self._generator.start_spread()))
         with suppress(OSError):  # the first request fails with the same reason, and is recorded
             self._client.connect()
@@ -82,15 +82,15 @@ class ModelUser(User):
             self._generator.tracker.user_stopped(self._number)
 
     def next_request(self, stage: Stage) -> PlannedRequest:
-        """What this user asks next, in `stage`."""
+        """Return what this user asks next, in `stage`."""
         return self._requests.next(stage.plan.asks)
 
     def arrival_request(self, stage: Stage, number: int, index: int) -> PlannedRequest:
-        """What an open loop's arrival asks; `number` is its index among all arrivals of `stage`, `index` the request's
-        where a recorded session has arrived."""
+        """Return what an open loop's arrival asks; `number` is its index among all arrivals of `stage`, `index` the
+        request's if a recorded session has arrived."""
         if self._run.trace is not None:
             return self.workload.arrival_request(self._run.trace, stage.index, number, index)
-        self._requests = self.workload.requests_of(stage.index * MOST_ARRIVALS + number, self._generator.rows)
+        self._requests = self.workload.requests_of(stage.index * MAX_ARRIVALS + number, self._generator.rows)
         return self.next_request(stage)
 
     def _new_client(self) -> Client:
