@@ -134,7 +134,8 @@ def run_against(
                     show(None, "starting")
                     continue
                 live = read_live(folder)
-                show(*where_it_stands(meta, _age(meta), live), _chart(meta, live, terminal))
+                age = (datetime.now(UTC) - datetime.fromisoformat(meta.started_at)).total_seconds()
+                show(*where_it_stands(meta, round(age * SECOND), live), _chart(meta, live, terminal))
         except BaseException:
             end(process)
             if (meta := _meta(folder)) is not None and meta.search is not None:
@@ -154,8 +155,9 @@ def run_against(
     searched = meta is not None and meta.search is not None
     complete = not overdue and (process.returncode == 0 or (searched and process.returncode == 1))  # 1: undecided
     if not complete and not overdue:
-        ending = _error(log) if process.returncode == 2 else None
-        ending = ending or f"Locust {_ending(process.returncode)}"
+        code = process.returncode
+        killed = f"Locust was killed by {signal.Signals(-code).name}" if code < 0 else None
+        ending = killed or (_error(log) if code == 2 else None) or f"Locust ended with exit code {code}"
         sentence = f"{label}: {ending.rstrip('.')}; the records until then are kept. Its output: {log}"
         terminal.say(sentence, style="red")
     return MeasuredRun(folder, complete, overdue)
@@ -196,10 +198,6 @@ def _chart(meta: RunMeta, live: LiveDocument, terminal: Terminal) -> list[str]:
     return chart_of(views, of_tier(RunObjectives.of(meta.workload).of_all), min(terminal.console.width, WIDTH))
 
 
-def _ending(code: int) -> str:
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-
-
 def end(process: subprocess.Popen[bytes], limit: float = STOP_LIMIT) -> None:
     process.send_signal(signal.SIGTERM)  # the run completes its files
     try:
@@ -214,10 +212,6 @@ def _meta(folder: Path) -> RunMeta | None:
         return read_meta(folder)
     except FileNotFoundError:
         return None
-
-
-def _age(meta: RunMeta) -> int:
-    return round((datetime.now(UTC) - datetime.fromisoformat(meta.started_at)).total_seconds() * SECOND)
 
 
 def _reason(log: Path) -> str:

@@ -64,7 +64,9 @@ def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[W
         logger.info("The server does not obey ignore_eos: answers may be shorter than planned.")
         sampling = replace(sampling, ignore_eos="no")
     context = _context(engine, target, model)
-    factor = _factor(scenario, context)
+    factor = 1.0  # by which lengths are scaled down for this server
+    if scenario.for_context is not None and context is not None:
+        factor = min(1.0, context / scenario.for_context)
     workload = Workload(
         model=model,
         endpoint=scenario.endpoint,
@@ -106,13 +108,6 @@ def _context(engine: Mapping[str, Any] | None, target: Target, model: str) -> in
         "max_model_len"
     )
     return told if isinstance(told, int) and told > 0 else None
-
-
-def _factor(scenario: Scenario, context: int | None) -> float:
-    """Return the factor by which lengths are scaled down for this server."""
-    if scenario.for_context is None or context is None:
-        return 1.0
-    return min(1.0, context / scenario.for_context)
 
 
 def within_context(stages: tuple[StagePlan, ...], scenario: Scenario, context: int | None) -> tuple[StagePlan, ...]:

@@ -92,15 +92,10 @@ def prepare(
         client_error=_client_error(workers) if hosts == 1 else (),  # several hosts are not calibrated together
     )
     start, start_wall = time.monotonic_ns(), time.time_ns()
-    meta = replace(meta, events=_server_events(start))
+    of_server = {STARTED: os.environ.get(SERVER_STARTED), READY: os.environ.get(SERVER_READY)}
+    meta = replace(meta, events=tuple(RunEvent(int(at) - start, what) for what, at in of_server.items() if at))
     write_meta(folder, meta)
     return RunPlan(meta, workload, str(folder), clock_id(), start, start_wall, grace, with_keys)
-
-
-def _server_events(start: int) -> tuple[RunEvent, ...]:
-    """When the server was started and ready, where `enginebench run` did that and says so."""
-    known = {STARTED: os.environ.get(SERVER_STARTED), READY: os.environ.get(SERVER_READY)}
-    return tuple(RunEvent(int(at) - start, what) for what, at in known.items() if at)
 
 
 def _client_error(processes: int) -> tuple[tuple[float, float, float], ...]:
