@@ -41,6 +41,8 @@ def duration_of(scenario: Scenario) -> Duration:
         rows += f"; columns that are not sent: {', '.join(recorded.unsent_columns)}"
     if search is not None:
         return Duration(scenario.search_seconds, f"a search for the most {search.by} within --slo{rows}", at_most=True)
+    if scenario.by == "growth":
+        return Duration(scenario.search_seconds, f"users who double until --slo is missed{rows}", at_most=True)
     times = [stage.seconds for stage in plan]
     known = [seconds for seconds in times if seconds is not None]
     return Duration(sum(known) if len(known) == len(times) else None, _loads(plan) + rows)
