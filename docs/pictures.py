@@ -46,13 +46,13 @@ PICTURES = {
     "capacity": f"{FAKE} --slo tpot_p95=0.015 --by users --search-range 2-64 --search-seconds 240 {SHORT}",
     "spike": f"{FAKE} --rate 5x20+40x5+5x35 --stage-seconds 60",
     "soak": f"{FAKE} --stages 12 --stage-seconds 120 --warm-up 15",
-    "failover": f"{FAKE} -o load_time=6 --rate 5 --stage-seconds 60 --at 25",
+    "failover": f"{FAKE} -o load_time=6 --rate 5 --stage-seconds 100",
     "replay": f"{FAKE} --trace {{trace}}",
     "memory": f"{REAL} --stages 1,2 --prompt-tokens 64,512 --output-tokens 8 --stage-seconds 8",
     "long_context": f"{FAKE} --prompt-tokens 1000,4000,8000,16000 --stage-requests 8",
     "conversation": f"{FAKE} --stages 8 --turns 8 --stage-seconds 45 --think-time 0.5",
     "shared_prefix": f"{FAKE} --stages 8 --stage-seconds 25",
-    "agents": f"{FAKE} --for-context 1000000 --stages 1,2,4,8 --stage-seconds 30 --think-time 0.5",
+    "agents": f"{FAKE} --stages 1,2,4,8 --stage-seconds 30 --think-time 0.5",
 }
 
 

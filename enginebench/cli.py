@@ -27,6 +27,7 @@ COMMANDS = {
     "quick": "enginebench.studies.cli",
     "study": "enginebench.studies.cli",
     "run": "loadtests.cli",
+    "scenarios": "loadtests.cli",
     "report": "enginebench.analysis.cli",
     "compare": "enginebench.analysis.cli",
     "plan": "enginebench.analysis.cli",
@@ -38,7 +39,6 @@ COMMANDS = {
     "bench": "engines.bench.cli",
     "doctor": "enginebench.studies.cli",
     "calibrate": "enginebench.studies.cli",
-    "collect": "loadtests.cli",
     "import": "enginebench.analysis.cli",
 }
 ROOMS = {module.partition(".")[0] for module in COMMANDS.values()} | {"enginebench"}

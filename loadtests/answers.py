@@ -21,6 +21,5 @@ class User(ModelUser):
         output_tokens=tokens("48"),
         ignore_eos="no",
         keep_answers=True,
-        logprobs=True,
         quality=True,
     )

@@ -1,11 +1,11 @@
-"""What is the highest load that meets the service-level objectives? A search, certified from both sides.
+"""What is the highest load that meets the objectives? A search, certified from both sides.
 
     locust -f loadtests/capacity.py --host http://127.0.0.1:8000 --headless --slo ttft_p95=0.5,failures=0.01
     enginebench run capacity --engine transformers --slo ttft_p95=0.5,tpot_p95=0.04 --by users
 
 Short probes locate the capacity; longer ones below and above it then certify a bracket around it, all of them together.
-Each probe is a stage of the report. A search ends when the bracket is as narrow as --search-precision asks (± 20 %), or
-when --search-seconds are up: it then says what it has certified, and what more time would give. Exit code: 0 if the
+Each probe is a stage of the report. A search ends when the bracket is within 20 % of its middle, or when
+--search-seconds are up: it then says what it has certified, and what more time would give. Exit code: 0 if the
 precision was certified, 1 if not, 2 a usage error.
 """
 

@@ -13,6 +13,8 @@ import typer
 
 from enginebench.settings.flags import AsJson, EngineSettings, Profile, given_texts, with_flags
 from enginebench.settings.schema import UserMistake
+from loadtests.harness.command.run_help import RunCommand, show_all
+from loadtests.harness.command.scenarios import find_scenario, scenario_list
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.setting_groups import RESULTS
 from loadtests.harness.settings.run import RunSettings
@@ -32,22 +34,19 @@ MODEL = typer.Option(
     metavar="[NAME=]MODEL",
     help="Model that the engines load, or to request from --url; may be repeated, to compare models.",
 )
-PORT = typer.Option(
-    metavar="PORT",
-    min=0,
-    max=65535,
-    help="Port of the served engine, 0 for any. Default: 8000, or another where that is taken.",
-)
 REPEAT = typer.Option(metavar="N", min=1, help="Runs of each contender, interleaved; a winner needs several.")
 KEEP_LOADED = typer.Option(
     "--keep-loaded",
     help="Start each engine once and keep it loaded through all repeats: saves time, needs memory for all of them.",
 )
 Processes = Annotated[int, typer.Option(metavar="N", min=1, help="Client processes that share the load.")]
-NOT_OFFERED = {"model", "repeat_index", "prompt_set"}  # `run` sets them itself
+HelpAll = Annotated[
+    bool, typer.Option("--help-all", is_eager=True, callback=show_all, help="Show every option, and exit.")
+]
+NOT_OFFERED = {"model"}  # `run` has its own
 
 
-@app.command(context_settings={"allow_extra_args": True})
+@app.command(cls=RunCommand, context_settings={"allow_extra_args": True})
 @with_flags(Scenario, RunSettings, leave_out=NOT_OFFERED)
 def run(
     context: typer.Context,
@@ -56,7 +55,6 @@ def run(
     url: Annotated[list[str] | None, URL] = None,
     option: EngineSettings = None,
     model: Annotated[list[str] | None, MODEL] = None,
-    port: Annotated[int | None, PORT] = None,
     repeat: Annotated[int, REPEAT] = 1,
     keep_loaded: Annotated[bool, KEEP_LOADED] = False,
     processes: Processes = 1,
@@ -68,6 +66,7 @@ def run(
         ),
     ] = False,
     as_json: AsJson = False,
+    help_all: HelpAll = False,
     **given: Any,
 ) -> None:
     """Test engines or servers under load, and report.
@@ -76,8 +75,8 @@ def run(
     engine, URL or model, NAME. before an option or header that is for one of them. Arguments after -- are passed to
     Locust. The defaults shown are those of `concurrent`; other scenarios have their own.
 
-    Exit code: 0 good, 1 an objective was missed or not shown to be met, 2 a usage error, a run that failed or is
-    invalid, or nothing may be claimed of an engine because its runs differ.
+    Exit code: 0 good, 1 an objective was missed or is not confirmed, 2 a usage error, a run that failed or is invalid,
+    or an engine whose runs differ too much to be compared.
 
     Examples:
 
@@ -90,8 +89,7 @@ def run(
     from loadtests.harness.command import rounds
     from loadtests.harness.command.contenders import contenders
     from loadtests.harness.command.engine_checks import checked
-    from loadtests.harness.command.job import Job, find_scenario
-    from loadtests.harness.command.server_process import listen
+    from loadtests.harness.command.job import Job
     from loadtests.harness.command.terminal import Terminal, sigterm_is_ctrl_c
     from loadtests.harness.profiler import Profiler
 
@@ -99,12 +97,8 @@ def run(
     path = find_scenario(scenario)
     headers = given.pop("header") or []
     tested = contenders(engine or [], url or [], option or [], model or [], headers)
-    if port is not None and not engine:
-        raise UserMistake("--port is for an engine that --engine serves, not for a running server.")
     if keep_loaded:
-        rounds.check_kept(tested, repeat, port)
-    if port is not None:
-        listen([port]).close()
+        rounds.check_kept(tested, repeat)
     texts = given_texts(Scenario, given) | given_texts(RunSettings, given)
     job = Job.of(path, texts, processes, context.args)
     profiler = None if profile is None else Profiler.of(profile)
@@ -119,7 +113,7 @@ def run(
     folders: list[Path] = []
     try:
         with sigterm_is_ctrl_c():
-            complete = _measure(job, tested, repeat, port, terminal, folders, keep_loaded)
+            complete = _measure(job, tested, repeat, terminal, folders, keep_loaded)
             if profiler is not None:
                 complete = _profile(job, tested, profiler, terminal, folders) and complete
             code = _report(folders, allow_invalid, as_json, "slo" in texts) if folders else 2
@@ -136,7 +130,6 @@ def _measure(
     job: Job,
     tested: list[Contender],
     repeats: int,
-    port: int | None,
     terminal: Terminal,
     folders: list[Path],
     keep_loaded: bool = False,
@@ -154,7 +147,7 @@ def _measure(
                 terminal.say(f"round {this_round.index + 1} of {repeats}")
             for contender in order:
                 try:
-                    done = measure(job, contender, this_round, port, terminal, kept)
+                    done = measure(job, contender, this_round, terminal, kept)
                     folders.append(done.folder)
                     complete = complete and done.complete
                 except (ServerFailed, RunFailed) as failure:
@@ -169,14 +162,14 @@ def _profile(job: Job, tested: list[Contender], profiler: Profiler, terminal: Te
     from loadtests.harness.command.profile import profile
 
     last = {read_meta(folder).label: folder for folder in folders}
-    measured = [one for one in tested if one.engine and one.name in last]
-    worked = [profile(job, one, last[one.name], profiler, terminal) for one in measured]
+    measured = [contender for contender in tested if contender.engine and contender.name in last]
+    worked = [profile(job, contender, last[contender.name], profiler, terminal) for contender in measured]
     return all(worked)
 
 
 def _report(folders: list[Path], allow_invalid: bool, as_json: bool, judged: bool = False) -> int:
-    """Have the runs analysed; the table, the sentence and the report's path go to standard output. Where the analysis
-    is left out (`make bundle`), objectives are not shown to be met."""
+    """Have the runs analysed; the table, the sentence and the report's path go to standard output. If the analysis is
+    left out (`make bundle`), objectives are not confirmed."""
     if find_spec("polars") is None:
         listed = "\n".join(f"  {folder}" for folder in folders)
         print(f"The records, for `enginebench report` where all of it is installed:\n{listed}")
@@ -188,15 +181,6 @@ def _report(folders: list[Path], allow_invalid: bool, as_json: bool, judged: boo
 
 
 @app.command()
-def collect(
-    run: Annotated[Path, typer.Argument(help="The run's folder on the master's host.")],
-    parts: Annotated[list[Path], typer.Argument(help="Copies of the folders that workers on other hosts wrote.")],
-) -> None:
-    """Collect the records of workers on several hosts into one run.
-
-    Example:  scp -r worker1:runs/RUN /tmp/worker1 && enginebench collect runs/RUN /tmp/worker1
-    """
-    from loadtests.harness.recording.collect import collect as gather
-
-    new = gather(run, parts)
-    print(f"{len(new)} files added to {run}" + (": " + ", ".join(path.name for path in new) if new else ""))
+def scenarios() -> None:
+    """List the scenarios of `enginebench run`, and the question that each answers."""
+    print(scenario_list(), end="")

@@ -1,6 +1,6 @@
 """What do users see when a server dies, restarts or is replaced? A command is run during a constant request rate.
 
-    locust -f loadtests/failover.py --host http://127.0.0.1:8000 --headless --at 60 --command 'docker restart replica-1'
+    locust -f loadtests/failover.py --host http://127.0.0.1:8000 --headless --command '60s docker restart replica-1'
     enginebench run failover --engine transformers
 
 By default it kills the engine that `enginebench run` started, and the server restarts it. The report says how many
@@ -13,4 +13,4 @@ from loadtests.harness.users.user import ModelUser
 
 
 class User(ModelUser):
-    scenario = Scenario(rate=rates("4"), stage_seconds=180, warm_up=(10.0, False), at=60, command="kill -KILL {engine}")
+    scenario = Scenario(rate=rates("4"), stage_seconds=180, warm_up=(10.0, False), command="60s kill -KILL {engine}")

@@ -14,7 +14,8 @@ from loadtests.harness.users.user import ModelUser
 
 class User(ModelUser):
     scenario = Scenario(
-        grow_seconds=55,
+        by="growth",
+        search_seconds=55,
         slo=slo("ttft_p95=1,tpot_p95=0.1"),
         prompt_tokens=tokens("uniform:48-80"),
         output_tokens=tokens("uniform:24-40"),

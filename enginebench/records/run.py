@@ -20,7 +20,7 @@ SCHEMA_VERSION = 3
 STARTED, READY = "server started", "server ready"  # events of a server that `enginebench run` started
 WORKLOAD: Mapping[str, Any] = {
     **dict.fromkeys(("slo", "prompt_set", "dataset"), str | None),
-    **dict.fromkeys(("temperature", "search_seconds", "grow_seconds", "stage_requests"), float | None),
+    **dict.fromkeys(("temperature", "search_seconds", "stage_requests"), float | None),
     "class_objectives": dict[str, str] | None,
 }
 """The type of each setting by which a report judges or decides something."""

@@ -23,7 +23,7 @@ from loadtests.harness.schedule.stages import check_arrivals, plan_stages
 from loadtests.harness.schedule.trace import Trace, trace_stage
 from loadtests.harness.settings.load import LoadSettings
 from loadtests.harness.settings.requests import RequestSettings
-from loadtests.harness.settings.search import SearchSettings
+from loadtests.harness.settings.search import PRECISION, SearchSettings
 from loadtests.harness.workload.classes import parse_classes
 from loadtests.harness.workload.datasets import dataset
 from loadtests.harness.workload.lengths import parse_lengths, parse_several
@@ -93,22 +93,21 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
         return recorded
 
     def growth(self) -> Growth | None:
-        """How the users grow; `None` where the stages are given. Raises `UserMistake` without an objective."""
-        if self.grow_seconds is None:
+        """How the users grow; `None` if the loads do not follow from growth. Raises `UserMistake` without an
+        objective."""
+        if self.by != "growth":
             return None
         if not self.slo:
-            raise UserMistake("--grow-seconds needs an objective until which users grow: --slo ttft_p95=1.")
-        return Growth(of_tier(self.slo), self.grow_seconds)
+            raise UserMistake("--by growth needs an objective until which users grow: --slo ttft_p95=1.")
+        return Growth(of_tier(self.slo), self.search_seconds)
 
     def search_plan(self) -> SearchPlan | None:
-        """What is searched for; `None` where the stages are given. Raises `UserMistake` without an objective."""
-        if self.by == "stages":
+        """Return what is searched for; `None` if nothing is. Raises `UserMistake` without an objective."""
+        if self.by == "stages" or self.by == "growth":
             return None
         if not self.slo:
             raise UserMistake("a search for capacity needs --slo, such as --slo ttft_p95=0.5,failures=0.01.")
-        return SearchPlan(
-            self.by, self.slo, *self.search_range, self.search_precision, self.search_seconds, self.arrivals
-        )
+        return SearchPlan(self.by, self.slo, *self.search_range, PRECISION, self.search_seconds, self.arrivals)
 
     def facts(self) -> dict[str, Any]:
         """Every setting as it is in force, as text or number, for `meta.json`."""

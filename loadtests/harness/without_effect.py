@@ -1,4 +1,4 @@
-"""Which settings have no effect beside others. They are refused, so that no run is believed to have used them."""
+"""Settings that others make ineffective. They are refused, so that no run is believed to have used them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _is_open(scenario: Scenario) -> bool:
 
 
 def _searches(scenario: Scenario) -> bool:
-    return scenario.by != "stages" or scenario.grow_seconds is not None
+    return scenario.by != "stages"
 
 
 def _in_conversations(scenario: Scenario) -> bool:
@@ -38,14 +38,9 @@ def _in_all_classes(scenario: Scenario, setting: str) -> bool:
 PLAN = ("stages", "rate", "stage_seconds", "stage_requests", "warm_up")
 PROMPTS = ("prompt_tokens", "shared_prefix_tokens", "classes", "turns", "turn_tokens")
 RULES = (
-    WithoutEffect(("at",), lambda s: s.command is None, "without --command"),
-    WithoutEffect(
-        ("search_range", "search_precision", "search_seconds"),
-        lambda s: s.by == "stages",
-        "without --by rate, users or agents",
-    ),
-    WithoutEffect(("by", *PLAN), lambda s: s.grow_seconds is not None, "with --grow-seconds"),
-    WithoutEffect(PLAN, lambda s: s.by != "stages", "in a search for capacity (--by), which chooses its loads"),
+    WithoutEffect(("search_range",), lambda s: s.by == "growth", "with --by growth, which begins with one user"),
+    WithoutEffect(("search_range", "search_seconds"), lambda s: not _searches(s), "without a search: --by"),
+    WithoutEffect(PLAN, _searches, "in a search for capacity (--by), which chooses its loads"),
     WithoutEffect(
         ("trace",), lambda s: _searches(s) and s.by != "rate", "where users ask: it has arrivals, for --rate or alone"
     ),
@@ -62,9 +57,8 @@ RULES = (
     WithoutEffect(
         ("arrivals",), lambda s: not (s.rate or s.by == "rate"), "without requests per second: --rate, or --by rate"
     ),
-    WithoutEffect(("max_in_flight",), lambda s: not _is_open(s), "without an open loop: --rate, --by rate or --trace"),
     WithoutEffect(
-        ("think_time", "pause_after_failure", "turns", "turn_tokens"),
+        ("think_time", "turns", "turn_tokens"),
         _is_open,
         "in an open loop, whose requests do not wait for one another",
     ),
@@ -73,7 +67,6 @@ RULES = (
     WithoutEffect(
         (*PROMPTS, "output_tokens", "dataset"), lambda s: s.trace, "with --trace, which has the lengths of its requests"
     ),
-    WithoutEffect(("for_context",), lambda s: s.trace, "on lengths that are read from a file"),
     WithoutEffect(
         ("prompt_tokens",),
         lambda s: len(s.prompt_tokens) == 1 and _in_all_classes(s, "prompt_tokens") and not _in_conversations(s),

@@ -14,7 +14,7 @@ from enginebench.settings.schema import settings_of
 from loadtests.harness.run.options import add_options, read_options
 from loadtests.harness.scenario import Scenario, rates, read, slo, tokens, users
 from loadtests.harness.settings.run import RunSettings
-from loadtests.harness.workload.random_number import Pause
+from loadtests.harness.workload.random_number import Pause, parse_pause
 
 SINGLE = Scenario(stages=users("1"), stage_requests=100, warm_up=(0.1, True), prompt_tokens=tokens("10,50"))
 
@@ -168,3 +168,17 @@ def test_a_scenarios_file_is_a_lesson_and_a_value(path: Path) -> None:
 def test_help_names_every_scenario() -> None:
     cli = importlib.import_module("loadtests.cli")
     assert {one.name for each in (Scenario, RunSettings) for one in settings_of(each)} >= cli.NOT_OFFERED
+
+
+@pytest.mark.parametrize(
+    ("text", "pause"),
+    [
+        ("2", Pause("fixed", 2.0)),
+        ("500ms", Pause("fixed", 0.5)),
+        ("uniform:500ms-3s", Pause("uniform", 0.5, 3.0)),
+        ("exponential:1m", Pause("exponential", 60.0)),
+        ("lognormal:2s,0.5,1min", Pause("lognormal", 2.0, 0.5, 60.0)),
+    ],
+)
+def test_a_pause_takes_units(text: str, pause: Pause) -> None:
+    assert parse_pause(text) == pause

@@ -24,20 +24,20 @@ DATASET = str(QUESTIONS)
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        pytest.param({"at": "5"}, "--at has no effect without --command", id="when, but not what"),
         pytest.param({"arrivals": "constant"}, "--arrivals has no effect without requests per second", id="users"),
         pytest.param({"arrivals": "poisson"}, "--arrivals has no effect without requests per second", id="the default"),
-        pytest.param({"by": "stages", "search_seconds": "3600"}, "--search-seconds .* without --by", id="of a search"),
+        pytest.param(
+            {"by": "stages", "search_seconds": "3600"}, "--search-seconds .* without a search", id="of a search"
+        ),
         pytest.param({"by": "users", "arrivals": "constant"}, "--arrivals .* or --by rate", id="a search by users"),
-        pytest.param({"max_in_flight": "9"}, "--max-in-flight has no effect without an open loop", id="no open loop"),
         pytest.param({"rate": "4", "think_time": "2"}, "--think-time .* in an open loop", id="nobody thinks"),
         pytest.param({"rate": "4", "turns": "2"}, "--turns .* in an open loop", id="no conversations of arrivals"),
         pytest.param({"turn_tokens": "9"}, "--turn-tokens .* without conversations: --turns", id="one turn"),
-        pytest.param({"search_seconds": "60"}, "--search-seconds .* without --by", id="no search"),
+        pytest.param({"search_seconds": "60"}, "--search-seconds .* without a search: --by", id="no search"),
         pytest.param({"by": "rate", "stages": "4"}, "--stages .* which chooses its loads", id="a search with loads"),
         pytest.param({"by": "users", "stage_requests": "9"}, "--stage-requests .* in a search", id="or with lengths"),
-        pytest.param({"grow_seconds": "60", "warm_up": "9"}, "--warm-up .* with --grow-seconds", id="growing users"),
-        pytest.param({"grow_seconds": "60", "by": "rate"}, "--by has no effect with --grow-seconds", id="and a search"),
+        pytest.param({"by": "growth", "warm_up": "9"}, "--warm-up .* in a search", id="growing users"),
+        pytest.param({"by": "growth", "search_range": "2-9"}, "--search-range .* one user", id="and where they begin"),
         pytest.param({"stages": "2x5", "stage_seconds": "9"}, "--stage-seconds .* of its own", id="lengths twice"),
         pytest.param({"dataset": DATASET, "prompt_tokens": "9"}, "--prompt-tokens .* has the prompts", id="a dataset"),
         pytest.param({"dataset": DATASET, "turns": "2"}, "--turns has no effect with --dataset", id="its rows"),
@@ -47,7 +47,6 @@ DATASET = str(QUESTIONS)
         pytest.param({"endpoint": "messages", "ignore_eos": "yes"}, "--ignore-eos .* no such option", id="not there"),
         pytest.param({"trace": "t.jsonl", "stages": "4"}, "--stages .* at its own times", id="a trace with stages"),
         pytest.param({"trace": "t.jsonl", "output_tokens": "4"}, "--output-tokens .* with --trace", id="and lengths"),
-        pytest.param({"trace": "t.jsonl", "for_context": "9"}, "--for-context .* read from a file", id="and a context"),
         pytest.param(
             {"classes": "a: prompt=9; b: prompt=8", "prompt_tokens": "9"},
             "--prompt-tokens has no effect where every class has a prompt= of its own",
@@ -67,15 +66,14 @@ def test_what_does_nothing_is_refused(given: dict[str, str], sentence: str) -> N
 @pytest.mark.parametrize(
     "given",
     [
-        {"at": "5", "command": "true"},
-        {"rate": "4", "arrivals": "constant", "max_in_flight": "9"},
+        {"rate": "4", "arrivals": "constant"},
+        {"by": "growth", "search_seconds": "60"},
         {"by": "rate", "arrivals": "constant", "search_seconds": "60"},
         {"by": "users", "think_time": "2"},
         {"turns": "3", "turn_tokens": "9", "think_time": "2"},
         {"stages": "2x5,4", "stage_seconds": "9"},
         {"dataset": DATASET, "output_tokens": "9"},
         {"trace": "t.jsonl", "rate": "4", "stage_seconds": "9", "arrivals": "constant"},
-        {"trace": "t.jsonl", "max_in_flight": "9", "warm_up": "5"},
         {"endpoint": "messages", "ignore_eos": "no"},
         {"classes": "a: prompt=9; b: output=8", "prompt_tokens": "9", "output_tokens": "9"},
         {"classes": "a: prompt=9", "prompt_tokens": "9,10"},
@@ -89,7 +87,7 @@ def test_what_has_an_effect_is_not(given: dict[str, str]) -> None:
 
 def test_a_scenarios_own_setting_may_lose_its_effect() -> None:
     """Those who ask for users in place of the scenario's arrivals have not asked for their process."""
-    bursty = Scenario(rate=rates("4"), arrivals="gamma:cv=2", max_in_flight=9)
+    bursty = Scenario(rate=rates("4"), arrivals="gamma:cv=2")
     assert checked({"stages": "4"}, bursty).stages == users("4")
     talking = Scenario(turns=parse_lengths("4"), turn_tokens=parse_lengths("9"), prompt_tokens=tokens("9"))
     assert checked({"rate": "4"}, talking).rate == rates("4")

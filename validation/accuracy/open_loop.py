@@ -109,7 +109,7 @@ def open_run(
         folder = Path(name)
         with scripted_server(tpot, tokens, folder / "truth.jsonl", ttft) as port:
             options = ["--rate", f"{rate:g}", "--stage-seconds", f"{warm_up + seconds:g}", "--warm-up", f"{warm_up:g}"]
-            options += ["--seed", str(SEED), "--output-tokens", str(tokens), "--max-in-flight", "20000"]
+            options += ["--seed", str(SEED), "--output-tokens", str(tokens)]
             options += processes_options(processes)
             run = make_load(Path("loadtests/rate.py"), f"http://127.0.0.1:{port}", folder, *options)
         stage, records = read_meta(run).stages[0], list(read_requests(run))

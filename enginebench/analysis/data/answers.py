@@ -35,9 +35,9 @@ class AnswerDifference:
 
 
 def kept_answers(folder: Path, workload: Mapping[str, Any]) -> list[RequestRecord]:
-    """The answered requests of a run whose texts were kept (`--keep-answers`, `--logprobs`); read from its lines, of
+    """The answered requests of a run whose texts were kept (`--keep-answers`, `--quality`); read from its lines, of
     which the table leaves texts out."""
-    if not (workload.get("keep_answers") or workload.get("logprobs")):
+    if not (workload.get("keep_answers") or workload.get("quality")):
         return []
     return [request for request in read_requests(folder) if request.outcome == "ok" and request.text is not None]
 

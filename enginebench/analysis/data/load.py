@@ -77,7 +77,7 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
         raise NotARun(damaged) from None
     if requests.is_empty():
         if meta.hosts > 1:
-            raise NotARun(f"{folder} lacks what its workers recorded: copy it here with `enginebench collect`.")
+            raise NotARun(f"{folder} lacks what its workers recorded: copy requests-*.jsonl of every worker into it.")
         raise NotARun(f"{folder} holds no request: let the test run longer, and see its log for errors.")
     telemetry = read_telemetry(folder)
     ended = requests["t_end"].max()

@@ -135,10 +135,11 @@ def saturated_slots(stages: Sequence[Steps], late_handover: bool = False) -> int
 def _taken(steps: Steps, late_handover: bool) -> Floats:
     """Return the slots that were taken in each step that left requests waiting."""
     if late_handover:  # what the step before ended still takes its slots: those that ran in it, and what is admitted
-        taken: Floats = steps.occupied[:-1] + steps.prompts[1:]
-        return taken[steps.left[1:] > 0]
+        kept: Floats = (steps.occupied[:-1] + steps.prompts[1:])[steps.left[1:] > 0]
+        return kept
     # If nothing runs, what waits is still on its way to the engine.
-    return steps.occupied[(steps.left > 0) & (steps.prompts == 0) & (steps.occupied > 0)]
+    full: Floats = steps.occupied[(steps.left > 0) & (steps.prompts == 0) & (steps.occupied > 0)]
+    return full
 
 
 def _pauses(stages: Sequence[Steps]) -> bool:

@@ -174,7 +174,7 @@ def _records_missing(run: RunData, stages: Sequence[StageView]) -> Iterator[Evid
         yield Evidence(
             "invalid",
             f"the folder has records of {present} of the {run.meta.workers} worker processes",
-            "copy the files of every worker into the run's folder (enginebench collect)",
+            "copy requests-*.jsonl of every worker into the run's folder",
         )
 
 

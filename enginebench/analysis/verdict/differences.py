@@ -39,7 +39,7 @@ MACHINE = ("cpu", "usable_cores", "gpus")
 UNKNOWN: tuple[Any, ...] = (None, "", ())  # values that differ from no other
 # Settings that may differ: what they do to lengths and stages shows in the measured lengths and loads.
 SOFT_SETTINGS = {
-    *("seed", "prompt_set", "same_prompts", "ignore_eos", "prompt_length_measured", "request_timeout"),
+    *("seed", "prompt_set", "ignore_eos", "prompt_length_measured", "request_timeout"),
     *("stages", "stage_seconds", "stage_requests", "warm_up", "slo", "context"),
 }
 

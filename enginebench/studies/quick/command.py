@@ -105,18 +105,19 @@ def _chosen(url: str | None, model: str | None) -> tuple[Contender, str]:
 def _measured(folder: Path, contender: Contender, slo: Sequence[str], ends: float, terminal: Terminal) -> bool:
     """Return whether the run came to its end, which leaves time for the report before `ends`. Raises `UserMistake`."""
     from loadtests.harness.command.drive import RunFailed, measure
-    from loadtests.harness.command.job import Job, find_scenario
+    from loadtests.harness.command.job import Job
     from loadtests.harness.command.rounds import Repeat, prepared
+    from loadtests.harness.command.scenarios import find_scenario
     from loadtests.harness.command.server_process import ServerFailed
 
     began = time.monotonic_ns()
     seconds = f"{ends - REPORT - began / SECOND:.1f}"
-    typed = {"grow_seconds": seconds, "runs": str(folder.parent), "run_id": folder.name}
+    typed = {"search_seconds": seconds, "runs": str(folder.parent), "run_id": folder.name}
     job = Job.of(find_scenario(SCENARIO), typed | ({"slo": "\n".join(slo)} if slo else {}), 1, ())
     job = replace(job, variables={GROWS_SINCE: str(began)})  # so that starting server and Locust is part of the time
     (contender,) = prepared(job, [contender], 1)
     try:
-        return measure(job, contender, Repeat(0, secrets.token_hex(4)), None, terminal).complete
+        return measure(job, contender, Repeat(0, secrets.token_hex(4)), terminal).complete
     except (RunFailed, ServerFailed) as failure:
         raise UserMistake(str(failure)) from None
 

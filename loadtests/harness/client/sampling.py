@@ -44,7 +44,7 @@ class Sampling:
     )
     extra_body: str = api_setting(
         "",
-        'JSON object that is merged into each request, such as {"top_k": 1}; null removes a field.',
+        'JSON object that is merged into each request, such as {"top_p": 0.9}; null removes a field.',
         metavar="JSON",
         read=checked_object,
     )
@@ -54,12 +54,7 @@ class Sampling:
         metavar="T",
         least=0,
     )
-    top_p: float | None = api_setting(
-        None, "Sample from the likeliest tokens that add up to this share.", metavar="P", least=0, most=1
-    )
-    logprobs: bool = api_setting(
-        False, "Ask for the log-probability of each token, where the server gives them; answers are kept with them."
-    )
+    logprobs: bool = False  # of each token of the answer, which is kept with them
 
     @property
     def to_full_length(self) -> bool:

@@ -38,7 +38,7 @@ class Point:
 
 
 def chart_of(views: Sequence[StageView], objectives: Sequence[Objective], width: int = WIDTH) -> list[str]:
-    """Of the first objective that limits a latency, else of TTFT p95; of the stages whose load is of one kind."""
+    """Draw the first latency with an objective, else TTFT p95, of the stages with the last one's unit of load."""
     limited = next((objective for objective in objectives if objective.judged is not None), None)
     metric, statistic = (limited.judged or TTFT, limited.statistic) if limited is not None else (TTFT, "p95")
     alike = [view for view in views if view.load_unit == views[-1].load_unit]
@@ -87,12 +87,12 @@ def _crossing(seconds: Sequence[float], limit: float) -> int | None:
 
 
 def _columns(loads: Sequence[float], width: int) -> list[int]:
-    """By the logarithm of the load, apart enough to be told from one another as far as the width allows."""
+    """Place the loads by their logarithm, with a gap between neighbours as far as the width allows."""
     span = math.log(loads[-1] / loads[0])
-    wanted = [round((width - 1) * math.log(load / loads[0]) / span) for load in loads]
+    ideal = [round((width - 1) * math.log(load / loads[0]) / span) for load in loads]
     gap = min(GAP, (width - 1) // max(len(loads) - 1, 1))
     columns = [0]
-    for column in wanted[1:]:
+    for column in ideal[1:]:
         columns.append(max(column, columns[-1] + max(gap, 1)))
     beyond = columns[-1] - (width - 1)
     if beyond > 0:  # those pushed out of the picture are moved back
@@ -123,7 +123,7 @@ class _Rows:
         return _Rows(low, high if high > 1.5 * low else 1.5 * low)
 
     def row(self, value: float) -> int:
-        """From 0 at the bottom; a failed request's is the topmost."""
+        """Return the row of a value, from 0 at the bottom; that of a failed request is the topmost."""
         if math.isinf(value):
             return HEIGHT - 1
         return min(

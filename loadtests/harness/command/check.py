@@ -20,28 +20,28 @@ from loadtests.harness.without_effect import check_effects
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What is known of a run before it starts."""
+    """The facts of a run that are known before it starts."""
 
     endpoint: Endpoint
     duration: Duration
 
 
 class NoLocust(ModuleType):
-    """In place of `loadtests.harness.users.user`: only a user's scenario is needed here, and importing Locust takes a
+    """Stand in for `loadtests.harness.users.user`: only a user's scenario is needed here, and importing Locust takes a
     second."""
 
     class ModelUser:
         pass
 
 
-def main(path: str, given: str) -> None:
-    """Prints a `Planned`; exit code 2 and a sentence where nothing would be measured."""
+def main(path: str, settings: str) -> None:
+    """Print a `Planned`, or a sentence with exit code 2 if nothing would be measured."""
     name = "loadtests.harness.users.user"
     sys.modules[name] = NoLocust(name)
-    found = (getattr(value, "scenario", None) for value in runpy.run_path(path).values())
-    defaults = next((one for one in found if isinstance(one, Scenario)), Scenario())
+    values = (getattr(value, "scenario", None) for value in runpy.run_path(path).values())
+    defaults = next((value for value in values if isinstance(value, Scenario)), Scenario())
     try:
-        asked = from_environment(Scenario) | json.loads(given)
+        asked = from_environment(Scenario) | json.loads(settings)
         scenario = read(defaults, asked)
         check_effects(defaults, scenario, asked)
         planned = Planned(scenario.endpoint, duration_of(scenario))

@@ -58,7 +58,7 @@ def contenders(
     headers: Sequence[str] = (),
     environment: Mapping[str, str] = os.environ,
 ) -> list[Contender]:
-    """Engines first, then servers, each with each of its models. Raises `UserMistake`."""
+    """Return engines first, then servers, each with each of its models. Raises `UserMistake`."""
     if not engines and not urls:
         raise UserMistake("say what to test: --engine NAME to serve an engine, or --url URL of a running server.")
     if options and not engines:
@@ -115,8 +115,8 @@ def _named(text: str) -> tuple[str, str]:
 
 
 def _split(flag: str, given: Sequence[str], separator: str, names: Sequence[str]) -> dict[str, list[str]]:
-    """By contender; what is for all under "". Raises `UserMistake`."""
-    found: dict[str, list[str]] = {"": []}
+    """Sort values by contender; those for all are under "". Raises `UserMistake`."""
+    by_name: dict[str, list[str]] = {"": []}
     for text in given:
         match = re.fullmatch(f"{NAME}{re.escape(separator)}(.+)", text.strip())
         if match is not None and match[1] not in names:
@@ -124,14 +124,14 @@ def _split(flag: str, given: Sequence[str], separator: str, names: Sequence[str]
             raise UserMistake(
                 f"{flag} {match[1]}{separator}… is for `{match[1]}`, which is not among the contenders: {known}."
             )
-        found.setdefault(match[1] if match else "", []).append(match[2] if match else text)
-    return found
+        by_name.setdefault(match[1] if match else "", []).append(match[2] if match else text)
+    return by_name
 
 
-def _with_models(one: Contender, models: Sequence[str]) -> list[Contender]:
+def _with_models(contender: Contender, models: Sequence[str]) -> list[Contender]:
     """A contender for each model, under a name that has it where there are several."""
     if len(set(models)) < len(models):
         raise UserMistake(f"each --model may be given only once, not as in {', '.join(models)}.")
     if len(models) < 2:
-        return [replace(one, model=next(iter(models), None))]
-    return [replace(one, model=model, name=f"{one.name} {model}".strip()) for model in models]
+        return [replace(contender, model=next(iter(models), None))]
+    return [replace(contender, model=model, name=f"{contender.name} {model}".strip()) for model in models]

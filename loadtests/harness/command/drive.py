@@ -22,7 +22,6 @@ from enginebench.records.files import read_meta
 from enginebench.records.run import RunMeta
 from enginebench.records.slo import RunObjectives, of_tier
 from enginebench.records.stage import SECOND
-from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.chart import WIDTH, chart_of
 from loadtests.harness.command.contenders import MODEL_VARIABLE, Contender
 from loadtests.harness.command.guard import Guard, start_guarded
@@ -30,11 +29,11 @@ from loadtests.harness.command.job import Job
 from loadtests.harness.command.loaded import LoadedServers
 from loadtests.harness.command.progress import progress, where_it_stands
 from loadtests.harness.command.rounds import Repeat
-from loadtests.harness.command.server_process import LOCUST, PORTS, ServerFailed, ServerProcess, listen
+from loadtests.harness.command.server_process import LOCUST, PORTS, ServerProcess, listen
 from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.live.document import LiveDocument, read_live
 from loadtests.harness.run.folder import FOLDER, new_folder
-from loadtests.harness.run.options import COMMAND, command_of_run, processes_options
+from loadtests.harness.run.options import COMMAND, PROMPT_SET, REPEAT, command_of_run, processes_options
 
 POLL = 0.5  # seconds between two looks at how far the run is
 STOP_LIMIT = 30.0  # seconds for Locust to end, in which open requests may be answered
@@ -54,51 +53,49 @@ class MeasuredRun:
 
 def measure(
     job: Job,
-    one: Contender,
+    contender: Contender,
     repeat: Repeat,
-    port: int | None,
     terminal: Terminal,
     kept: LoadedServers | None = None,
 ) -> MeasuredRun:
-    """Run the job against a contender, whose engine is served at `port` for as long, or stays loaded among `kept`.
+    """Run the job against a contender, whose engine is served for as long, or stays loaded among `kept`.
 
     Raises `ServerFailed`, `RunFailed` and `UserMistake`.
     """
-    folder = new_folder(job.settings, one.name, datetime.now(UTC))
-    if one.url:
-        return run_against(job, one, one.url, folder, repeat, terminal, {})
+    name = contender.name
+    folder = new_folder(job.settings, name, datetime.now(UTC))
+    if contender.url:
+        return run_against(job, contender, contender.url, folder, repeat, terminal, {})
     log = folder / "server.log"
 
     def server_of_its_own() -> ServerProcess:
-        listener = listener_for(one.name, port, terminal, kept is not None)
-        return ServerProcess(one.engine, one.options, one.model, log, listener, one.own_server)
+        listener = listener_for(name, terminal, kept is not None)
+        return ServerProcess(contender.engine, contender.options, contender.model, log, listener, contender.own_server)
 
     servers = kept or LoadedServers(terminal, keep=False)
-    with servers.loaded(one.name, server_of_its_own, one.name, fresh=kept is None) as (server, variables):
+    with servers.loaded(name, server_of_its_own, name, fresh=kept is None) as (server, variables):
         written = server.log.stat().st_size
         try:
-            measured = run_against(job, replace(one, model=None), server.url, folder, repeat, terminal, variables)
+            unnamed = replace(contender, model=None)  # the server has loaded it, under a name of its own
+            measured = run_against(job, unnamed, server.url, folder, repeat, terminal, variables)
         finally:
             if server.log != log:  # that of the run for which it was loaded
                 log.write_bytes(server.log.read_bytes()[written:])
         if server.alive:
             return measured
-        terminal.say(f"{one.name}: its server ended during the run; its output: {log}", style="red")
+        terminal.say(f"{name}: its server ended during the run; its output: {log}", style="red")
         return replace(measured, complete=False)
 
 
-def listener_for(name: str, port: int | None, terminal: Terminal, kept: bool) -> socket.socket:
-    """At `port`, or the first that is free; another than the usual one is said. Raises `ServerFailed`."""
-    try:
-        listener = listen([port] if port is not None else [*PORTS, 0])
-    except UserMistake as mistake:
-        raise ServerFailed(f"{name}: {mistake}") from None
+def listener_for(name: str, terminal: Terminal, kept: bool) -> socket.socket:
+    """Listen on the first port that is free, and tell the user if it is not the usual one."""
+    listener = listen([*PORTS, 0])
     taken = listener.getsockname()[1]
     known = "" if taken in PORTS else ", where the shipped Prometheus does not look for it"
     if kept:
         terminal.say_once(f"{name} stays loaded, on port {taken}{known}.")
-    elif port is None and taken != PORTS[0]:
-        terminal.say_once(f"Port {PORTS[0]} is taken: the engine is served on port {taken}{known}. --port chooses one.")
+    elif taken != PORTS[0]:
+        terminal.say_once(f"Port {PORTS[0]} is taken: the engine is served on port {taken}{known}.")
     return listener
 
 
@@ -137,7 +134,8 @@ def run_against(
                     show(None, "starting")
                     continue
                 live = read_live(folder)
-                show(*where_it_stands(meta, _age(meta), live), _chart(meta, live, terminal))
+                age = (datetime.now(UTC) - datetime.fromisoformat(meta.started_at)).total_seconds()
+                show(*where_it_stands(meta, round(age * SECOND), live), _chart(meta, live, terminal))
         except BaseException:
             end(process)
             if (meta := _meta(folder)) is not None and meta.search is not None:
@@ -157,8 +155,9 @@ def run_against(
     searched = meta is not None and meta.search is not None
     complete = not overdue and (process.returncode == 0 or (searched and process.returncode == 1))  # 1: undecided
     if not complete and not overdue:
-        ending = _error(log) if process.returncode == 2 else None
-        ending = ending or f"Locust {_ending(process.returncode)}"
+        code = process.returncode
+        killed = f"Locust was killed by {signal.Signals(-code).name}" if code < 0 else None
+        ending = killed or (_error(log) if code == 2 else None) or f"Locust ended with exit code {code}"
         sentence = f"{label}: {ending.rstrip('.')}; the records until then are kept. Its output: {log}"
         terminal.say(sentence, style="red")
     return MeasuredRun(folder, complete, overdue)
@@ -170,12 +169,13 @@ def start_locust(
     command = [*LOCUST, "-f", str(job.scenario), "--host", url, "--headless", "--only-summary"]
     command += [*job.words, "--runs", str(folder.parent), "--run-id", folder.name, "--label", one.name]
     command += ["--model", one.model] if one.model else []
-    command += ["--repeat-index", str(repeat.index), "--prompt-set", repeat.prompt_set, "--exit-code-on-error", "0"]
-    command += [*processes_options(job.processes), *job.locust]
+    command += ["--exit-code-on-error", "0", *processes_options(job.processes), *job.locust]
     environment = {
         **os.environ,
         COMMAND: json.dumps(command_of_run()),
         FOLDER: str(folder.absolute()),
+        REPEAT: str(repeat.index),
+        PROMPT_SET: repeat.prompt_set,
         **job.variables,
         **variables,
         **one.secrets,
@@ -192,14 +192,10 @@ def start_locust(
 
 
 def _chart(meta: RunMeta, live: LiveDocument, terminal: Terminal) -> list[str]:
-    """Of the stages whose window is over."""
+    """Draw the stages whose window is over."""
     over = {stage.index for stage in meta.stages if stage.end is not None}
     views = [view for view in live.stages if view.index in over]
     return chart_of(views, of_tier(RunObjectives.of(meta.workload).of_all), min(terminal.console.width, WIDTH))
-
-
-def _ending(code: int) -> str:
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
 def end(process: subprocess.Popen[bytes], limit: float = STOP_LIMIT) -> None:
@@ -216,10 +212,6 @@ def _meta(folder: Path) -> RunMeta | None:
         return read_meta(folder)
     except FileNotFoundError:
         return None
-
-
-def _age(meta: RunMeta) -> int:
-    return round((datetime.now(UTC) - datetime.fromisoformat(meta.started_at)).total_seconds() * SECOND)
 
 
 def _reason(log: Path) -> str:

@@ -1,4 +1,4 @@
-"""What is wrong with a contender's engine is said before anything is measured; compared engines get one number format.
+"""Mistakes in a contender's engine are reported before anything is measured; compared engines get one number format.
 
 Engines are not imported here: `enginebench engines NAME` checks one, in a process of its own.
 """

@@ -6,25 +6,23 @@ import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from enginebench.settings.schema import UserMistake, choose_from, from_environment, settings_of
+from enginebench.settings.schema import UserMistake, from_environment, settings_of
 from loadtests.harness.command.check import Planned
 from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.settings.run import RunSettings
 
-NO_SCENARIO = {"__init__", "cli"}
-SET_FOR_EACH_RUN = ("label", "run_id", "runs", "repeat_index", "prompt_set")
+SET_FOR_EACH_RUN = ("label", "run_id", "runs")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One scenario with what was given for it. `given` are texts by the settings' names, `locust` options of Locust.
+    """A scenario and its settings: `given` are texts by the settings' names, `locust` options of Locust.
 
     `planned` is `None` where the scenario's own file fails: Locust says why. `variables` are of Locust's environment.
     """
@@ -42,14 +40,7 @@ class Job:
         """Raises `UserMistake` for what no scenario takes, or not this one, and for a setting without effect."""
         asked = known(Scenario, given)
         read(Scenario(), from_environment(Scenario) | asked)
-        from_variables = from_environment(RunSettings)
-        for one in settings_of(RunSettings):
-            if one.name in {"repeat_index", "prompt_set"} and one.name in from_variables:
-                raise UserMistake(
-                    f"{one.variable} is for `locust -f` alone: `enginebench run` numbers its repeats and gives each "
-                    "round prompts of its own (--same-prompts repeats them); unset it."
-                )
-        settings = read(RunSettings(), from_variables | known(RunSettings, given))
+        settings = read(RunSettings(), from_environment(RunSettings) | known(RunSettings, given))
         checked = [*PYTHON, "-m", "loadtests.harness.command.check", str(scenario), json.dumps(asked)]
         done = subprocess.run(checked, capture_output=True, text=True)
         if done.returncode == 2:  # other errors are in the file, and Locust reports them
@@ -59,7 +50,7 @@ class Job:
 
     @property
     def words(self) -> list[str]:
-        """For Locust's command line. Secrets are not among them: others on this machine can read a command line."""
+        """The settings on Locust's command line, without secrets: others on this machine can read a command line."""
         declared = (*settings_of(Scenario), *settings_of(RunSettings))
         passed = [one for one in declared if one.name in self.given and not one.secret]
         return [
@@ -72,19 +63,3 @@ class Job:
 def known(declared: type[Any], given: Mapping[str, str]) -> dict[str, str]:
     names = {one.name for one in settings_of(declared)}
     return {name: text for name, text in given.items() if name in names}
-
-
-def find_scenario(name: str) -> Path:
-    """`concurrent`, or the path of another locustfile. Raises `UserMistake`."""
-    if name.endswith(".py"):
-        if Path(name).is_file():
-            return Path(name).absolute()
-        raise UserMistake(f"the file {name} does not exist.")
-    package = find_spec("loadtests")
-    assert package is not None
-    assert package.submodule_search_locations is not None
-    folder = Path(package.submodule_search_locations[0])
-    choices = sorted(path.stem for path in folder.glob("*.py") if path.stem not in NO_SCENARIO)
-    if name not in choices:
-        raise UserMistake(f"no scenario called `{name}`, and no such file; {choose_from(name, choices)}")
-    return folder / f"{name}.py"

@@ -13,7 +13,7 @@ from loadtests.harness.run.options import SERVER_READY, SERVER_STARTED
 
 
 class LoadedServers:
-    """One at a time, or with `keep` each that was started. Leaving the block ends them all."""
+    """Keep one server up at a time, or with `keep` each that was started. Leaving the block ends them all."""
 
     def __init__(self, terminal: Terminal, keep: bool) -> None:
         self._terminal, self._keep = terminal, keep

@@ -29,8 +29,8 @@ from loadtests.harness.profiler import SECONDS, ProfileFailed, Profiler
 POLL = 0.2  # seconds
 FIRST_ANSWER = 300.0  # seconds until the first request must be answered
 HELD = 24 * 3600  # seconds of the stage: it ends when the profiler does
-KEPT_OUT = {"stages", "rate", "arrivals", "at", "slo", "quality", "search_range", "search_precision", "search_seconds"}
-HOLD = {"by": "stages", "stage_seconds": str(HELD), "stage_requests": "none", "warm_up": "0", "grow_seconds": "none"}
+KEPT_OUT = {"stages", "rate", "arrivals", "slo", "quality", "search_range", "search_seconds"}
+HOLD = {"by": "stages", "stage_seconds": str(HELD), "stage_requests": "none", "warm_up": "0"}
 
 
 def profile(job: Job, contender: Contender, folder: Path, profiler: Profiler, terminal: Terminal) -> bool:

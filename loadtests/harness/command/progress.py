@@ -22,8 +22,7 @@ SERIOUS = ("invalid", "warn")  # findings that are worth a place in one line
 
 
 class Show(Protocol):
-    """Where progress is shown: `share` from 0 to 1, or `None` while it is not known; below it, in a terminal, a
-    `chart`."""
+    """Show progress: `share` from 0 to 1, or `None` while it is not known; below it, in a terminal, a `chart`."""
 
     def __call__(self, share: float | None, text: str, chart: Sequence[str] = ()) -> None: ...
 
@@ -46,14 +45,15 @@ def where_it_stands(meta: RunMeta, now: int, live: LiveDocument) -> tuple[float 
     inside = min(1.0, (now - stage.start) / SECOND / planned) if planned else 0.5
     if meta.search is not None:
         return None, f"{stage.label}, {phase}, capacity {meta.search.bracket}, {sentence(live, stage)}"
-    if (seconds := meta.workload.get("grow_seconds")) is not None:  # the stages follow from one another
-        return min(1.0, now / SECOND / seconds), f"{stage.label}, {phase}, {sentence(live, stage)}"
+    if meta.workload.get("by") == "growth":  # the stages follow from one another
+        share = min(1.0, now / SECOND / meta.workload["search_seconds"])
+        return share, f"{stage.label}, {phase}, {sentence(live, stage)}"
     place = f"stage {stage.index + 1}/{len(meta.plan)}, {stage.label}, {phase}{_time_left(meta, stage, now)}"
     return (stage.index + inside) / len(meta.plan), f"{place}, {sentence(live, stage)}"
 
 
 def _time_left(meta: RunMeta, stage: Stage, now: int) -> str:
-    """As planned, where all that is left has a planned time; what prolongs a stage comes on top."""
+    """Return the planned rest of the run, if every stage has a planned time; what prolongs a stage comes on top."""
     planned = [plan.seconds for plan in meta.plan[stage.index :]]
     if None in planned:
         return ""

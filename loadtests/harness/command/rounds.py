@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.client.access import Access
 from loadtests.harness.client.address import Address
-from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.client.dialects.registry import DIALECTS
 from loadtests.harness.client.headers import parse_headers
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.job import Job
@@ -19,7 +18,7 @@ from loadtests.harness.run.target import Target, label_of
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """One round in which each contender is run once. All contenders of a round get the same prompts."""
+    """A round in which each contender is run once, with the same prompts."""
 
     index: int
     prompt_set: str
@@ -46,33 +45,23 @@ def prepared(job: Job, contenders: Sequence[Contender], repeats: int) -> list[Co
         raise UserMistake("--run-id names one run: leave it out, or --repeat.")
     if job.settings.run_id and (job.settings.runs / job.settings.run_id / "meta.json").exists():
         raise UserMistake(f"{job.settings.runs / job.settings.run_id} is a run already: choose another --run-id.")
-    found = []
-    for one in contenders:
-        name = job.settings.label or one.name
-        if one.url:
-            Address.parse(one.url).check(_endpoint(job))
-            with Target(one.url, _access(job, one)) as target:
-                target.model(one.model, DIALECTS[_endpoint(job)])
-                name = name or label_of(None, target.engine(), one.url)
-        found.append(replace(one, name=name))
-    return found
+    endpoint, labelled = job.planned.endpoint if job.planned is not None else "chat", []
+    for contender in contenders:
+        name = job.settings.label or contender.name
+        if contender.url:
+            Address.parse(contender.url).check(endpoint)
+            settings = replace(job.settings, header=parse_headers(contender.headers) or job.settings.header)
+            access = settings.access(contender.url, endpoint, {**os.environ, **contender.secrets})
+            with Target(contender.url, access) as target:
+                target.model(contender.model, DIALECTS[endpoint])
+                name = name or label_of(None, target.engine(), contender.url)
+        labelled.append(replace(contender, name=name))
+    return labelled
 
 
-def check_kept(tested: Sequence[Contender], repeats: int, port: int | None) -> None:
-    """Raises `UserMistake` where there is nothing to keep loaded, or one port for several engines."""
-    served = [one for one in tested if one.engine]
-    if not served:
+def check_kept(tested: Sequence[Contender], repeats: int) -> None:
+    """Raises `UserMistake` if there is nothing to keep loaded."""
+    if not any(contender.engine for contender in tested):
         raise UserMistake("--keep-loaded is for engines that --engine serves, not for a running server.")
     if repeats == 1:
         raise UserMistake("--keep-loaded is for --repeat: a single round loads each engine once anyway.")
-    if port and len(served) > 1:
-        raise UserMistake("--keep-loaded serves each engine on a port of its own: leave out --port.")
-
-
-def _endpoint(job: Job) -> Endpoint:
-    return job.planned.endpoint if job.planned is not None else "chat"
-
-
-def _access(job: Job, one: Contender) -> Access:
-    settings = replace(job.settings, header=parse_headers(one.headers) or job.settings.header)
-    return settings.access(one.url, _endpoint(job), {**os.environ, **one.secrets})

@@ -16,7 +16,6 @@ from types import TracebackType
 import httpx
 import psutil
 
-from enginebench.settings.schema import UserMistake
 from enginebench.settings.system import last_line
 from loadtests.harness.command.guard import Guard, start_guarded
 from loadtests.harness.run.options import ENGINE_PID, SERVER_READY, SERVER_STARTED
@@ -34,13 +33,13 @@ class ServerFailed(Exception):
 
 
 def listen(ports: Iterable[int]) -> socket.socket:
-    """On loopback, on the first of `ports` that is free; 0 is any. Raises `UserMistake`."""
+    """On loopback, on the first of `ports` that is free; 0 is any. Raises `ServerFailed`."""
     for port in ports:
         try:
             return socket.create_server(("127.0.0.1", port), backlog=BACKLOG)
         except OSError as error:
             reason = f"cannot serve on port {port} ({(error.strerror or str(error)).partition(' (while')[0]})"
-    raise UserMistake(f"{reason}: give another --port, or 0 for any.")
+    raise ServerFailed(f"{reason}.")
 
 
 class ServerProcess:

@@ -22,7 +22,7 @@ SAID = re.compile(
 
 @dataclass
 class Terminal:
-    """Where a command says what happens; each sentence of Locust's log once, however many runs have it."""
+    """Print what happens; each sentence of Locust's log once, however many runs have it."""
 
     console: Console = field(default_factory=stderr)
     _said: set[str] = field(default_factory=set)

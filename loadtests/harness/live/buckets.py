@@ -11,9 +11,9 @@ from enginebench.records.metrics import REQUEST_METRICS, Metric
 from enginebench.records.rules import attempted, censored
 from enginebench.records.slo import RunObjectives
 
-PER_DECADE = 6  # exported edges, so neighbours are 47 % apart
-LEAST, MOST = -4, 3  # powers of ten: 100 µs to 1000 s
-FINE = 1.08  # ratio of neighbours around an objective's limit: at most 10 % apart after rounding
+PER_DECADE = 6  # exported edges, 47 % from one to the next
+MIN_POWER, MAX_POWER = -4, 3  # powers of ten: 100 µs to 1000 s
+FINE = 1.08  # ratio of neighbours around an objective's limit: at most 10 % after rounding
 FINE_STEPS = 9  # to either side, so from half the limit to twice the limit
 GROWTH = 1.02  # of the buckets that percentiles are read from: the middle of one is within 1 % of everything in it
 SMALLEST, LARGEST = 1e-6, 1e7  # from a microsecond on
@@ -36,7 +36,7 @@ class Bucketed:
 
 
 class CountedMetrics(dict[str, Bucketed]):
-    """By name: the metrics that a live surface shows, and those that `objectives` limit."""
+    """The metrics that a live surface shows, and those that `objectives` limit, by name."""
 
     def __init__(self, objectives: RunObjectives) -> None:
         super().__init__()
@@ -61,12 +61,12 @@ def _in_population(metric: Metric) -> tuple[Formula, Formula]:
 
 def edges_around(limits: Iterable[float]) -> tuple[float, ...]:
     """The exported edges, ascending. Every limit is an edge itself, so the count of requests within it is exact."""
-    given = sorted(set(limits))
-    coarse = [_rounded(10 ** (step / PER_DECADE)) for step in range(LEAST * PER_DECADE, MOST * PER_DECADE + 1)]
-    fine = [_rounded(limit * FINE**step) for limit in given for step in range(-FINE_STEPS, FINE_STEPS + 1) if step]
+    limits = sorted(set(limits))
+    coarse = [_rounded(10 ** (step / PER_DECADE)) for step in range(MIN_POWER * PER_DECADE, MAX_POWER * PER_DECADE + 1)]
+    fine = [_rounded(limit * FINE**step) for limit in limits for step in range(-FINE_STEPS, FINE_STEPS + 1) if step]
     reach = FINE**FINE_STEPS
-    far = [edge for edge in coarse if not any(limit / reach <= edge <= limit * reach for limit in given)]
-    return tuple(sorted({*far, *fine, *given}))
+    far = [edge for edge in coarse if not any(limit / reach <= edge <= limit * reach for limit in limits)]
+    return tuple(sorted({*far, *fine, *limits}))
 
 
 def with_grid(exported: Iterable[float]) -> tuple[float, ...]:

@@ -1,7 +1,7 @@
 """What one process counts of its requests, over the run and in the window of each stage; processes add up.
 
-A request is counted once, a moment after its record was written: a boundary of a window is told a moment after it was
-crossed. So at the end of a run the counts equal what is computed from the records.
+A request is counted once, a moment after its record was written: a process learns of a window's boundary a
+moment after it was crossed. So at the end of a run the counts equal what is computed from the records.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Counts(msgspec.Struct):
 
 
 class CountsMessage(msgspec.Struct, array_like=True):
-    """From a process to Locust's master: the stages that have changed, each from its beginning."""
+    """A message from a process to Locust's master: the stages that have changed, each from its beginning."""
 
     scheduled: int
     ended: int
@@ -73,7 +73,7 @@ class CountsMessage(msgspec.Struct, array_like=True):
 
 
 class LiveCounts:
-    """Of one process. `scheduled` requests were due, `ended` ones have ended, counted yet or not."""
+    """The counts of one process. `scheduled` requests were due, `ended` ones have ended, counted yet or not."""
 
     def __init__(self, metrics: CountedMetrics) -> None:
         self.scheduled = self.ended = 0
@@ -151,7 +151,7 @@ class LiveCounts:
         return changed
 
     def message(self) -> dict[str, Any]:
-        """For the master: what has changed since the last call."""
+        """Return the message to the master: what has changed since the last call."""
         stages = {index: self.stages[index] for index in self.changes()}
         return {"counts": msgspec.msgpack.encode(CountsMessage(self.scheduled, self.ended, self.run, stages))}
 

@@ -14,11 +14,13 @@ from typing import Any
 
 import gevent
 from gevent.pywsgi import WSGIServer
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from enginebench.settings.schema import Address, UserMistake, write_address
 from loadtests.harness.event_loop import yield_to_io
 from loadtests.harness.live.live_run import LiveRun
-from loadtests.harness.live.prometheus import CONTENT_TYPE, families
+from loadtests.harness.live.prometheus import Family, families
 from loadtests.harness.live.same_origin import SameOrigin
 from loadtests.harness.settings.run import EXPORTER_PORTS, RunSettings
 
@@ -36,19 +38,21 @@ def serve(address: Address, live: LiveRun, started: float) -> MetricsServer | No
     """
     host, port = address
     ports = range(port, port + (EXPORTER_PORTS if address == RunSettings().exporter else 1))
-    for each in ports:
+    for chosen in ports:
         try:
-            server = MetricsServer(host, each, lambda: families(live, started))
+            server = MetricsServer(host, chosen, lambda: families(live, started))
         except OSError as error:
             reason = error.strerror
             continue
         logger.info("This load test's metrics are at %s", server.address)
-        if each != port:
-            logger.warning("Port %d is taken: this load test's metrics are on port %d.", port, each)
+        if chosen != port:
+            logger.warning("Port %d is taken: this load test's metrics are on port %d.", port, chosen)
         return server
     if len(ports) == 1:
-        said = f"the load test's metrics cannot be served on {write_address(address)} ({reason})"
-        raise UserMistake(f"{said}: give another address with --exporter, or none.")
+        raise UserMistake(
+            f"the load test's metrics cannot be served on {write_address(address)} ({reason}): give another "
+            "address with --exporter, or none."
+        )
     logger.warning("Ports %d to %d are taken: this load test serves no metrics; see --exporter.", port, ports[-1])
     return None
 
@@ -56,7 +60,7 @@ def serve(address: Address, live: LiveRun, started: float) -> MetricsServer | No
 class MetricsServer:
     """Serves what `families` gives, on `host`:`port`. Raises `OSError` where that cannot be listened on."""
 
-    def __init__(self, host: str, port: int, families: Callable[[], Iterable[str]]) -> None:
+    def __init__(self, host: str, port: int, families: Callable[[], Iterable[Family]]) -> None:
         self._families = families
         self._scrapes: deque[float] = deque(maxlen=2)  # when the last ones began
         self._answered = -math.inf  # when the last one that was answered began
@@ -73,16 +77,16 @@ class MetricsServer:
         if environ["PATH_INFO"] != "/metrics" or environ["REQUEST_METHOD"] != "GET":
             start_response("404 Not Found", [("Content-Type", "text/plain")])
             return [b"The metrics are at /metrics.\n"]
-        start_response("200 OK", [("Content-Type", CONTENT_TYPE)])
+        start_response("200 OK", [("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)])
         return self._parts()
 
     def _parts(self) -> Iterator[bytes]:
         """A family at a time: between two of them the loop reads answers and sends requests."""
         began = time.monotonic()
         self._scrapes.append(began)
-        for part in self._families():
-            if part:
-                yield part.encode()
+        for family in self._families():
+            if family.samples:
+                yield generate_latest(family)
             yield_to_io()
         self._answered = began
 

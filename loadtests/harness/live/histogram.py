@@ -42,7 +42,7 @@ class Histogram(msgspec.Struct):
         self.total += other.total
 
     def since(self, before: Histogram) -> Histogram:
-        """What was counted after `before`, an earlier copy of this histogram; without the bounds."""
+        """Return what was counted after `before`, an earlier copy of this histogram; without the bounds."""
         values = {bucket: count - before.values.get(bucket, 0) for bucket, count in self.values.items()}
         return Histogram({bucket: count for bucket, count in values.items() if count}, {}, self.failed - before.failed)
 
@@ -96,5 +96,5 @@ def value_at(edges: Sequence[float], ordered: Sequence[tuple[int, int]], rank: i
     return math.inf
 
 
-def _sum(one: Mapping[int, int], other: Mapping[int, int]) -> dict[int, int]:
-    return {bucket: one.get(bucket, 0) + other.get(bucket, 0) for bucket in {*one, *other}}
+def _sum(a: Mapping[int, int], b: Mapping[int, int]) -> dict[int, int]:
+    return {bucket: a.get(bucket, 0) + b.get(bucket, 0) for bucket in {*a, *b}}

@@ -55,7 +55,7 @@ class LiveRun:
         self._greenlet = gevent.spawn(self._run)
 
     def take(self, worker: str, message: Mapping[str, Any]) -> None:
-        """What a worker has counted."""
+        """Take what a worker has counted."""
         self._changed |= self._workers.setdefault(worker, LiveCounts(self.metrics)).take(message)
         if self._over:
             self.publish()
@@ -85,7 +85,7 @@ class LiveRun:
 
     @property
     def is_open(self) -> bool:
-        """Of the current stage, or else of those planned. An open loop's Locust users only send the arrivals."""
+        """Whether the current stage is an open loop, else one of the plan. Its users only send the arrivals."""
         meta = self._meta()
         loads = [meta.stages[-1].load] if meta.stages else [stage.load for stage in meta.plan]
         return any(isinstance(load, Rate) for load in loads)
@@ -99,7 +99,7 @@ class LiveRun:
         return (after - before) / (ended - began)
 
     def counts(self, stage: int | None = None) -> Counts:
-        """Of all processes added up: of the window of the stage with this index, or of the whole run. A copy."""
+        """Add up all processes, in the window of the stage with this index or in the whole run. Return a copy."""
         total = Counts()
         for process in self._processes():
             counts = process.run if stage is None else process.stages.get(stage)

@@ -1,4 +1,4 @@
-"""A run as it goes on in Prometheus' text format (version 0.0.4), a family at a time.
+"""A run as it goes on as families of Prometheus' metrics, one at a time.
 
 Counters and histograms are of the whole run; the gauges `stage_…` are what the window of each stage amounts to so far.
 """
@@ -6,6 +6,8 @@ Counters and histograms are of the whole run; the gauges `stage_…` are what th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+
+from prometheus_client import Metric as MetricFamily
 
 from enginebench.records.metrics import (
     MOMENTARY,
@@ -21,7 +23,6 @@ from enginebench.records.view import keys_of
 from loadtests.harness.live.counts import Counts
 from loadtests.harness.live.live_run import LiveRun
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "enginebench_load_"
 UNITS = {"s": "_seconds", "tokens/s": "_tokens_per_second"}
 EXPORTED = tuple(metric for metric in REQUEST_METRICS if metric.shown.exported)
@@ -29,12 +30,19 @@ Labels = Mapping[str, str]
 Samples = Iterable[tuple[Labels, float | None]]
 
 
+class Family(MetricFamily):
+    """A collector of itself, so that it is written without the other families."""
+
+    def collect(self) -> Iterable[MetricFamily]:
+        yield self
+
+
 def name_of(declared: Metric | Quantity) -> str:
     """`ttft_user_seconds`: the declared name and its unit, without the prefix."""
     return f"{declared.name}{'_total' if declared in TOTALS else UNITS.get(declared.unit, '')}"
 
 
-def families(live: LiveRun, started: float) -> Iterator[str]:
+def families(live: LiveRun, started: float) -> Iterator[Family]:
     """`started` is when the run began, in seconds since 1970. The run's id stands on every series."""
     meta = live.meta
     objectives = RunObjectives.of(meta.workload)
@@ -42,9 +50,9 @@ def families(live: LiveRun, started: float) -> Iterator[str]:
     yield _family("run_info", "gauge", "The run that is on, or was on last.", [({**common, "server": meta.url}, 1.0)])
     yield _family("run_start_seconds", "gauge", "When the run began, in seconds since 1970.", [(common, started)])
     limits: dict[str, float] = {}
-    for one in objectives.of_all:
-        if one.limit:
-            limits[one.name] = min(one.limit, limits.get(one.name, one.limit))
+    for objective in objectives.of_all:
+        if objective.limit:
+            limits[objective.name] = min(objective.limit, limits.get(objective.name, objective.limit))
     lines = [({**common, "objective": name}, limit) for name, limit in limits.items()]
     yield _family("objective_seconds", "gauge", "The limits of the objectives, of several tiers the tightest.", lines)
     yield from _momentary(common, live)
@@ -61,8 +69,8 @@ def families(live: LiveRun, started: float) -> Iterator[str]:
         yield _histogram(common, metric, counts, live)
 
 
-def _momentary(common: Labels, live: LiveRun) -> Iterator[str]:
-    """Of all processes together, at this moment; `None` if it does not apply."""
+def _momentary(common: Labels, live: LiveRun) -> Iterator[Family]:
+    """Yield the current values, of all processes together; those that do not apply are left out."""
     stage = live.meta.stages[-1] if live.meta.stages else None
     labels = {**common, "stage": keys_of(live.meta.plan)[stage.index].label if stage is not None else ""}
     values = {
@@ -75,7 +83,7 @@ def _momentary(common: Labels, live: LiveRun) -> Iterator[str]:
         yield _family(name_of(quantity), "gauge", _about(quantity), [(labels, values[quantity.name])])
 
 
-def _of_stages(common: Labels, live: LiveRun) -> Iterator[str]:
+def _of_stages(common: Labels, live: LiveRun) -> Iterator[Family]:
     by_label = {view.label: view for view in live.document.stages}  # a longer one in the place of a brief one
     views = [({**common, "stage": label}, view) for label, view in by_label.items()]
     findings = [
@@ -105,33 +113,23 @@ def _about(quantity: Quantity) -> str:
     return f"{quantity.title}: {quantity.formula}; {quantity.meaning}."
 
 
-def _family(name: str, kind: str, about: str, samples: Samples) -> str:
-    """Empty if no sample has a value."""
-    lines = [f"{PREFIX}{name}{{{_written(labels)}}} {value!r}\n" for labels, value in samples if value is not None]
-    return "".join([_head(name, kind, about), *lines]) if lines else ""
+def _family(name: str, kind: str, about: str, samples: Samples) -> Family:
+    """Leave out samples without a value."""
+    family = Family(PREFIX + name.removesuffix("_total"), about, kind)
+    for labels, value in samples:
+        if value is not None:
+            family.add_sample(PREFIX + name, dict(labels), value)
+    return family
 
 
-def _histogram(common: Labels, metric: Metric, counts: Counts, live: LiveRun) -> str:
-    name, labels = name_of(metric), _written(common)
+def _histogram(common: Labels, metric: Metric, counts: Counts, live: LiveRun) -> Family:
     histogram, bucketed = counts.histogram(metric.name), live.metrics[metric.name]
     n = histogram.finite + histogram.failed
+    within = [*histogram.up_to(bucketed.edges, bucketed.exported), n]
     beyond = " Failed requests count as infinite." if metric.population == "attempted" else ""
-    lines = [_head(name, "histogram", f"{metric.title}: {metric.meaning}.{beyond}")]
-    within = histogram.up_to(bucketed.edges, bucketed.exported)
-    for edge, count in zip([*map(repr, bucketed.exported), "+Inf"], [*within, n], strict=True):
-        lines.append(f'{PREFIX}{name}_bucket{{{labels},le="{edge}"}} {count}\n')
-    lines.append(f"{PREFIX}{name}_sum{{{labels}}} {histogram.total!r}\n")
-    lines.append(f"{PREFIX}{name}_count{{{labels}}} {n}\n")
-    return "".join(lines)
-
-
-def _head(name: str, kind: str, about: str) -> str:
-    return f"# HELP {PREFIX}{name} {about}\n# TYPE {PREFIX}{name} {kind}\n"
-
-
-def _written(labels: Labels) -> str:
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    family = Family(PREFIX + name_of(metric), f"{metric.title}: {metric.meaning}.{beyond}", "histogram")
+    for edge, count in zip([*map(repr, bucketed.exported), "+Inf"], within, strict=True):
+        family.add_sample(f"{family.name}_bucket", {**common, "le": edge}, count)
+    family.add_sample(f"{family.name}_sum", dict(common), histogram.total)
+    family.add_sample(f"{family.name}_count", dict(common), n)
+    return family

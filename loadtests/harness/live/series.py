@@ -16,12 +16,12 @@ from loadtests.harness.live.live_run import LiveRun
 TTFT = BY_NAME[TTFT_SINCE_DUE]
 EVERY = 2.0  # seconds between two points
 BACK = 5  # points over whose time the requests of one have ended
-MOST = 1000  # points; of a longer run every second one is dropped
+MAX_POINTS = 1000  # points; of a longer run every second one is dropped
 
 
 class LiveSeries:
-    """Of one run. A point is its second, TTFT p50 and p99 in seconds, and output tokens per second. A percentile is
-    `None` if no request ended, or if it is that of a failed one."""
+    """The series of one run. A point is its second, TTFT p50 and p99 in seconds, and output tokens per second. A
+    percentile is `None` if no request ended, or if it is that of a failed one."""
 
     def __init__(self, live: LiveRun) -> None:
         self.live = live
@@ -41,11 +41,11 @@ class LiveSeries:
             tokens = counts.output_tokens - before.output_tokens
             self.points.append((round(now, 1), p50, p99, round(tokens / (now - at), 1)))
         self._before.append((now, counts))
-        if len(self.points) > MOST:
+        if len(self.points) > MAX_POINTS:
             del self.points[::2]
 
     def document(self) -> dict[str, Any]:
-        """For the page: also when which load began, and the limit of an objective on TTFT, in seconds."""
+        """Return the points for the page, when which load began, and the limit of an objective on TTFT, in seconds."""
         meta = self.live.meta
         objectives = of_tier(RunObjectives.of(meta.workload).of_all)
         limits = [objective.limit for objective in objectives if objective.column == TTFT.name]

@@ -12,7 +12,7 @@ from enginebench.records.view import Missing, StageView
 
 
 def phase_of(stage: Stage) -> str:
-    """What a stage is doing; its numbers are those of the window alone."""
+    """Return what a stage is doing; its numbers are those of the window alone."""
     if stage.end is not None:
         return "over"
     if stage.steady_start is None:
@@ -21,7 +21,7 @@ def phase_of(stage: Stage) -> str:
 
 
 def cell(view: StageView | None, column: Column) -> str:
-    """With its unit; empty until something was observed."""
+    """Return the value with its unit; empty until something was observed."""
     estimate = None if view is None else view.estimate(column.name, column.statistic)
     value = None if estimate is None else inf if estimate.missing is Missing.FAILED else estimate.value
     if value is None:
@@ -34,7 +34,7 @@ def cell(view: StageView | None, column: Column) -> str:
 
 
 def slo_text(view: StageView) -> str:
-    """Whether the SLO is met as measured; empty without one."""
+    """Return whether the SLO is met as measured; empty without one."""
     verdicts = [
         as_measured(
             round((judgement.share.value or 0.0) * judgement.share.n),

@@ -19,8 +19,8 @@ from loadtests.harness.live.counts import SETTLED, Counts
 def view_of(
     stage: Stage, key: StageKey, counts: Counts, metrics: CountedMetrics, run: RunMeta, now: Nanoseconds
 ) -> StageView:
-    """Of a stage whose window has begun, with the findings that can be made from counts; `now` in nanoseconds since
-    the run's start."""
+    """Return the view of a stage whose window has begun, with the findings that counts allow; `now` in nanoseconds
+    since the run's start."""
     assert stage.steady_start is not None
     load, end = stage.load, next(at for at in (stage.steady_end, stage.end, now) if at is not None)
     counted = end if stage.end is not None else min(end, now - SETTLED)
@@ -58,7 +58,7 @@ def view_of(
 
 
 def _judgement(counts: Counts, objective: Objective, requests: int) -> Judgement:
-    """As measured: the answer would need an interval."""
+    """Judge as measured: a confirmed verdict would need an interval."""
     met, missed = counts.kept.get(str(objective), (0, 0))
     known = met + missed
     share = Estimate(met / known, n=known) if known else NO_SAMPLES
@@ -66,8 +66,8 @@ def _judgement(counts: Counts, objective: Objective, requests: int) -> Judgement
 
 
 def _quantities(counts: Counts, seconds: float, over: bool) -> dict[str, float | None]:
-    """Of `seconds` of a window that have been counted; `None` if it is not known yet. Tokens are counted as answers
-    end, so that 0 of them says nothing before the stage is `over`, or if their number is unknown."""
+    """Compute the quantities of `seconds` of a window that have been counted; `None` if not known yet. Tokens are
+    counted as answers end, so that 0 of them says nothing before the stage is `over`, or if their number is unknown."""
     ended = sum(count for outcome, count in counts.outcomes.items() if outcome not in UNJUDGED)
     failed = sum(count for outcome, count in counts.outcomes.items() if is_failure(outcome))
     known = counts.arrived or (over and not counts.uncounted)

@@ -24,7 +24,6 @@ class Recorder:
     def __init__(self, path: Path) -> None:
         """Opens for appending. Raises `OSError` when the file cannot be opened at all."""
         self.path = path
-        self.written = 0
         self.lost = 0
         self._told = False
         self._file: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -45,7 +44,6 @@ class Recorder:
             self.lost += counts
             return
         self._size += len(data)
-        self.written += 1
 
     def close(self) -> None:
         """Log how many lines were lost, if any. May be called more than once."""

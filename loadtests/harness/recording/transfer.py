@@ -2,8 +2,8 @@
 pieces: never while anything is measured.
 
 The master asks each worker for its files, piece by piece: that it asks for the next one is the acknowledgement of the
-last. A worker keeps its own copy. What one that died leaves behind is what `enginebench collect` is for. Answers are
-checked: whoever reaches the master's port may send some.
+last. A worker keeps its own copy; the files of one that died are copied by hand. Answers are checked, because whoever
+reaches the master's port may send some.
 """
 
 from __future__ import annotations

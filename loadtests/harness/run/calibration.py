@@ -30,7 +30,7 @@ class Error:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One load of the grid. Seconds, except `tpot`, whose errors are fractions of the true value."""
+    """A load of the grid. Seconds, except `tpot`, whose errors are fractions of the true value."""
 
     users: int
     rate: float  # planned tokens per second and user, over all of a user's time
@@ -75,7 +75,7 @@ class Calibration:
 
 
 def path_here(processes: int) -> Path:
-    """Where this host's calibration for so many client processes lies."""
+    """Return the path of this host's calibration for `processes` client processes."""
     host = re.sub(r"[^\w.-]", "-", socket.gethostname()) or "host"
     return platformdirs.user_data_path("enginebench") / "calibration" / f"{host}-{processes}.json"
 
@@ -105,5 +105,5 @@ def load(path: Path) -> Calibration | None:
 
 
 def of_this_host(processes: int) -> Calibration | None:
-    """What the last `enginebench calibrate` found out here, for so many client processes."""
+    """Return what the last `enginebench calibrate` measured on this host with `processes` client processes."""
     return load(path_here(processes))

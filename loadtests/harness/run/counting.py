@@ -17,7 +17,7 @@ from loadtests.harness.workload.words import START, WORDS, Kind
 def prompt_source_for(
     target: Target, model: str, endpoint: Endpoint, kind: Kind, file: Path | None, tried: Callable[[str], int | None]
 ) -> PromptSource:
-    """What prompts are made of. `tried` sends a prompt and gives its tokens by the server's `usage`, where it has one.
+    """Return what prompts are made of. `tried` sends a prompt and gives its tokens by the server's `usage`, if any.
 
     Raises `UserMistake` for token ids without a way to get some, and for a tokenizer that is none.
     """

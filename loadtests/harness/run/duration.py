@@ -9,7 +9,7 @@ from enginebench.records.formatting import counted
 from enginebench.records.stage import StagePlan
 from loadtests.harness.scenario import Scenario
 
-FEW = 4  # stages that are listed one by one
+MAX_LISTED = 4  # stages that are listed one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Duration:
     at_most: bool = False
 
     def sentence(self, runs: int = 1) -> str:
-        """For so many runs of it, one after the other."""
+        """Describe the duration of `runs` runs, one after the other."""
         each = f"{runs} runs of " if runs > 1 else ""
         if self.seconds is None:
             return f"{each}{self.loads}: how long that takes depends on the server."
@@ -41,6 +41,8 @@ def duration_of(scenario: Scenario) -> Duration:
         rows += f"; columns that are not sent: {', '.join(recorded.unsent_columns)}"
     if search is not None:
         return Duration(scenario.search_seconds, f"a search for the most {search.by} within --slo{rows}", at_most=True)
+    if scenario.by == "growth":
+        return Duration(scenario.search_seconds, f"users who double until --slo is missed{rows}", at_most=True)
     times = [stage.seconds for stage in plan]
     known = [seconds for seconds in times if seconds is not None]
     return Duration(sum(known) if len(known) == len(times) else None, _loads(plan) + rows)
@@ -51,7 +53,7 @@ def _loads(plan: Sequence[StagePlan]) -> str:
     over = f"{len(plan)} stages, {plan[0].label} to {plan[-1].label}"
     if len(plan) > 1 and len(set(lengths)) == 1:
         return f"{over}, {lengths[0]} each"
-    if len(plan) <= FEW:
+    if len(plan) <= MAX_LISTED:
         return ", ".join(f"{length} at {stage.label}" for stage, length in zip(plan, lengths, strict=True))
     longest = max(plan, key=lambda stage: stage.seconds or stage.window.amount)
     return f"{over}, the longest {_length(longest)} at {longest.label}"

@@ -31,7 +31,7 @@ tensorrt_llm/serve/openai_protocol.py, and llama.cpp's tools/server/server-conte
 
 
 def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[Workload, Mapping[str, Any] | None]:
-    """What is asked of this server, but for the prompt set, and what it says of its engine. Raises `UserMistake`."""
+    """Return what is asked of this server, and its engine's facts; the prompt set follows. Raises `UserMistake`."""
     dialect = DIALECTS[scenario.endpoint]
     model = target.model(settings.model, dialect)
     engine = target.engine()
@@ -64,7 +64,9 @@ def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[W
         logger.info("The server does not obey ignore_eos: answers may be shorter than planned.")
         sampling = replace(sampling, ignore_eos="no")
     context = _context(engine, target, model)
-    factor = _factor(scenario, context)
+    factor = 1.0  # by which lengths are scaled down for this server
+    if scenario.for_context is not None and context is not None:
+        factor = min(1.0, context / scenario.for_context)
     workload = Workload(
         model=model,
         endpoint=scenario.endpoint,
@@ -83,7 +85,7 @@ def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[W
         turns=scenario.turns,
         turn_tokens=scenario.turn_tokens.scaled(factor) if scenario.turn_tokens else None,
         context=context,
-        keep_answers=scenario.keep_answers,
+        keep_answers=scenario.keep_answers or scenario.quality,
     )
     return workload, engine
 
@@ -107,13 +109,6 @@ def _context(engine: Mapping[str, Any] | None, target: Target, model: str) -> in
     return told if isinstance(told, int) and told > 0 else None
 
 
-def _factor(scenario: Scenario, context: int | None) -> float:
-    """By which lengths are scaled down for this server."""
-    if scenario.for_context is None or context is None:
-        return 1.0
-    return min(1.0, context / scenario.for_context)
-
-
 def within_context(stages: tuple[StagePlan, ...], scenario: Scenario, context: int | None) -> tuple[StagePlan, ...]:
     """Without those whose fixed lengths are more than the server's context. Raises `UserMistake` when none is left."""
     if context is None:
@@ -128,7 +123,7 @@ def within_context(stages: tuple[StagePlan, ...], scenario: Scenario, context: i
 
 
 def _least_tokens(stage: StagePlan, scenario: Scenario) -> int:
-    """Of prompt and answer, where their lengths are the stage's own and fixed."""
+    """Return the tokens of prompt and answer, as far as their lengths are the stage's own and fixed."""
 
     def fixed(setting: str, otherwise: Lengths) -> int:
         lengths = parse_lengths(stage.asks[setting]) if setting in stage.asks else otherwise

@@ -15,11 +15,13 @@ from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.without_effect import check_effects
 
-# Environment variables by which `enginebench run` tells the process that plans a run what was typed, which process is
-# the engine's, and when the server was started and ready, in monotonic nanoseconds.
+# Environment variables by which `enginebench run` tells the process that plans a run what was typed, which repeat this
+# is and whose prompts it shares, which process is the engine's, and when the server was started and ready, in monotonic
+# nanoseconds.
 COMMAND, ENGINE_PID = "ENGINEBENCH_TYPED_COMMAND", "ENGINEBENCH_ENGINE_PID"
 SERVER_STARTED, SERVER_READY = "ENGINEBENCH_SERVER_STARTED", "ENGINEBENCH_SERVER_READY"
-GROWS_SINCE = "ENGINEBENCH_GROWS_SINCE"  # the instant from which --grow-seconds counts, where it is not the run's start
+REPEAT, PROMPT_SET = "ENGINEBENCH_REPEAT", "ENGINEBENCH_PROMPT_SET"
+GROWS_SINCE = "ENGINEBENCH_GROWS_SINCE"  # the instant from which `--by growth` counts, if that is not the run's start
 LOOPBACK = "127.0.0.1"
 TYPED = "enginebench_typed"  # in an options namespace: the names of the settings that were given as flag or variable
 DEFAULT_STOP_TIMEOUT = 60.0  # seconds that the last requests of a finished run get
@@ -68,7 +70,7 @@ class _Typed(argparse.Action):
 
 
 class _Lines(argparse.Action):
-    """What is given several times becomes one text of several lines, in place of the default."""
+    """Join the values of a repeated flag into one text of several lines, in place of the default."""
 
     def __call__(
         self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None
@@ -106,7 +108,7 @@ def processes_options(count: int) -> list[str]:
 
 
 def command_of_run() -> tuple[str, ...]:
-    """What was typed to make this run, without secrets: of the process that started this one, where it says so."""
+    """Return what was typed to make this run, without secrets: in this process, or in the one that started it."""
     if told := os.environ.get(COMMAND):
         return tuple(json.loads(told))
     return typed_command({one.flag for one in settings_of(RunSettings) if one.secret})

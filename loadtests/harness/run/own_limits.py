@@ -48,5 +48,5 @@ def raise_priority() -> int | None:
 
 
 def normal_priority() -> None:
-    """In a child process, before it becomes another program."""
+    """Give a child process the normal priority, before it becomes another program."""
     os.setpriority(os.PRIO_PROCESS, 0, max(0, os.getpriority(os.PRIO_PROCESS, 0)))

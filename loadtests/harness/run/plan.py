@@ -49,7 +49,7 @@ class RunPlan:
         return time.monotonic_ns() - (time.time_ns() - self.start_wall)
 
     def folder_here(self, runs: Path) -> Path:
-        """Where this process writes: the planner's folder when it is on the same disk, else one of the same name."""
+        """Return where this process writes: the planner's folder if it is on the same disk, else one of its name."""
         shared = Path(self.folder)
         if (shared / "meta.json").exists():
             return shared

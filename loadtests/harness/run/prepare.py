@@ -17,7 +17,7 @@ from loadtests.harness.run.calibration import of_this_host
 from loadtests.harness.run.fitting import fitted, within_context
 from loadtests.harness.run.folder import new_folder
 from loadtests.harness.run.host import clock_id, commit_here, host_facts, versions
-from loadtests.harness.run.options import SERVER_READY, SERVER_STARTED, command_of_run
+from loadtests.harness.run.options import PROMPT_SET, REPEAT, SERVER_READY, SERVER_STARTED, command_of_run
 from loadtests.harness.run.own_limits import raise_priority
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.target import Target, label_of
@@ -63,7 +63,7 @@ def prepare(
     at = datetime.now(UTC)
     stages = in_seconds(within_context(stages, scenario, workload.context), scenario.seed)
     folder = new_folder(settings, label, at)
-    prompt_set = "" if scenario.same_prompts else settings.prompt_set or folder.name
+    prompt_set = "" if scenario.seed else os.environ.get(PROMPT_SET, folder.name)
     workload = replace(workload, prompt_set=prompt_set)
     facts = {
         "ignore_eos": workload.sampling.to_full_length,
@@ -86,7 +86,7 @@ def prepare(
         versions=versions("enginebench", "locust", "gevent"),
         label=label,
         command=command_of_run(),
-        repeat=settings.repeat_index,
+        repeat=int(os.environ.get(REPEAT, 0)),
         commit=commit_here(),
         workers=workers,
         hosts=hosts,
@@ -94,19 +94,14 @@ def prepare(
         client_error=_client_error(workers) if hosts == 1 else (),  # several hosts are not calibrated together
     )
     start, start_wall = time.monotonic_ns(), time.time_ns()
-    meta = replace(meta, events=_server_events(start))
+    of_server = {STARTED: os.environ.get(SERVER_STARTED), READY: os.environ.get(SERVER_READY)}
+    meta = replace(meta, events=tuple(RunEvent(int(at) - start, what) for what, at in of_server.items() if at))
     write_meta(folder, meta)
     return RunPlan(meta, workload, str(folder), clock_id(), start, start_wall, grace, with_keys)
 
 
-def _server_events(start: int) -> tuple[RunEvent, ...]:
-    """When the server was started and ready, where `enginebench run` did that and says so."""
-    known = {STARTED: os.environ.get(SERVER_STARTED), READY: os.environ.get(SERVER_READY)}
-    return tuple(RunEvent(int(at) - start, what) for what, at in known.items() if at)
-
-
 def _client_error(processes: int) -> tuple[tuple[float, float, float], ...]:
-    """What `enginebench calibrate` last found on this host, lightest load first; nothing where it was never run."""
+    """Return what `enginebench calibrate` last measured on this host, lightest load first; nothing if it never ran."""
     calibration = of_this_host(processes)
     if calibration is None:
         return ()

@@ -43,7 +43,7 @@ class UnreachableServer(UserMistake):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One small request as the server takes it, and how many tokens its prompt had, where the server said so."""
+    """A small request as the server takes it, and how many tokens its prompt had, where the server said so."""
 
     request: ModelRequest
     prompt_tokens: int | None = None
@@ -57,9 +57,9 @@ class Trial:
         return full and self.output_tokens is not None and self.output_tokens < self.request.max_tokens
 
 
-def label_of(given: str | None, engine: Mapping[str, Any] | None, url: str) -> str:
-    """What reports call a server: as was said, by the engine that it names, or by its address."""
-    return given or str((engine or {}).get("name") or "") or urlsplit(url).netloc
+def label_of(label: str | None, engine: Mapping[str, Any] | None, url: str) -> str:
+    """Return what reports call a server: its `label`, the engine that it names, or its address."""
+    return label or str((engine or {}).get("name") or "") or urlsplit(url).netloc
 
 
 class Target:
@@ -119,7 +119,7 @@ class Target:
         return str(next(iter(owners), None) or "")
 
     def engine(self) -> dict[str, Any] | None:
-        """What `/v1/engine` says, without what is not of its type; `None` without such a page, or for a huge one."""
+        """Return the facts of `/v1/engine` that have their type; `None` if there is no such page or it is huge."""
         told = self._optional("GET", "/v1/engine")
         facts = as_typed(told, ENGINE)
         for name in told.keys() - facts.keys():
@@ -127,7 +127,7 @@ class Target:
         return facts if facts and len(msgspec.json.encode(facts)) <= MAX_ENGINE_BYTES else None
 
     def tokenized(self, body: dict[str, Any]) -> dict[str, Any]:
-        """What `/tokenize` answers to `prompt` or `messages`, as vLLM has it; empty where there is no such page."""
+        """Return what `/tokenize` answers to `prompt` or `messages`, as vLLM has it; empty without such a page."""
         return self._optional("POST", "/tokenize", body)
 
     def quality(self, model: str, dtype: str | None) -> Quality:
@@ -277,7 +277,7 @@ def _without_what_is_refused(request: ModelRequest, status: int, reason: str) ->
 
 
 def _answers(url: str) -> bool:
-    """Whether an HTTP server is there; asked without a key, which others could read on its way."""
+    """Return whether an HTTP server answers; ask without a key, which others could read on its way."""
     try:
         with Questions(Address.parse(url), Access()).ask("GET", "/") as reply:
             return reply.status != 400  # a TLS server's to plain http

@@ -1,11 +1,11 @@
 """The loads of a run as people write them, a stage for each: users (--stages) and requests per second (--rate).
 
 10,20-40:10          10 users, then 20, 30 and 40 (from, to, step)
-20x300,60x60,20x300  20 users for 300 s, 60 for 60 s, 20 again for 300 s: each stage has a length of its own
-2,4-8:2              2 requests a second, then 4, 6 and 8; `8x60` lasts 60 s
+20x5m,60x60s,20x5m   20 users for 5 minutes, 60 for 60 s, 20 again for 5 minutes: each stage has a length of its own
+2,4-8:2              2 requests a second, then 4, 6 and 8; `8x60s` lasts 60 s
 2..20                a ramp: the rate of the warm-up is 2, and it rises to 20 over the window
-20x5+2x25            a profile within one stage: 20 requests a second for 5 s, then 2 for 25 s, repeated
-5x10+burst50         5 requests a second for 10 s, then 50 at the same instant, repeated; 2..20x30 is a ramp of 30 s
+20x5s+2x25s          a profile within one stage: 20 requests a second for 5 s, then 2 for 25 s, repeated
+5x10s+burst50        5 requests a second for 10 s, then 50 at the same instant, repeated; 2..20x30s is a ramp of 30 s
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ import msgspec
 
 from enginebench.records.load import MAX_LOAD, Burst, Load, Rate, Segment, Users
 from enginebench.settings.schema import UserMistake, whole_numbers
+from enginebench.settings.units import in_seconds
 
-USERS = "10,20,40, 10-100:10 (from, to, step), or 20x300,60x60 (20 users for 300 s, then 60 for 60 s)"
+USERS = "10,20,40, 10-100:10 (from, to, step), or 20x5m,60x1m (20 users for 5 minutes, then 60 for one)"
 RATES = (
-    "2,4,8, 1-20:1 (from, to, step), 8x60,4x30 (8 for 60 s, then 4 for 30 s), 2..20 (a ramp), or parts of one stage "
-    "that are repeated: 20x5+2x25 (20 for 5 s, then 2 for 25 s), 5x10+burst50 (5 for 10 s, then 50 requests at once)"
+    "2,4,8, 1-20:1 (from, to, step), 8x60s,4x30s (8 for 60 s, then 4 for 30 s), 2..20 (a ramp), or parts of one stage "
+    "that are repeated: 20x5s+2x25s (20 for 5 s, then 2 for 25 s), 5x10s+burst50 (5 for 10 s, then 50 requests at once)"
 )
 NUMBER = r"(\d+\.?\d*|\.\d+)"
 
@@ -70,7 +71,7 @@ def write_steps(steps: Sequence[LoadStep]) -> str:
 
 
 def _steps(text: str, loads: Callable[[str], Iterable[Load]]) -> Iterator[LoadStep]:
-    for step in filter(None, text.replace(" ", "").split(",")):
+    for step in filter(None, in_seconds(text.replace(" ", "")).split(",")):
         numbers, has_length, seconds = (step, "", "") if "+" in step else step.partition("x")
         for load in loads(numbers):
             yield LoadStep(load, _positive(float(seconds)) if has_length else None)

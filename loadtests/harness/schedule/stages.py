@@ -4,7 +4,7 @@ A schedule is a pure function of its settings: no clock, no sleep. Each stage op
 and the server's queue fills, and only what is scheduled in the window after it is counted.
 
     locust -f loadtests/concurrent.py --stages 10,20,40 --stage-seconds 60 --warm-up 20%
-    locust -f loadtests/concurrent.py --stages 20x300,60x60,20x300
+    locust -f loadtests/concurrent.py --stages 20x5m,60x1m,20x5m
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from itertools import product
 from enginebench.records.load import TRACE, Load, Rate
 from enginebench.records.stage import LONGEST, Extent, StagePlan
 from enginebench.settings.schema import UserMistake
+from enginebench.settings.units import parse_seconds
 from loadtests.harness.schedule.loads import LoadStep
 from loadtests.harness.schedule.rates import arrival_times, seconds_of_requests
 
@@ -25,18 +26,18 @@ MANY = 100  # arrivals that are expected in a window: not all of them are missin
 
 
 def parse_warm_up(text: str) -> tuple[float, bool]:
-    """`"5"` → 5 seconds, or requests where the stage is given in requests; `"20%"` → (0.2, True), a share of the stage.
+    """`"5s"` → 5 seconds; `"5"` too, or requests if the stage is given in requests; `"20%"` → (0.2, True), a share.
 
     Raises `UserMistake`.
     """
     number = text.strip()
     share = number.endswith("%")
     try:
-        amount = float(number[:-1]) / 100 if share else float(number)
+        amount = float(number[:-1]) / 100 if share else parse_seconds(number)
     except ValueError:
         amount = math.nan
     if not (math.isfinite(amount) and amount >= 0 and not (share and amount >= 1)):
-        raise UserMistake(f"a warm-up is a length or a share of the stage below 100%, such as 5 or 20%, not `{text}`.")
+        raise UserMistake(f"a warm-up is a length or a share of the stage below 100%, such as 5s or 20%, not `{text}`.")
     return amount, share
 
 

@@ -8,7 +8,7 @@ from enginebench.records.stage import LONGEST
 from loadtests.harness.schedule.arrivals import parse_arrivals
 from loadtests.harness.schedule.loads import RATES, USERS, LoadStep, parse_rates, parse_users, write_steps
 from loadtests.harness.schedule.stages import parse_warm_up, write_warm_up
-from loadtests.harness.setting_groups import fault_setting, load_setting, most_used, trace_setting
+from loadtests.harness.setting_groups import load_setting, most_used, trace_setting
 from loadtests.harness.workload.random_number import PAUSE_GRAMMAR, Pause, parse_pause
 
 
@@ -25,7 +25,7 @@ class LoadSettings:
     )
     rate: tuple[LoadStep, ...] = most_used(
         (),
-        f"Open loop instead of users, with the requests per second of each stage: {RATES}.",
+        f"Requests per second of each stage, in an open loop instead of users: {RATES}.",
         metavar="RATE",
         read=parse_rates,
         write=write_steps,
@@ -36,38 +36,23 @@ class LoadSettings:
         metavar="PROCESS",
         read=parse_arrivals,
     )
-    max_in_flight: int = load_setting(
-        5000,
-        "Limit on requests in flight in an open loop, over all processes; an arrival beyond it is not sent and counts "
-        "as dropped, a failure.",
-        metavar="N",
-        least=1,
-    )
     stage_seconds: float = most_used(
         30.0,
-        "Length in seconds of each stage that has none of its own, warm-up included.",
+        "Length of each stage that has none of its own, warm-up included.",
         metavar="S",
         least=0.1,
         most=LONGEST,
     )
     stage_requests: int | None = load_setting(
         None,
-        "Requests per stage after its warm-up, instead of a length in seconds.",
+        "Requests per stage after its warm-up, instead of --stage-seconds.",
         metavar="N",
         least=1,
         most=LONGEST,
     )
-    grow_seconds: float | None = load_setting(
-        None,
-        "Instead of stages, users who double from 1 on, in short stages, until an objective (--slo) is missed; what is "
-        "left of so many seconds is spent on the two loads around it.",
-        metavar="S",
-        least=10,
-        most=LONGEST,
-    )
     warm_up: tuple[float, bool] = load_setting(
         (0.2, True),
-        "Start of each stage that is not counted: seconds (with --stage-requests: requests) or a share of the stage. "
+        "Start of each stage that is not counted: a time (with --stage-requests: requests) or a share of the stage. "
         "It lasts at least until every user has had an answer.",
         metavar="S|%",
         read=parse_warm_up,
@@ -75,13 +60,10 @@ class LoadSettings:
     )
     think_time: Pause = load_setting(
         Pause("fixed"),
-        f"Pause in seconds between an answer and the same user's next request: {PAUSE_GRAMMAR}.",
+        f"Pause between an answer and the same user's next request: {PAUSE_GRAMMAR}.",
         metavar="S",
         read=parse_pause,
         write=str,
-    )
-    pause_after_failure: float = load_setting(
-        1.0, "Seconds between a failed request and the same user's next one.", metavar="S", least=0
     )
     trace: str = trace_setting(
         "",
@@ -91,17 +73,17 @@ class LoadSettings:
         on_page=False,
     )
     needs_trace: bool = False
-    command: str | None = fault_setting(
+    command: str | None = load_setting(
         None,
-        "Shell command to run once on this host, --at seconds into the first stage, to stop, start or replace a "
-        "server. {engine} is the process ID of the engine that `enginebench run --engine` has started.",
-        metavar="COMMAND",
+        "Shell command to run once on this host during the first stage, to stop, start or replace a server: after "
+        "30 s, or after a time of its own, as in '60s docker restart a'. {engine} is the process ID of the engine that "
+        "`enginebench run --engine` has started.",
+        metavar="[S] COMMAND",
         on_page=False,
     )
-    at: float = fault_setting(30.0, "Seconds from the start of the first stage to --command.", metavar="S", least=0)
     patience: float | None = load_setting(
         None,
-        "Seconds without a first token after which a user disconnects; the request counts as a timeout.",
+        "Time without a first token after which a user disconnects; the request counts as a timeout.",
         metavar="S",
         least=0.001,
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 
 from enginebench.settings.schema import UserMistake, whole_numbers, write_list
-from loadtests.harness.client.dialects.registry import Endpoint
+from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.setting_groups import api_setting, most_used, prompt_setting
 from loadtests.harness.workload.classes import GRAMMAR as CLASSES_GRAMMAR
@@ -31,8 +31,6 @@ def parse_prefixes(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class RequestSettings(Sampling):
-    """Tokens and seconds."""
-
     prompt_tokens: tuple[Lengths, ...] = lengths_setting(
         parse_several("uniform:64-192"),
         f"Prompt length in tokens: {GRAMMAR}; several, such as 10,50,100, make one stage each.",
@@ -80,31 +78,30 @@ class RequestSettings(Sampling):
         read=parse_lengths,
         write=str,
     )
-    for_context: int | None = prompt_setting(
-        None,
-        "Context length that the lengths are meant for; they are scaled down for a server with less.",
-        metavar="N",
-        least=1,
-    )
+    for_context: int | None = None  # the context that the lengths are meant for: scaled down for a server with less
     endpoint: Endpoint = api_setting(
         "chat", "API to use: OpenAI's three, Anthropic's Messages, Amazon Bedrock's Converse."
     )
     no_stream: bool = api_setting(False, "Request whole answers instead of streams; there is no TTFT then.")
-    seed: int = prompt_setting(0, "Seed of lengths, arrivals and prompts.", metavar="N")
-    same_prompts: bool = prompt_setting(
-        False,
-        "Derive the prompts from the seed alone, so that every run sends the same ones; a prefix cache may hold them.",
+    seed: int = prompt_setting(
+        0,
+        "Seed of lengths and arrivals. Any but 0 fixes the prompts, too: every run with it sends the same ones, which "
+        "a prefix cache may hold.",
+        metavar="N",
     )
     keep_answers: bool = api_setting(
         False, "Record the text of each answer, so that reports say where answers differ; see the scenario answers."
     )
     quality: bool = api_setting(
         False,
-        "Before the load, ask for the log-probabilities of a fixed text: perplexity and the largest difference between "
-        "engines, in `compare`.",
+        "Ask for log-probabilities: of a fixed text before the load, for perplexity and the largest difference between "
+        "engines in `compare`, and of each answer's tokens if the server gives them.",
     )
-    request_timeout: float = api_setting(600.0, "Seconds after which a request times out.", metavar="S", least=0.1)
+    request_timeout: float = api_setting(600.0, "Time after which a request times out.", metavar="S", least=0.1)
 
     @property
     def sampling(self) -> Sampling:
-        return Sampling(**{one.name: getattr(self, one.name) for one in fields(Sampling)})
+        """How the model is asked to generate, as this API can be asked."""
+        asked = Sampling(**{field.name: getattr(self, field.name) for field in fields(Sampling)})
+        logprobs = self.quality and DIALECTS[self.endpoint].takes("logprobs")
+        return replace(asked, logprobs=logprobs)

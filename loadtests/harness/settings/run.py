@@ -26,7 +26,7 @@ def read_run_id(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """Where and under what name a run is kept, and how the server is reached."""
+    """The place and name of a run, and how its server is reached."""
 
     model: str | None = api_setting(
         None, "Model to request. Default: the first one that the server lists.", metavar="NAME"
@@ -42,20 +42,6 @@ class RunSettings:
         "Name of the run's folder, for a single run. Default: time, label and four random letters.",
         metavar="NAME",
         read=read_run_id,
-        on_page=False,
-    )
-    repeat_index: int = run_setting(
-        0,
-        "Which of an engine's repeats this run is; `enginebench run` sets it itself.",
-        metavar="N",
-        least=0,
-        on_page=False,
-    )
-    prompt_set: str | None = run_setting(
-        None,
-        "Runs with the same set send the same prompts; `enginebench run` sets it itself. Default: a new set for each "
-        "run.",
-        metavar="NAME",
         on_page=False,
     )
     tokenizer: Path | None = prompt_setting(
@@ -74,8 +60,7 @@ class RunSettings:
         write=write_address,
         on_page=False,
     )
-    keep_going: bool = api_setting(False, "Go on although all requests fail in a way that load does not explain.")
-    insecure: bool = api_setting(False, "Do not check the server's TLS certificate.")
+    insecure: bool = api_setting(False, "Do not check the server's TLS certificate.", on_page=False)
     header: Headers = api_setting(
         (),
         "Header of every request; may be repeated. Never written to disk. `enginebench run` takes NAME.HEADER for one "

@@ -11,6 +11,8 @@ from enginebench.records.stage import LONGEST
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.setting_groups import most_used, search_setting
 
+PRECISION = 0.2  # a search ends when half the certified bracket is at most this share of its middle
+
 
 def parse_range(text: str) -> tuple[float, float]:
     """`"1-500"` → the first load tried and the highest. Raises `UserMistake`."""
@@ -29,15 +31,14 @@ def write_range(loads: tuple[float, float]) -> str:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Seconds, and loads in requests per second, users or agents."""
-
-    by: Literal["stages", "rate", "users", "agents"] = search_setting(
+    by: Literal["stages", "growth", "rate", "users", "agents"] = search_setting(
         "stages",
-        "What to search for: the highest rate, or number of users or agents, that meets --slo; stages: no search.",
+        "What to search for: the highest rate, or number of users or agents, that meets --slo. growth: users double "
+        "until --slo is missed, then the two loads around that are measured. stages: no search.",
     )
     slo: tuple[Objective, ...] = most_used(
         (),
-        f"Objective: {OBJECTIVES}; may be repeated, or several with commas between.",
+        f"Objective that each load is judged by: {OBJECTIVES}; may be repeated, or several with commas between.",
         metavar="SLO",
         read=lambda text: parse_objectives(text.splitlines()),
         write=write_objectives,
@@ -50,16 +51,9 @@ class SearchSettings:
         read=parse_range,
         write=write_range,
     )
-    search_precision: float = search_setting(
-        0.2,
-        "A search ends when half the certified bracket is at most this share of its middle.",
-        metavar="SHARE",
-        least=0.05,
-        most=0.5,
-    )
     search_seconds: float = search_setting(
         3600.0,
-        "Time limit of a search in seconds; it reports the bracket that it has certified by then.",
+        "Time limit of a search, which reports the bracket that it has certified by then.",
         metavar="S",
         least=1,
         most=LONGEST,

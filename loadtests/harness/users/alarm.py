@@ -29,7 +29,7 @@ class _Itimerspec(ctypes.Structure):
 
 
 class Alarm:
-    """One for each event loop and purpose; `callback` runs in the loop itself and must neither block nor raise."""
+    """Call `callback`, which runs in the event loop itself and must neither block nor raise."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self._callback = callback

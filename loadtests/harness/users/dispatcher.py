@@ -34,18 +34,19 @@ from loadtests.harness.users.load_generator import LoadGenerator
 from loadtests.harness.users.senders import SenderPool
 
 AHEAD = SECOND  # how long before they are due requests are built at most, several at a time: that takes less CPU time
-LEAST_AHEAD = AHEAD * 7 // 10  # how long before it is due the next one is built at the latest
+MIN_AHEAD = AHEAD * 7 // 10  # how long before it is due the next one is built at the latest
 BEHIND = AHEAD // 4  # requests that are due sooner than this are built without pauses
 BUILD_TIME = SECOND // 3000  # for which requests are built before the loop reads answers again
 TURN = 0.01  # seconds between two checks of what is due next
 STALL = 0.25  # seconds of a stalled server for which spare connections suffice
-FEWEST_SPARE = 8
+MIN_SPARE = 8
+MAX_IN_FLIGHT = 20_000  # requests over all processes: an arrival beyond them is not sent, and fails as dropped
 AT_ONCE = 32  # overdue arrivals sent before the loop reads answers again
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One request that is due; `t_sched` is absolute. `number` is the arrival's in its stage; where a recorded session
+    """A request that is due; `t_sched` is absolute. `number` is the arrival's in its stage; where a recorded session
     has arrived, `index` is the request's in it, and `session` what has been played of it."""
 
     t_sched: Nanoseconds
@@ -69,7 +70,7 @@ class Dispatcher:
         run = generator.run
         self._run, self._generator, self._next_request, self._share = run, generator, next_request, generator.share
         self._created = monotonic_ns()
-        self._pool = SenderPool(new_client, max(1, run.scenario.max_in_flight // self._share[1]))
+        self._pool = SenderPool(new_client, max(1, MAX_IN_FLIGHT // self._share[1]))
         self._stage: Stage | None = None
         self._source: Iterator[tuple[int, float]] = iter(())
         self._following: tuple[int, float] = (0, inf)
@@ -113,13 +114,13 @@ class Dispatcher:
 
     @property
     def _has_played(self) -> bool:
-        """Whether there is nothing left to be sent in this stage."""
+        """Whether everything of this stage has been sent."""
         waiting = self._queue or self._later or self._open_sessions
         return self._stage is not None and self._following[1] == inf and not waiting
 
     def _spare(self, load: Load) -> int:
         assert isinstance(load, Rate)
-        return FEWEST_SPARE + ceil(most_arrivals(load, STALL) / self._share[1])
+        return MIN_SPARE + ceil(most_arrivals(load, STALL) / self._share[1])
 
     def _follow(self, stage: Stage) -> None:
         """Switch to the announced stage once its start is decided."""
@@ -144,7 +145,7 @@ class Dispatcher:
             self._generator.rows.untake(len(arrivals))
 
     def _build_ahead(self) -> float:
-        """Once fewer than those of `LEAST_AHEAD` are built, build those that are due within `AHEAD`, for at most
+        """Once fewer than those of `MIN_AHEAD` are built, build those that are due within `AHEAD`, for at most
         `BUILD_TIME` at once. Returns the seconds until it should be called again."""
         stage = self._stage
         if stage is None:
@@ -156,7 +157,7 @@ class Dispatcher:
             return TURN
         now = monotonic_ns()
         begins, pause = self._run.start + stage.start, now + BUILD_TIME
-        self._building = self._building or begins + self._following[1] * SECOND < now + LEAST_AHEAD
+        self._building = self._building or begins + self._following[1] * SECOND < now + MIN_AHEAD
         while self._building and begins + (seconds := self._following[1]) * SECOND < monotonic_ns() + AHEAD:
             number = self._following[0]
             call = self._next_request(stage, number, 0)
@@ -203,7 +204,7 @@ class Dispatcher:
         self._set_alarm()
 
     def _begin(self, arrival: Arrival) -> Arrival:
-        """The same arrival with its session, where it is the first request of one."""
+        """Return the arrival with its session, if it is the first request of one."""
         if not self._sessions or arrival.session is not None:
             return arrival
         session = PlayedSession(self._sessions[arrival.number % len(self._sessions)].requests)

@@ -40,14 +40,13 @@ from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.standard_names import restore_standard_names
 from loadtests.harness.users import worker_records
-from loadtests.harness.users.conductor import PROGRESS_MESSAGE, STAGE_MESSAGE
 from loadtests.harness.users.failure_watch import why_all_failed
 from loadtests.harness.users.failures import describe, end_run, forget, last_failure, refusal
 from loadtests.harness.users.lost_workers import PRESENCE, sentence
-from loadtests.harness.users.planner import Planner
+from loadtests.harness.users.planner import PROGRESS_MESSAGE, STAGE_MESSAGE, Planner
 from loadtests.harness.users.run import Run
 from loadtests.harness.users.shutdown import end_at_exit, end_with_the_parent, handle_signals
-from loadtests.harness.users.timed_command import complete
+from loadtests.harness.users.timed_command import parse
 
 logger = logging.getLogger(__name__)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per scrape
@@ -142,7 +141,7 @@ class LocustProcess:
                 check_users_fit(plan.meta.plan, plan.meta.workers)
             else:
                 if scenario.command is not None:
-                    complete(scenario.command)
+                    parse(scenario.command)  # a mistake in it ends the run before it begins
                 plan = self._plan(environment, runner, scenario, settings)
                 if environment.shape_class is not None:
                     logger.info(duration_of(scenario).sentence())
@@ -189,15 +188,17 @@ class LocustProcess:
 
     def _expect_a_request(self, environment: Environment, run: Run, planner: Planner) -> None:
         """End a run in which users were started and none of them sends anything."""
-        began, limit = time.monotonic(), run.first_request_due(planner.conductor.stage) + FIRST_REQUEST
+        began, limit = time.monotonic(), run.first_request_due(planner.stage) + FIRST_REQUEST
         while run is self.run and not (run.sending or run.over):
             if (waited := time.monotonic() - began) > limit:
-                said = f"No request was sent in {waited:.0f} s: see the messages above, or those of the workers."
-                end_run(environment, said)
+                end_run(
+                    environment,
+                    f"No request was sent in {waited:.0f} s: see the messages above, or those of the workers.",
+                )
             gevent.sleep(FIRST_REQUEST_CHECK)
 
     def _user_failed(self, user_instance: Any, exception: Exception, **_: Any) -> None:
-        """One whose first request cannot be made is like a run that cannot start. So is one that sends for all."""
+        """End the run if the first request cannot be made, or if the user that sends the arrivals fails."""
         run = self.run
         if run is None or run.generator is None or run.over:
             return
@@ -209,7 +210,7 @@ class LocustProcess:
     def _take_progress(self, msg: Any, **_: Any) -> None:
         if self.run is not None and self.run.planner is not None:
             with _reading(msg):
-                self.run.planner.conductor.take_report(msg.node_id, msg.data)
+                self.run.planner.take_report(msg.node_id, msg.data)
 
     def _take_counts(self, msg: Any, **_: Any) -> None:
         if self._last is not None and self._last.planner is not None:  # the last ones come after the end
@@ -261,7 +262,7 @@ class LocustProcess:
             gevent.spawn_later(LAST_SCRAPE, self._exporter.close)
             if environment.web_ui is None:
                 self._exporter.wait_for_scrape(LAST_SCRAPE)
-        search = run.planner.conductor.search
+        search = run.planner.search
         if search is not None:
             print(search.sentence)
             if environment.process_exit_code is None:

@@ -22,17 +22,17 @@ from loadtests.harness.users.failures import end_run
 
 logger = logging.getLogger(__name__)
 
-FEWEST, LEAST = 20, 5 * SECOND  # requests, and time since the first of them ended, before a run is given up
+MIN_REQUESTS, MIN_TIME = 20, 5 * SECOND  # requests, and time since the first of them ended, before a run is given up
 NO_ACCESS = (401, 403)
 LOOKED_AT = 1000  # records of a run in which everything failed
 
 
 class FailureWatch:
-    """One for each process that makes load. `keep_going`: a run in which everything fails is not ended."""
+    """Watch the requests of one process that makes load."""
 
-    def __init__(self, environment: Environment, keep_going: bool) -> None:
+    def __init__(self, environment: Environment) -> None:
         self._environment = environment
-        self._watching = not keep_going
+        self._watching = True
         self._answered = False
         self._failed = 0  # one after the other
         self._first: Nanoseconds = 0
@@ -55,20 +55,20 @@ class FailureWatch:
             return  # a stage of prompts that are too long, for one: others are answered
         self._failed += 1
         self._first = self._first or record.t_end
-        if self._failed >= FEWEST and record.t_end - self._first >= LEAST:
+        if self._failed >= MIN_REQUESTS and record.t_end - self._first >= MIN_TIME:
             self._watching = False
             end_run(self._environment, self._sentence(record))
 
     def _sentence(self, last: RequestRecord) -> str:
-        said = reason_of(last)
+        reason = reason_of(last)
         if self._answered:
             return (
-                f"The last {self._failed} requests were all refused for want of access ({said}). Give a key that is "
-                "valid for the whole run; --keep-going makes the run go on."
+                f"The last {self._failed} requests were all refused because access was denied ({reason}). Give a key "
+                "that is valid for the whole run."
             )
         return (
-            f"All of the first {self._failed} requests failed in a way that load does not explain ({said}). Fix the "
-            "request or the server; --keep-going makes the run go on."
+            f"All of the first {self._failed} requests failed in a way that load does not explain ({reason}). Fix the "
+            "request or the server."
         )
 
 

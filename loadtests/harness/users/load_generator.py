@@ -18,14 +18,15 @@ from loadtests.harness.event_loop import yield_to_io
 from loadtests.harness.live.counts import LiveCounts
 from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.schedule.tracker import StageTracker
-from loadtests.harness.users.build_ahead import BuildAhead
 from loadtests.harness.users.failure_watch import FailureWatch
 from loadtests.harness.users.locust_statistics import LocustStatistics
-from loadtests.harness.users.run_facts import MOST_SPREAD, RunFacts
+from loadtests.harness.users.run_facts import MAX_SPREAD, RunFacts
 
 RECENT_ANSWERS = 200
 COUNTED = 0.25  # seconds between two times at which requests are counted
-LEAST_SPREAD = 1.0  # seconds
+MIN_SPREAD = 1.0  # seconds over which the first requests of new users are spread at least
+BUILD_INTERVAL = 0.2  # seconds between two bursts of building; who has an answer sooner builds the next request itself
+BUILD_TIME = 500_000  # nanoseconds for which requests are built before the loop reads answers again
 
 
 class LoadGenerator:
@@ -40,18 +41,18 @@ class LoadGenerator:
         self.rows = run.plan.workload.rows_of(run.worker % run.plan.meta.workers, run.plan.meta.workers, run.folder)
         search = run.scenario.search_plan()
         self.tracker = StageTracker(search.objectives if search else ())
-        self.ahead = BuildAhead()
+        self._wanted: deque[Callable[[], None]] = deque()
         self._users = 0
         self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)
         self._statistics = LocustStatistics(environment)
-        self._watch = FailureWatch(environment, run.settings.keep_going)
+        self._watch = FailureWatch(environment)
         self._nudge_planner: Callable[[], None] | None = None
         self._background: list[gevent.Greenlet[..., None]] = []
 
     def begin(self, nudge: Callable[[], None] | None) -> None:
         """`nudge` is called if a request may have ended a stage: in the process that plans."""
         self._nudge_planner = nudge
-        self._background = [gevent.spawn(self._count_ended), gevent.spawn(self.ahead.run)]
+        self._background = [gevent.spawn(self._count_ended), gevent.spawn(self._build_wanted)]
 
     def settle(self) -> None:
         """No more requests will end: count those that have."""
@@ -69,7 +70,7 @@ class LoadGenerator:
 
     @property
     def share(self) -> tuple[int, int] | None:
-        """Which of how many processes this one is; `None` if it joined after the arrivals were shared out."""
+        """Index of this process and number of processes; `None` if it joined after the arrivals were shared out."""
         workers = self.run.plan.meta.workers
         return (self.run.worker, workers) if self.run.worker < workers else None
 
@@ -94,7 +95,7 @@ class LoadGenerator:
         else:
             warm_up = self.stage.plan.warm_up
             seconds = warm_up.amount if warm_up.unit == "seconds" else 0.0
-        return min(max(seconds, LEAST_SPREAD), MOST_SPREAD)
+        return min(max(seconds, MIN_SPREAD), MAX_SPREAD)
 
     def request_scheduled(self, record: RequestRecord, t_sched: int, stage: Stage, user: int | None) -> None:
         """A request is about to be sent; `t_sched` is absolute. Its record gets what was not known when it was
@@ -130,6 +131,25 @@ class LoadGenerator:
         if record.outcome == "ok" and (seconds := BY_NAME[E2E].of(record)) is not None:
             self._answer_seconds.append(seconds)
         self._nudge()
+
+    def build_soon(self, build: Callable[[], None]) -> None:
+        """Call `build` in a moment; it must do nothing if it has become superfluous, and not raise.
+
+        Users of a closed loop have their next requests built while they wait for their answers, many at a time. One by
+        one, just when an answer has ended and others are due, they take several times the CPU time, because the
+        processor has something else in its caches, and the user's own next request is that much later.
+        """
+        self._wanted.append(build)
+
+    def _build_wanted(self) -> None:
+        while True:
+            until = monotonic_ns() + BUILD_TIME
+            while self._wanted and monotonic_ns() < until:
+                self._wanted.popleft()()
+            if self._wanted:
+                yield_to_io()
+            else:
+                gevent.sleep(BUILD_INTERVAL)
 
     def _nudge(self) -> None:
         if self._nudge_planner is not None and self.tracker.waits_for_requests:

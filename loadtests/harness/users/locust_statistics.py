@@ -20,17 +20,17 @@ MILLISECONDS = 1e3  # Locust counts in them
 
 
 class RequestFailed(Exception):
-    """What Locust's page lists under Failures: of few kinds, so that a million failures make few entries."""
+    """An entry under Failures on Locust's page: of few kinds, so that a million failures make few entries."""
 
 
 class LocustStatistics:
-    """Of one process. `enter` has to be called now and then, and `close` at the end."""
+    """The statistics of one process. Call `enter` now and then, and `close` at the end."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         options = environment.parsed_options
         if options is not None and options.headless and not (options.html_file or options.csv_prefix):
-            # Nobody sees the percentiles of the last seconds: a copy of all response times, made once a second.
+            # Nothing shows the percentiles of the last seconds: a copy of all response times, made once a second.
             environment.stats.use_response_times_cache = environment.stats.total.use_response_times_cache = False
         self._ended: deque[tuple[str, RequestRecord, int]] = deque()
 

@@ -8,24 +8,30 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import gevent
 import psutil
 from locust.runners import STATE_MISSING, STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRunner
 
+from enginebench.records.files import blocks_of
 from enginebench.records.formatting import counted, format_seconds
 from enginebench.records.load import Rate
 from enginebench.records.run import LostProcess
 from enginebench.records.stage import SECOND, Nanoseconds, Stage
-from loadtests.harness.users.lost_share import Share, last_scheduled
+from loadtests.harness.schedule.rates import share_of
+from loadtests.harness.users.run_facts import RunFacts
 
 logger = logging.getLogger(__name__)
 
 PRESENCE = "enginebench_process"  # from a worker to its master
 LOOK = 0.5  # seconds between two looks at who is there
+T_SCHED = re.compile(rb'"t_sched":(\d+)')
 
 
 def introduce(runner: WorkerRunner) -> None:
@@ -34,21 +40,10 @@ def introduce(runner: WorkerRunner) -> None:
 
 
 class LostWorkers:
-    """Of one run of so many `processes`. `times` are the seconds from a stage's start to each arrival of all of them,
-    `changed` gets what is known of the lost ones whenever that changes."""
+    """Keep `run.meta.lost` up to date. How many arrivals were not sent is counted when the run ends."""
 
-    def __init__(
-        self,
-        runner: MasterRunner,
-        processes: int,
-        start: Nanoseconds,
-        folder: Path,
-        stages: Callable[[], tuple[Stage, ...]],
-        times: Callable[[Stage], Iterator[float]],
-        changed: Callable[[tuple[LostProcess, ...]], None],
-    ) -> None:
-        self._runner, self._processes, self._start, self._folder = runner, processes, start, folder
-        self._stages, self._times, self._changed = stages, times, changed
+    def __init__(self, run: RunFacts, runner: MasterRunner) -> None:
+        self._run, self._runner = run, runner
         self._begun: dict[str, int] = {
             client: runner.get_worker_index(client)  # type: ignore[no-untyped-call]
             for client in runner.clients
@@ -56,20 +51,20 @@ class LostWorkers:
         }
         self._children: dict[str, psutil.Process] = {}
         self._heard: dict[str, Nanoseconds] = {}
-        self._lost: dict[str, Share] = {}
+        self._lost: dict[str, LostProcess] = {}
 
     def hear(self, worker: str) -> None:
-        """A message of a worker has come."""
+        """Note that a message of the worker has come."""
         self._heard[worker] = self._now()
 
     def meet(self, worker: str, pid: int) -> None:
-        """It says who it is; what is no child of this process runs elsewhere."""
+        """Note which process the worker is, if it runs on this machine."""
         for child in psutil.Process().children():
             if child.pid == pid:
                 self._children[worker] = child
 
     def watch(self) -> None:
-        """A greenlet's; without end."""
+        """Look for lost workers, without end."""
         while True:
             if self._runner.state in {STATE_SPAWNING, STATE_RUNNING}:  # afterwards, workers leave as they should
                 self._look(lambda worker: worker not in self._runner.clients)
@@ -79,9 +74,20 @@ class LostWorkers:
         """The run ends. The processes of one that was stopped by hand may have ended already, as they should."""
         if as_planned or self._runner.clients.missing:
             self._look(lambda worker: False)
+        run, now = self._run, self._now()
+        run.meta = replace(
+            run.meta,
+            lost=tuple(
+                replace(
+                    lost,
+                    arrivals=missing_arrivals(lost, run.plan.meta.workers, run.meta.stages, run.arrival_times, now),
+                )
+                for lost in self._lost.values()
+            ),
+        )
 
     def _look(self, has_left: Callable[[str], bool]) -> None:
-        missing, known = {client.id for client in self._runner.clients.missing}, bool(self._lost)
+        missing = {client.id for client in self._runner.clients.missing}
         for worker, index in self._begun.items():
             gone = worker in missing or has_left(worker) or self._has_ended(worker)
             if gone and worker not in self._lost:
@@ -89,9 +95,7 @@ class LostWorkers:
             elif worker in self._lost and worker in self._runner.clients and not gone:
                 del self._lost[worker]
                 logger.warning("Worker process %d answers again.", index)
-        if self._lost or known:
-            stages, now = self._stages(), self._now()
-            self._changed(tuple(share.lost(stages, now) for share in self._lost.values()))
+        self._run.meta = replace(self._run.meta, lost=tuple(self._lost.values()))
 
     def _has_ended(self, worker: str) -> bool:
         child = self._children.get(worker)
@@ -101,15 +105,42 @@ class LostWorkers:
             return True
 
     def _lose(self, worker: str, index: int) -> None:
-        last = last_scheduled(self._folder / f"requests-{index}.jsonl", self._heard.get(worker, 0))
-        self._lost[worker] = Share(index, self._processes, last, self._times)
-        stages = self._stages()
-        loop = "nobody sends its share of the arrivals" if _is_open(stages) else "its users go to the others"
+        last = last_scheduled(self._run.folder / f"requests-{index}.jsonl", self._heard.get(worker, 0))
+        self._lost[worker] = LostProcess(str(index), last, 0)
+        stages = self._run.meta.stages
+        is_open = bool(stages) and isinstance(stages[-1].load, Rate)
+        consequence = "nobody sends its share of the arrivals" if is_open else "its users go to the others"
         after = format_seconds(last / SECOND)
-        logger.warning("Worker process %d was lost %s after the start of the run: %s.", index, after, loop)
+        logger.warning("Worker process %d was lost %s after the start of the run: %s.", index, after, consequence)
 
     def _now(self) -> Nanoseconds:
-        return time.monotonic_ns() - self._start
+        return time.monotonic_ns() - self._run.start
+
+
+def last_scheduled(file: Path, otherwise: Nanoseconds) -> Nanoseconds:
+    """Return when the last request in a worker's file was due, or `otherwise` if the file is on another host."""
+    try:
+        return max((int(at) for block in blocks_of(file) for at in T_SCHED.findall(block)), default=0)
+    except FileNotFoundError:
+        return otherwise
+
+
+def missing_arrivals(
+    lost: LostProcess,
+    processes: int,
+    stages: Sequence[Stage],
+    times: Callable[[Stage], Iterator[float]],
+    now: Nanoseconds,
+) -> int:
+    """Count the arrivals of the process's share that were due after its last one, and until `now`."""
+    index, missing = int(lost.worker), 0
+    for stage, following in zip(stages, [*stages[1:], None], strict=True):
+        if isinstance(stage.load, Rate) and index < processes:
+            last = stage.steady_end if stage.plan.drains else stage.end
+            end = min(now, following.start if following is not None else last or now)
+            due = (stage.start + round(seconds * SECOND) for _, seconds in share_of(times(stage), index, processes))
+            missing += sum(at > lost.t for at in takewhile(lambda at, end=end: at < end, due))  # type: ignore[misc]
+    return missing
 
 
 def sentence(lost: tuple[LostProcess, ...]) -> str:
@@ -122,7 +153,3 @@ def sentence(lost: tuple[LostProcess, ...]) -> str:
         after = format_seconds(process.t / SECOND)
         parts.append(f"Worker process {process.worker} was lost {after} after the start of the run{unsent}")
     return "; ".join(parts)
-
-
-def _is_open(stages: tuple[Stage, ...]) -> bool:
-    return any(isinstance(stage.load, Rate) for stage in stages[-1:])

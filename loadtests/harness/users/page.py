@@ -174,7 +174,7 @@ def _close(**_: Any) -> None:
 
 
 def titles() -> dict[str, str]:
-    """Of the columns, by key."""
+    """Return the titles of the columns, by key."""
     declared = {column.key: column.title for column in columns("live")}
     counts = {
         "stage": "Stage",

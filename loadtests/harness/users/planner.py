@@ -1,118 +1,196 @@
-"""The part of the planning process: it decides on the stages, keeps the journal, and shows the run as it goes on."""
+"""The part of the planning process: it decides when stages begin and end, informs the workers, keeps the journal, and
+shows the run as it goes on."""
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import replace
+from time import monotonic_ns
+from typing import Any
 
 import gevent
+import msgspec
+from gevent.event import Event
 from locust.env import Environment
 from locust.runners import MasterRunner
 
 from enginebench.records.files import JOURNAL, close_journal
-from enginebench.records.run import JournalLine, LostProcess, RunEvent
+from enginebench.records.run import JournalLine
+from enginebench.records.search import SearchRecord
 from enginebench.records.stage import SECOND, Nanoseconds, Stage, StagePlan, changed
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.run.options import GROWS_SINCE
 from loadtests.harness.run.plan import RunPlan
+from loadtests.harness.schedule.control import StageControl, StageProgress, together
 from loadtests.harness.schedule.growth import STARTING
-from loadtests.harness.users.conductor import Conductor
+from loadtests.harness.schedule.search.prober import Prober
 from loadtests.harness.users.load_generator import LoadGenerator
 from loadtests.harness.users.lost_workers import LostWorkers
 from loadtests.harness.users.run_facts import RunFacts
-from loadtests.harness.users.timed_command import TimedCommand, complete
+from loadtests.harness.users.timed_command import TimedCommand
 
 logger = logging.getLogger(__name__)
 
+POLL = 0.05  # seconds; interval of reports from processes that make load, while something changes
+IDLE = 0.5  # seconds between two looks if the next boundary is an instant that lies ahead
+STAGE_MESSAGE, PROGRESS_MESSAGE = "enginebench_stage", "enginebench_progress"
+
 
 class Planner:
-    """`generator` is that of this process, if it makes load itself; only Locust's master has `lost_workers`."""
+    """`generator` is that of this process, if it makes load itself; only Locust's master has `lost_workers`.
+
+    `changed` is set when a stage begins or the run is over. In a search, the stages are probes that follow from one
+    another.
+    """
 
     def __init__(self, run: RunFacts, generator: LoadGenerator | None, environment: Environment) -> None:
-        runner = environment.runner
+        runner, search = environment.runner, run.scenario.search_plan()
         assert runner is not None
-        self._run, self._generator = run, generator
-        self._ends_when_stopped = environment.shape_class is None
-        self._journal = Recorder(run.folder / JOURNAL)
+        self.changed = Event()
+        self.control = StageControl(run.plan.meta.plan, self._following)
+        self.control.begin(0)
         own = generator.counts if generator is not None else None
         self.live = LiveRun(run.folder, run.start, run.metrics, own, lambda: run.meta, lambda: int(runner.user_count))
-        self.conductor = Conductor(
-            runner,
-            run.start,
-            run.plan.meta.plan,
-            generator.tracker if generator is not None else None,
-            self._stages_changed,
-            run.scenario.search_plan(),
-            self._following,
-        )
-        self.lost_workers: LostWorkers | None = None
-        if isinstance(runner, MasterRunner):
-            self.lost_workers = LostWorkers(
-                runner,
-                run.plan.meta.workers,
-                run.start,
-                run.folder,
-                lambda: run.meta.stages,
-                run.arrival_times,
-                self._workers_lost,
-            )
+        self.lost_workers = LostWorkers(run, runner) if isinstance(runner, MasterRunner) else None
+        self._run, self._generator, self._runner = run, generator, runner
+        self._ends_when_stopped = environment.shape_class is None
+        self._journal = Recorder(run.folder / JOURNAL)
+        self._prober = Prober(search) if search is not None else None
+        self._reports: dict[str, StageProgress] = {}
+        self._wake = Event()
         self._background: list[gevent.Greenlet[..., None]] = []
         self._command: TimedCommand | None = None
 
     def begin(self) -> None:
-        run, control = self._run, self.conductor.control
-        self.conductor.begin()
+        """Begin the first stage."""
+        self._announce()
+        self._background = [gevent.spawn(self._follow_stages)]
         if self.lost_workers is not None:
-            self._background = [gevent.spawn(self.lost_workers.watch)]
-        if run.scenario.command is not None:
+            self._background.append(gevent.spawn(self.lost_workers.watch))
+        if self._run.scenario.command is not None:
             self._command = TimedCommand(
-                complete(run.scenario.command),
-                run.scenario.at,
-                run.start,
-                lambda: control.stages[0],
-                self._happened,
-                run.folder,
+                self._run.scenario.command,
+                self._run.start,
+                lambda: self.control.stages[0],
+                lambda event: self._note(JournalLine(event=event)),
+                self._run.folder,
             )
 
-    def end_stages(self, now: Nanoseconds) -> None:
-        """The run ends: where it is in its plan, unless that is over."""
-        if self.lost_workers is not None:
-            self.lost_workers.finish(self._run.over)
-        self.conductor.stop(now, self._ends_when_stopped)
-        if self._command is not None:
-            self._command.stop()
-        gevent.killall(self._background)
+    @property
+    def stage(self) -> Stage:
+        """The current stage."""
+        assert self.control.current is not None
+        return self.control.current
 
-    def close_journal(self) -> None:
-        self._journal.close()
-        try:
-            close_journal(self._run.folder, replace(self._run.meta, plan=tuple(self.conductor.control.plan)))
-        except OSError as error:
-            folder = self._run.folder
-            logger.error("Cannot write meta.json in %s (%s): its stages are in %s.", folder, error, JOURNAL)
+    @property
+    def search(self) -> SearchRecord | None:
+        """The trail of the search so far."""
+        return self._prober.record(ended=self.control.over) if self._prober is not None else None
 
     @property
     def current_plan(self) -> RunPlan:
         """The plan with the stages so far, for workers that join late."""
         return replace(self._run.plan, meta=self._run.meta)
 
-    def _stages_changed(self, stages: tuple[Stage, ...]) -> None:
-        for stage in changed(self._run.meta.stages, stages):
-            self._note(JournalLine(stage=stage))
-        search = self.conductor.search
-        if search != self._run.meta.search:
+    def nudge(self) -> None:
+        """Check the boundaries now: a request was scheduled or has ended in this process."""
+        self._wake.set()
+
+    def take_report(self, worker: str, report: Mapping[str, Any]) -> None:
+        """Take what a worker reports of its progress."""
+        self._reports[worker] = msgspec.convert(report["progress"], StageProgress)
+        if self._prober is not None and report["slices"] is not None:
+            self._prober.take(worker, report["slices"])
+        self._wake.set()
+
+    def end_stages(self, now: Nanoseconds) -> None:
+        """End the run where it is in its plan, unless the plan is over. A run without a shape ends when it is stopped:
+        that is its plan."""
+        gevent.killall(self._background)
+        if self.lost_workers is not None:
+            self.lost_workers.finish(self._run.over)
+        if not self.control.over:
+            if self._ends_when_stopped:
+                self.control.end_window(now)
+            self.control.stop(now)
+            self._announce()
+        if self._command is not None:
+            self._command.stop()
+
+    def close_journal(self) -> None:
+        self._journal.close()
+        try:
+            close_journal(self._run.folder, replace(self._run.meta, plan=tuple(self.control.plan)))
+        except OSError as error:
+            folder = self._run.folder
+            logger.error("Cannot write meta.json in %s (%s): its stages are in %s.", folder, error, JOURNAL)
+
+    def _follow_stages(self) -> None:
+        """The loop: look whether a boundary was crossed, whenever something has changed."""
+        while not self.control.over:
+            now, progress = monotonic_ns() - self._run.start, self._progress()
+            if self._prober is not None:
+                self._follow_search(self._prober, now, progress)
+            if self.control.update(now, progress):
+                self._announce()
+                continue
+            boundary, longest = self.control.next_boundary(), POLL if self._prober is not None else IDLE
+            left = POLL if boundary is None or boundary <= now else min(longest, (boundary - now) / SECOND)
+            self._wake.wait(left)
+            self._wake.clear()
+
+    def _follow_search(self, prober: Prober, now: Nanoseconds, progress: StageProgress) -> None:
+        """End the probe if the search has decided it, and plan the next."""
+        slices = self._generator.tracker.slices if self._generator is not None else None
+        changes = slices.changes() if slices is not None else None
+        if changes is not None:
+            prober.take("", changes)
+        stage = self.stage
+        answered = stage.steady_end is not None and progress.known == stage.steady_end and progress.outstanding == 0
+        if prober.look(now, stage, last=answered) is None and not prober.stopped:
+            return
+        following = prober.next_stage()
+        if following is not None:
+            self.control.plan.append(following)
+        self.control.end_window(now)
+        self._announce()
+
+    def _progress(self) -> StageProgress:
+        """Return the progress of all processes together."""
+        if self._generator is not None:
+            return self._generator.tracker.progress()
+        assert isinstance(self._runner, MasterRunner)
+        clients = self._runner.clients
+        workers = [client.id for client in (*clients.ready, *clients.spawning, *clients.running)]
+        return together([self._reports.get(worker, StageProgress(-1, 0)) for worker in workers])
+
+    def _announce(self) -> None:
+        """A boundary was crossed: inform every part of the run, and note it in the journal."""
+        run, stage, begun, over = self._run, self.stage, self.control.begun, self.control.over
+        if self._prober is not None:
+            self._prober.enter(stage)
+        if self._generator is not None:
+            self._generator.tracker.enter(stage)
+        if isinstance(self._runner, MasterRunner):
+            self._runner.send_message(STAGE_MESSAGE, {"stage": msgspec.to_builtins(stage), "over": over})
+        for known in changed(run.meta.stages, begun):
+            self._note(JournalLine(stage=known))
+        search = self.search
+        if search != run.meta.search:
             self._note(JournalLine(search=search))
         if self._generator is not None:
-            for stage in stages[-2:]:
-                self._generator.counts.enter(stage)
-        self._run.over = self.conductor.control.over
+            for recent in begun[-2:]:
+                self._generator.counts.enter(recent)
+        run.over = over
+        if stage.steady_start is None or over:
+            self.changed.set()
 
     def _following(self, now: Nanoseconds) -> StagePlan | None:
-        """The stage after the last one that was planned, if users grow by what the stages so far have shown."""
-        run = self._run
-        growth = run.scenario.growth()
+        """Return the stage after the last one that was planned, if users grow by what the stages so far have shown."""
+        run, growth = self._run, self._run.scenario.growth()
         if growth is None:
             return None
         if self._generator is not None:
@@ -121,13 +199,7 @@ class Planner:
         before = (run.start - int(os.environ.get(GROWS_SINCE, run.start))) / SECOND
         return growth.following(self.live.document.stages, min(before, STARTING * growth.seconds) + now / SECOND)
 
-    def _workers_lost(self, lost: tuple[LostProcess, ...]) -> None:
-        self._run.meta = replace(self._run.meta, lost=lost)
-
-    def _happened(self, event: RunEvent) -> None:
-        self._note(JournalLine(event=event))
-
     def _note(self, line: JournalLine) -> None:
-        """To a file that is open: whatever becomes of this process, the stages so far are known."""
+        """Write to a file that is open: whatever becomes of this process, the stages so far are known."""
         self._run.meta = self._run.meta.after(line)
         self._journal.write(line)

@@ -25,17 +25,16 @@ from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.control import next_stage
 from loadtests.harness.settings.run import RunSettings
-from loadtests.harness.users.conductor import POLL, PROGRESS_MESSAGE
 from loadtests.harness.users.load_generator import LoadGenerator
 from loadtests.harness.users.lost_workers import introduce
-from loadtests.harness.users.planner import Planner
+from loadtests.harness.users.planner import POLL, PROGRESS_MESSAGE, Planner
 from loadtests.harness.users.run_facts import RunFacts
 
 logger = logging.getLogger(__name__)
 
 
 class Run(RunFacts):
-    """Begins as it is made; `end` ends it."""
+    """Begin a run; `end` ends it."""
 
     def __init__(self, environment: Environment, scenario: Scenario, settings: RunSettings, plan: RunPlan) -> None:
         runner = environment.runner
@@ -58,7 +57,7 @@ class Run(RunFacts):
         self.planner = Planner(self, self.generator, environment) if plans else None
         self._reporter: gevent.Greenlet[..., None] | None = None
         if self.generator is not None:
-            self.generator.begin(self.planner.conductor.nudge if self.planner is not None else None)
+            self.generator.begin(self.planner.nudge if self.planner is not None else None)
         if self.planner is not None:
             self.planner.begin()
         elif self.generator is not None:

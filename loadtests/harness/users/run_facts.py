@@ -1,4 +1,4 @@
-"""What every part of a run in this process shares: its plan, its clock, its folder, and how far it is."""
+"""What all parts of a run share in this process: its plan, its clock, its folder, and how far it is."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from enginebench.records.load import TRACE, Rate
 from enginebench.records.slo import RunObjectives
 from enginebench.records.stage import Stage
 from loadtests.harness.live.buckets import CountedMetrics
-from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.rates import arrival_times
 from loadtests.harness.settings.run import RunSettings
 
-MOST_SPREAD = 60.0  # seconds over which the first requests of new users are spread at most
+MAX_SPREAD = 60.0  # seconds over which the first requests of new users are spread at most
 
 
 class RunFacts:
@@ -34,16 +33,11 @@ class RunFacts:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """What this process alone writes, if the run has several."""
+        """The files that this process alone writes, if the run has several processes."""
         return tuple(sorted(self.folder.glob(f"*-{self.worker}.jsonl")))
 
-    @property
-    def drain_limit(self) -> float:
-        """Seconds that requests in flight get after the last stage."""
-        return self.plan.grace or DEFAULT_STOP_TIMEOUT
-
     def arrival_times(self, stage: Stage) -> Iterator[float]:
-        """Seconds from the start of an open stage to each of its arrivals, those of all processes."""
+        """Return the seconds from the start of an open stage to each of its arrivals, those of all processes."""
         load, plan = stage.load, stage.plan
         assert isinstance(load, Rate)
         if load.arrivals == TRACE:
@@ -53,5 +47,5 @@ class RunFacts:
         return arrival_times(load, warm_up, window, self.plan.workload.seed, stage.index)
 
     def first_request_due(self, stage: Stage) -> float:
-        """Seconds from the start of the first stage until its first request is due at the latest."""
-        return next(self.arrival_times(stage), inf) if isinstance(stage.load, Rate) else MOST_SPREAD
+        """Return the seconds from the start of the first stage until its first request is due at the latest."""
+        return next(self.arrival_times(stage), inf) if isinstance(stage.load, Rate) else MAX_SPREAD

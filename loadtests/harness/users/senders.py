@@ -23,7 +23,7 @@ Send = Callable[[Client], None]
 
 
 class Sender:
-    """One connection and its greenlet. `waiter` takes what to send; it returns when the answer has ended."""
+    """A connection and its greenlet. `waiter` takes what to send; it returns when the answer has ended."""
 
     def __init__(self, pool: SenderPool, first: Send | None = None) -> None:
         self._pool = pool

@@ -1,4 +1,4 @@
-"""The stages of a run as Locust's load shape, which a locustfile with a scenario gets by itself."""
+"""The stages of a run as Locust's load shape, which a locustfile with a scenario gets automatically."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from enginebench.records.load import Load, Users
 from enginebench.records.stage import SECOND, Nanoseconds
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.run import plan as plans
-from loadtests.harness.run.options import read_options
+from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT, read_options
 from loadtests.harness.users import events
 from loadtests.harness.users.failures import refusal
 from loadtests.harness.users.run import Run
@@ -40,12 +40,12 @@ class Stages(LoadTestShape):
         options = self.runner.environment.parsed_options
         assert options is not None
         plans.send(run.planner.current_plan, options)  # for workers that join late
-        conductor = run.planner.conductor
-        conductor.changed.wait(LOOK_AHEAD)
-        conductor.changed.clear()
-        if run.over and self._drained(run, conductor.stage.end or 0):
+        planner = run.planner
+        planner.changed.wait(LOOK_AHEAD)
+        planner.changed.clear()
+        if run.over and self._drained(run, planner.stage.end or 0):
             return None
-        return self._users(conductor.stage.load)
+        return self._users(planner.stage.load)
 
     def _before_the_start(self) -> tuple[int, float]:
         """Locust starts the test with this first answer, and gets the same until the run has been prepared."""
@@ -61,7 +61,7 @@ class Stages(LoadTestShape):
     def _drained(self, run: Run, end: Nanoseconds) -> bool:
         """Whether all users have stopped after the last stage: each with its last answer, or at the time limit."""
         assert self.runner is not None
-        limit = run.start + end + round(run.drain_limit * SECOND)
+        limit = run.start + end + round((run.plan.grace or DEFAULT_STOP_TIMEOUT) * SECOND)
         looked = time.monotonic_ns()
         while self.runner.user_count and time.monotonic_ns() < min(limit, looked + round(LOOK_AHEAD * SECOND)):
             gevent.sleep(0.05)
@@ -83,15 +83,15 @@ def _follow_the_scenario(environment: Environment, **_: Any) -> None:
     options = vars(environment.parsed_options) if environment.parsed_options is not None else {}
     given = [name for name in LOCUSTS_OWN if options.get(name)]
     if given and not isinstance(environment.runner, WorkerRunner):
-        said = f"{_given_by(given[0])} has no effect: users and times come from --stages or --rate; leave it out."
-        raise refusal(environment, UserMistake(said))
+        mistake = f"{_given_by(given[0])} has no effect: users and times come from --stages or --rate; leave it out."
+        raise refusal(environment, UserMistake(mistake))
     environment.shape_class = shape = Stages()  # type: ignore[no-untyped-call]
     shape.runner = environment.runner
     environment.available_shape_classes = {"Stages": shape}  # for the class picker of Locust's page
 
 
 def _given_by(name: str) -> str:
-    """What set an option of Locust: a flag, a variable, or a line of a configuration file."""
+    """Return what set an option of Locust: a flag, a variable, or a line of a configuration file."""
     parser = argument_parser.get_parser()
     parser.parse_known_args()
     for source, settings in parser.get_source_to_settings_dict().items():

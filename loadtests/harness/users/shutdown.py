@@ -1,4 +1,4 @@
-"""What ends a process besides its plan: Ctrl-C, SIGTERM, its own exit, and the end of the process that started it."""
+"""What ends a process before its plan: Ctrl-C, SIGTERM, its own exit, and the end of the process that started it."""
 
 from __future__ import annotations
 

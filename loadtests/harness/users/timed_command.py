@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from time import monotonic_ns
 
@@ -14,6 +15,7 @@ import gevent
 from enginebench.records.run import RunEvent
 from enginebench.records.stage import SECOND, Nanoseconds, Stage
 from enginebench.settings.schema import UserMistake
+from enginebench.settings.units import parse_seconds
 from loadtests.harness.run.options import ENGINE_PID
 from loadtests.harness.run.own_limits import normal_priority
 from loadtests.harness.schedule.control import UNDECIDED
@@ -21,37 +23,46 @@ from loadtests.harness.schedule.control import UNDECIDED
 logger = logging.getLogger(__name__)
 
 POLL = 0.02  # seconds
+AT = 30.0  # seconds of the first stage after which a command without a time is run
 
 
-def complete(command: str) -> str:
-    """The command with the engine's process id. Raises `UserMistake` where there is none."""
+def parse(text: str) -> tuple[float, str]:
+    """Return after how many seconds of the first stage to run which command: `60s docker restart a`. Raises
+    `UserMistake` if it names the engine's process and there is none."""
+    first, _, rest = text.strip().partition(" ")
+    try:
+        at, command = parse_seconds(first), rest.strip()
+    except ValueError:
+        at, command = AT, text.strip()
+    if not command or not 0 <= at < inf:
+        raise UserMistake(f"--command is a shell command, with a time before it or none, not `{text}`.")
     if "{engine}" not in command:
-        return command
+        return at, command
     pid = os.environ.get(ENGINE_PID)
     if pid is None:
         raise UserMistake(
             "the command names {engine}, the process of an engine that `enginebench run --engine` has started: for "
-            "another server give a --command of your own, such as 'docker restart NAME'."
+            "another server give a --command of your own, such as '60s docker restart NAME'."
         )
-    return command.replace("{engine}", pid)
+    return at, command.replace("{engine}", pid)
 
 
 class TimedCommand:
-    """Runs `command` so many seconds after the first stage began; what it prints goes to `command.log` in `folder`.
+    """Run the command of `text` at its time in the first stage; what it prints goes to `command.log` in `folder`.
 
     `start` is the run's own. `happened` gets an event as the command begins.
     """
 
     def __init__(
         self,
-        command: str,
-        at: float,
+        text: str,
         start: Nanoseconds,
         first_stage: Callable[[], Stage],
         happened: Callable[[RunEvent], None],
         folder: Path,
     ) -> None:
-        self._command, self._at, self._start = command, round(at * SECOND), start
+        at, self._command = parse(text)
+        self._at, self._start = round(at * SECOND), start
         self._first_stage, self._happened, self._log = first_stage, happened, folder / "command.log"
         self._greenlet = gevent.spawn(self._run)
 

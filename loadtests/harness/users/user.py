@@ -29,7 +29,8 @@ from loadtests.harness.users import (
 )
 from loadtests.harness.users.dispatcher import Dispatcher
 
-MOST_ARRIVALS = 10**9  # of a stage
+MAX_ARRIVALS = 10**9  # of a stage
+PAUSE_AFTER_FAILURE = 1.0  # seconds: a user whose request is refused does not repeat it at once
 
 
 class ModelUser(User):
@@ -60,7 +61,7 @@ class ModelUser(User):
         self._requests = self.workload.requests_of(self._number, self._generator.rows)
         self._pauses = Random(f"pauses {self.workload.seed}/{self._number}")
         self._client = self._new_client()
-        # Users that start together would stay in step for the rest of the run.
+        # Users that start together would stay synchronised for the rest of the run.
         gevent.sleep(Random(f"spread {self.workload.seed}/{self._number}").uniform(0, self._generator.start_spread()))
         with suppress(OSError):  # the first request fails with the same reason, and is recorded
             self._client.connect()
@@ -81,15 +82,15 @@ class ModelUser(User):
             self._generator.tracker.user_stopped(self._number)
 
     def next_request(self, stage: Stage) -> Call:
-        """What this user asks next, in `stage`."""
+        """Return what this user asks next, in `stage`."""
         return self._requests.next(stage.plan.asks)
 
     def arrival_request(self, stage: Stage, number: int, index: int) -> Call:
-        """What an open loop's arrival asks; `number` is its index among all arrivals of `stage`, `index` the request's
-        where a recorded session has arrived."""
+        """Return what an open loop's arrival asks; `number` is its index among all arrivals of `stage`, `index` the
+        request's if a recorded session has arrived."""
         if self._run.trace is not None:
             return self.workload.arrival_request(self._run.trace, stage.index, number, index)
-        self._requests = self.workload.requests_of(stage.index * MOST_ARRIVALS + number, self._generator.rows)
+        self._requests = self.workload.requests_of(stage.index * MAX_ARRIVALS + number, self._generator.rows)
         return self.next_request(stage)
 
     def _new_client(self) -> Client:
@@ -162,7 +163,7 @@ class ModelUser(User):
 
         generator.announce(call.record)
         if self._ahead is None and self._requests.independent and type(self).next_request is ModelUser.next_request:
-            generator.ahead.want(self._build_ahead)
+            generator.build_soon(self._build_ahead)
         ended = self._client.request(call, on_end)
         retry = pause_before_retry(ended, retries, self._pauses)
         if retry is not None and again is not None:
@@ -172,7 +173,7 @@ class ModelUser(User):
         self._requests.answered(ended, self._client.answer_text)
         pause = run.scenario.think_time.sample(self._pauses)
         if ended.outcome != "ok":
-            pause = max(pause, run.scenario.pause_after_failure)
+            pause = max(pause, PAUSE_AFTER_FAILURE)
         self._free_at = max(run.start + ended.t_end, self._client.free_at) + round(pause * SECOND)
         self._prepare()
         return ended.outcome

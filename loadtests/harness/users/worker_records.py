@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 ASK, ANSWER = "enginebench_ask_for_records", "enginebench_records"
 PATIENCE = 30.0  # seconds without an answer after which a worker is given up
-LONGEST = 3600.0  # seconds after which one that answers is given up, too
+MAX_SECONDS = 3600.0  # seconds after which one that answers is given up, too
 
 
 def gather(runner: MasterRunner, folder: Path) -> None:
@@ -47,13 +47,13 @@ def gather(runner: MasterRunner, folder: Path) -> None:
         logger.info("Records of workers on other hosts: %s", format_bytes(total))
     if missing := sorted(worker for worker, size in received.items() if size is None):
         who = f"{counted(len(missing), 'worker')} ({', '.join(missing)})"
-        logger.warning("Of %s no records arrived: copy them from there and use `enginebench collect`.", who)
+        logger.warning("Of %s no records arrived: copy requests-*.jsonl from there into the run's folder.", who)
 
 
 def _fetched(worker: str, folder: Path, there: set[str], ask: Callable[[Message], Any]) -> int | None:
     """The bytes received of one worker; `None` if it is given up."""
     try:
-        with gevent.Timeout(LONGEST, Empty):
+        with gevent.Timeout(MAX_SECONDS, Empty):
             return fetch(folder, there, ask)
     except Empty:
         return None

@@ -9,6 +9,7 @@ from random import Random
 from typing import Literal, Self
 
 from enginebench.settings.schema import UserMistake
+from enginebench.settings.units import in_seconds
 
 NUMBER = r"(\d*\.?\d+)"
 FORMS = {
@@ -86,15 +87,15 @@ class Pause(RandomNumber):
     __slots__ = ()
 
 
-PAUSE_GRAMMAR = "2, uniform:1-3, exponential:2 (mean) or lognormal:2,0.5 (median, sigma)"
+PAUSE_GRAMMAR = "2s, uniform:500ms-3s, exponential:2s (mean) or lognormal:2s,0.5 (median, sigma)"
 
 
 def parse_pause(text: str) -> Pause:
     """Raises `UserMistake` that shows the grammar."""
     try:
-        pause = Pause.parse(text)
+        pause = Pause.parse(in_seconds(text))
         if pause.kind in {"exponential", "lognormal"} and pause.a <= 0:
             raise ValueError
     except ValueError:
-        raise UserMistake(f"a pause in seconds is {PAUSE_GRAMMAR}, not `{text}`.") from None
+        raise UserMistake(f"a pause is {PAUSE_GRAMMAR}, not `{text}`.") from None
     return pause

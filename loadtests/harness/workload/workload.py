@@ -1,7 +1,7 @@
 """What users send: unique prompts of a given length, conversations, or the contents of a file.
 
 A server with a prefix cache need not compute a known prompt again, so every prompt starts with words of its own, which
-differ between runs; `--shared-prefix-tokens` and `--same-prompts` do the opposite. Each user draws from its own stream,
+differ between runs; `--shared-prefix-tokens` and `--seed` do the opposite. Each user draws from its own stream,
 so the same seed gives the same requests with one process as with eight.
 """
 
@@ -148,8 +148,8 @@ class Workload:
             streamed=self.streamed,
             **known,
         )
-        kept = self.keep_answers or self.sampling.logprobs
-        return Call(dialect.path(request), dialect.written(request), self.streamed, dialect, kept, record)
+        request_path, body = dialect.path(request), dialect.written(request)
+        return Call(request_path, body, self.streamed, dialect, self.keep_answers, record)
 
 
 class UserRequests:

@@ -190,18 +190,18 @@ def test_what_is_sent(endpoint: Endpoint, path: str, body: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     ("endpoint", "asked"),
     [
-        ("chat", {"top_p": 0.9, "ignore_eos": True}),
-        ("completions", {"top_p": 0.9, "ignore_eos": True}),
-        ("responses", {"top_p": 0.9}),
-        ("messages", {"top_p": 0.9}),
-        ("bedrock", {"topP": 0.9}),
+        ("chat", {"ignore_eos": True}),
+        ("completions", {"ignore_eos": True}),
+        ("responses", {}),
+        ("messages", {}),
+        ("bedrock", {}),
     ],
 )
 def test_sampling_has_the_apis_names(endpoint: Endpoint, asked: dict[str, Any]) -> None:
-    sampling = Sampling(temperature=None, top_p=0.9, ignore_eos="yes", extra_body='{"top_k": 4, "max_tokens": null}')
+    sampling = Sampling(temperature=None, ignore_eos="yes", extra_body='{"top_k": 4, "max_tokens": null}')
     body = json.loads(DIALECTS[endpoint].written(replace(REQUEST, sampling=sampling)))
     options = body.get("inferenceConfig", body)
-    assert {name: value for name, value in options.items() if name in {"top_p", "topP", "ignore_eos"}} == asked
+    assert {name: value for name, value in options.items() if name == "ignore_eos"} == asked
     assert (body["top_k"], "temperature" in options, "max_tokens" in body) == (4, False, False)
 
 

@@ -89,7 +89,7 @@ def test_the_variable_of_a_key() -> None:
 def test_two_configurations_of_an_engine_and_a_server_are_interleaved_and_compared(tmp_path: Path) -> None:
     """The slow one takes 120 ms to the first token, the quick one 20 ms, the server 50 ms."""
     command = [*RUN, "--engine", "slow=fake", "-o", "slow.ttft=0.12", "--engine", "quick=fake", "-o", "quick.ttft=0.02"]
-    command += ["-o", "tpot=0.002", "--model", "there=second", "--header", "there.X-Tenant: 7", "--port", "0"]
+    command += ["-o", "tpot=0.002", "--model", "there=second", "--header", "there.X-Tenant: 7"]
     command += ["--repeat", "2", "--stages", "2", "--stage-seconds", "2", "--output-tokens", "4"]
     command += ["--runs", str(tmp_path)]
     with ScriptedServer(Script(ttft=0.05, models=("first", "second"), engine=None)) as server:
@@ -121,7 +121,7 @@ def test_two_configurations_of_an_engine_and_a_server_are_interleaved_and_compar
 
 
 def test_answers_are_compared_alone_under_load_and_between_engines(tmp_path: Path) -> None:
-    command = [*RUN[:-1], "answers", "--engine", "a=fake", "--engine", "b=fake", "-o", "tpot=0.001", "--port", "0"]
+    command = [*RUN[:-1], "answers", "--engine", "a=fake", "--engine", "b=fake", "-o", "tpot=0.001"]
     command += ["--stages", "1,4", "--stage-requests", "64", "--output-tokens", "8", "--runs", str(tmp_path), "--json"]
     done = subprocess.run([*command, "--allow-invalid"], capture_output=True, text=True, env=ENVIRONMENT)
     document = json.loads(done.stdout)

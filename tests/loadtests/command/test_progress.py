@@ -74,7 +74,9 @@ def test_a_stage_in_requests_has_no_share_of_its_own() -> None:
 
 
 def test_of_users_who_grow_the_share_is_that_of_the_time() -> None:
-    meta = dataclasses.replace(META, workload={**META.workload, "grow_seconds": 60.0}, stages=(STAGES[0], STAGES[1]))
+    meta = dataclasses.replace(
+        META, workload={**META.workload, "by": "growth", "search_seconds": 60.0}, stages=(STAGES[0], STAGES[1])
+    )
     share, said = where_it_stands(meta, 45 * SECOND, LiveDocument())
     assert share == 0.75
     assert said.startswith("2 users, measuring, 0 requests")

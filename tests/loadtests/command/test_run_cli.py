@@ -16,14 +16,17 @@ from typer.testing import CliRunner
 from enginebench.cli import app
 from enginebench.records.files import read_meta, read_requests
 from enginebench.records.metrics import BY_NAME
-from enginebench.settings.schema import UserMistake
+from enginebench.settings.schema import UserMistake, settings_of
 from loadtests import cli
 from loadtests.harness.command import drive
 from loadtests.harness.command.contenders import Contender, contenders
-from loadtests.harness.command.job import Job, find_scenario
+from loadtests.harness.command.job import Job
 from loadtests.harness.command.rounds import rounds
+from loadtests.harness.command.scenarios import find_scenario
 from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.run.options import processes_options
+from loadtests.harness.scenario import Scenario
+from loadtests.harness.settings.run import RunSettings
 from tests.support.engines.documented_engine import NAME, installed
 from tests.support.loadtests.locust_process import CONCURRENT
 from tests.support.loadtests.run_command import ENVIRONMENT, RUN
@@ -103,14 +106,8 @@ def test_a_server_that_is_there_is_tested_where_it_is_with_one_model_after_anoth
         pytest.param(["--engine", "fake", "--url", "http://x", "--label", "y"], "name the contenders", id="one label"),
         pytest.param(["--engine", "fake", "--repeat", "2", "--run-id", "y"], "--run-id names one run", id="one folder"),
         pytest.param(["--engine", "fake", "--model", "nope"], "no model called `nope`", id="a model's name"),
-        pytest.param(["--url", "http://127.0.0.1:9", "--port", "1"], "--port is for an engine", id="a running server"),
         pytest.param(["--url", "http://127.0.0.1:9", "--keep-loaded"], "engines that --engine", id="none to keep"),
         pytest.param(["--engine", "fake", "--keep-loaded"], "is for --repeat", id="kept for nothing"),
-        pytest.param(
-            ["--engine", "a=fake", "--engine", "b=fake", "--repeat", "2", "--keep-loaded", "--port", "8009"],
-            "a port of its own: leave out --port",
-            id="one port for two",
-        ),
         pytest.param(["--engine", "fake", "--stages", "some"], "such as 10,20,40", id="stages that are no numbers"),
         pytest.param(["--engine", "fake", "--warm-up", "1"], "nothing left to measure", id="a warm-up that fills it"),
         pytest.param(["--engine", "fake", "-o", "vllm.a=1"], "not among the engines", id="a setting of another engine"),
@@ -165,13 +162,6 @@ def test_an_unknown_scenario_is_the_first_thing_that_is_said() -> None:
     done = CliRunner().invoke(app, ["run", "nope"])
     assert "no scenario called `nope`, and no such file; choose from agents, " in done.stderr
     assert done.exit_code == 2
-
-
-@pytest.mark.parametrize("name", ["REPEAT_INDEX", "PROMPT_SET"])
-def test_variables_that_have_no_effect_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(f"ENGINEBENCH_{name}", "1")
-    with pytest.raises(UserMistake, match=f"ENGINEBENCH_{name} is for `locust -f` alone"):
-        Job.of(find_scenario("concurrent"), {}, 1, [])
 
 
 @pytest.mark.parametrize(
@@ -230,6 +220,26 @@ def test_the_scenarios_are_the_choices() -> None:
         find_scenario("cli")
 
 
+def test_the_help_of_run_is_one_screen_with_the_scenarios_and_the_basic_options() -> None:
+    lines = CliRunner().invoke(app, ["run", "--help"]).stdout.splitlines()
+    assert len(lines) < 45
+    assert max(map(len, lines)) <= 80
+    assert "  concurrent      How do latency and throughput change with the number of users?" in lines
+    assert [line.split()[0] for line in lines if line.startswith("  --")] == [
+        "--engine", "--url", "--model", "--stages", "--rate", "--stage-seconds", "--slo", "--prompt-tokens",
+        "--output-tokens", "--repeat", "--help-all",
+    ]  # fmt: skip
+    scenarios = CliRunner().invoke(app, ["scenarios"]).stdout.splitlines()
+    assert [line for line in scenarios if line not in lines] == []
+    assert len(scenarios) == 17
+
+
+def test_help_all_has_every_option() -> None:
+    text = CliRunner().invoke(app, ["run", "--help-all"], env={"COLUMNS": "200"}).stdout
+    flags = {one.flag for declared in (Scenario, RunSettings) for one in settings_of(declared)}
+    assert {flag for flag in flags if flag not in text} == set()
+
+
 def test_what_goes_to_locust_has_no_secrets_in_it(tmp_path: Path) -> None:
     given = {"stages": "2", "no_stream": "yes", "quality": "no", "runs": str(tmp_path), "insecure": "yes"}
     job = Job.of(CONCURRENT, given, 2, ["--loglevel", "DEBUG"])
@@ -271,7 +281,7 @@ def repeated(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], str]
         (twin / "entry_points.txt").write_text(f"[enginebench.engines]\n{TWIN} = parrot_engine:PARROT\n")
         job = Job.of(CONCURRENT, given | {"runs": str(tmp_path_factory.mktemp("repeated"))}, 1, [])
         tested = contenders(engines, [], ["tpot=0.002"])
-        assert cli._measure(job, tested, 2, 0, Terminal(Console(file=said)), runs), said.getvalue()
+        assert cli._measure(job, tested, 2, Terminal(Console(file=said)), runs), said.getvalue()
     return runs, said.getvalue()
 
 

@@ -10,13 +10,13 @@ import psutil
 import pytest
 from rich.console import Console
 
-from enginebench.settings.schema import UserMistake
 from loadtests.harness.command import drive
 from loadtests.harness.command.contenders import contenders
 from loadtests.harness.command.drive import MeasuredRun, measure
-from loadtests.harness.command.job import Job, find_scenario
+from loadtests.harness.command.job import Job
 from loadtests.harness.command.rounds import Repeat, prepared
-from loadtests.harness.command.server_process import PORTS, ServerProcess, listen
+from loadtests.harness.command.scenarios import find_scenario
+from loadtests.harness.command.server_process import PORTS, ServerFailed, ServerProcess, listen
 from loadtests.harness.command.terminal import Terminal
 from servers.settings import ServerSettings
 
@@ -26,10 +26,10 @@ def test_the_first_free_port_is_taken() -> None:
         assert other.getsockname()[1] not in {0, taken.getsockname()[1]}
 
 
-def test_a_chosen_port_that_is_taken_is_a_mistake() -> None:
+def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UserMistake, match=rf"cannot serve on port {port} \(Address already in use\): give another"):
+        with pytest.raises(ServerFailed, match=rf"^cannot serve on port {port} \(Address already in use\)\.$"):
             listen([port])
 
 
@@ -38,7 +38,7 @@ def test_the_server_listens_on_the_port_that_was_bound_for_it(tmp_path: Path) ->
     port = listener.getsockname()[1]
     with ServerProcess("fake", ["tpot=0.001"], None, tmp_path / "server.log", listener) as server:
         assert server.url == f"http://127.0.0.1:{port}"
-        with pytest.raises(UserMistake):
+        with pytest.raises(ServerFailed):
             listen([port])
         server.wait_until_ready(lambda _: None)
         assert httpx.get(f"{server.url}/v1/engine", trust_env=False).json()["name"] == "fake"
@@ -67,11 +67,11 @@ def test_the_first_port_is_used_where_it_is_free_and_another_is_said(
     monkeypatch.setattr(drive, "run_against", tested)
     monkeypatch.setattr(drive, "PORTS", ports)
     terminal = Terminal(Console(file=said, width=200))
-    measure(job, fake, Repeat(0, "a"), None, terminal)
+    measure(job, fake, Repeat(0, "a"), terminal)
     assert "Port" not in said.getvalue()
     with listen(ports[:1]):
-        measure(job, fake, Repeat(0, "a"), None, terminal)
-    assert f"Port {ports[0]} is taken: the engine is served on port {ports[1]}. --port chooses one." in said.getvalue()
+        measure(job, fake, Repeat(0, "a"), terminal)
+    assert f"Port {ports[0]} is taken: the engine is served on port {ports[1]}." in said.getvalue()
     assert urls == [f"http://127.0.0.1:{port}" for port in ports]
 
 
@@ -89,7 +89,7 @@ def test_a_server_that_ended_during_the_run_is_said_and_the_run_is_not_complete(
 
     monkeypatch.setattr(drive, "run_against", tested)
     said = io.StringIO()
-    assert not measure(job, fake, Repeat(0, "a"), 0, Terminal(Console(file=said, width=200))).complete
+    assert not measure(job, fake, Repeat(0, "a"), Terminal(Console(file=said, width=200))).complete
     assert "fake: its server ended during the run; its output: " in said.getvalue()
 
 

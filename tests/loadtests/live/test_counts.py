@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from enginebench.records.load import Load, Rate, Users
@@ -198,7 +199,7 @@ def page(counts: LiveCounts, objectives: str = SLO, load: Load = PLAN.load) -> d
             sample.name.removeprefix("enginebench_load_"),
             *(value for name, value in sorted(sample.labels.items()) if name not in COMMON),
         ): sample.value
-        for family in text_string_to_metric_families("".join(families(live, 1e9)))
+        for family in text_string_to_metric_families(b"".join(map(generate_latest, families(live, 1e9))).decode())
         for sample in family.samples
         if (sample.labels["run"], sample.labels["engine"]) == ("r1", 'a"b\\')
     }

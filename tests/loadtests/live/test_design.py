@@ -40,7 +40,7 @@ KINDS = (Kind("declared_by_a_test", "", "", "nothing to do", _a_test_check), *KI
 """
 OPTION_PLACE = "    temperature: float | None = api_setting("
 OPTION = '    sparkle: float | None = api_setting(None, "An option that a test declares.", least=0)\n'
-FIELD_PLACE = '"top_p": "top_p"'
+FIELD_PLACE = '"temperature": "temperature"'
 FIELD = ', "sparkle": "glitter"'
 LINE = """
 import sys

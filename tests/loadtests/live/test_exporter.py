@@ -25,7 +25,7 @@ from enginebench.settings.system import free_port
 from loadtests.harness.live.buckets import edges_around
 from loadtests.harness.live.counts import OUTCOMES
 from loadtests.harness.live.exporter import SLOW_SCRAPE, MetricsServer
-from loadtests.harness.live.prometheus import EXPORTED, name_of
+from loadtests.harness.live.prometheus import EXPORTED, Family, name_of
 from tests.support.loadtests.locust_process import Locust, listens, start
 from tests.support.prometheus import prometheus, until
 from tests.support.servers.scripted import Script, ScriptedServer
@@ -235,9 +235,11 @@ class Scraped:
     seconds: float = 0.0
     begun: int = 0
 
-    def families(self) -> Iterator[str]:
+    def families(self) -> Iterator[Family]:
         self.begun += 1
-        yield f"scrape {self.begun}\n"
+        family = Family("scrape", "Which scrape it is.", "gauge")
+        family.add_sample("scrape", {}, self.begun)
+        yield family
         gevent.sleep(self.seconds)
 
 
@@ -265,7 +267,7 @@ def test_the_end_waits_for_a_scrape_that_begins_after_it(pauses: list[float], la
     late.join()
     server.close()
     assert page.begun == last == len(answers)
-    assert answers[-1] == f"scrape {last}\n"
+    assert answers[-1].splitlines()[-1] == f"scrape {last}.0"
 
 
 def test_a_scrape_that_began_before_the_end_is_not_the_last_one() -> None:

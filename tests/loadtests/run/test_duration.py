@@ -51,6 +51,12 @@ TRACES = Path(__file__).parents[2] / "data/traces"
             id="a search",
         ),
         pytest.param(
+            Scenario(by="growth", slo=slo("ttft_p95=1"), search_seconds=60),
+            1,
+            "This takes at most 60 s: users who double until --slo is missed.",
+            id="growth",
+        ),
+        pytest.param(
             Scenario(stages=users("16"), stage_seconds=30, dataset=str(TRACES / "burstgpt.csv")),
             1,
             "This takes at least 30 s: 30 s at 16 users; 1 row without a prompt or an answer left out.",

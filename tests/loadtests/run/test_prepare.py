@@ -39,7 +39,7 @@ def test_a_runs_prompts_are_its_own_unless_told_otherwise(tmp_path: Path) -> Non
     with ScriptedServer() as server:
         own, same = (
             prepare("short", scenario, RunSettings(runs=tmp_path), server.url, scenario.plan(), 1, 1, grace=0.0)
-            for scenario in (SHORT, replace(SHORT, same_prompts=True))
+            for scenario in (SHORT, replace(SHORT, seed=7))
         )
     assert own.meta.workload["prompt_set"] == own.workload.prompt_set == own.meta.run_id
     assert same.meta.workload["prompt_set"] == same.workload.prompt_set == ""

@@ -17,13 +17,18 @@ CAPACITY = ROOT / "loadtests/capacity.py"
 @pytest.mark.alone  # how many users it takes must not depend on what else runs
 def test_as_many_users_as_the_server_has_places(tmp_path: Path) -> None:
     """Without a queue, the third of three users is rejected while the other two are being served."""
+    eager = tmp_path / "eager.py"
+    eager.write_text(
+        "from loadtests.capacity import User\nfrom loadtests.harness.users import user\n"
+        "user.PAUSE_AFTER_FAILURE = 0.02\n"
+    )
     with served("ttft=0.05", "concurrency=2", arguments=("--queue-size=0",)) as server:
         locust = start(
             server,
             tmp_path,
-            *("--by", "users", "--slo", "failures=0.1", "--pause-after-failure", "0.02"),
+            *("--by", "users", "--slo", "failures=0.1"),
             *("--prompt-tokens", "8", "--output-tokens", "1", "--search-seconds", "200"),
-            scenario=CAPACITY,
+            scenario=eager,
             processes=2,
         )
         output = locust.wait(260)

@@ -23,7 +23,7 @@ from tests.support.loadtests.locust_process import LOCUST, MS, ROOT, Locust, sta
 from tests.support.servers.scripted import Script, ScriptedServer
 
 RATE = ROOT / "loadtests/rate.py"
-FIXED = ("--seed", "7", "--prompt-set", "a-set", "--prompt-tokens", "uniform:30-60")
+FIXED = ("--seed", "7", "--prompt-tokens", "uniform:30-60")
 
 
 def finished(locust: Locust) -> Locust:
@@ -140,11 +140,13 @@ def test_a_server_that_stalls_does_not_hold_up_arrivals(tmp_path: Path) -> None:
 
 @pytest.mark.alone
 def test_what_the_bound_forbids_is_dropped_and_counts_as_a_failure(tmp_path: Path) -> None:
+    few = tmp_path / "few.py"
+    few.write_text(
+        "from loadtests.harness.users import dispatcher\nfrom loadtests.rate import User\n"
+        "dispatcher.MAX_IN_FLIGHT = 5\n"
+    )
     with ScriptedServer(Script(ttft=1.0)) as server:
-        locust = start(
-            server, tmp_path, "--rate", "20", "--arrivals", "constant", "--stage-seconds", "4", "--max-in-flight", "5",
-            scenario=RATE,
-        )  # fmt: skip
+        locust = start(server, tmp_path, "--rate", "20", "--arrivals", "constant", "--stage-seconds", "4", scenario=few)
         finished(locust)
         sent = len(server.bodies)
     (stage,) = locust.meta.stages

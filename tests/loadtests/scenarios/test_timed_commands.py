@@ -32,8 +32,8 @@ def disruption_of(run: Path) -> Disruption:
 def test_a_command_is_run_at_its_time_and_recorded_and_its_failure_is_told(tmp_path: Path) -> None:
     with ScriptedServer(Script(ttft=0.02)) as server:
         locust = start(
-            server, tmp_path, "--rate", "20", "--stage-seconds", "6", "--warm-up", "1", "--at", "3",
-            "--command", f"echo said; touch {tmp_path}/done; exit 3", scenario=ROOT / "loadtests/failover.py",
+            server, tmp_path, "--rate", "20", "--stage-seconds", "6", "--warm-up", "1",
+            "--command", f"3s echo said; touch {tmp_path}/done; exit 3", scenario=ROOT / "loadtests/failover.py",
         )  # fmt: skip
         output = locust.wait()
     assert locust.process.returncode == 0, output
@@ -49,7 +49,8 @@ def test_a_command_is_run_at_its_time_and_recorded_and_its_failure_is_told(tmp_p
 def test_a_killed_engine_is_felt_and_got_over(tmp_path: Path) -> None:
     """By the command that serves the engine itself, and so knows which process to kill."""
     command = [sys.executable, "-m", "enginebench", "run", "failover", "--engine", "fake", "-o", "ttft=0.05"]
-    command += ["--rate", "20", "--stage-seconds", "16", "--warm-up", "1", "--at", "5", "--output-tokens", "4"]
+    command += ["--rate", "20", "--stage-seconds", "16", "--warm-up", "1", "--output-tokens", "4"]
+    command += ["--command", "5s kill -KILL {engine}"]
     command += ["--runs", str(tmp_path), "--allow-invalid"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=170, cwd=ROOT)
     assert done.returncode == 0, done.stderr

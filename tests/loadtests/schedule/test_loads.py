@@ -29,6 +29,7 @@ def test_numbers_of_users(text: str, counts: tuple[int, ...]) -> None:
     ("text", "steps"),
     [
         pytest.param("20x300,60x60,20x300", [(20, 300), (60, 60), (20, 300)], id="each has its own"),
+        pytest.param("20x5m,60x60s,20x500ms", [(20, 300), (60, 60), (20, 0.5)], id="with units"),
         pytest.param("5, 10-20:10x7.5", [(5, None), (10, 7.5), (20, 7.5)], id="a range gives it to all of its stages"),
     ],
 )
@@ -42,7 +43,7 @@ def test_stages_of_unequal_length(text: str, steps: list[tuple[int, float | None
 
 
 def test_a_ramp_may_have_a_length_and_a_profile_lasts_as_long_as_its_stage() -> None:
-    assert parse_rates("2..20x60,20x5+2x25") == (
+    assert parse_rates("2..20x1m,20x5s+2x25s") == (
         LoadStep(Rate(11.0, profile=(Segment(2, 20),)), 60.0),
         LoadStep(Rate(5.0, profile=(Segment(20, 20, 5), Segment(2, 2, 25)))),
     )

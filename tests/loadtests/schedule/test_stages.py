@@ -15,6 +15,7 @@ from loadtests.harness.workload.lengths import parse_several
     ("text", "warm_up"),
     [
         pytest.param("5", (5.0, False), id="a number is seconds or requests"),
+        pytest.param("2m", (120.0, False), id="a time"),
         pytest.param("20%", (0.2, True), id="a share is of the stage"),
         pytest.param("0", (0.0, False), id="none at all"),
         pytest.param(" 2.5 ", (2.5, False), id="blanks do not matter"),
@@ -27,7 +28,7 @@ def test_warm_ups(text: str, warm_up: tuple[float, bool]) -> None:
 
 @pytest.mark.parametrize("text", ["soon", "-1", "%", "nan", "inf", "100%", ""])
 def test_wrong_warm_ups_get_a_sentence(text: str) -> None:
-    with pytest.raises(ValueError, match="such as 5 or 20%"):
+    with pytest.raises(ValueError, match="such as 5s or 20%"):
         parse_warm_up(text)
 
 

@@ -124,7 +124,7 @@ def test_enginebench_run_ends_with_the_sentence(tmp_path: Path) -> None:
     [
         pytest.param(("--users", "4"), "--users has no effect", id="Locust's own users"),
         pytest.param(("--run-time", "5s"), "--run-time has no effect", id="and time"),
-        pytest.param(("--at", "5"), "--at has no effect without --command", id="one of ours"),
+        pytest.param(("--turn-tokens", "5"), "--turn-tokens has no effect without conversations", id="one of ours"),
     ],
 )
 def test_what_has_no_effect_is_refused(tmp_path: Path, options: tuple[str, str], sentence: str) -> None:

@@ -18,7 +18,7 @@ from enginebench.records.run import LostProcess
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from loadtests.harness.live.document import read_live
 from loadtests.harness.schedule.rates import arrival_times, share_of
-from loadtests.harness.users.lost_share import Share
+from loadtests.harness.users.lost_workers import missing_arrivals
 from tests.support.loadtests.locust_process import CONCURRENT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
 
@@ -70,7 +70,7 @@ def stage(index: int, start: float, end: float | None, load: Load, steady_end: f
 
 
 TEN = Rate(10)  # of which each of two processes sends five a second
-NOW = 20.0
+NOW = 20 * SECOND
 
 
 @pytest.mark.parametrize(
@@ -85,13 +85,10 @@ NOW = 20.0
     ],
 )
 def test_missing_arrivals_are_those_due_since_the_last_one(stages: list[Stage], last: float, arrivals: int) -> None:
-    share = Share(1, 2, round(last * SECOND), lambda _: (n / 10 + 0.05 for n in count()))
-    begun = tuple(stages)
-    for now in (last, NOW - 1, NOW, NOW):  # counted once, however often it is asked for
-        lost = share.lost(begun, round(now * SECOND))
-    assert lost == LostProcess("1", round(last * SECOND), arrivals)
+    lost = LostProcess("1", round(last * SECOND), 0)
+    assert missing_arrivals(lost, 2, stages, lambda _: (n / 10 + 0.05 for n in count()), NOW) == arrivals
 
 
 def test_a_process_without_a_share_leaves_no_arrivals() -> None:
-    share = Share(2, 2, 0, lambda _: (n / 10 for n in count()))
-    assert share.lost((stage(0, 0, None, TEN),), 20 * SECOND).arrivals == 0
+    lost = LostProcess("2", 0, 0)
+    assert missing_arrivals(lost, 2, [stage(0, 0, None, TEN)], lambda _: (n / 10 for n in count()), NOW) == 0

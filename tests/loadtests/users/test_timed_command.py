@@ -2,14 +2,33 @@
 
 import pytest
 
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.run.options import ENGINE_PID
-from loadtests.harness.users.timed_command import complete
+from loadtests.harness.users.timed_command import parse
 
 
 def test_the_engines_process_is_filled_in_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ENGINE_PID, "17")
-    assert complete("kill -KILL {engine}") == "kill -KILL 17"
+    assert parse("kill -KILL {engine}") == (30.0, "kill -KILL 17")
     monkeypatch.delenv(ENGINE_PID)
-    assert complete("docker restart server") == "docker restart server"
     with pytest.raises(ValueError, match="give a --command of your own"):
-        complete("kill -KILL {engine}")
+        parse("kill -KILL {engine}")
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "command"),
+    [
+        ("docker restart server", 30.0, "docker restart server"),
+        ("90s docker restart server", 90.0, "docker restart server"),
+        ("2m  echo a b", 120.0, "echo a b"),
+        ("0 true", 0.0, "true"),
+    ],
+)
+def test_a_command_has_its_time_before_it_or_none(text: str, at: float, command: str) -> None:
+    assert parse(text) == (at, command)
+
+
+@pytest.mark.parametrize("text", ["", "60s", "-5s true", "inf true"])
+def test_what_is_no_command_gets_a_sentence(text: str) -> None:
+    with pytest.raises(UserMistake, match="--command is a shell command, with a time before it or none, not"):
+        parse(text)

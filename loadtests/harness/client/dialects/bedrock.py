@@ -117,7 +117,7 @@ class Converse(Dialect):
 
     key_variable = "AWS_BEARER_TOKEN_BEDROCK"
     answer = ConverseAnswer
-    fields: ClassVar[Mapping[str, str]] = {"temperature": "temperature", "top_p": "topP"}
+    fields: ClassVar[Mapping[str, str]] = {"temperature": "temperature"}
 
     def path(self, request: ModelRequest) -> str:
         return f"/model/{quote(request.model, safe='')}/converse" + ("-stream" if request.streamed else "")

@@ -98,7 +98,7 @@ class MessageAnswer(Answer):
 class Messages(Dialect):
     key_variable = "ANTHROPIC_API_KEY"
     answer = MessageAnswer
-    fields: ClassVar[Mapping[str, str]] = {"temperature": "temperature", "top_p": "top_p"}
+    fields: ClassVar[Mapping[str, str]] = {"temperature": "temperature"}
 
     def path(self, request: ModelRequest) -> str:
         return "/v1/messages"

@@ -122,7 +122,7 @@ class Responses(OpenAI):
     """`store` is false: a load test should leave nothing on the server."""
 
     answer = ResponseAnswer
-    fields: ClassVar[Mapping[str, str]] = {"temperature": "temperature", "top_p": "top_p"}
+    fields: ClassVar[Mapping[str, str]] = {"temperature": "temperature"}
 
     def path(self, request: ModelRequest) -> str:
         return "/v1/responses"
