@@ -24,10 +24,13 @@ from tests.support.engines.suite_cache import suite_cache
 
 T = TypeVar("T")
 LONG = (  # longest first
+    "tests/loadtests/scenarios/test_capacity.py",
     "tests/validation/speed/test_server_soak.py",
     "tests/loadtests/scenarios/test_processes.py",
     "tests/validation/plan/test_planned_fleet.py",
     "tests/studies/quick/",
+    "tests/test_installation.py",
+    "tests/docker/test_bundle.py",
     "tests/loadtests/calibration/",
     "tests/validation/statistics/",
     "tests/loadtests/scenarios/",

@@ -148,14 +148,6 @@ def test_weights_are_rounded_while_loading(
     assert_near(chunk, rounded.likeliest(PROMPT, VOCABULARY), tokenizer_of(model.folder), 0.3)
 
 
-def test_weights_of_four_bits_still_know_what_comes_next(
-    rust_program: Callable[[str], Path], prompts: list[tuple[int, ...]], background: BackgroundLoop
-) -> None:
-    rust_program("candle")
-    kept, (chunk,) = first_words("candle", fetch_model(), {"dtype": "q4_0"}, prompts[5], background)
-    assert (kept, chunk.text) == ("q4_0", " ")
-
-
 def test_a_width_that_blocks_do_not_divide_is_refused_with_a_sentence(
     rust_program: Callable[[str], Path], background: BackgroundLoop, tmp_path: Path
 ) -> None:
