@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
+from typer.testing import CliRunner
 
 from enginebench.analysis.answer import BestAnswer
 from enginebench.analysis.document import Block, Document, Table
 from enginebench.analysis.write.cells import show
+from enginebench.cli import app
 from enginebench.studies.document import study_document
 from enginebench.studies.source import read_source
 from enginebench.studies.study.folder import load_study
@@ -14,8 +19,12 @@ from tests.support.studies import GRID, write_study
 
 
 @pytest.fixture(scope="module")
-def document(tmp_path_factory: pytest.TempPathFactory) -> Document:
-    folder = write_study(tmp_path_factory.mktemp("study") / "study", loads=(1, 4), seconds=4.0)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_study(tmp_path_factory.mktemp("study") / "study", loads=(1, 4), seconds=4.0)
+
+
+@pytest.fixture(scope="module")
+def document(folder: Path) -> Document:
     return study_document(read_source(load_study(folder)))
 
 
@@ -65,6 +74,15 @@ def test_what_was_not_measured_has_its_reason(document: Document) -> None:
         ),
     ]
     assert sorted(rows(blocks(document, "missing")[0])) == sorted(reasons)
+
+
+def test_the_status_counts_every_cell(folder: Path) -> None:
+    (status,) = json.loads(CliRunner().invoke(app, ["study", "status", str(folder), "--json"]).stdout)
+    counts = {"done": 18, "skipped": 21, "failed": 3, "left": 0}
+    assert {name: status[name] for name in counts} == counts
+    shown = CliRunner().invoke(app, ["study", "status", str(folder)]).stdout
+    assert "failed: vllm: the server ended while it loaded (exit code 1).\n" in shown
+    assert shown.splitlines()[-1].startswith("18 of 42 cells done, 21 skipped, 3 failed; ")
 
 
 def test_the_frame_has_every_part(document: Document) -> None:
