@@ -39,7 +39,7 @@ from tests.support.loadtests.locust_process import LOCUST, ROOT, Locust, launch
 
 DOCS = (*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/how-to").glob("*.md"))
 PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in DOCS), "validation/README.md")
-BLOCK = re.compile(r"^```sh\n(.*?)^```", re.S | re.M)
+BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.S | re.M)
 CHECKED_ELSEWHERE = (
     "docker",
     "kubectl",
