@@ -10,7 +10,6 @@ formula, for whole columns by the analysis.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
@@ -62,13 +61,6 @@ def percentile(ascending: Ascending, q: float) -> float:
     """The nearest-rank percentile of ascending values, for q in (0, 1]: the smallest value that at least a share q do
     not exceed."""
     return float(ascending[nearest_rank(len(ascending), q) - 1])
-
-
-def weighted_percentile(ascending: Ascending, weights_up_to: Ascending, q: float) -> float:
-    """The nearest-rank percentile of ascending values, each of which stands for several: `weights_up_to` each value is
-    the weight of those that do not exceed it, and rises."""
-    reached = q * float(weights_up_to[len(weights_up_to) - 1]) * (1 - 1e-12)  # sums of weights are a hair off
-    return float(ascending[bisect_left(weights_up_to, reached)])
 
 
 def lower_bound(formula: Formula) -> tuple[Formula, Formula]:

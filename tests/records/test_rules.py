@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from itertools import accumulate
 from typing import Any, get_args
 
 import polars as pl
@@ -24,7 +23,6 @@ from enginebench.records.rules import (
     nearest_rank,
     overall,
     percentile,
-    weighted_percentile,
     within,
 )
 from enginebench.records.slo import Objective, parse_objectives
@@ -59,17 +57,6 @@ def test_a_percentile_is_the_least_value_that_a_share_does_not_exceed() -> None:
         found = percentile(values, percent / 100)
         assert 100 * sum(value <= found for value in values) >= percent * len(values)
         assert 100 * sum(value < found for value in values) < percent * len(values)
-
-
-def test_a_weighted_percentile_counts_each_value_as_often_as_its_weight() -> None:
-    rng = random.Random(1)
-    for _ in range(200):
-        values = sorted(rng.random() for _ in range(rng.randrange(1, 30)))
-        weights, q = [rng.randrange(1, 5) for _ in values], rng.randrange(1, 101) / 100
-        each = [value for value, weight in zip(values, weights, strict=True) for _ in range(weight)]
-        assert weighted_percentile(values, list(accumulate(weights)), q) == percentile(each, q)
-        thirds = list(accumulate(weight / 3 for weight in weights))
-        assert weighted_percentile(values, thirds, q) == percentile(each, q)
 
 
 @pytest.mark.parametrize(
