@@ -43,14 +43,14 @@ PROCESSES: dict[str, Callable[..., Iterator[Second]]] = {
 
 
 def gaps(process: str, rate: float, rng: Random) -> Iterator[Second]:
-    """The gaps of the arrival process called `process`, at `rate` arrivals per second on average.
+    """Return the gaps of the arrival process called `process`, at `rate` arrivals per second on average.
 
     Raises `UserMistake` with the choices for an unknown process or parameter.
     """
-    name, _, given = process.partition(":")
+    name, _, texts = process.partition(":")
     parameters = {}
     try:
-        for part in filter(None, given.split(",")):
+        for part in filter(None, texts.split(",")):
             key, _, value = part.partition("=")
             parameters[key.strip()] = float(value)
             if not parameters[key.strip()] > 0:
@@ -58,7 +58,7 @@ def gaps(process: str, rate: float, rng: Random) -> Iterator[Second]:
         next(PROCESSES[name](rate, Random(0), **parameters))  # a generator fails at its first gap
         return PROCESSES[name](rate, rng, **parameters)
     except (KeyError, TypeError, ValueError, ArithmeticError):
-        choices = ", ".join("gamma:cv=2" if each == "gamma" else each for each in PROCESSES)
+        choices = ", ".join("gamma:cv=2" if choice == "gamma" else choice for choice in PROCESSES)
         raise UserMistake(f"arrivals are one of {choices}, not `{process}`.") from None
 
 

@@ -17,7 +17,7 @@ from enginebench.records.stage import Extent, StagePlan
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.arrivals import Second
 
-LEAST_BOUND = 60.0  # seconds that the last requests of a trace get
+MIN_BOUND = 60.0  # seconds that the last requests of a trace get
 LAST = 1e-6  # seconds by which a stage is longer than its last arrival
 
 
@@ -96,12 +96,12 @@ class PlayedSession:
         return self._left == 0
 
     def begins(self) -> list[tuple[int, Second]]:
-        """What is sent beside the first request: its index, and seconds after the arrival."""
+        """Return the index of each request that is sent together with the first, and its seconds after the arrival."""
         heads = enumerate(self._requests[1:], 1)
         return [(index, request.pause) for index, request in heads if not request.after]
 
     def ended(self, index: int) -> list[tuple[int, Second]]:
-        """What may be sent now that a request has ended, in whatever way: its index, and seconds after that end."""
+        """Return the index of each request that may be sent now that this one has ended, and its seconds after that."""
         self._left -= 1
         due = []
         for later in range(index + 1, len(self._requests)):
@@ -113,13 +113,14 @@ class PlayedSession:
 
 
 def in_order(arrivals: Iterable[TraceArrival]) -> tuple[TraceArrival, ...]:
-    """By time where there are times, from 0 on."""
-    found = list(arrivals)
-    if any(arrival.at is None for arrival in found):
-        return tuple(found)
-    found.sort(key=lambda arrival: arrival.at or 0.0)
-    first = (found[0].at or 0.0) if found else 0.0
-    return tuple(replace(arrival, at=(arrival.at or 0.0) - first) for arrival in found)
+    """Sort by time, and let the first arrive at 0. Without times, the order stays."""
+    listed = list(arrivals)
+    times = [arrival.at for arrival in listed if arrival.at is not None]
+    if len(times) < len(listed):
+        return tuple(listed)
+    first = min(times, default=0.0)
+    moved = [replace(arrival, at=at - first) for arrival, at in zip(listed, times, strict=True)]
+    return tuple(sorted(moved, key=lambda arrival: arrival.at or 0.0))
 
 
 def trace_stage(path: str, trace: Trace, warm_up: tuple[float, bool]) -> StagePlan:
@@ -135,7 +136,7 @@ def trace_stage(path: str, trace: Trace, warm_up: tuple[float, bool]) -> StagePl
     rate = Rate(len(trace.arrivals) / max(seconds, 1.0), TRACE)
     if trace.has_sessions:
         requests = Extent(sum(1 for _ in trace.requests), "requests")
-        return StagePlan(rate, Extent(0.0 if share else amount), requests, LEAST_BOUND, name)
+        return StagePlan(rate, Extent(0.0 if share else amount), requests, MIN_BOUND, name)
     if before >= seconds:
         raise UserMistake(f"the trace {name} is over after {seconds:g} s, before its warm-up of {before:g} s.")
-    return StagePlan(rate, Extent(before), Extent(seconds - before), max(seconds, LEAST_BOUND), name)
+    return StagePlan(rate, Extent(before), Extent(seconds - before), max(seconds, MIN_BOUND), name)

@@ -82,12 +82,12 @@ class ModelUser(User):
             self._generator.tracker.user_stopped(self._number)
 
     def next_request(self, stage: Stage) -> Call:
-        """Return what this user asks next, in `stage`."""
+        """Build this user's next request in `stage`."""
         return self._requests.next(stage.plan.asks)
 
     def arrival_request(self, stage: Stage, number: int, index: int) -> Call:
-        """Return what an open loop's arrival asks; `number` is its index among all arrivals of `stage`, `index` the
-        request's if a recorded session has arrived."""
+        """Build a request of an open loop's arrival: `number` is the arrival's index in `stage`, `index` the request's
+        in its recorded session."""
         if self._run.trace is not None:
             return self.workload.arrival_request(self._run.trace, stage.index, number, index)
         self._requests = self.workload.requests_of(stage.index * MAX_ARRIVALS + number, self._generator.rows)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -41,19 +42,20 @@ def parse_classes(text: str) -> tuple[RequestClass, ...]:
     classes = []
     for part in filter(None, map(str.strip, text.split(";"))):
         name, colon, fields = (piece.strip() for piece in part.partition(":"))
-        given = dict(field.partition("=")[::2] for field in fields.split())
+        texts = dict(field.partition("=")[::2] for field in fields.split())
         try:
-            weight = re.fullmatch(r"\d*\.?\d+", given.get("weight", "1"))
-            known = given.keys() <= {"weight", "prompt", "output", "slo"}
-            if not (colon and re.fullmatch(r"\w+", name) and known and weight and float(weight[0])):
+            weight = re.fullmatch(r"\d*\.?\d+", texts.get("weight", "1"))
+            has_known_fields = texts.keys() <= {"weight", "prompt", "output", "slo"}
+            if not (colon and re.fullmatch(r"\w+", name) and has_known_fields and weight and float(weight[0])):
                 raise ValueError
-            prompt, output = (parse_lengths(given[key]) if key in given else None for key in ("prompt", "output"))
-            parse_objectives([slo := given.get("slo", "")])
-            one = RequestClass(name, float(weight[0]), prompt, output, slo)
+            prompt, output = (parse_lengths(texts[key]) if key in texts else None for key in ("prompt", "output"))
+            slo = texts.get("slo", "")
+            parse_objectives([slo])
+            request_class = RequestClass(name, float(weight[0]), prompt, output, slo)
         except ValueError as error:
             raise UserMistake(str(error) or f"classes are {GRAMMAR}, not `{part}`.") from None
-        classes.append(one)
-    if len({one.name for one in classes}) < len(classes):
+        classes.append(request_class)
+    if len({request_class.name for request_class in classes}) < len(classes):
         raise UserMistake(f"each class has a name of its own: `{text}`.")
     return tuple(classes)
 
@@ -64,7 +66,6 @@ def write_classes(classes: Sequence[RequestClass]) -> str:
 
 def class_of(number: int, classes: Sequence[RequestClass]) -> RequestClass:
     """Return the class of a user, or of an arrival, by its number in the run."""
-    total = sum(one.weight for one in classes)
-    position = ((number + 0.5) * GOLDEN) % 1.0 * total
-    sums = accumulate(one.weight for one in classes)
-    return next((one for one, upto in zip(classes, sums, strict=True) if position < upto), classes[-1])
+    upper_bounds = list(accumulate(request_class.weight for request_class in classes))
+    position = ((number + 0.5) * GOLDEN) % 1.0 * upper_bounds[-1]
+    return classes[min(bisect_right(upper_bounds, position), len(classes) - 1)]

@@ -6,8 +6,8 @@ lines                       a file called *.txt, with a prompt in each line
 weka, otel                  sessions of agents (`trace_agents.py`)
 run                         the folder of a run: its requests again, when they were due
 
-Text may be compressed with gzip. Readers yield `None` for a row that is left out: a request that failed, or a
-conversation without an answer.
+Text may be compressed with gzip. Readers leave out requests that failed and conversations without an answer, and yield
+`None` in their place.
 """
 
 from __future__ import annotations

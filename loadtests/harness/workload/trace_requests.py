@@ -25,7 +25,7 @@ LIMITS = ("output_tokens", "output_length", "max_tokens", "max_completion_tokens
 SENT = ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "response_format")
 REQUEST_COLUMNS = {*TEXTS, "messages", "prompt_tokens"}
 
-CONVERSATIONS = ("conversations", "conversation", "messages")
+CONVERSATIONS = ("conversations", "conversation")
 ROLES = ("system", "user", "assistant")
 SPEAKERS = {"human": "user", **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "model"), "assistant")}
 
@@ -46,9 +46,9 @@ def read_request(row: Any, place: str) -> Iterator[TraceArrival]:
             + (", ".join(map(str, row)) or "nothing")
         )
     fields |= {name: row[name] for name in SENT if row.get(name) not in (None, "", [])}
-    known = following(row, "session_id", "delay")
-    timestamp = None if "after" in known else row.get("timestamp")
-    request = TraceRequest(prompt_tokens, _limit(row), messages=texts, fields=fields, row=place, **known)
+    session = following(row, "session_id", "delay")
+    timestamp = None if "after" in session else row.get("timestamp")
+    request = TraceRequest(prompt_tokens, _limit(row), messages=texts, fields=fields, row=place, **session)
     yield TraceArrival(None if timestamp in (None, "") else seconds_of(timestamp, 1e-3), (_sendable(request),))
 
 
@@ -87,8 +87,7 @@ def read_batch(row: Any, place: str) -> Iterator[TraceArrival]:
 
 
 def read_conversation(row: Any, place: str) -> Iterator[TraceArrival | None]:
-    """Every turn of the human that was answered, with all that was said before as it was said then; `None` for a row
-    without one."""
+    """Yield every answered turn of the human with all turns before it; `None` for a row without one."""
     row = _object(row, "it")
     turns: Any = next((row[name] for name in CONVERSATIONS if row.get(name)), [])
     if not isinstance(turns, list):
@@ -96,10 +95,10 @@ def read_conversation(row: Any, place: str) -> Iterator[TraceArrival | None]:
     if row.get("tools"):
         raise UserMistake("its `tools` are in a form that no API takes")
     session = place if row.get("id") is None else str(row["id"])
-    said = [("system", str(row["system"]))] if row.get("system") else []
+    before = [("system", str(row["system"]))] if row.get("system") else []
     answered = False
-    for number, each in enumerate(turns, 1):
-        turn = _object(each, f"turn {number}")
+    for number, value in enumerate(turns, 1):
+        turn = _object(value, f"turn {number}")
         speaker, text = turn.get("from", turn.get("role")), turn.get("value", turn.get("content"))
         if not isinstance(text, str):
             raise UserMistake(f"turn {number} has no text")
@@ -110,11 +109,11 @@ def read_conversation(row: Any, place: str) -> Iterator[TraceArrival | None]:
         role = str(speaker) if speaker in ROLES else SPEAKERS.get(str(speaker))
         if role is None:
             raise UserMistake(f"turn {number} is from `{speaker}`, not one of {', '.join((*ROLES, *SPEAKERS))}")
-        if role == "assistant" and said and said[-1][0] == "user":
+        if role == "assistant" and before and before[-1][0] == "user":
             answered, tokens = True, max(1, len(text) // CHARACTERS_A_TOKEN) if text else None
-            request = TraceRequest(None, tokens, messages=tuple(said), row=place, session=session)
+            request = TraceRequest(None, tokens, messages=tuple(before), row=place, session=session)
             yield TraceArrival(None, (_sendable(request),))
-        said.append((role, text))
+        before.append((role, text))
     if not answered:
         yield None
 
@@ -152,8 +151,8 @@ def _conversation(messages: Any) -> tuple[Texts, dict[str, Any]]:
     """(role, text) of messages that are text alone; of others, the messages as they are, as a field of the body."""
     if not isinstance(messages, list) or not messages:
         raise UserMistake("its `messages` are not a list of messages")
-    for number, each in enumerate(messages, 1):
-        message = _object(each, f"message {number}")
+    for number, value in enumerate(messages, 1):
+        message = _object(value, f"message {number}")
         content = message.get("content", "" if len(message) > 1 else 0)  # a call of a tool has none
         parts = content if isinstance(content, list) else ()
         if not isinstance(message.get("role"), str) or not isinstance(content, str | list | None):

@@ -41,15 +41,15 @@ class Columns:
         """`None` for a request that failed: its prompt or answer has no tokens. Raises `UserMistake`."""
         if not isinstance(row, Mapping):
             raise UserMistake("it is not a JSON object")
-        known = following(row, self.session, self.delay)
-        time = "" if "after" in known and self.time not in row else self.time
+        session = following(row, self.session, self.delay)
+        time = "" if "after" in session and self.time not in row else self.time
         if missing := [name for name in (self.prompt, self.output, time) if name and name not in row]:
             raise UserMistake(f"it has no {missing[0]}, only {', '.join(row)}")
         prompt, output = (_whole(row[name] or 0) for name in (self.prompt, self.output))
         if prompt <= 0 or output <= 0:
             yield None
             return
-        request = TraceRequest(prompt, output, self._blocks(row, prompt), self.block_tokens, row=place, **known)
+        request = TraceRequest(prompt, output, self._blocks(row, prompt), self.block_tokens, row=place, **session)
         yield TraceArrival(seconds_of(row[time], self.unit) if time else None, (request,))
 
     def _blocks(self, row: Row, prompt: int) -> tuple[int, ...]:

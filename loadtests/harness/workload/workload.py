@@ -35,7 +35,7 @@ Prompt = str | tuple[Message, ...] | tuple[int, ...]
 
 
 def prompt_id(prompt: Prompt, fields: Mapping[str, Any] = {}) -> str:
-    """Equal for equal prompts and `fields` of the body."""
+    """Return an id that is equal for equal prompts and `fields` of the body."""
     if isinstance(prompt, str):
         data = prompt.encode("utf-8", "replace")
     elif prompt and isinstance(prompt[0], int):
@@ -74,15 +74,15 @@ class Workload:
     keep_answers: bool = False
 
     def rows_of(self, process: int = 0, processes: int = 1, folder: Path | None = None) -> DatasetRows | None:
-        """The rows of the dataset that this process sends, as one of those with the run's `folder`; `None` without a
-        dataset. Raises `OSError` and `UserMistake`."""
+        """Return the rows of the dataset that this process sends; processes share them through the run's `folder`.
+        `None` without a dataset. Raises `OSError` and `UserMistake`."""
         if not self.dataset:
             return None
         rows = dataset(self.dataset).requests
         return DatasetRows(rows, self.set_name, process, processes, folder)
 
     def requests_of(self, user: int, rows: DatasetRows | None = None) -> UserRequests:
-        """The requests of one user; `user` is its number in the whole run, over all workers, `rows` its process's."""
+        """Return one user's requests. `user` is its number in the whole run, `rows` are those of its process."""
         return UserRequests(self, user, rows)
 
     @property
@@ -90,7 +90,7 @@ class Workload:
         return f"{self.seed}/{self.prompt_set}"
 
     def recorded_prompt(self, request: TraceRequest, rng: Random) -> Prompt:
-        """The texts of a recorded request, or words of its length with the prefixes that it shared."""
+        """Return the texts of a recorded request, or words of its length with the prefixes that it shared."""
         if request.messages or request.prompt_tokens is None:
             return tuple(Message(role, text) for role, text in request.messages)  # type: ignore[arg-type]
         if self.source.kind == "ids":
@@ -101,8 +101,7 @@ class Workload:
         return self.source.of_blocks(request.prompt_tokens, blocks, request.block_tokens, rng)
 
     def arrival_request(self, trace: Trace, stage: int, number: int, index: int) -> Call:
-        """Request `index` of arrival `number`; a trace that is asked for more than it has begins again with other
-        words."""
+        """Build request `index` of arrival `number`. After its last arrival, a trace begins again with other words."""
         arrival = trace.arrivals[number % len(trace.arrivals)]
         request = arrival.requests[index]
         rng = Random(f"trace {self.set_name}/{stage}/{number}/{index}")
@@ -124,10 +123,10 @@ class Workload:
         *,
         fields: Mapping[str, Any] = {},
         prompt_tokens: int | None = None,
-        **known: Any,
+        **facts: Any,
     ) -> Call:
-        """One that asks for so many tokens at most, with `fields` in its body. `prompt_tokens` is the planned length of
-        the prompt, `known` what else the record says of it. Raises `UserMistake` where the API does not take such a
+        """Build a request for at most `output_tokens`, with `fields` in its body. `prompt_tokens` is the planned length
+        of the prompt, `facts` are further fields of the record. Raises `UserMistake` if the API does not take such a
         prompt."""
         dialect = DIALECTS[self.endpoint]
         request = ModelRequest(
@@ -146,7 +145,7 @@ class Workload:
             planned_output_tokens=output_tokens,
             prompt_id=prompt_id(prompt, fields),
             streamed=self.streamed,
-            **known,
+            **facts,
         )
         request_path, body = dialect.path(request), dialect.written(request)
         return Call(request_path, body, self.streamed, dialect, self.keep_answers, record)
@@ -179,28 +178,28 @@ class UserRequests:
             return self._from_dataset(self._rows)
         if self._in_conversations:
             return self._of_session(asks)
-        of_class, prompt_tokens, output_tokens = self._plan(asks)
-        return self._planned(self._prompt(prompt_tokens, asks), prompt_tokens, output_tokens, request_class=of_class)
+        class_name, prompt_tokens, output_tokens = self._plan(asks)
+        return self._call(self._prompt(prompt_tokens, asks), prompt_tokens, output_tokens, request_class=class_name)
 
     def answered(self, ended: RequestRecord, text: str) -> None:
-        """The last request has ended: its conversation continues with `text`, or ends."""
+        """Continue the conversation of the request that has ended with `text`, or end it."""
         self._row = None
         if self._session is not None and not self._session.answered(ended, text):
             self._session = None
 
     def close(self) -> None:
-        """The user leaves; what it has asked for and not sent is left to others."""
+        """Give back the row that this user has taken and not sent."""
         if self._rows is not None and self._row is not None:
             self._rows.give_back(self._row)
             self._row = None
 
     def _plan(self, asks: Mapping[str, str]) -> tuple[str | None, int, int]:
-        """The class, if there are classes, and the lengths of prompt and answer."""
+        """Draw the class, if there are classes, and the lengths of prompt and answer."""
         workload = self._workload
         prompt, output, name = workload.prompt_tokens, workload.output_tokens, None
         if workload.classes:
-            of_class = class_of(self._user, workload.classes)
-            prompt, output, name = of_class.prompt_tokens or prompt, of_class.output_tokens or output, of_class.name
+            own = class_of(self._user, workload.classes)
+            prompt, output, name = own.prompt_tokens or prompt, own.output_tokens or output, own.name
         return name, self._length(asks.get("prompt_tokens"), prompt), self._length(asks.get("output_tokens"), output)
 
     def _length(self, here: str | None, otherwise: Lengths) -> int:
@@ -217,11 +216,11 @@ class UserRequests:
         row = self._row = self._row or rows.take()  # asked again for another stage, it is the same row
         output_tokens = row.output_tokens or self._workload.output_tokens.draw(self._lengths)
         prompt = self._workload.recorded_prompt(row, self._words)
-        return self._planned(prompt, row.prompt_tokens, output_tokens, fields=row.fields, session=row.session)
+        return self._call(prompt, row.prompt_tokens, output_tokens, fields=row.fields, session=row.session)
 
     def _of_session(self, asks: Mapping[str, str]) -> Call:
         workload = self._workload
-        of_class, prompt_tokens, output_tokens = self._plan(asks)
+        class_name, prompt_tokens, output_tokens = self._plan(asks)
         if self._session is not None and self._session.is_waiting:  # a stage with other requests has begun
             self._session = None
         if self._session is not None:
@@ -237,9 +236,9 @@ class UserRequests:
             self._session.ask(str(prompt))
             self._sessions += 1
         session = self._session
-        known = {"session": session.name, "turn": session.turn, "request_class": of_class}
-        return self._planned(session.messages, tokens, output_tokens, **known)
+        facts = {"session": session.name, "turn": session.turn, "request_class": class_name}
+        return self._call(session.messages, tokens, output_tokens, **facts)
 
-    def _planned(self, prompt: Prompt, prompt_tokens: int | None, output_tokens: int, **known: Any) -> Call:
+    def _call(self, prompt: Prompt, prompt_tokens: int | None, output_tokens: int, **facts: Any) -> Call:
         seed = self._words.getrandbits(31)
-        return self._workload.request(prompt, output_tokens, seed, prompt_tokens=prompt_tokens, **known)
+        return self._workload.request(prompt, output_tokens, seed, prompt_tokens=prompt_tokens, **facts)
