@@ -203,8 +203,8 @@ class RemoteEngine(Engine):
         }
 
     def _is_unlimited(self, request: GenerateRequest) -> bool:
-        """Whether an answer may fill a context of which nobody knows the length. What is left of a guess may be more
-        than the server allows; of itself it takes all that it has, in a chat."""
+        """Return whether an answer may fill a context of unknown length. The rest of a guess may exceed what the
+        server allows; in a chat without a limit the server uses all that it has."""
         fills = len(request.prompt_token_ids) + request.max_tokens >= self._context_length
         return self._is_guessed and fills and self.options.api == "chat"
 
@@ -223,7 +223,7 @@ class RemoteEngine(Engine):
 
 
 def connections(concurrency: int) -> httpx.Limits:
-    """Of a client with so many requests at a time; a connection is used again."""
+    """Limit a client's connections, which are used again."""
     import httpx
 
     return httpx.Limits(max_connections=None, max_keepalive_connections=concurrency, keepalive_expiry=KEPT_OPEN)

@@ -236,7 +236,7 @@ class Engine(ABC):
 
     def own_server(self, host: str, port: int) -> Launch | None:
         """Return the command of the HTTP server that the library itself brings, with the same model, format and limits
-        as this engine: what the identical server costs is measured beside it. `None` if it brings none. It answers
+        as this engine: what the identical server costs is measured against it. `None` if it brings none. It answers
         200 at `/health` once it is ready. Raises `EngineUnavailable`."""
         return None
 
@@ -305,7 +305,7 @@ class BlockingEngine(Engine):
         """Like `generate`, in a plain generator. It is closed from its own thread, between two chunks."""
 
     def answer_blocking(self, request: GenerateRequest, put: Callable[[Chunk], bool]) -> None:
-        """Pass each chunk to `put`, which returns whether anybody still waits for the next one."""
+        """Pass each chunk to `put`, which returns whether the next one is still awaited."""
         chunks = self.generate_blocking(request)
         try:
             for chunk in chunks:

@@ -101,7 +101,7 @@ def write_model(preset: Preset, folder: Path) -> None:
 def fill(
     folder: Path, preset: Preset, special: dict[str, int], document: Any, settings: Mapping[str, Any], template: str
 ) -> None:
-    """Write what is there of a model besides weights. `document` is its `tokenizer.json`, `special` tokens go into its
+    """Write a model's files without weights. `document` is its `tokenizer.json`, `special` tokens go into its
     configuration."""
     settings = {**settings, "model_max_length": preset.context_length}
     (folder / "tokenizer.json").write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")

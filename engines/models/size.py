@@ -74,7 +74,7 @@ class ModelSize:
         return context_of(self.config)
 
     def need(self, dtype: str, tokens: int | None = None, **fields: Any) -> MemoryNeed:
-        """With a cache of so many tokens (none: of one sequence); `known` are more of its fields.
+        """Return the need with a cache of `tokens` (none: of one sequence); `fields` are other fields of it.
 
         A quantised model keeps its cache in 16 bits.
         """
@@ -126,7 +126,7 @@ def quantised_format(quantization: str | None, otherwise: str) -> str:
 
 
 def kept_values(config: Mapping[str, Any], tokens: int) -> int:
-    """Return keys and values of all layers for so many tokens, or a state-space model's state, of one size for all.
+    """Count keys and values of all layers for `tokens`, or a state-space model's state, whose size is constant.
 
     Raises `KeyError` if the configuration, as in `config.json`, does not say.
     """

@@ -1,7 +1,7 @@
 """Memory of NVIDIA GPUs that an engine's processes hold, now and at its peak, for engines that do not report their own.
 
-By process, as NVML counts it. In a container without the host's process ids that finds nobody: then it is what is used
-on the engine's GPUs beyond what was used before it started, which is the same where nobody else uses them.
+By process, as NVML counts it. In a container without the host's process ids that finds none: then it is the
+growth in use of the engine's GPUs since before it started, which is the same if no other program uses them.
 """
 
 from __future__ import annotations

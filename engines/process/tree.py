@@ -64,7 +64,7 @@ class ProcessTree:
             return False
         except PermissionError:
             pass
-        return any(map(self._holds_memory, psutil.pids()))  # the group may consist of zombies that nobody waits for
+        return any(map(self._holds_memory, psutil.pids()))  # the group may consist of zombies
 
     def _holds_memory(self, pid: int) -> bool:
         with contextlib.suppress(psutil.Error, OSError):

@@ -93,7 +93,7 @@ class OnTorch(Engine):
         )  # read when it compiles
 
     def open_model(self) -> Model:
-        """Open the device, and read what the model's files say besides its network."""
+        """Open the device, and read the limits and the tokenizer from the model's files."""
         assert self.model is not None
         self.open_device()
         folder = self.model.folder

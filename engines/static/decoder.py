@@ -30,7 +30,7 @@ class Cache:
         self._views: dict[tuple[int, int, int], list[torch.Tensor]] = {}
 
     def view(self, row: int, rows: int, length: int) -> list[torch.Tensor]:
-        """Return the beginning of so many rows. Kept: cutting two tensors per layer costs as much as a small step."""
+        """Return the beginning of some rows. Kept: cutting two tensors per layer costs as much as a small step."""
         at = row, rows, length
         if at not in self._views:
             self._views[at] = [tensor[row : row + rows, :length] for tensor in self.tensors]

@@ -115,8 +115,8 @@ class StaticEngine(OnTorch, SteppingEngine):
         buckets = options.buckets(
             size.context_length, need.device.startswith("cuda"), lambda length: 1, cls.second_cache
         )
-        beside = buckets.prompts[-1] * buckets.lengths[-1] if cls.second_cache else 0
-        cached = size.need(need.dtype, buckets.cached_tokens + beside)
+        second = buckets.prompts[-1] * buckets.lengths[-1] if cls.second_cache else 0
+        cached = size.need(need.dtype, buckets.cached_tokens + second)
         return replace(need, cache=cached.cache, cache_options=("batches", "lengths"))
 
     def open(self) -> EngineInfo:

@@ -25,7 +25,7 @@ from validation.plan.batching_server import Asked, BatchingServer, serve, write_
 from validation.program import command_line, write
 
 PEAK_SECONDS, WARM_UP, STARTS = 120.0, 30.0, 5.0
-WINDOW = 30.0  # seconds of a measured stage: a plan must bear with little
+WINDOW = 30.0  # seconds of a measured stage, which is short on purpose
 PHASE, UNSTEADY = 20.0, 0.03  # seconds, and standard deviation of the speed of a machine that is not steady
 TRUE_FUTURES = 10
 
@@ -113,7 +113,7 @@ def exercise(seed: int) -> Exercise | None:
 
 
 def true_share(engine: System, replicas: int, days: Sequence[float]) -> float:
-    """Of so many days that have this peak, the share on which every objective was met."""
+    """Return the share of days with this peak on which every objective was met."""
     return sum(met_on(engine, replicas, Random(f"{day}")) for day in days) / len(days)
 
 

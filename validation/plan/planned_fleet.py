@@ -89,7 +89,7 @@ def planned(run: Path, rate: float = RATE) -> Attainment:
 
 @contextmanager
 def fleet(haproxy: str, replicas: int, folder: Path, batch: tuple[str, ...] = BATCH) -> Iterator[str]:
-    """Yield the URL of the balancer in front of so many replicas of the measured engine."""
+    """Yield the URL of the balancer in front of replicas of the measured engine."""
     options = [word for option in batch for word in ("-o", option)]
     command = [*PYTHON, "-m", "enginebench", "serve", "--engine", "fake", *options, "--port", "0"]
     with ExitStack() as stack:

@@ -75,7 +75,7 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Of so many runs, the share whose figure lay inside the band that was predicted for it."""
+    """The share of runs whose figure was inside the band predicted for it."""
 
     system: str
     runs: int
