@@ -88,7 +88,7 @@ class RemoteEngine(Engine):
 
     @classmethod
     def gpus_of(cls, options: RemoteOptions) -> int:
-        """None of this machine's are known to be the other server's, whatever device it reports."""
+        """Return 0: this machine's GPUs are not known to be the other server's, whatever it reports."""
         return 0
 
     @classmethod
@@ -214,7 +214,7 @@ class RemoteEngine(Engine):
         return {"messages": list(request.messages or [{"role": "user", "content": request.prompt}])}
 
     def _tokens_in(self, text: str, usage: Mapping[str, Any] | None, counted: int) -> int:
-        """By the server's running count, else by the model's tokenizer, else one: most servers send each token."""
+        """Count tokens by the server's count, else by the model's tokenizer, else as one."""
         if (produced := _count(usage, "completion_tokens")) is not None:
             return max(0, produced - counted)
         if self._tokenizer is None or (text.isascii() and " " not in text[1:]):
@@ -243,7 +243,7 @@ async def posted(client: httpx.AsyncClient, path: str, body: Mapping[str, Any]) 
 
 
 async def _events(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    """Up to `[DONE]` or the end. Raises `RemoteFailed` for an error event."""
+    """Yield events up to `[DONE]` or the end. Raises `RemoteFailed` for an error event."""
     rest, body = b"", answer.aiter_bytes()
     async for data in body:
         *lines, rest = (rest + data).split(b"\n")
@@ -303,7 +303,7 @@ def _count(usage: Any, name: str) -> int | None:
 
 
 def _seconds(retry_after: str) -> float | None:
-    """`None` for a date, and for what is no duration."""
+    """Parse seconds; `None` for a date and for anything else."""
     with contextlib.suppress(ValueError):
         if 0 <= (seconds := float(retry_after)) <= MAX_WAIT:
             return seconds

@@ -16,14 +16,14 @@ RESULTS = ROOT / "validation" / "results"
 
 
 def command_line(lesson: str | None) -> argparse.ArgumentParser:
-    """With `--output`. `lesson` is the program's docstring."""
+    """Return a parser with `--output`. `lesson` is the program's docstring."""
     parser = argparse.ArgumentParser(description=lesson, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, help="write the results there, as JSON")
     return parser
 
 
 def write(path: Path | None, *packages: str, **measured: Any) -> None:
-    """Nothing without a path. `packages` are those whose versions matter."""
+    """Write the document, if there is a path. `packages` are those whose versions matter."""
     if path is None:
         return
     document = {

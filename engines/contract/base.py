@@ -217,7 +217,7 @@ class Engine(ABC):
 
     @classmethod
     def device_of(cls, options: Any) -> str:
-        """Where it will compute with these options: `cpu`, `cuda`, `cuda:1` …, as far as is known before it is loaded.
+        """Return the device with these options, as far as is known before loading: `cpu`, `cuda`, `cuda:1` …
 
         Replicas share the cores of a CPU, and have a GPU each.
         """
@@ -302,7 +302,7 @@ class BlockingEngine(Engine):
 
     @abstractmethod
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
-        """Like `generate`, in a plain generator. It is closed from its own thread, between two chunks."""
+        """Answer like `generate`, in a plain generator, which is closed from its own thread, between two chunks."""
 
     def answer_blocking(self, request: GenerateRequest, put: Callable[[Chunk], bool]) -> None:
         """Pass each chunk to `put`, which returns whether the next one is still awaited."""

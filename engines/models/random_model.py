@@ -111,7 +111,10 @@ def fill(
 
 
 def with_weights(model: Model) -> Model:
-    """`model` with its random weights in a file. Raises `EngineUnavailable` for a family whose tensors are unknown."""
+    """Write the random weights of a model to a file.
+
+    Raises `EngineUnavailable` for a family whose tensors are unknown.
+    """
     if not model.random_weights:
         return model
     config = json.loads((model.folder / "config.json").read_text())

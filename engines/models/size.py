@@ -119,7 +119,7 @@ def quantised_before(config: Mapping[str, Any]) -> str | None:
 
 
 def quantised_format(quantization: str | None, otherwise: str) -> str:
-    """Of weights that vLLM or SGLang quantise while loading; `quantization` as they name it."""
+    """Return the format of weights that vLLM or SGLang quantise while loading; `quantization` as they name it."""
     if quantization == "bitsandbytes":
         return "int4"
     return quantization if quantization in BITS else otherwise
@@ -146,7 +146,7 @@ def is_state_space(config: Mapping[str, Any]) -> bool:
 
 
 def number_of(config: Mapping[str, Any], *names: str) -> int:
-    """By the first of these names that the configuration has. Raises `KeyError` if it has none."""
+    """Return the number under the first of these names that the configuration has. Raises `KeyError` if it has none."""
     for name in names:
         if isinstance(config.get(name), int):
             return int(config[name])

@@ -30,6 +30,6 @@ class DeviceMemory:
 
 
 def _used(gpus: Sequence[str]) -> dict[str, int]:
-    """By GPU; none if the driver does not say."""
+    """Return the bytes in use by GPU; nothing without a driver."""
     memories = gpu_memory(gpus) if gpus else []
     return {name: memory.total - memory.free for name, memory in zip(gpus, memories, strict=False)}

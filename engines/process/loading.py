@@ -37,8 +37,10 @@ def check_before_download(name: str, options: Mapping[str, str], model: str | No
 
 
 def refuse_missing(name: str, options: Mapping[str, str]) -> None:
-    """What the engine lacks on this machine, before a model is fetched for it. An option may name another interpreter,
-    which `load_engine` asks."""
+    """Raise `EngineUnavailable` if the engine lacks something here, before a model is fetched for it.
+
+    An option may name another interpreter, which `load_engine` asks.
+    """
     if not options and (reason := engine_class(name).why_not_here()) is not None:
         raise EngineUnavailable(f"{name} cannot run here: {reason}")
 
@@ -92,13 +94,13 @@ def _check_memory(name: str, parsed: CheckedOptions, size: ModelSize | None, gpu
 
 
 def size_of_preset(spec: str) -> ModelSize | None:
-    """From a preset's name, with or without `random:`; `None` for any other name."""
+    """Return the size of a preset, with or without `random:`; `None` for any other name."""
     preset = PRESETS.get(spec.removeprefix(RANDOM))
     return None if preset is None else ModelSize(spec, preset.parameters, preset.config)
 
 
 def size_of(model: Model) -> ModelSize | None:
-    """From the headers of its files, or from its preset; `None` if neither has it."""
+    """Read the size from the headers of its files, or from its preset; `None` if neither has it."""
     try:
         config, tensors = config_of(model.folder), tensors_of(model.folder)
     except (OSError, ValueError):  # the engine says what is wrong with them

@@ -34,7 +34,10 @@ class ProcessTree:
     _cpu: dict[tuple[int, float], float] = field(default_factory=dict)
 
     def usage(self) -> Usage | None:
-        """`None` once the process has ended. The peak is the sum of each process's own, an upper bound of the sum's."""
+        """Return the usage; `None` once the process has ended.
+
+        The peak is the sum of each process's own, an upper bound of the sum's.
+        """
         memory = 0
         try:
             leader = psutil.Process(self.pid)

@@ -97,7 +97,7 @@ def repeating_heads() -> str:
 
 @contextmanager
 def tried_out(attention: str, dtype: str) -> Iterator[None]:
-    """Around the first steps. Raises `EngineUnavailable` if the kernel takes no heads or numbers like these."""
+    """Wrap the first steps. Raises `EngineUnavailable` if the kernel takes no heads or numbers like these."""
     try:
         yield
     except EngineUnavailable:

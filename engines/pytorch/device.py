@@ -76,7 +76,7 @@ class OnTorch(Engine):
 
     @classmethod
     def launch(cls, options: Any, model: Model | None) -> Launch:
-        """With what OpenMP reads when torch is imported, unless it is set."""
+        """Add what OpenMP reads when torch is imported, unless it is set."""
         return Launch(environment={"GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", SPINS)})
 
     def open_device(self) -> None:
@@ -132,7 +132,8 @@ def missing_gpu() -> str | None:
 
 
 def chosen_device(wanted: str) -> torch.device:
-    """With its number: `torch.cuda.set_device` takes none without. Raises `EngineUnavailable` if it does not exist.
+    """Return the device with its number: `torch.cuda.set_device` takes none without. Raises `EngineUnavailable` if it
+    does not exist.
 
     `auto` is never the CPU of a machine with a GPU: torch falls back to it without a word, and another device than
     intended would be measured.

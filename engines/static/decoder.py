@@ -60,7 +60,7 @@ class Inputs:
         self._copied: Any = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
 
     def fill(self, ids: Sequence[Sequence[int]], starts: Sequence[int], last: Sequence[int]) -> list[torch.Tensor]:
-        """On the device: `[rows, tokens]`, `[rows]` and `[rows]`."""
+        """Copy the inputs to the device: `[rows, tokens]`, `[rows]` and `[rows]`."""
         if self._copied is not None:
             self._copied.synchronize()  # the step before may not have taken its own yet
         rows, tokens = len(ids), len(ids[0])

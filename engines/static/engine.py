@@ -79,8 +79,8 @@ class StaticOptions(TorchOptions):
     def buckets(
         self, context_length: int, on_gpu: bool, rows: Callable[[int], float], second_cache: bool = False
     ) -> Buckets:
-        """`rows`: the number of caches of this length that fit, where the batches are not given. With a `second_cache`
-        there are as many more as prompts are read in one step."""
+        """Choose the sizes. `rows`: the number of caches of this length that fit, where the batches are not given. With
+        a `second_cache` there are as many more as prompts are read in one step."""
         usual = ON_GPU if on_gpu else ON_CPU
         lengths = self.lengths or usual.lengths
         chunk, prompts = self.chunk or usual.chunk, self.prompts or usual.prompts

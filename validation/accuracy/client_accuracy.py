@@ -159,7 +159,10 @@ def _tpot(truth: dict[str, Any]) -> float:
 
 
 def climb(tool: Tool, users: list[int], seconds: float) -> Iterator[Row]:
-    """From the lightest load on, until it is too much; the load for comparison in any case. Raises `ToolFailed`."""
+    """Measure from the lightest load until one is too much, and the load for comparison in any case.
+
+    Raises `ToolFailed`.
+    """
     too_much = False
     for number in users:
         if not too_much or number == ALWAYS:

@@ -88,7 +88,7 @@ def system(rng: Random) -> System:
 
 
 def exercise(seed: int) -> Exercise | None:
-    """`None` if no number of replicas is named."""
+    """Plan and check one system; `None` if no number of replicas is named."""
     rng = Random(seed)
     engine = system(rng)
     with tempfile.TemporaryDirectory() as folder:
@@ -140,7 +140,7 @@ def met_on(engine: System, replicas: int, rng: Random) -> bool:
 
 
 def _due(peak: Load, replicas: int, until: float, rng: Random) -> list[list[tuple[float, int | None]]]:
-    """When requests are due on each replica: users in equal shares, or Poisson arrivals in turns."""
+    """Return when requests are due on each replica: users in equal shares, or Poisson arrivals in turns."""
     shares: list[list[tuple[float, int | None]]] = [[] for _ in range(replicas)]
     if isinstance(peak, Users):
         for user in range(peak.count):

@@ -77,13 +77,13 @@ class Result:
 
 
 def mixed(loads: Sequence[int], passes: int) -> list[int]:
-    """Every load once in each pass, in an order of its own."""
+    """Return every load once in each pass, in random order."""
     rng = Random(0)
     return [load for _ in range(passes) for load in rng.sample(list(loads), len(loads))]
 
 
 def measure(engine: str, options: Sequence[str], stages: Sequence[int], settings: argparse.Namespace) -> RunData:
-    """The engine has half of the cores for itself, so that its steps do not depend on what the load generator needs."""
+    """Measure the engine on half of the cores, so that its steps do not depend on what the load generator needs."""
     words = [word for option in options for word in ("-o", option)]
     model = ["--model", settings.model] if settings.model else []
     cores = usable_cores()
@@ -148,7 +148,7 @@ def result_of(engine: str, settings: argparse.Namespace) -> Result:
 
 
 def described(model: EngineModel) -> dict[str, Any]:
-    """For JSON, without the noise of each step."""
+    """Describe the model for JSON, without the noise of each step."""
     values = asdict(model)
     fit = {name: value for name, value in values["fit"].items() if name != "noise"}
     return values | {"fit": fit, "slots_from": model.slots_from.value}

@@ -85,7 +85,7 @@ class Result:
 
 
 def stages_of(requests: int) -> tuple[Stage, ...]:
-    """Requests are 1 ms apart, the first and the last tenth of each stage outside its window."""
+    """Place requests 1 ms apart, the first and last tenth of each stage outside its window."""
     length = requests // len(STAGES) * SECOND // 1000
     stages = []
     for index, users in enumerate(STAGES):

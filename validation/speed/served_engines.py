@@ -69,7 +69,7 @@ class Result:
 
 
 def prompts(users: int, turn: int) -> list[str]:
-    """Never the same twice, so that there is nothing to remember."""
+    """Return new prompts in every turn, so that no cache helps."""
     return [PROMPT.format(year=1000 + 40 * turn + number) for number in range(ANSWERS[users])]
 
 
@@ -80,7 +80,7 @@ def rate(answers: list[int], tokens: int, took: float) -> float:
 
 
 async def served(pool: ThreadPoolExecutor, port: int, questions: list[str], tokens: int) -> float:
-    """One thread with a connection of its own for each user, each of which asks again when it has its answer."""
+    """Ask with a thread and a connection for each user, who asks again after each answer."""
     began = time.perf_counter()
     answers = await asyncio.to_thread(lambda: list(pool.map(lambda question: _ask(port, question, tokens), questions)))
     return rate(answers, tokens, time.perf_counter() - began)
