@@ -37,12 +37,6 @@ def write(path: Path | None, *packages: str, **measured: Any) -> None:
     path.write_text(json.dumps(document, indent=1) + "\n")
 
 
-def measured_before(path: Path | None) -> dict[str, Any]:
-    """Return the figures of engines in an earlier document at `path`: an engine that is not measured again keeps its
-    own."""
-    return json.loads(path.read_text())["engines"] if path is not None and path.exists() else {}
-
-
 def print_fields(facts: dict[str, Any], indent: str = "") -> None:
     for name, value in facts.items():
         print(f"{indent}{name} = {value:.4g}" if isinstance(value, float) else f"{indent}{name} = {value}")
