@@ -71,7 +71,7 @@ def _scenarios() -> Check:
 
 
 def _load_test() -> Check:
-    """Return a real one, as short as can be: it serves the scripted engine, and Locust sends requests to it."""
+    """Run a short load test: Locust sends requests to the served scripted engine."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="enginebench-") as folder:
         command = [sys.executable, "-P", "-m", "enginebench", "run", "concurrent", "--engine", "fake", "--runs", folder]
