@@ -11,7 +11,7 @@ import engines.machine.checks
 from enginebench.cli import app
 from enginebench.studies.doctor import next_command
 from enginebench.studies.quick.discovery import FoundServer
-from engines.machine.cuda import Check, judge
+from engines.machine.cuda import Check, check_build
 
 NO_GPU, GPU = Check("GPU", False, "no driver", "Buy one."), Check("GPU", True, "H100, 80 GB")
 SERVER = FoundServer("http://127.0.0.1:8000", "vLLM's port", ("smollm2",))
@@ -66,7 +66,7 @@ def test_doctor_fails_only_where_the_tool_cannot_work(
 
 def test_what_is_not_installed_is_not_called_ok(monkeypatch: pytest.MonkeyPatch) -> None:
     """Code for GPUs, where there is no GPU."""
-    checks = [NO_GPU, *(judge(engine, None, here=False, remedy="Install it.") for engine in ("a", "b"))]
+    checks = [NO_GPU, *(check_build(engine, None, here=False, remedy="Install it.") for engine in ("a", "b"))]
     monkeypatch.setattr(engines.machine.checks, "examine", lambda: checks)
     shown = ask()
     (line,) = (line for line in shown.splitlines() if "not installed" in line)
