@@ -198,7 +198,7 @@ class PipelineBatch:
         return generated
 
     def _remove(self, sequence: Sequence) -> None:
-        """Also one that ended at a stop string, which the pipeline does not know."""
+        """Cancel and forget a sequence; the pipeline does not know of ends at stop strings."""
         if sequence.handle is not None:
             sequence.handle.cancel()
         self.sequences.remove(sequence)

@@ -84,7 +84,7 @@ class PytorchBaselineEngine(OnTorch, BlockingEngine):
                 return
 
     def _in_a_new_process(self, request: GenerateRequest) -> Iterator[Chunk]:
-        """The same engine, in a worker that loads it, answers this request and ends."""
+        """Run the same engine in a worker that loads it, answers this request and ends."""
         target = f"{__spec__.name}:{type(self).__name__}"
         command = [sys.executable, "-m", "engines.process.worker", target]
         options = {"device": self.options.device} | (
@@ -119,7 +119,7 @@ def _chunks(lines: Any) -> Iterator[Chunk]:
 
 
 def _network(model: Model, device: Any, positions: int) -> Network:
-    """Without optimisation."""
+    """Load the network without optimisation."""
     import torch
 
     from engines.pytorch.network import read_config, read_network
@@ -135,7 +135,7 @@ def _network(model: Model, device: Any, positions: int) -> Network:
 
 
 def main() -> None:
-    """One request from standard input, its answer and times on standard output, as JSON."""
+    """Answer one request from standard input; print answer and times as JSON."""
     try:
         job = json.loads(sys.stdin.read())
         prompt, iterations = str(job["prompt"]), int(job.get("iterations", PROGRAM_ITERATIONS))

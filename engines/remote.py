@@ -88,7 +88,7 @@ class RemoteEngine(Engine):
 
     @classmethod
     def gpus_of(cls, options: RemoteOptions) -> int:
-        """None of this machine's are known to be the other server's, whatever device it reports."""
+        """Return 0: this machine's GPUs are not known to be the other server's, whatever it reports."""
         return 0
 
     @classmethod
@@ -203,8 +203,8 @@ class RemoteEngine(Engine):
         }
 
     def _is_unlimited(self, request: GenerateRequest) -> bool:
-        """Whether an answer may fill a context of which nobody knows the length. What is left of a guess may be more
-        than the server allows; of itself it takes all that it has, in a chat."""
+        """Return whether an answer may fill a context of unknown length. The rest of a guess may exceed what the
+        server allows; in a chat without a limit the server uses all that it has."""
         fills = len(request.prompt_token_ids) + request.max_tokens >= self._context_length
         return self._is_guessed and fills and self.options.api == "chat"
 
@@ -214,7 +214,7 @@ class RemoteEngine(Engine):
         return {"messages": list(request.messages or [{"role": "user", "content": request.prompt}])}
 
     def _tokens_in(self, text: str, usage: Mapping[str, Any] | None, counted: int) -> int:
-        """By the server's running count, else by the model's tokenizer, else one: most servers send each token."""
+        """Count tokens by the server's count, else by the model's tokenizer, else as one."""
         if (produced := _count(usage, "completion_tokens")) is not None:
             return max(0, produced - counted)
         if self._tokenizer is None or (text.isascii() and " " not in text[1:]):
@@ -223,7 +223,7 @@ class RemoteEngine(Engine):
 
 
 def connections(concurrency: int) -> httpx.Limits:
-    """Of a client with so many requests at a time; a connection is used again."""
+    """Limit a client's connections, which are used again."""
     import httpx
 
     return httpx.Limits(max_connections=None, max_keepalive_connections=concurrency, keepalive_expiry=KEPT_OPEN)
@@ -243,7 +243,7 @@ async def posted(client: httpx.AsyncClient, path: str, body: Mapping[str, Any]) 
 
 
 async def _events(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    """Up to `[DONE]` or the end. Raises `RemoteFailed` for an error event."""
+    """Yield events up to `[DONE]` or the end. Raises `RemoteFailed` for an error event."""
     rest, body = b"", answer.aiter_bytes()
     async for data in body:
         *lines, rest = (rest + data).split(b"\n")
@@ -303,7 +303,7 @@ def _count(usage: Any, name: str) -> int | None:
 
 
 def _seconds(retry_after: str) -> float | None:
-    """`None` for a date, and for what is no duration."""
+    """Parse seconds; `None` for a date and for anything else."""
     with contextlib.suppress(ValueError):
         if 0 <= (seconds := float(retry_after)) <= MAX_WAIT:
             return seconds

@@ -115,8 +115,9 @@ class TransformersBatchingEngine(OnTorch):
         return manager
 
     def batching(self, device: str, names: Set[str]) -> dict[str, Any]:
-        """For `ContinuousBatchingConfig`, which has these `names`: until 5.17 a page was called a block, and until 5.18
-        flash attention was always taken. On a GPU, a cache whose size is not given takes the memory that is free.
+        """Return settings of `ContinuousBatchingConfig`, which has these `names`: until 5.17 a page was called a block,
+        and until 5.18 flash attention was always taken. On a GPU, a cache whose size is not given takes the memory that
+        is free.
 
         Raises `EngineUnavailable` if the version would take another attention than asked for.
         """

@@ -30,7 +30,10 @@ READING = ["GET", "HEAD"]
 
 
 def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: ServerSettings) -> FastAPI:
-    """The application around one engine. The engine is loaded in the app's lifespan; see `app.state.lifecycle`."""
+    """Build the application around one engine.
+
+    The engine is loaded in the app's lifespan; see `app.state.lifecycle`.
+    """
     lifecycle = Lifecycle(engine, tokenizer, settings)
     metrics = Metrics(engine.name, lambda: _snapshot(lifecycle))
     gpus = GpuCollector(used=lambda: engine.gpus)
@@ -71,7 +74,7 @@ def _snapshot(lifecycle: Lifecycle) -> Snapshot:
 
 
 def _add_completions(app: FastAPI) -> None:
-    """`CompletionPaths` answers them ahead of these routes, which refuse every other method."""
+    """Refuse other methods: `CompletionPaths` answers these paths before the routes."""
 
     async def answered_ahead() -> None:
         raise NotImplementedError
@@ -83,7 +86,7 @@ def _add_completions(app: FastAPI) -> None:
 def _add_tokens(app: FastAPI, context: Context) -> None:
     @app.post("/tokenize")
     async def tokenize(request: Request) -> Response:
-        """Token ids of a prompt, or of a chat as the model's template renders it."""
+        """Return token ids of a prompt, or of a chat as the model's template renders it."""
         info = context.lifecycle.info()
         check_headers(request.scope["headers"], context.settings)
         content = await read_body(request.receive, context.settings.max_body_bytes)
@@ -107,13 +110,13 @@ def _add_description(app: FastAPI, context: Context) -> None:
 
     @app.api_route("/v1/models", methods=READING)
     async def list_models(request: Request) -> dict[str, Any]:
-        """The model that this server serves."""
+        """List the model that this server serves."""
         check_key(request.scope["headers"], context.settings)
         return {"object": "list", "data": [card()]}
 
     @app.api_route("/v1/models/{name:path}", methods=READING)
     async def get_model(request: Request, name: str) -> dict[str, Any]:
-        """A model by its name."""
+        """Return a model by its name."""
         check_key(request.scope["headers"], context.settings)
         if (model_card := card())["id"] != name:
             raise ApiError(
@@ -123,7 +126,7 @@ def _add_description(app: FastAPI, context: Context) -> None:
 
     @app.api_route("/v1/engine", methods=READING)
     async def describe_engine(request: Request) -> dict[str, Any]:
-        """The engine: versions, model, number format, device, batching and options."""
+        """Return the engine's versions, model, number format, device, batching and options."""
         check_key(request.scope["headers"], context.settings)
         return dataclasses.asdict(context.lifecycle.info())
 
@@ -131,18 +134,18 @@ def _add_description(app: FastAPI, context: Context) -> None:
 def _add_observation(app: FastAPI, lifecycle: Lifecycle, metrics: Metrics, registry: CollectorRegistry) -> None:
     @app.api_route("/health", methods=READING)
     async def health() -> dict[str, str]:
-        """200 while the server process runs, in every state of its engine."""
+        """Answer 200 while the server process runs, in every state of its engine."""
         return {"status": "ok", "engine": lifecycle.engine.name, "state": lifecycle.state}
 
     @app.api_route("/ready", methods=READING)
     async def ready() -> dict[str, str]:
-        """200 while requests are accepted, 503 with the reason otherwise."""
+        """Answer 200 while requests are accepted, 503 with the reason otherwise."""
         lifecycle.info()
         return {"status": "ready", "engine": lifecycle.engine.name}
 
     @app.api_route("/metrics", methods=READING)
     async def scrape(request: Request) -> Response:
-        """Metrics in Prometheus' text format."""
+        """Return metrics in Prometheus' text format."""
         metrics.engine_stats = await lifecycle.engine.stats()
         page, content_type = await exposition(registry, request.headers.get("accept", ""))
         return Response(page, media_type=content_type)

@@ -59,7 +59,7 @@ def serve(
 def _serve_its_own(
     engine: str, options: dict[str, str], model: str | None, trust_remote_code: bool, settings: ServerSettings
 ) -> NoReturn:
-    """This process becomes the engine's own server."""
+    """Replace this process by the engine's own server."""
     from engines.models.fetch import fetch_and_show
     from engines.process.environments import environment_of
     from engines.process.loading import check_before_download, own_server, refuse_missing

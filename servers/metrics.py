@@ -196,7 +196,7 @@ def registry_of(collectors: Iterable[Collector]) -> CollectorRegistry:
 
 @cache
 def own_version() -> str:
-    """Looked up once: it takes milliseconds."""
+    """Return this tool's version; looked up once, which takes milliseconds."""
     try:
         return version("enginebench")
     except PackageNotFoundError:  # run from a checkout that was never installed

@@ -111,7 +111,7 @@ def _look(process: psutil.Popen, used: dict[int, float]) -> None:
 
 
 def cpu_of(process: psutil.Process) -> float:
-    """Its CPU seconds so far, user and system."""
+    """Return the CPU seconds so far, user and system."""
     return float(sum(process.cpu_times()[:2]))
 
 

@@ -16,14 +16,14 @@ RESULTS = ROOT / "validation" / "results"
 
 
 def command_line(lesson: str | None) -> argparse.ArgumentParser:
-    """With `--output`. `lesson` is the program's docstring."""
+    """Return a parser with `--output`. `lesson` is the program's docstring."""
     parser = argparse.ArgumentParser(description=lesson, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, help="write the results there, as JSON")
     return parser
 
 
 def write(path: Path | None, *packages: str, **measured: Any) -> None:
-    """Nothing without a path. `packages` are those whose versions matter."""
+    """Write the document, if there is a path. `packages` are those whose versions matter."""
     if path is None:
         return
     document = {
@@ -35,12 +35,6 @@ def write(path: Path | None, *packages: str, **measured: Any) -> None:
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=1) + "\n")
-
-
-def measured_before(path: Path | None) -> dict[str, Any]:
-    """Return the figures of engines in an earlier document at `path`: an engine that is not measured again keeps its
-    own."""
-    return json.loads(path.read_text())["engines"] if path is not None and path.exists() else {}
 
 
 def print_fields(facts: dict[str, Any], indent: str = "") -> None:

@@ -15,7 +15,10 @@ from enginebench.records.stage import Stage
 def answered(
     number: int, stage: int, user: int | None, sent: int, tokens: Sequence[int], prompt: int | None = None
 ) -> RequestRecord:
-    """One request, sent when it was due. `tokens` are the instants of its tokens; all in nanoseconds."""
+    """Return the record of one request, sent when it was due.
+
+    `tokens` are the instants of its tokens; all in nanoseconds.
+    """
     return RequestRecord(
         request_id=f"0-{number}",
         worker="0",

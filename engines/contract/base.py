@@ -217,7 +217,7 @@ class Engine(ABC):
 
     @classmethod
     def device_of(cls, options: Any) -> str:
-        """Where it will compute with these options: `cpu`, `cuda`, `cuda:1` …, as far as is known before it is loaded.
+        """Return the device with these options, as far as is known before loading: `cpu`, `cuda`, `cuda:1` …
 
         Replicas share the cores of a CPU, and have a GPU each.
         """
@@ -236,7 +236,7 @@ class Engine(ABC):
 
     def own_server(self, host: str, port: int) -> Launch | None:
         """Return the command of the HTTP server that the library itself brings, with the same model, format and limits
-        as this engine: what the identical server costs is measured beside it. `None` if it brings none. It answers
+        as this engine: what the identical server costs is measured against it. `None` if it brings none. It answers
         200 at `/health` once it is ready. Raises `EngineUnavailable`."""
         return None
 
@@ -302,10 +302,10 @@ class BlockingEngine(Engine):
 
     @abstractmethod
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
-        """Like `generate`, in a plain generator. It is closed from its own thread, between two chunks."""
+        """Answer like `generate`, in a plain generator, which is closed from its own thread, between two chunks."""
 
     def answer_blocking(self, request: GenerateRequest, put: Callable[[Chunk], bool]) -> None:
-        """Pass each chunk to `put`, which returns whether anybody still waits for the next one."""
+        """Pass each chunk to `put`, which returns whether the next one is still awaited."""
         chunks = self.generate_blocking(request)
         try:
             for chunk in chunks:

@@ -144,7 +144,7 @@ TO_PARENT: Mapping[str, type[Any]] = {
 }
 NAMES = {kind: name for names in (TO_CHILD, TO_PARENT) for name, kind in names.items()}
 FLAT = {Generate: "request", ChunkReady: "chunk", Stats: "stats"}
-"""Messages with a field whose own fields stand beside the others."""
+"""Messages with a field whose own fields are written next to the others."""
 ALWAYS = ("version", "tokens")  # fields that are written at their default too
 
 

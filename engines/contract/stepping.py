@@ -71,7 +71,7 @@ class SteppingEngine(Engine):
 
     @abstractmethod
     def sequence_of(self, request: GenerateRequest) -> Sequence:
-        """On the event loop. Raises `BadRequest`."""
+        """Build a sequence, on the event loop. Raises `BadRequest`."""
 
     batch: Batch
 

@@ -2,7 +2,7 @@
 
 Prompts go in as token ids, and each step's new tokens come out (`RequestOutputKind.DELTA`). Scheduler, attention,
 sampling, stop strings and text are vLLM's own. Its prefix cache is off unless asked for, so that a repeated prompt
-costs what it costs other engines; on a CPU all cores compute, where vLLM by itself keeps one back.
+costs what it costs other engines; on a CPU all cores compute, although vLLM's default keeps one free.
 
     enginebench engines install vllm
     enginebench serve --engine vllm

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
 PROGRAM, VARIABLE = "backend", "ENGINEBENCH_LMRS"
-ITS_NAME = "lmrs-api"  # printed by --version
+PROGRAM_NAME = "lmrs-api"  # printed by --version
 START_TIMEOUT = 20.0  # seconds for the program to listen
 MAX_CONTEXT = 8192  # tokens; the limit of lm.rs for every model
 END = "<eos>"
@@ -149,7 +149,7 @@ class LmrsEngine(Engine):
             if self.options.same_tokens:
                 raise BadRequest(f"{problem}; send a chat with the user's turn first, or set same_tokens=no.")
             if not self._warned:
-                print(f"{problem}: other engines read fewer tokens (said once)", file=sys.stderr, flush=True)
+                print(f"{problem}: other engines read fewer tokens (reported once)", file=sys.stderr, flush=True)
                 self._warned = True
             if len(ids) + alphabet.template_tokens >= self._context_length:
                 raise BadRequest("prompt and chat template fill lm.rs's whole context; shorten the prompt.")
@@ -267,6 +267,6 @@ def _version(program: Path) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EngineUnavailable(f"{program} cannot be run ({error}).") from error
     name, _, number = text.strip().partition(" ")
-    if name != ITS_NAME:
+    if name != PROGRAM_NAME:
         raise EngineUnavailable(f"{program} is not lm.rs's `{PROGRAM}`; set {VARIABLE} to that one.")
     return number

@@ -44,7 +44,7 @@ AT_A_TIME = 1 << 22  # weights in memory at once while a file is written: a whol
 
 
 def converted(model: Model, dtype: DType) -> Path:
-    """`model.lmrs` of this model in the user's cache, written if it was not there.
+    """Return `model.lmrs` from the user's cache, written if it is missing.
 
     Raises `UserMistake` for a model that lm.rs does not know and `EngineUnavailable` for an incomplete one.
     """

@@ -63,7 +63,7 @@ def _python() -> Check:
 
 
 def _scenarios() -> Check:
-    """Where plain Locust finds them: `locust -f FOLDER/concurrent.py`."""
+    """Report where plain Locust finds them: `locust -f FOLDER/concurrent.py`."""
     package = find_spec("loadtests")
     folders = package.submodule_search_locations if package is not None else None
     value = folders[0] if folders else "not installed"
@@ -71,7 +71,7 @@ def _scenarios() -> Check:
 
 
 def _load_test() -> Check:
-    """Return a real one, as short as can be: it serves the scripted engine, and Locust sends requests to it."""
+    """Run a short load test: Locust sends requests to the served scripted engine."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="enginebench-") as folder:
         command = [sys.executable, "-P", "-m", "enginebench", "run", "concurrent", "--engine", "fake", "--runs", folder]
@@ -191,7 +191,7 @@ def _kernel_stamps() -> Check:
 
 
 def _receives_a_stamp() -> bool:
-    """One attempt. The kernel enables stamping asynchronously, so the first bytes may come without one."""
+    """Try once. The kernel enables stamping asynchronously, so the first bytes may come without one."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.create_connection(listener.getsockname(), timeout=5) as sender,

@@ -119,10 +119,8 @@ def toolkit() -> Build | None:
 def _wheel_of(name: str, kind: type[Engine]) -> Build | None:
     """Describe the installed wheel, whose name tells neither its device nor its version of CUDA."""
     for distribution in importlib.metadata.distributions():
-        if (distribution.name or "").lower() in {
-            name,
-            f"{name}-cuda",
-        }:  # what is left of another installation has no name
+        # What is left of another installation has no name.
+        if (distribution.name or "").lower() in {name, f"{name}-cuda"}:
             has_cuda = kind.device_of(kind.Options()) == "cuda"
             return Build(
                 f"{distribution.name} {distribution.version} {'with' if has_cuda else 'without'} CUDA", has_cuda

@@ -21,7 +21,7 @@ GROUP_FILES = {
 GPUS_OF_LINUX = Path("/proc/driver/nvidia/gpus")  # a folder for each, as the kernel's module reports them
 GPUS_OF_AMD = Path("/sys/class/kfd/kfd/topology/nodes")  # CPUs too, as nodes without SIMD units
 FIRST_BFLOAT16 = (8, 0)  # compute capability from which NVIDIA's GPUs multiply bfloat16
-# NVML and nvidia-smi number GPUs by PCI bus, CUDA by itself by speed: with unlike GPUs, `cuda:1` would be another one.
+# NVML and nvidia-smi number GPUs by PCI bus, CUDA by speed: with different GPUs, `cuda:1` would differ between them.
 BY_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
@@ -63,7 +63,7 @@ def gpu_count() -> int:
 def visible_gpus(environment: Mapping[str, str | None] | None = None) -> list[str]:
     """Return NVIDIA GPUs as CUDA_VISIBLE_DEVICES names them: those that it allows, else all that the driver reports.
 
-    `environment` are variables that a process gets besides those of this one.
+    `environment` has additional variables of a process.
     """
     allowed = (os.environ | dict(environment or {})).get("CUDA_VISIBLE_DEVICES")
     if allowed is not None:

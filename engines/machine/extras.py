@@ -15,7 +15,7 @@ UV_RECEIPT = "uv-receipt.toml"  # uv keeps it in the environment of each of its 
 
 
 def install_command(extra: str, environment: Path = Path(sys.prefix)) -> str:
-    """`uv tool install --with-executables-from locust '/checkout[engines]'`"""
+    """Return a command such as `uv tool install --with-executables-from locust '/checkout[engines]'`"""
     receipt = environment / UV_RECEIPT
     if not receipt.exists():
         return f"pip install '{_source()}[{extra}]'"

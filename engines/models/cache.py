@@ -22,7 +22,7 @@ LOCK_PATIENCE = 0.5  # seconds before a waiting process reports that it waits
 
 
 def cache_folder() -> Path:
-    """Where models are kept; it may not exist yet."""
+    """Return the folder of models, which may not exist yet."""
     if chosen := os.environ.get("ENGINEBENCH_CACHE"):
         return Path(chosen).expanduser()
     import platformdirs
@@ -33,7 +33,7 @@ def cache_folder() -> Path:
 def built_once(
     folder: Path, build: Callable[[Path], None], *, needs_bytes: int = 0, progress: Progress = silent
 ) -> Path:
-    """`folder`, after `build` has filled it if it was not there.
+    """Return `folder`, which `build` fills if it is missing.
 
     `build` gets an empty folder next to the final one, in one process at a time; what a killed one left is removed
     first. Raises `EngineUnavailable` if the disk is full or read-only.

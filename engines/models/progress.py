@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 class Progress(Protocol):
     def __call__(self, task: str, done: int = 0, total: int | None = None) -> None:
-        """`task` names the work; `done` of `total` bytes, `None` if the total is unknown."""
+        """Report progress. `task` names the work; `done` of `total` bytes, `None` if the total is unknown."""
 
 
 def silent(task: str, done: int = 0, total: int | None = None) -> None:

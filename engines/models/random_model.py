@@ -101,7 +101,7 @@ def write_model(preset: Preset, folder: Path) -> None:
 def fill(
     folder: Path, preset: Preset, special: dict[str, int], document: Any, settings: Mapping[str, Any], template: str
 ) -> None:
-    """Write what is there of a model besides weights. `document` is its `tokenizer.json`, `special` tokens go into its
+    """Write a model's files without weights. `document` is its `tokenizer.json`, `special` tokens go into its
     configuration."""
     settings = {**settings, "model_max_length": preset.context_length}
     (folder / "tokenizer.json").write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
@@ -111,7 +111,10 @@ def fill(
 
 
 def with_weights(model: Model) -> Model:
-    """`model` with its random weights in a file. Raises `EngineUnavailable` for a family whose tensors are unknown."""
+    """Write the random weights of a model to a file.
+
+    Raises `EngineUnavailable` for a family whose tensors are unknown.
+    """
     if not model.random_weights:
         return model
     config = json.loads((model.folder / "config.json").read_text())

@@ -74,7 +74,7 @@ class ModelSize:
         return context_of(self.config)
 
     def need(self, dtype: str, tokens: int | None = None, **fields: Any) -> MemoryNeed:
-        """With a cache of so many tokens (none: of one sequence); `known` are more of its fields.
+        """Return the need with a cache of `tokens` (none: of one sequence); `fields` are other fields of it.
 
         A quantised model keeps its cache in 16 bits.
         """
@@ -119,14 +119,14 @@ def quantised_before(config: Mapping[str, Any]) -> str | None:
 
 
 def quantised_format(quantization: str | None, otherwise: str) -> str:
-    """Of weights that vLLM or SGLang quantise while loading; `quantization` as they name it."""
+    """Return the format of weights that vLLM or SGLang quantise while loading; `quantization` as they name it."""
     if quantization == "bitsandbytes":
         return "int4"
     return quantization if quantization in BITS else otherwise
 
 
 def kept_values(config: Mapping[str, Any], tokens: int) -> int:
-    """Return keys and values of all layers for so many tokens, or a state-space model's state, of one size for all.
+    """Count keys and values of all layers for `tokens`, or a state-space model's state, whose size is constant.
 
     Raises `KeyError` if the configuration, as in `config.json`, does not say.
     """
@@ -146,7 +146,7 @@ def is_state_space(config: Mapping[str, Any]) -> bool:
 
 
 def number_of(config: Mapping[str, Any], *names: str) -> int:
-    """By the first of these names that the configuration has. Raises `KeyError` if it has none."""
+    """Return the number under the first of these names that the configuration has. Raises `KeyError` if it has none."""
     for name in names:
         if isinstance(config.get(name), int):
             return int(config[name])

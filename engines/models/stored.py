@@ -30,7 +30,7 @@ class StoredTensor:
     begin: int
 
     def floats(self, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
-        """Its values from `start` to `stop` as 32-bit floats; `kind` must be one of `FLOAT_BYTES`.
+        """Read values from `start` to `stop` as 32-bit floats; `kind` must be one of `FLOAT_BYTES`.
 
         Read with NumPy alone: environments of other engines have no torch, and NumPy has no bfloat16.
         """
@@ -43,7 +43,7 @@ class StoredTensor:
 
 
 def config_of(folder: Path) -> Mapping[str, Any]:
-    """That of the text model, where there are several."""
+    """Read the configuration, of the text model if there are several."""
     config: dict[str, Any] = json.loads((folder / "config.json").read_text())
     return config | (config.get("text_config") or {})
 
@@ -73,7 +73,7 @@ def rotary_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def llama_3_factors(scaling: dict[str, Any], base: float, width: int) -> Sequence[float]:
-    """By what each rotary frequency of a head of that `width` is divided (Llama 3.1's reference implementation)."""
+    """Return the divisor of each rotary frequency of a head of that `width` (Llama 3.1's reference implementation)."""
     factors = []
     for pair in range(width // 2):
         periods = scaling["original_max_position_embeddings"] * base ** (-2 * pair / width) / tau
@@ -88,7 +88,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def tensors_of(folder: Path) -> dict[str, StoredTensor]:
-    """By the headers of the folder's files."""
+    """Read the headers of the folder's files."""
     tensors = {}
     for file in weight_files(folder):
         with file.open("rb") as opened:

@@ -144,7 +144,7 @@ def _type_of(id: int, text: str, added: Mapping[int, Mapping[str, Any]], from_se
 
 
 def _tensors(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """GGUF's names, with 32-bit floats."""
+    """Yield GGUF's names with 32-bit floats."""
     import gguf
 
     kind = gguf.MODEL_ARCH[ARCHITECTURES[config["model_type"]].upper()]
@@ -165,7 +165,7 @@ def _tensors(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, Any
 
 
 def _interleaved(weights: Any, heads: int) -> Any:
-    """Rotary halves of each head as neighbours: (heads, 2, half) becomes (heads, half, 2)."""
+    """Interleave the rotary halves of each head: (heads, 2, half) becomes (heads, half, 2)."""
     import numpy as np
 
     rows = weights.shape[0]

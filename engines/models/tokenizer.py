@@ -3,15 +3,12 @@
 `merges.txt` has its merges, in the order in which they were learned; everything else follows from them. A vocabulary
 larger than that is filled with pairs of tokens, which are merges too: every id is a text that is read as that id again,
 as an answer is in the next turn of a conversation.
-
-    python -m engines.models.tokenizer docs/*.md engines/*.py     # learn the merges again: another tokenizer
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,6 @@ from typing import Any
 from engines.text.detokenize import byte_alphabet
 
 MERGES = Path(__file__).with_name("merges.txt")
-LEARNED = 8192  # tokens
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 PAD, BEGIN, END = range(len(SPECIAL))
 # Digits one by one, then words with their space, as Llama's and SmolLM's tokenizers cut text.
@@ -77,22 +73,3 @@ def _pairs(learned: dict[str, Any]) -> Iterator[tuple[str, str]]:
         for head, encoded in zip(heads, reader.encode_batch(words), strict=True):
             if encoded.tokens == [head, end]:
                 yield head, end
-
-
-def learn(paths: Sequence[Path]) -> list[str]:
-    """Merges of the text in these files, a line each."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-    trainer = trainers.BpeTrainer(
-        vocab_size=LEARNED - len(SPECIAL), initial_alphabet=sorted(byte_alphabet()), show_progress=False
-    )
-    tokenizer.train(list(map(str, paths)), trainer)
-    return [" ".join(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]
-
-
-if __name__ == "__main__":
-    MERGES.write_text("\n".join(learn([Path(path) for path in sys.argv[1:]])) + "\n", encoding="utf-8")

@@ -97,12 +97,12 @@ class ChildEngine:
 
     @property
     def running(self) -> int:
-        """Requests that the child has not finished."""
+        """Return the number of requests that the child has not finished."""
         return self._process.running if self._process is not None else 0
 
     @property
     def capacity(self) -> int:
-        """Requests that it runs at a time, also while it is restarted."""
+        """Return the number of requests that it runs at a time, also while it is restarted."""
         return self.info.max_concurrency if self.info is not None else 1
 
     @property
@@ -164,7 +164,8 @@ class ChildEngine:
         return replace(stats, cpu_seconds=sum(self._cpu_seconds.values()) if self._cpu_seconds else None)
 
     def _counted_by_driver(self, process: Process) -> DeviceMemory | None:
-        """`None` for an engine that computes elsewhere, such as on another server's GPU, or counts itself."""
+        """Return the driver's count; `None` for an engine that computes elsewhere, such as on another server's GPU, or
+        counts itself."""
         on_gpu = self.info is not None and self.info.device.startswith("cuda") and self._gpu_count > 0
         return self._device_memory if on_gpu and process.stats.device_memory_bytes is None else None
 

@@ -1,7 +1,7 @@
 """Memory of NVIDIA GPUs that an engine's processes hold, now and at its peak, for engines that do not report their own.
 
-By process, as NVML counts it. In a container without the host's process ids that finds nobody: then it is what is used
-on the engine's GPUs beyond what was used before it started, which is the same where nobody else uses them.
+By process, as NVML counts it. In a container without the host's process ids that finds none: then it is the
+growth in use of the engine's GPUs since before it started, which is the same if no other program uses them.
 """
 
 from __future__ import annotations
@@ -30,6 +30,6 @@ class DeviceMemory:
 
 
 def _used(gpus: Sequence[str]) -> dict[str, int]:
-    """By GPU; none if the driver does not say."""
+    """Return the bytes in use by GPU; nothing without a driver."""
     memories = gpu_memory(gpus) if gpus else []
     return {name: memory.total - memory.free for name, memory in zip(gpus, memories, strict=False)}

@@ -38,7 +38,7 @@ def command_of(launch: Launch, target: str) -> tuple[str, ...]:
 
 
 def environment_of(launch: Launch, target: str) -> dict[str, str]:
-    """All variables of the process."""
+    """Return all variables of the process."""
     environment = {**BY_BUS, **os.environ}
     if launch.command is None:
         path = [str(modules_folder(target))]

@@ -87,7 +87,7 @@ class Environment:
 
     @property
     def package(self) -> str:
-        """Of the library itself."""
+        """Return the name of the library's package."""
         packages = self.cpu or self.cuda
         assert packages is not None
         return packages.library
@@ -107,11 +107,11 @@ class Environment:
 
     @property
     def _best(self) -> Device:
-        """For this machine."""
+        """Return the device that suits this machine."""
         return "cuda" if self.cuda is not None and visible_gpus() else "cpu"
 
     def installed(self) -> Device | None:
-        """`None` if nothing was, or what is there belongs to another version of this tool."""
+        """Return the installed device; `None` if there is none, or if it belongs to another version of this tool."""
         try:
             device, identity = json.loads((self.folder / RECORD).read_text())
             return cast(Device, device) if identity == _identity(self._packages(device)) else None
@@ -119,7 +119,7 @@ class Environment:
             return None
 
     def version(self) -> str | None:
-        """Of the installed library."""
+        """Return the version of the installed library."""
         if (device := self.installed()) is None:
             return None
         folders = [str(path) for path in self.folder.glob("lib/python*/site-packages")]

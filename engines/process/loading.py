@@ -31,14 +31,16 @@ def check_before_download(name: str, options: Mapping[str, str], model: str | No
 
     Raises `UserMistake` for a wrong option, and `EngineUnavailable` for a preset that will not fit into the memory.
     """
-    parsed = check_options(name, options)
+    checked = check_options(name, options)
     if model is not None and spec(name).needs_model:
-        _check_memory(name, parsed, size_of_preset(model), visible_gpus())
+        _check_memory(name, checked, size_of_preset(model), visible_gpus())
 
 
 def refuse_missing(name: str, options: Mapping[str, str]) -> None:
-    """What the engine lacks on this machine, before a model is fetched for it. An option may name another interpreter,
-    which `load_engine` asks."""
+    """Raise `EngineUnavailable` if the engine lacks something here, before a model is fetched for it.
+
+    An option may name another interpreter, which `load_engine` asks.
+    """
     if not options and (reason := engine_class(name).why_not_here()) is not None:
         raise EngineUnavailable(f"{name} cannot run here: {reason}")
 
@@ -57,48 +59,48 @@ def load_engine(
     `ValueError` for an unknown name or option and `EngineUnavailable` where the engine or the model cannot run here.
     """
     kind = engine_class(name)
-    parsed = check_options(name, options or {})  # a user's mistake is reported before any process starts
-    if parsed.shared.replicas != processes:
+    checked = check_options(name, options or {})  # a user's mistake is reported before any process starts
+    if checked.shared.replicas != processes:
         raise UserMistake("`replicas` is for `serve` and `run`; here one process is measured.")
     if spec(name).needs_model and model is None:
         raise UserMistake(f"{name} needs a model; `enginebench models` lists what there is.")
-    launch = place(kind.launch(parsed.parsed, model))
+    launch = place(kind.launch(checked.parsed, model))
     reason = why_not_there(launch, spec(name).target) if is_foreign(launch) else kind.why_not_here()
     if reason is not None:
         raise EngineUnavailable(f"{name} cannot run here: {reason}")
     if model is not None and spec(name).needs_model:
-        _check_memory(name, parsed, size_of(model), visible_gpus(launch.environment))
+        _check_memory(name, checked, size_of(model), visible_gpus(launch.environment))
     target = spec(name).target
-    gpus = kind.gpus_of(parsed.parsed)
-    return ChildEngine(name, model, parsed.own, launch, watch or Watch(), target, warms_up=kind.warms_up, gpus=gpus)
+    gpus = kind.gpus_of(checked.parsed)
+    return ChildEngine(name, model, checked.own, launch, watch or Watch(), target, warms_up=kind.warms_up, gpus=gpus)
 
 
 def own_server(name: str, model: Model, options: Mapping[str, str], host: str, port: int) -> Launch:
     """Return how to start the server that the engine's library brings. Raises as `load_engine` does."""
-    kind, parsed = engine_class(name), check_options(name, options)
+    kind, checked = engine_class(name), check_options(name, options)
     if kind.own_server is Engine.own_server:
         bring = [other for other in names() if engine_class(other).own_server is not Engine.own_server]
         raise UserMistake(f"{name} has no server of its own that can be started here; these do: {', '.join(bring)}.")
-    _check_memory(name, parsed, size_of(model), visible_gpus())
-    launch = kind(model, parsed.parsed).own_server(host, port)
+    _check_memory(name, checked, size_of(model), visible_gpus())
+    launch = kind(model, checked.parsed).own_server(host, port)
     if launch is None:
         raise UserMistake(f"{name} has no server of its own that can be started here.")
     return launch
 
 
-def _check_memory(name: str, parsed: CheckedOptions, size: ModelSize | None, gpus: Sequence[str]) -> None:
-    if parsed.shared.memory == "check":
-        refuse_too_large(name, engine_class(name), parsed.parsed, size, parsed.shared.replicas, gpus)
+def _check_memory(name: str, checked: CheckedOptions, size: ModelSize | None, gpus: Sequence[str]) -> None:
+    if checked.shared.memory == "check":
+        refuse_too_large(name, engine_class(name), checked.parsed, size, checked.shared.replicas, gpus)
 
 
 def size_of_preset(spec: str) -> ModelSize | None:
-    """From a preset's name, with or without `random:`; `None` for any other name."""
+    """Return the size of a preset, with or without `random:`; `None` for any other name."""
     preset = PRESETS.get(spec.removeprefix(RANDOM))
     return None if preset is None else ModelSize(spec, preset.parameters, preset.config)
 
 
 def size_of(model: Model) -> ModelSize | None:
-    """From the headers of its files, or from its preset; `None` if neither has it."""
+    """Read the size from the headers of its files, or from its preset; `None` if neither has it."""
     try:
         config, tensors = config_of(model.folder), tensors_of(model.folder)
     except (OSError, ValueError):  # the engine says what is wrong with them

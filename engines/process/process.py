@@ -100,7 +100,7 @@ class Process(asyncio.SubprocessProtocol):
 
     @property
     def running(self) -> int:
-        """Requests that it has not finished."""
+        """Return the number of requests that it has not finished."""
         return len(self._streams)
 
     def send(self, message: protocol.ToChild) -> None:
@@ -250,7 +250,7 @@ def pipe_of(loop: asyncio.AbstractEventLoop) -> tuple[IO[bytes], IO[bytes]]:
 
 
 def _widen(pipe: IO[bytes]) -> None:
-    """So that an engine that writes much need not wait for each turn of the loop."""
+    """Enlarge a pipe, so that an engine that writes much need not wait for each turn of the loop."""
     with contextlib.suppress(ImportError, AttributeError, OSError):  # not Linux, or above its limit
         import fcntl
 

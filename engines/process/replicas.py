@@ -78,7 +78,7 @@ class Replicas:
 
     @property
     def capacity(self) -> int:
-        """Requests that the ready replicas run at a time; that of all where none is ready."""
+        """Return the number of requests that the ready replicas run at a time, or all if none is ready."""
         ready = self._ready()
         return sum(child.capacity for child in ready or self._children)
 
@@ -114,7 +114,7 @@ class Replicas:
         return min(ready, key=lambda child: child.running).generate(request)
 
     async def stats(self) -> EngineStats:
-        """Memory and CPU time of all together; the mean share of the KV caches."""
+        """Add up memory and CPU time, and average the share of the KV caches."""
         replicas = await asyncio.gather(*(child.stats() for child in self._children))
         usages = [replica.kv_cache_usage for replica in replicas if replica.kv_cache_usage is not None]
         return EngineStats(
@@ -143,7 +143,7 @@ ServedEngine = ChildEngine | Replicas
 def load_replicas(
     name: str, model: Model | None, options: Mapping[str, str], watch: Watch, prefix: tuple[str, ...] = ()
 ) -> ServedEngine:
-    """Like `load_engine`, with as many processes as the option `replicas` says. `prefix` is that of a `Launch`."""
+    """Load like `load_engine`, with as many processes as the option `replicas` says. `prefix` is that of a `Launch`."""
     checked = check_options(name, options)
     count, parsed = checked.shared.replicas, checked.parsed
     if count == 1:
@@ -171,7 +171,10 @@ def _gpus_for(engine: str, device: str) -> tuple[str, list[str]]:
 def shares_of(
     count: int, gpus_each: int, gpus: Sequence[str], cores: Sequence[int], variable: str = NVIDIA
 ) -> list[Share]:
-    """For each replica. With fewer cores than replicas, replicas share them. Raises `UserMistake` for too few GPUs."""
+    """Divide GPUs or cores among replicas.
+
+    With fewer cores than replicas, replicas share them. Raises `UserMistake` for too few GPUs.
+    """
     if not gpus:
         size, more = divmod(len(cores), count)
         if not size:

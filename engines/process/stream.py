@@ -26,7 +26,7 @@ class ReceivedChunk(msgspec.Struct, gc=False, tag_field="type", tag="chunk"):
 
 
 def by_read(chunks: Sequence[ReceivedChunk]) -> Iterator[tuple[float, list[int]]]:
-    """When the pipe was read, and the tokens of each chunk that this read brought."""
+    """Yield when the pipe was read, and the tokens of each chunk that came with that read."""
     for read_at, together in groupby(chunks, attrgetter("read_at")):
         yield read_at, [chunk.tokens for chunk in together]
 

@@ -34,7 +34,10 @@ class ProcessTree:
     _cpu: dict[tuple[int, float], float] = field(default_factory=dict)
 
     def usage(self) -> Usage | None:
-        """`None` once the process has ended. The peak is the sum of each process's own, an upper bound of the sum's."""
+        """Return the usage; `None` once the process has ended.
+
+        The peak is the sum of each process's own, an upper bound of the sum's.
+        """
         memory = 0
         try:
             leader = psutil.Process(self.pid)
@@ -64,7 +67,7 @@ class ProcessTree:
             return False
         except PermissionError:
             pass
-        return any(map(self._holds_memory, psutil.pids()))  # the group may consist of zombies that nobody waits for
+        return any(map(self._holds_memory, psutil.pids()))  # the group may consist of zombies
 
     def _holds_memory(self, pid: int) -> bool:
         with contextlib.suppress(psutil.Error, OSError):

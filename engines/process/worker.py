@@ -161,7 +161,7 @@ def _failed(id: int | None, error: BaseException) -> protocol.Failed:
 
 
 def _selector() -> selectors.BaseSelector:
-    """One that waits in microseconds, on any number of descriptors: the fake engine's delays depend on it."""
+    """Return a selector that waits in microseconds, on which the fake engine's delays depend."""
     if not hasattr(selectors, "EpollSelector"):
         return selectors.DefaultSelector()
 

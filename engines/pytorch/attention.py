@@ -75,8 +75,10 @@ def choose(attention: str, device: torch.device) -> str | None:
 
 
 def repeating_heads() -> str:
-    """Transformers' name of its `sdpa` with keys and values repeated for the heads that share them, as it does beside a
-    mask: without one it passes them on in groups, which the kernel `efficient` does not take."""
+    """Register Transformers' `sdpa` with keys and values repeated for the heads that share them, and return its name.
+
+    Transformers does that with a mask only. Without one it passes groups, which the kernel `efficient` does not take.
+    """
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
     from transformers.masking_utils import sdpa_mask
@@ -95,7 +97,7 @@ def repeating_heads() -> str:
 
 @contextmanager
 def tried_out(attention: str, dtype: str) -> Iterator[None]:
-    """Around the first steps. Raises `EngineUnavailable` if the kernel takes no heads or numbers like these."""
+    """Wrap the first steps. Raises `EngineUnavailable` if the kernel takes no heads or numbers like these."""
     try:
         yield
     except EngineUnavailable:

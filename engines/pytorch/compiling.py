@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def compilations_folder(device: torch.device) -> Path:
-    """In the user's cache, for this torch and kind of device: machine code of a GPU belongs to its architecture and to
-    the CUDA that compiled it."""
+    """Return a folder of the user's cache for this torch and kind of device: machine code of a GPU belongs to its
+    architecture and to the CUDA that compiled it."""
     import torch
 
     kind = f"{device.type}-{platform.machine()}"

@@ -76,7 +76,7 @@ class OnTorch(Engine):
 
     @classmethod
     def launch(cls, options: Any, model: Model | None) -> Launch:
-        """With what OpenMP reads when torch is imported, unless it is set."""
+        """Add what OpenMP reads when torch is imported, unless it is set."""
         return Launch(environment={"GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", SPINS)})
 
     def open_device(self) -> None:
@@ -93,7 +93,7 @@ class OnTorch(Engine):
         )  # read when it compiles
 
     def open_model(self) -> Model:
-        """Open the device, and read what the model's files say besides its network."""
+        """Open the device, and read the limits and the tokenizer from the model's files."""
         assert self.model is not None
         self.open_device()
         folder = self.model.folder
@@ -132,7 +132,8 @@ def missing_gpu() -> str | None:
 
 
 def chosen_device(wanted: str) -> torch.device:
-    """With its number: `torch.cuda.set_device` takes none without. Raises `EngineUnavailable` if it does not exist.
+    """Return the device with its number: `torch.cuda.set_device` takes none without. Raises `EngineUnavailable` if it
+    does not exist.
 
     `auto` is never the CPU of a machine with a GPU: torch falls back to it without a word, and another device than
     intended would be measured.

@@ -32,7 +32,7 @@ class Streamer:
 def generate(
     net: Any, request: GenerateRequest, streamer: Streamer, most: int, end_ids: Collection[int], **assistance: Any
 ) -> None:
-    """Until the answer ends, or nobody takes its chunks any more. Sampling is that of the other engines: nothing of the
+    """Generate until the answer ends or is no longer awaited. Sampling is that of the other engines: nothing of the
     model's own `generation_config` is applied. `assistance` makes it draft tokens that the model then verifies, several
     in one pass (Leviathan et al. 2023)."""
     import torch

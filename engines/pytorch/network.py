@@ -76,7 +76,7 @@ def bits_of(quantised: Quantised) -> str:
 
 
 def weights_format(net: Any, dtype: torch.dtype, quantised: Quantised) -> str:
-    """Of the matrices, which the activations need not share: quantised while loading, or before, or as floats."""
+    """Return the format of the matrices, which activations need not share."""
     if quantised != "none":
         return bits_of(quantised)
     return quantised_before(net.config.to_dict()) or name_of(dtype)
@@ -97,8 +97,10 @@ def loading_settings(quantised: Quantised, model: Model, device: torch.device, d
 
 
 def quantised_after(net: Any, quantised: Quantised) -> Any:
-    """By Intel Neural Compressor: rounded to nearest, with a scale for each group. Its layers expand them at each use,
-    so that the model becomes smaller, not faster."""
+    """Quantise by Intel Neural Compressor, to nearest and with a scale for each group.
+
+    Its layers expand them at each use, so that the model becomes smaller, not faster.
+    """
     if not quantised.startswith("inc-"):
         return net
     from neural_compressor.torch.quantization import RTNConfig, convert, prepare
@@ -136,7 +138,7 @@ def _of_torchao(quantised: Quantised, model: Model, device: torch.device, dtype:
 
 
 def _group_size(config: Any) -> int:
-    """Of the weights that share a scale: the largest that divides every row. Raises `EngineUnavailable`."""
+    """Return the largest group of weights with one scale that divides every row. Raises `EngineUnavailable`."""
     heads = config.num_attention_heads
     head = getattr(config, "head_dim", None) or config.hidden_size // heads
     width = gcd(config.hidden_size, getattr(config, "intermediate_size", None) or config.hidden_size, heads * head)

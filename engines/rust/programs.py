@@ -186,7 +186,7 @@ def _processor() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """`build [NAME …] [--features a,b]`, or `cargo ARGUMENT …`."""
+    """Run `build [NAME …] [--features a,b]`, or `cargo ARGUMENT …`."""
     import argparse
 
     from engines.models.progress import terminal_progress

@@ -109,7 +109,7 @@ class Batch:
         return self._without_finished([(read[at][0], read[at][0].chunk(read[at][2], best[at])) for at in ended])
 
     def advance(self) -> Generated:
-        """One token for each sequence whose prompt is read."""
+        """Generate one token for each sequence whose prompt is read."""
         running = [(row, sequence) for row, sequence in enumerate(self._rows) if sequence.next_token is not None]
         if not running:
             return []

@@ -30,7 +30,7 @@ class Cache:
         self._views: dict[tuple[int, int, int], list[torch.Tensor]] = {}
 
     def view(self, row: int, rows: int, length: int) -> list[torch.Tensor]:
-        """Return the beginning of so many rows. Kept: cutting two tensors per layer costs as much as a small step."""
+        """Return the beginning of some rows. Kept: cutting two tensors per layer costs as much as a small step."""
         at = row, rows, length
         if at not in self._views:
             self._views[at] = [tensor[row : row + rows, :length] for tensor in self.tensors]
@@ -60,7 +60,7 @@ class Inputs:
         self._copied: Any = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
 
     def fill(self, ids: Sequence[Sequence[int]], starts: Sequence[int], last: Sequence[int]) -> list[torch.Tensor]:
-        """On the device: `[rows, tokens]`, `[rows]` and `[rows]`."""
+        """Copy the inputs to the device: `[rows, tokens]`, `[rows]` and `[rows]`."""
         if self._copied is not None:
             self._copied.synchronize()  # the step before may not have taken its own yet
         rows, tokens = len(ids), len(ids[0])

@@ -79,8 +79,8 @@ class StaticOptions(TorchOptions):
     def buckets(
         self, context_length: int, on_gpu: bool, rows: Callable[[int], float], second_cache: bool = False
     ) -> Buckets:
-        """`rows`: the number of caches of this length that fit, where the batches are not given. With a `second_cache`
-        there are as many more as prompts are read in one step."""
+        """Choose the sizes. `rows`: the number of caches of this length that fit, where the batches are not given. With
+        a `second_cache` there are as many more as prompts are read in one step."""
         usual = ON_GPU if on_gpu else ON_CPU
         lengths = self.lengths or usual.lengths
         chunk, prompts = self.chunk or usual.chunk, self.prompts or usual.prompts
@@ -115,8 +115,8 @@ class StaticEngine(OnTorch, SteppingEngine):
         buckets = options.buckets(
             size.context_length, need.device.startswith("cuda"), lambda length: 1, cls.second_cache
         )
-        beside = buckets.prompts[-1] * buckets.lengths[-1] if cls.second_cache else 0
-        cached = size.need(need.dtype, buckets.cached_tokens + beside)
+        second = buckets.prompts[-1] * buckets.lengths[-1] if cls.second_cache else 0
+        cached = size.need(need.dtype, buckets.cached_tokens + second)
         return replace(need, cache=cached.cache, cache_options=("batches", "lengths"))
 
     def open(self) -> EngineInfo:

@@ -35,8 +35,10 @@ RunHead = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """`linear`. A single row on a CPU is multiplied as a vector, for which Inductor generates a loop that reads the
-    weights as fast as the memory allows; the libraries' matrix product takes up to twice as long.
+    """Multiply like `linear`.
+
+    A single row on a CPU is multiplied as a vector, for which Inductor generates a loop that reads the weights as fast
+    as the memory allows; the libraries' matrix product takes up to twice as long.
     """
     if x.device.type != "cpu" or x.shape[:-1].numel() > 1:
         return linear(x, weight, bias)
@@ -126,7 +128,7 @@ class Step(torch.nn.Module):
         return self.run_head(x[place.rows[:, 0], last], self.weights.norm, self.weights.head)
 
     def _place(self, ids: torch.Tensor, starts: torch.Tensor, length: int) -> Place:
-        """Where these tokens are, for attention over `length` of the cache."""
+        """Locate these tokens for attention over `length` of the cache."""
         batch, tokens = ids.shape
         at = starts[:, None] + self.counted[:tokens]
         seen = self.counted[:length] <= at[:, :, None]
@@ -137,6 +139,6 @@ class Step(torch.nn.Module):
 
 
 def _rotated(x: torch.Tensor, place: Place) -> torch.Tensor:
-    """Rotary embedding (Su et al. 2021), halves against each other."""
+    """Apply the rotary embedding (Su et al. 2021), halves against each other."""
     left, right = x.chunk(2, dim=-1)
     return x * place.cosines + torch.cat((-right, left), dim=-1) * place.sines

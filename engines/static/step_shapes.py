@@ -47,7 +47,7 @@ class Buckets:
         return StepShape(_least(self.batches, sequences), 1, _least(self.lengths, tokens))
 
     def reading(self, prompts: int, tokens: int) -> StepShape:
-        """Return the shape for a chunk of each of some prompts, the longest of which ends with so many tokens in the
+        """Return the shape for a chunk of each of some prompts, the longest of which ends with `tokens` in the
         cache, padding included. It may have fewer rows than `prompts`, never more: padding would write into the next
         ones."""
         rows = next(choice for choice in reversed(self.prompts) if choice <= prompts)

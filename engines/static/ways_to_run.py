@@ -100,7 +100,7 @@ class CudaGraphEngine(StaticEngine):
     second_cache = True
     _pool: Any = None
     _stream: Any = None  # of all warm-ups
-    _beside: tuple[torch.Tensor, ...] = ()  # a cache in which prompts are read
+    _prompt_cache: tuple[torch.Tensor, ...] = ()  # a cache in which prompts are read
 
     @classmethod
     def why_not_here(cls) -> str | None:
@@ -119,13 +119,13 @@ class CudaGraphEngine(StaticEngine):
         if shape.tokens == 1:
             return captured(self.run_as(step, example), example, self._pool, self._stream)
         inputs, cache = example[:INPUTS], example[INPUTS:]
-        if not self._beside:  # the first shape is the largest
-            self._beside = tuple(
+        if not self._prompt_cache:  # the first shape is the largest
+            self._prompt_cache = tuple(
                 torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device) for tensor in cache
             )
-        beside = tuple(tensor[: shape.batch, : shape.length] for tensor in self._beside)
-        there = (*inputs, *beside)
-        return ReadBeside(captured(self.run_as(step, there), there, self._pool, self._stream), beside)
+        own_cache = tuple(tensor[: shape.batch, : shape.length] for tensor in self._prompt_cache)
+        there = (*inputs, *own_cache)
+        return ReadInOwnCache(captured(self.run_as(step, there), there, self._pool, self._stream), own_cache)
 
     def run_as(self, step: Step, example: tuple[torch.Tensor, ...]) -> RunStep:
         """Return what is captured of a step."""
@@ -153,26 +153,26 @@ class CapturedStep:
     def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
         there = self.example[:CHECKED]
         assert all(
-            tensor.data_ptr() == captured.data_ptr() for tensor, captured in zip(inputs[:CHECKED], there, strict=True)
+            tensor.data_ptr() == example.data_ptr() for tensor, example in zip(inputs[:CHECKED], there, strict=True)
         )
         self.graph.replay()
         return self.logits
 
 
 @dataclass(frozen=True, slots=True)
-class ReadBeside:
+class ReadInOwnCache:
     """A captured step on a cache of its own: what the rows hold so far is copied there, and back with what was read."""
 
     step: CapturedStep
-    beside: tuple[torch.Tensor, ...]
+    own_cache: tuple[torch.Tensor, ...]
 
     def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
         import torch
 
         rows = inputs[INPUTS:]
-        torch._foreach_copy_(self.beside, rows)
-        logits = self.step(*inputs[:INPUTS], *self.beside)
-        torch._foreach_copy_(rows, self.beside)
+        torch._foreach_copy_(self.own_cache, rows)
+        logits = self.step(*inputs[:INPUTS], *self.own_cache)
+        torch._foreach_copy_(rows, self.own_cache)
         return logits
 
 

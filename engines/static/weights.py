@@ -22,7 +22,7 @@ ENCODERS = ("bert", "roberta", "distilbert", "deberta", "electra", "albert")
 
 @dataclass(frozen=True, slots=True)
 class DecoderShape:
-    """What a step has to know besides its weights. `context_length` in tokens, prompt and answer together."""
+    """The sizes that a step needs with its weights. `context_length` in tokens, prompt and answer together."""
 
     layers: int
     heads: int

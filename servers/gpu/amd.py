@@ -22,7 +22,9 @@ def _power(smi: Api, gpu: Handle) -> float:
 
 def _energy(smi: Api, gpu: Handle) -> float:
     energy = smi.amdsmi_get_energy_count(gpu)
-    return float(energy["energy_accumulator"]) * float(energy["counter_resolution"]) / 1e6  # steps of so many µJ
+    return (
+        float(energy["energy_accumulator"]) * float(energy["counter_resolution"]) / 1e6
+    )  # counted in steps of that many µJ
 
 
 def _temperature(kind: str) -> Read:

@@ -30,7 +30,7 @@ class GpuCollector(Collector):
         drivers: Sequence[Driver] | None = None,
         used: Callable[[], Collection[str] | None] = lambda: None,
     ) -> None:
-        """`used` names the engine's GPUs as CUDA_VISIBLE_DEVICES does: it is not charged for idle ones beside them.
+        """`used` names the engine's GPUs as CUDA_VISIBLE_DEVICES does: idle GPUs next to them do not count.
 
         It is called at every reading and scrape. `None` means that they are not known, and all count.
         """

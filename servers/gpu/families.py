@@ -96,7 +96,8 @@ class NoDriver(Exception):
 
 
 def visible_names(environment: Mapping[str, str], variable: str) -> list[str] | None:
-    """Which GPUs this server may use, by `CUDA_VISIBLE_DEVICES`, or for AMD `HIP_VISIBLE_DEVICES`; unset means all."""
+    """Return the GPUs that this server may use, by `CUDA_VISIBLE_DEVICES`, or for AMD `HIP_VISIBLE_DEVICES`; unset
+    means all."""
     names = environment.get(variable)
     return None if names is None else [part.strip() for part in names.split(",") if part.strip()]
 

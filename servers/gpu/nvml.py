@@ -22,7 +22,7 @@ def _temperature(nvml: Api, gpu: Handle) -> float:
 
 
 def _field(name: str, scope: int = 0) -> Read:
-    """One of NVML's numbered fields."""
+    """Read one of NVML's numbered fields."""
 
     def read(nvml: Api, gpu: Handle) -> float:
         (answer,) = nvml.nvmlDeviceGetFieldValues(gpu, [(getattr(nvml, name), scope)])

@@ -13,7 +13,7 @@ BACKLOG = 2048  # connections that may wait to be accepted
 
 def listen(settings: ServerSettings) -> socket.socket:
     """Bind the address, before a model is downloaded or loaded. Raises `UserMistake`."""
-    if settings.listener is not None:  # whoever started this server has bound it, so that nobody else can
+    if settings.listener is not None:  # bound by the program that started this server
         return socket.socket(fileno=settings.listener)
     host, port = settings.host, settings.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

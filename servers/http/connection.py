@@ -61,7 +61,7 @@ class Connection(HttpToolsProtocol):
             raise ValueError("the parser stops here")
         super().on_headers_complete()
         self._in_head = False
-        self.headers = []  # for trailers, which nobody reads
+        self.headers = []  # for trailers, which are not read
         self._unanswered.append(self.cycle)
         if len(self.pipeline) > MAX_PIPELINED:
             self._end()

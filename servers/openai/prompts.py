@@ -140,7 +140,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _special_tokens(*configs: Mapping[str, Any]) -> dict[str, str]:
-    """`bos_token`, `eos_token` and so on, given as text or as an object with `content`."""
+    """Read `bos_token`, `eos_token` and so on, which are text or objects with `content`."""
     tokens: dict[str, str] = {}
     for config in configs:
         for name, value in config.items():

@@ -124,7 +124,7 @@ class GenerationBody(Body, kw_only=True):
         return self.max_tokens
 
     def alternatives(self) -> int | None:
-        """To each token, with log-probabilities; `None` if none are asked for."""
+        """Return the number of alternatives to each token; `None` without log-probabilities."""
         raise NotImplementedError
 
 

@@ -3,7 +3,7 @@
     python -m validation.accuracy.client_accuracy --output validation/results/client_accuracy.json
     python -m validation.accuracy.client_accuracy iter_lines guidellm --loads 10,100 --seconds 5
 
-Each tool drives the scripted server at the same loads: so many users, each asking again as soon as it has its answer,
+Each tool drives the scripted server at the same numbers of users, each asking again as soon as it has its answer,
 at 50 tokens/s. Error is what the tool reports of a request minus what the server's stamps say of that very request.
 Every tool climbs from light loads to heavy ones until its TTFT p99 error exceeds 10 ms; 100 users are measured always.
 The first seconds, in which users start and connections are opened, are not counted: two, or more where Locust, which
@@ -38,7 +38,7 @@ ALWAYS = 100  # users: the load at which all tools are compared
 LIMIT = 0.010  # seconds of TTFT p99 error
 SETTLE = 2.0  # seconds after the first request that are not counted, at least
 STARTED = 100  # users a second, as the shapes of `loadtests` do it; to import those lets gevent patch this process
-PATIENCE = 180.0  # seconds for a tool to start, evaluate and end, beside its load
+PATIENCE = 180.0  # seconds for a tool to start, evaluate and end, in addition to its load
 REACHED = 0.9  # a tool that makes less than this share of the load has not made the load
 
 
@@ -159,7 +159,10 @@ def _tpot(truth: dict[str, Any]) -> float:
 
 
 def climb(tool: Tool, users: list[int], seconds: float) -> Iterator[Row]:
-    """From the lightest load on, until it is too much; the load for comparison in any case. Raises `ToolFailed`."""
+    """Measure from the lightest load until one is too much, and the load for comparison in any case.
+
+    Raises `ToolFailed`.
+    """
     too_much = False
     for number in users:
         if not too_much or number == ALWAYS:

@@ -104,7 +104,7 @@ class Run:
 def open_run(
     rate: float, tokens: int, tpot: float, ttft: float, warm_up: float, seconds: float, processes: int
 ) -> Iterator[Run]:
-    """One stage of the scenario `rate` against the scripted server."""
+    """Run one stage of the scenario `rate` against the scripted server."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with scripted_server(tpot, tokens, folder / "truth.jsonl", ttft) as port:

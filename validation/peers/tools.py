@@ -73,7 +73,7 @@ def _enginebench(url: str, load: Load, folder: Path) -> list[str]:
 
 
 def _read_enginebench(folder: Path) -> Iterator[Seen]:
-    """Its records, and the formulas of its report."""
+    """Read the records with the report's formulas."""
     for request in read_requests(folder / "run"):
         ttft, tpot = BY_NAME["ttft"].of(request), BY_NAME["tpot"].of(request)
         if request.outcome == "ok" and ttft is not None and tpot is not None:
@@ -104,7 +104,7 @@ def _guidellm(url: str, load: Load, folder: Path) -> list[str]:
 
 
 def _read_guidellm(folder: Path) -> Iterator[Seen]:
-    """What it calls inter-token latency is the time from the first token to the last over the number of gaps."""
+    """Read its requests. Its inter-token latency is the time from first to last token over the number of gaps."""
     (benchmark,) = json.loads((folder / "guidellm.json").read_text())["benchmarks"]
     for request in benchmark["requests"]["successful"]:
         yield Seen(
@@ -143,7 +143,7 @@ TOOLS = {
 
 
 def variables_of(tool: Tool, load: Load, folder: Path) -> dict[str, str]:
-    """Environment variables. No tool may ask a model hub for anything: the tokenizer is on disk."""
+    """Return environment variables. No tool may ask a model hub for anything: the tokenizer is on disk."""
     extra = {"ENGINEBENCH_OBSERVED": str(folder / "observed.jsonl"), "ENGINEBENCH_TOKENS": str(load.tokens)}
     if tool.requirement != AIPERF:  # offline, it takes a folder's path for a name on the hub, and fails
         extra["HF_HUB_OFFLINE"] = "1"

@@ -74,7 +74,7 @@ class _Request:
 def serve(
     server: BatchingServer, due: Iterable[tuple[float, int | None]], lengths: Asked, rng: Random, until: float
 ) -> list[_Request]:
-    """Requests that are due at given instants, each with its user; a user asks again after the answer has ended.
+    """Serve requests that are due at known instants, each with its user; a user asks again after the answer has ended.
 
     What is due before `until` is answered under the full load.
     """

@@ -25,7 +25,7 @@ from validation.plan.batching_server import Asked, BatchingServer, serve, write_
 from validation.program import command_line, write
 
 PEAK_SECONDS, WARM_UP, STARTS = 120.0, 30.0, 5.0
-WINDOW = 30.0  # seconds of a measured stage: a plan must bear with little
+WINDOW = 30.0  # seconds of a measured stage, which is short on purpose
 PHASE, UNSTEADY = 20.0, 0.03  # seconds, and standard deviation of the speed of a machine that is not steady
 TRUE_FUTURES = 10
 
@@ -88,7 +88,7 @@ def system(rng: Random) -> System:
 
 
 def exercise(seed: int) -> Exercise | None:
-    """`None` if no number of replicas is named."""
+    """Plan and check one system; `None` if no number of replicas is named."""
     rng = Random(seed)
     engine = system(rng)
     with tempfile.TemporaryDirectory() as folder:
@@ -113,7 +113,7 @@ def exercise(seed: int) -> Exercise | None:
 
 
 def true_share(engine: System, replicas: int, days: Sequence[float]) -> float:
-    """Of so many days that have this peak, the share on which every objective was met."""
+    """Return the share of days with this peak on which every objective was met."""
     return sum(met_on(engine, replicas, Random(f"{day}")) for day in days) / len(days)
 
 
@@ -140,7 +140,7 @@ def met_on(engine: System, replicas: int, rng: Random) -> bool:
 
 
 def _due(peak: Load, replicas: int, until: float, rng: Random) -> list[list[tuple[float, int | None]]]:
-    """When requests are due on each replica: users in equal shares, or Poisson arrivals in turns."""
+    """Return when requests are due on each replica: users in equal shares, or Poisson arrivals in turns."""
     shares: list[list[tuple[float, int | None]]] = [[] for _ in range(replicas)]
     if isinstance(peak, Users):
         for user in range(peak.count):

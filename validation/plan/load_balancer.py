@@ -41,19 +41,19 @@ backend first
 
 
 def find_haproxy() -> str | None:
-    """Debian puts it where only administrators look."""
+    """Find HAProxy, which Debian puts on the path of administrators only."""
     return shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin")
 
 
 def configuration(port: int, servers: Sequence[str]) -> str:
-    """`servers` are addresses such as 127.0.0.1:8000."""
+    """Fill the configuration. `servers` are addresses such as 127.0.0.1:8000."""
     lines = "\n".join(f"    server replica{k} {address}" for k, address in enumerate(servers))
     return CONFIGURATION.format(port=port, servers=lines, first=servers[0])
 
 
 @contextmanager
 def load_balancer(program: str, ports: Sequence[int], folder: Path) -> Iterator[str]:
-    """Its URL, once it accepts connections. `ports` of the servers on this machine."""
+    """Yield the balancer's URL, once it accepts connections. `ports` of the servers on this machine."""
     port = free_port()
     written = folder / "haproxy.cfg"
     written.write_text(configuration(port, [f"127.0.0.1:{server}" for server in ports]))

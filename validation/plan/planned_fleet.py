@@ -69,7 +69,7 @@ def enginebench(*arguments: str) -> str:
 
 
 def measure_replica(runs: Path, batch: tuple[str, ...] = BATCH) -> Path:
-    """One replica under several loads."""
+    """Measure one replica under several loads."""
     options = [word for option in batch for word in ("-o", option)]
     enginebench(
         "run", "concurrent", "--engine", "fake", *options, "--stages", LOADS, "--stage-seconds", str(LOAD_SECONDS),
@@ -89,7 +89,7 @@ def planned(run: Path, rate: float = RATE) -> Attainment:
 
 @contextmanager
 def fleet(haproxy: str, replicas: int, folder: Path, batch: tuple[str, ...] = BATCH) -> Iterator[str]:
-    """Yield the URL of the balancer in front of so many replicas of the measured engine."""
+    """Yield the URL of the balancer in front of replicas of the measured engine."""
     options = [word for option in batch for word in ("-o", option)]
     command = [*PYTHON, "-m", "enginebench", "serve", "--engine", "fake", *options, "--port", "0"]
     with ExitStack() as stack:
@@ -100,7 +100,10 @@ def fleet(haproxy: str, replicas: int, folder: Path, batch: tuple[str, ...] = BA
 def attained(
     url: str, runs: Path, lengths: tuple[str, ...], rate: float, seconds: float, warm_up: float, slo: tuple[str, ...]
 ) -> tuple[float, int, int]:
-    """Of Poisson arrivals: the share of requests that met every objective `slo`, their number, and how many failed."""
+    """Send Poisson arrivals.
+
+    Return the share of requests that met every objective `slo`, their number, and how many failed.
+    """
     enginebench(
         "run", "rate", "--url", url, "--rate", f"{rate:g}", "--stage-seconds", f"{seconds + warm_up:g}",
         "--warm-up", f"{warm_up:g}", *lengths, "--runs", str(runs), "--allow-invalid",

@@ -75,7 +75,7 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Of so many runs, the share whose figure lay inside the band that was predicted for it."""
+    """The share of runs whose figure was inside the band predicted for it."""
 
     system: str
     runs: int
@@ -96,7 +96,7 @@ def held_out(name: str, window: float, seed: int) -> Errors:
 
 
 def covered(run: int, rate: float, window: float, seed: int) -> dict[str, bool]:
-    """One run: fitted to lower rates, and judged at a higher one with arrivals that were not seen."""
+    """Fit one run to lower rates, and check it at a higher one with new arrivals."""
     system = System(BatchingServer(jitter=0.02), rates(0.4 * rate, 0.7 * rate, rate))
     *seen, unseen = _stages(system, window, seed * 1000 + run)
     model, end = fit_stages(seen, system.server.slots), WARM_UP + window

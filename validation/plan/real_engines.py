@@ -12,6 +12,7 @@ periods of ten seconds.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -33,7 +34,7 @@ from engines.machine.devices import usable_cores
 from loadtests.harness.command.server_process import PYTHON
 from validation.plan.planned_fleet import enginebench
 from validation.processes import on_cores, started_server
-from validation.program import command_line, measured_before, write
+from validation.program import command_line, write
 
 TARGETS = {"tpot_p50": 0.10, "e2e_mean": 0.10, "throughput": 0.10, "ttft_p95": 0.20}
 WARM_UP_SECONDS = 8.0  # of each load: in its first minute an engine is slower
@@ -77,13 +78,13 @@ class Result:
 
 
 def mixed(loads: Sequence[int], passes: int) -> list[int]:
-    """Every load once in each pass, in an order of its own."""
+    """Return every load once in each pass, in random order."""
     rng = Random(0)
     return [load for _ in range(passes) for load in rng.sample(list(loads), len(loads))]
 
 
 def measure(engine: str, options: Sequence[str], stages: Sequence[int], settings: argparse.Namespace) -> RunData:
-    """The engine has half of the cores for itself, so that its steps do not depend on what the load generator needs."""
+    """Measure the engine on half of the cores, so that its steps do not depend on what the load generator needs."""
     words = [word for option in options for word in ("-o", option)]
     model = ["--model", settings.model] if settings.model else []
     cores = usable_cores()
@@ -148,7 +149,7 @@ def result_of(engine: str, settings: argparse.Namespace) -> Result:
 
 
 def described(model: EngineModel) -> dict[str, Any]:
-    """For JSON, without the noise of each step."""
+    """Describe the model for JSON, without the noise of each step."""
     values = asdict(model)
     fit = {name: value for name, value in values["fit"].items() if name != "noise"}
     return values | {"fit": fit, "slots_from": model.slots_from.value}
@@ -186,7 +187,9 @@ def main() -> None:
         for engine in settings.engine:
             results.append(result_of(engine, settings))
             print_result(results[-1])
-    engines = measured_before(settings.output) | {result.engine: asdict(result) for result in results}
+    output = settings.output
+    measured = json.loads(output.read_text())["engines"] if output is not None and output.exists() else {}
+    engines = measured | {result.engine: asdict(result) for result in results}  # other engines keep their figures
     write(settings.output, "transformers", "mistralrs", "vllm", targets=TARGETS, engines=engines)
 
 

@@ -43,7 +43,7 @@ from validation.program import command_line, write
 TOKENS = 100
 STAGES = (100, 200, 300, 400, 500)  # users
 SLICE = 10_000  # requests with one seed
-REFUSED = 200  # one request in so many
+REFUSED = 200  # one of this many requests
 TARGETS = {"lines": (20.0, 2e9), "parquet": (90.0, 4e9)}  # seconds, bytes
 Ints = npt.NDArray[np.int64]
 
@@ -85,7 +85,7 @@ class Result:
 
 
 def stages_of(requests: int) -> tuple[Stage, ...]:
-    """Requests are 1 ms apart, the first and the last tenth of each stage outside its window."""
+    """Place requests 1 ms apart, the first and last tenth of each stage outside its window."""
     length = requests // len(STAGES) * SECOND // 1000
     stages = []
     for index, users in enumerate(STAGES):

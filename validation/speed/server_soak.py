@@ -109,7 +109,7 @@ class Watched:
         self.port = port
 
     async def engine(self) -> psutil.Process:
-        """Its process, once it has been started (again)."""
+        """Return the engine's process, once it has been started (again)."""
         while True:
             for child in self.process.children():  # the guard of its process group is another child
                 with contextlib.suppress(psutil.Error):  # it has just ended
@@ -125,7 +125,7 @@ class Watched:
         return answer.partition(b"\r\n\r\n")[2].decode()
 
     async def metrics(self) -> dict[str, float]:
-        """By name, `requests_total` by name, endpoint and outcome."""
+        """Read the metrics by name, `requests_total` by name, endpoint and outcome."""
         values = {}
         for family in text_string_to_metric_families(await self.get("/metrics")):
             for name, labels, value, *_ in family.samples:
@@ -146,7 +146,7 @@ class Watched:
         return int(now["requests_running"]), int(now["requests_waiting"])
 
     async def resources(self) -> Resources:
-        """Once the server has noticed all disconnects."""
+        """Read resources once the server has noticed all disconnects."""
         await asyncio.sleep(1.5)
         tasks = int(await self.get("/tasks"))
         return Resources(self.process.num_fds(), tasks, self.process.num_threads(), len(self.process.children()))
@@ -210,7 +210,7 @@ class SoakRun:
         return Visit(self._watched.port, random.Random(self._chance.getrandbits(64)), self._reports.append)
 
     async def _one_of_each(self) -> None:
-        """One client of every kind, so that lazy initialisation precedes the measurement."""
+        """Run one client of every kind, so that lazy initialisation precedes the measurement."""
         async with asyncio.TaskGroup() as clients:
             for client in CLIENTS:
                 clients.create_task(client(self._visit()))
@@ -273,13 +273,14 @@ class SoakRun:
 
 
 def _least(samples: Sequence[float], fifth: int) -> float:
-    """Of one fifth of the run, counted from 0: requests in flight add up to 10 %, a leak raises the least as well."""
+    """Return the minimum of one fifth of the run, counted from 0: requests in flight add up to 10 %, a leak raises the
+    least as well."""
     size = max(1, len(samples) // 5)
     return min(samples[fifth * size : (fifth + 1) * size])
 
 
 def soak(seconds: float, rate: float, kill_every: float) -> Soak:
-    """`rate` clients a second; the engine is killed every `kill_every` seconds."""
+    """Run the test with `rate` clients a second; the engine is killed every `kill_every` seconds."""
     with server() as watched:
         return asyncio.run(SoakRun(watched, seconds, rate, kill_every).run())
 

@@ -131,7 +131,7 @@ class Client:
 
 
 def drive(port: int, scenario: Scenario, seconds: float, report: Pipe) -> None:
-    """The driver's process: warm up, report the start of the window, and then the results."""
+    """Warm up, in the driver's process, report the start of the window, and then the results."""
     late: list[float] = []
     request = _request(scenario)
     clients = [Client(port, request, scenario, late) for _ in range(scenario.clients)]

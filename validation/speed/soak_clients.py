@@ -130,7 +130,7 @@ class Visit:
 
     @asynccontextmanager
     async def report(self, kind: str, endpoint: str, connection: Connection) -> AsyncIterator[None]:
-        """One request of `kind`: what was received at the end decides its outcome."""
+        """Report one request of `kind`: what was received at the end decides its outcome."""
         began = time.monotonic()
         async with asyncio.timeout(PATIENCE):
             yield
@@ -237,7 +237,7 @@ async def sets_a_short_timeout(visit: Visit) -> None:
 
 
 async def sends_a_burst(visit: Visit) -> None:
-    """More requests at once than can run and wait."""
+    """Send more requests at once than can run and wait."""
     async with asyncio.TaskGroup() as burst:
         for _ in range(20):
             burst.create_task(reads_a_stream(visit))

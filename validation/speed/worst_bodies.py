@@ -101,7 +101,7 @@ def post(port: int, body: Body) -> int:
 
 
 def read_stream(port: int, results: Pipe) -> None:
-    """A process of its own: read tokens until told to stop, then send when they arrived (monotonic seconds)."""
+    """Read tokens in a process of its own until told to stop, then send when they arrived (monotonic seconds)."""
     content = json.dumps({"messages": [{"role": "user", "content": "a"}], "max_tokens": 100_000, "stream": True})
     arrived = []
     with socket.create_connection(("127.0.0.1", port)) as connection:
@@ -118,7 +118,7 @@ def read_stream(port: int, results: Pipe) -> None:
 
 
 def measure(chosen: list[Body]) -> list[Result]:
-    """Each body alone, then all of them, four at a time."""
+    """Send each body alone, then all of them, four at a time."""
     here, there = multiprocessing.Pipe()
     command = [sys.executable, "-m", "enginebench", "serve", "--engine", "fake", "-o", f"tpot={TPOT}", "--port", "0"]
     rows: list[tuple[str, int, int, float, float, int]] = []

@@ -127,7 +127,7 @@ def truth(step: float, crowd: int, seed: int, answers: int = 4000) -> tuple[floa
 
 
 def run(folder: Path, step: float, seed: int) -> RunSummary:
-    """The default stages against this engine, recorded and summarised as a real run is."""
+    """Run the default stages against this engine, recorded and summarised like a real run."""
     rng = np.random.default_rng([seed, round(step * 1e6)])
     engine, scenario = Engine(step, rng), Scenario(stages=users(LOADS))
     control, tracker = StageControl(scenario.plan()), StageTracker()
@@ -178,7 +178,7 @@ def _stage_of(control: StageControl, sent: float) -> int:
 
 
 def measure(step: float, runs: int, seed: int) -> list[Bias]:
-    """One entry for each load."""
+    """Return one entry for each load."""
     summaries: list[RunSummary] = []
     for k in range(runs):
         with tempfile.TemporaryDirectory() as folder:

@@ -84,7 +84,7 @@ class System:
         return Trace(sent, latency, ended)
 
     def capacity(self, rng: Generator, requests: int = TRUTH_REQUESTS) -> float:
-        """Requests per second."""
+        """Return requests per second."""
         if self.exact is not None:
             return self.exact(self.limit, self.q)
         low, high = 0.05 * self.saturation, self.saturation
@@ -131,7 +131,7 @@ def queue(rng: Generator, sent: Floats, servers: int, service: Draw) -> tuple[Fl
 
 
 def _waits(sent: Floats, times: Floats) -> Floats:
-    """Of one server (Lindley 1952)."""
+    """Return the waits at one server (Lindley 1952)."""
     steps = np.cumsum(np.concatenate([[0.0], times[:-1] - np.diff(sent)]))
     return np.asarray(steps - np.minimum.accumulate(steps), dtype=np.float64)
 

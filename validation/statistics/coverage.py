@@ -155,7 +155,10 @@ def measure(name: str, runs: int, seed: int) -> list[Cell]:
 
 
 def _ratios(runs: list[Estimate], rng: Generator) -> list[Estimate]:
-    """Of two identical engines, from runs drawn without replacement. A ratio of other engines is a multiple of it."""
+    """Compare two identical engines, from runs drawn without replacement.
+
+    A ratio of other engines is a multiple of it.
+    """
     values, ratios = [run.value for run in runs if run.value is not None], []
     for _ in range(SHUFFLES):
         order = rng.permutation(values).tolist()
@@ -190,7 +193,8 @@ def _cell(
 
 
 def _effective(number: str, traces: list[Trace], truth: dict[str, float]) -> float:
-    """Of the indicator "at or below the percentile"; of the median for rates and ratios."""
+    """Return the effective sample size of the indicator "at or below the percentile"; of the median for rates and
+    ratios."""
     limit = truth[number.replace("share", "limit")] if number.startswith(("p", "share")) else truth["p50"]
     shares: Floats = np.array([float((trace.latency <= limit).mean()) for trace in traces])
     share = float(shares.mean())

@@ -31,7 +31,7 @@ REPEATS = 5
 
 
 def throughputs(rng: Generator, engines: int, drift: float = 0.0) -> dict[str, list[float]]:
-    """By engine, one value per repeat: a spread between runs, one inside each, a drift that a repeat's runs share."""
+    """Draw a value per engine and repeat: spread between runs, spread inside each, drift shared by a repeat."""
     noise = RUN_TO_RUN * rng.standard_normal((engines, REPEATS)) + INSIDE * rng.standard_normal((engines, REPEATS))
     return dict(zip(ascii_lowercase, np.exp(noise + drift * rng.standard_normal(REPEATS)).tolist(), strict=False))
 
