@@ -39,6 +39,7 @@ PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").gl
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.S | re.M)
 CHECKED_ELSEWHERE = (
     "docker",
+    "helm",
     "kubectl",
     "grafana",
     "prometheus",
