@@ -53,7 +53,7 @@ def binomial_quantile(p: float, n: float, share: float) -> float:
 def student_t_quantile(p: float, freedom: float) -> float:
     """Return the t that is exceeded with probability 1 - p, for p ≥ 0.5."""
     x = beta_quantile(0.5, freedom / 2, 2 * p - 1)
-    return math.sqrt(freedom * x / (1 - x))
+    return math.sqrt(freedom * x / (1 - x)) if x < 1 else math.inf
 
 
 def _nonzero(value: float) -> float:
