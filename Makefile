@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
+DEMO := $(VENV)/.demo-installed
+TORCH_INDEX := https://download.pytorch.org/whl/cpu/
 WORKERS ?= 6
 # Processes that run side by side starve one another now and then: what failed is run again, one test at a time, and counts
 # if it fails again.
@@ -25,26 +27,36 @@ endif
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
-setup: $(STAMP) ## create the environment in .venv (TORCH=cpu: the small torch without CUDA, from PyTorch's index)
+setup: $(STAMP) ## create the environment of the test suite in .venv
 
-$(STAMP): requirements.lock pyproject.toml
+# PyPI's torch for Linux is the CUDA build, several GB. PyTorch's own index has one for CPUs, with the same version. If no
+# NVIDIA driver is seen and that index answers, it is installed first, and the others are resolved around it.
+$(STAMP): EXTRAS := dev
+$(DEMO): EXTRAS := transformers,mistralrs
+$(STAMP) $(DEMO): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "enginebench needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "Python has no venv module here; on Debian: apt-get install python3-venv" >&2; exit 2; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade uv
-ifeq ($(TORCH),cpu)
-	$(UV) pip install --python $(BIN)/python --torch-backend cpu --editable '.[dev]'
-else
-	$(UV) pip install --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
-	$(UV) pip install --python $(BIN)/python --quiet --no-deps --editable .
-endif
+	@if [ "$$(uname)" = Linux ] && [ ! -e /proc/driver/nvidia ] && ! $(BIN)/python -c 'import torch' 2>/dev/null && \
+		$(BIN)/python -c 'import urllib.request; urllib.request.urlopen("$(TORCH_INDEX)", timeout=5)' 2>/dev/null; then \
+		$(UV) pip install --python $(BIN)/python --quiet --torch-backend cpu --no-deps "$$(grep -oE '^torch==[0-9.]+' requirements.lock)"; \
+	fi
+	$(UV) pip install --python $(BIN)/python --compile-bytecode --constraint requirements.lock --editable '.[$(EXTRAS)]'
 	@touch $@
 
-system: $(STAMP) ## install system packages for the test suite (Prometheus, Chromium, HAProxy, curl), as root on Debian
+# Go verifies the sources of its programs by the public checksum database.
+system: $(STAMP) ## install programs for the test suite: as root on Debian Prometheus, Chromium, HAProxy, curl; with Go helm, actionlint
 	@missing=""; for program in prometheus chromium haproxy curl; do PATH="$$PATH:/usr/sbin" command -v $$program >/dev/null || missing="$$missing $$program"; done; \
-	if [ -z "$$missing" ]; then exit 0; fi; \
-	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	if [ -z "$$missing" ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
 	else echo "missing:$$missing; the tests that need them are skipped" >&2; fi
+	@for package in helm.sh/helm/v3/cmd/helm@v3.19.5 github.com/rhysd/actionlint/cmd/actionlint@v1.7.12; do \
+		name="$${package%@*}"; name="$${name##*/}"; \
+		if PATH="$(BIN):$$PATH" command -v $$name >/dev/null; then continue; fi; \
+		{ command -v go >/dev/null && GOBIN="$(CURDIR)/$(BIN)" nice go install $$package; } || \
+			echo "missing: $$name; the tests that need it are skipped" >&2; \
+	done
 
 # Side by side: mypy needs a minute of one core, and clippy's first run a minute and a half.
 lint: $(STAMP) ## ruff, mypy --strict; rustfmt and clippy if cargo is installed
@@ -134,7 +146,7 @@ searches: $(STAMP) ## coverage and cost of the search for capacity (some minutes
 # A number of requests of one length: both engines then do the same work in every repeat, however fast they are. Answers
 # are long enough that batching shows. Each engine is loaded once, and what is in flight at the end of a run, which is not
 # counted, is cut off after a second.
-demo: $(STAMP) ## two engines at 8 users, three interleaved repeats, a winner and a report (two and a half minutes)
+demo: $(DEMO) ## two engines at 8 users, three interleaved repeats, a winner and a report (two and a half minutes)
 	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs --repeat 3 --keep-loaded \
 		--stages 8 --stage-requests 8 --prompt-tokens 38 --output-tokens 12 -- --stop-timeout 1
 

@@ -9,6 +9,8 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
+import tomllib
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,10 +77,15 @@ def _installed(folder: Path, extra: str, *options: str) -> Installation:
         done = subprocess.run([program, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
-    call("build", "--quiet", "--wheel", "--python", sys.executable, "--out-dir", str(folder / "dist"))
+    call("build", "--quiet", "--python", sys.executable, "--out-dir", str(folder / "dist"))  # the wheel from the sdist
     call("venv", "--quiet", "--python", sys.executable, str(folder / "environment"))
-    (wheel,) = (folder / "dist").glob("*.whl")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    wheel, source = (folder / "dist" / f"enginebench-{version}{end}" for end in ("-py3-none-any.whl", ".tar.gz"))
     assert {"enginebench/studies/grids/brief.toml"} <= set(zipfile.ZipFile(wheel).namelist())
+    with tarfile.open(source) as archive:
+        top = {name.split("/")[1] for name in archive.getnames()}
+    packages = {"enginebench", "engines", "servers", "loadtests"}
+    assert top == packages | {"CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", ".gitignore"}
     python = str(folder / "environment" / "bin" / "python")
     call("pip", "install", "--quiet", "--python", python, *options, f"{wheel}{extra}")
     (folder / "elsewhere").mkdir()

@@ -1,6 +1,6 @@
 """One archive for a machine without network: this project, and the packages that serving and load generation need.
 
-    make bundle        # dist/enginebench-0.1.0-linux-x86_64-cp312.tar.gz
+    make bundle        # dist/enginebench-0.2.0-linux-x86_64-cp312.tar.gz
 
 It is for Linux on x86-64 and CPython 3.12. Torch and transformers are the machine's; the analysis stays at home. The
 packages are used from the archive's folder: there is nothing to install. docs/gpu-server.md shows how it is used.

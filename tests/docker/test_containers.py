@@ -16,7 +16,7 @@ from tests.support.containers import Containers, NoContainers, containers, image
 from tests.support.prometheus import answers, until
 
 pytestmark = pytest.mark.containers
-IMAGES = {"server": "docker.io/enginebench/server:0.1.0-cpu", "load": "docker.io/enginebench/load:0.1.0"}  # as Compose
+IMAGES = {"server": "docker.io/enginebench/server:0.2.0-cpu", "load": "docker.io/enginebench/load:0.2.0"}  # as Compose
 SERVER = "http://127.0.0.1:8000"
 PROMETHEUS = "http://127.0.0.1:9090"
 RUN = "20261122-100000-containers"

@@ -22,6 +22,7 @@ from engines.libraries.vllm import VllmEngine
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 DOCKERFILE = (DOCKER / "Dockerfile").read_text()
 BOTH = ("compose.yaml", "compose.gpu.yaml")
 VARIABLES = set(re.findall(r"\$\{([A-Z]+)", "".join((DOCKER / file).read_text() for file in BOTH))) | {
@@ -160,8 +161,7 @@ def test_a_librarys_image_is_the_version_that_the_engine_installs(library: type[
 def test_vllms_own_server_has_that_version_too() -> None:
     (image,) = re.findall(r"^FROM (\S+) AS library-vllm$", DOCKERFILE, re.MULTILINE)
     assert f"image: {image}\n" in (DOCKER / "compose.yaml").read_text()
-    tag = image.partition(":")[2]
-    assert f"newTag: {tag}\n" in (DOCKER / "kubernetes/overlays/vllm/kustomization.yaml").read_text()
+    assert f"image: {image}\n" in (DOCKER / "chart/values-vllm.yaml").read_text()
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_the_image_holds_the_engine_that_is_served(
 ) -> None:
     server = composition("compose.yaml", **variables)["server"]
     assert server["build"]["args"] == {"EXTRAS": extras, "FLAVOUR": "cpu", "PROGRAMS": "candle burn"}
-    assert server["image"] == "enginebench/server:0.1.0-cpu"
+    assert server["image"] == f"enginebench/server:{VERSION}-cpu"
     assert server["command"] == ["serve", "--engine", engine, "--host", "0.0.0.0", "--port", "8000"]
     assert set(extras.split()) <= set(_pyproject()["project"]["optional-dependencies"])
 
@@ -225,7 +225,7 @@ def test_the_gpu_file_asks_for_one_gpu_and_the_cuda_build(composition: Compositi
     (device,) = server["deploy"]["resources"]["reservations"]["devices"]
     assert (device["driver"], device["count"], device["capabilities"]) == ("nvidia", 1, ["gpu"])
     assert server["build"]["args"]["FLAVOUR"] == "cuda"
-    assert (server["build"]["target"], server["image"]) == ("server", "enginebench/server:0.1.0-cuda")
+    assert (server["build"]["target"], server["image"]) == ("server", f"enginebench/server:{VERSION}-cuda")
     assert "utility" in server["environment"]["NVIDIA_DRIVER_CAPABILITIES"], "NVML, for the GPU metrics"
 
 
@@ -233,7 +233,7 @@ def test_the_gpu_file_asks_for_one_gpu_and_the_cuda_build(composition: Compositi
 def test_a_library_stands_behind_our_server_in_its_own_image(composition: Composition, library: str) -> None:
     chosen = {"MODEL": "meta-llama/Llama-3.2-1B", "OPTIONS": "-o concurrency=64 -o dtype=bfloat16"}
     server = composition(*BOTH, LIBRARY=library, **chosen)["server"]
-    assert (server["build"]["target"], server["image"]) == ("library-server", f"enginebench/server:0.1.0-{library}")
+    assert (server["build"]["target"], server["image"]) == ("library-server", f"enginebench/server:{VERSION}-{library}")
     assert server["build"]["args"]["LIBRARY"] == library
     words = server["command"]
     assert words[:3] == ["serve", "--engine", library]
@@ -260,7 +260,7 @@ def test_the_documented_builds_name_targets_and_flavours_that_there_are() -> Non
     for text in texts:
         for line in re.findall(r"docker build .*(?:\\\n.*)?", text):
             assert set(re.findall(r"--target (\S+)", line)) < targets, line
-            tag = re.search(r"-t enginebench/\w+:0\.1\.0-(\S+)", line)
+            tag = re.search(rf"-t enginebench/\w+:{re.escape(VERSION)}-(\S+)", line)
             flavour = re.search(r"(?:FLAVOUR|LIBRARY)=(\S+)", line)
             if tag is not None:
                 assert tag[1] == (flavour[1] if flavour else "cpu"), line

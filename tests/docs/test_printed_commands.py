@@ -42,6 +42,7 @@ PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for
 BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.S | re.M)
 CHECKED_ELSEWHERE = (
     "docker",
+    "helm",
     "kubectl",
     "grafana",
     "prometheus",
