@@ -62,7 +62,7 @@ def bench(
     from engines.bench.settings import variants_of
 
     settings: BenchSettings = read_settings(BenchSettings, flags)
-    shown = find_spec("polars") is not None  # `make bundle` leaves them out
+    shown = all(find_spec(name) is not None for name in ("polars", "scipy"))  # `make bundle` leaves them out
     if not (shown or output):
         raise UserMistake("the table needs packages that are not here: give --output FILE, and read it where they are.")
     if output is not None and not output.absolute().parent.is_dir():

@@ -32,7 +32,7 @@ STAMP_ATTEMPTS = 5
 STAMP_DELAY = 0.02  # seconds from asking for stamps to sending
 LOAD_TEST_LIMIT = 180.0  # seconds; it takes ten on a quiet machine, and forty where six other programs compute
 SO_TIMESTAMPNS = 35  # asm-generic/socket.h; Python has no name for it
-FOR_REPORTS, FOR_DOWNLOADS = ("polars",), ("pip", "uv")  # `make bundle` leaves them out
+FOR_REPORTS, FOR_DOWNLOADS = ("polars", "scipy"), ("pip", "uv")  # `make bundle` leaves them out
 EXTRAS = ("transformers", "mistralrs")
 
 

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.optimize import nnls
 
 from enginebench.analysis.arrays import Floats
 from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
@@ -167,35 +168,11 @@ def _least_squares(rows: Floats, values: Floats, chosen: list[int]) -> tuple[Flo
     """Coefficients, none below zero, and the sum of squared errors."""
     used = rows[:, chosen]
     scale = np.maximum(np.abs(used).max(axis=0), 1e-12)
-    q, r = np.linalg.qr(used / scale)  # the triangular factor costs the same for any number of steps
-    coefficients = _non_negative_least_squares(r, q.T @ values)
+    q, r = np.linalg.qr(used / scale)  # nnls on the triangular factor costs the same for any number of steps
+    coefficients, _ = nnls(r, q.T @ values)
     whole = np.zeros(rows.shape[1])
     whole[chosen] = coefficients / scale
     return whole, float(((rows @ whole - values) ** 2).sum())
-
-
-def _non_negative_least_squares(matrix: Floats, values: Floats) -> Floats:
-    """Lawson & Hanson, Solving Least Squares Problems (1974), chapter 23."""
-    size = matrix.shape[1]
-    tolerance = 10 * size * np.finfo(float).eps * np.abs(matrix).sum(axis=0).max() * max(1.0, np.abs(values).max())
-    solution, positive = np.zeros(size), np.zeros(size, dtype=bool)
-    for _ in range(3 * size):
-        gradient = np.where(positive, -np.inf, matrix.T @ (values - matrix @ solution))
-        if gradient.max() <= tolerance:
-            break
-        positive[gradient.argmax()] = True
-        while positive.any():
-            trial = np.zeros(size)
-            trial[positive] = np.linalg.lstsq(matrix[:, positive], values, rcond=None)[0]
-            blocked = positive & (trial <= 0)
-            if not blocked.any():
-                solution = trial
-                break
-            step = (solution[blocked] / (solution[blocked] - trial[blocked])).min()
-            solution = solution + step * (trial - solution)
-            positive &= ~blocked | (solution > tolerance)
-            solution[~positive] = 0
-    return solution
 
 
 def _drift(stages: Sequence[Steps], seconds: Floats, fitted: Floats) -> float:

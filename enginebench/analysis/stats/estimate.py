@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 
-from enginebench.analysis.stats.incomplete_beta import incomplete_beta, student_t_quantile
+from scipy import special
 
 CONFIDENCE = 0.95
 TAIL = (1 - CONFIDENCE) / 2
-NORMAL_FREEDOM = 1e6  # with more degrees of freedom, Student's t is normal to six digits
 
 
 def least_samples(q: float) -> int:
@@ -21,11 +19,9 @@ def least_samples(q: float) -> int:
 def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
     """How many standard errors to either side hold 95 %: 2.26 for nine degrees of freedom."""
     tail = (1 - confidence) / 2
-    return NormalDist().inv_cdf(1 - tail) if freedom > NORMAL_FREEDOM else student_t_quantile(1 - tail, freedom)
+    return float(special.ndtri(1 - tail) if math.isinf(freedom) else special.stdtrit(freedom, 1 - tail))
 
 
 def t_p_value(t: float, freedom: float) -> float:
     """Two-sided, of Student's t."""
-    if freedom > NORMAL_FREEDOM:
-        return math.erfc(abs(t) / math.sqrt(2))
-    return incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
+    return 2 * float(special.stdtr(freedom, -abs(t)))

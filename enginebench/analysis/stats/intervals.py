@@ -16,6 +16,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 from enginebench.analysis.arrays import Flags, Floats
 from enginebench.analysis.stats.effective_size import (
@@ -31,7 +32,6 @@ from enginebench.analysis.stats.effective_size import (
     user_codes,
 )
 from enginebench.analysis.stats.estimate import TAIL, least_samples
-from enginebench.analysis.stats.incomplete_beta import beta_quantile, binomial_quantile
 from enginebench.records.rules import nearest_rank
 from enginebench.records.view import NO_SAMPLES, Estimate, Missing
 
@@ -127,9 +127,9 @@ def _percentile_interval(requests: _Requests, upper: Floats, q: float) -> Estima
     if _withheld(q, at, median):
         return replace(plain, missing=Missing.FEW_REQUESTS)
     # Binomial quantiles between the integers, since the effective size is no integer either.
-    below = (binomial_quantile(TAIL, at.size, q) + 0.5) / at.size
+    below = (float(special.bdtrik(TAIL, at.size, q)) + 0.5) / at.size
     certain = min(at.size, median.size) / _missed_bursts(q, median)
-    above = (binomial_quantile(1 - TAIL, certain, q) + 0.5) / certain
+    above = (float(special.bdtrik(1 - TAIL, certain, q)) + 0.5) / certain
     high_rank = math.ceil(above * n + 0.5)
     beyond = high_rank > n and upper[-1] < math.inf
     high_rank = min(n, high_rank)
@@ -281,8 +281,8 @@ def _lowest_share(share: float, size: float, median: EffectiveSampleSize) -> flo
 def clopper_pearson(share: float, n: float) -> tuple[float, float]:
     """Clopper & Pearson's limits, for n that need not be an integer."""
     hits, misses = share * n, (1 - share) * n
-    low = beta_quantile(hits, misses + 1, TAIL) if hits > 0 else 0.0
-    high = beta_quantile(hits + 1, misses, 1 - TAIL) if misses > 0 else 1.0
+    low = float(special.betaincinv(hits, misses + 1, TAIL)) if hits > 0 else 0.0
+    high = float(special.betaincinv(hits + 1, misses, 1 - TAIL)) if misses > 0 else 1.0
     return low, high
 
 
