@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines system check lint lint-python lint-rust test test-pythons test-gpu test-lmrs test-installed test-containers soak simulations searches plans demo pictures docs lock dashboards bundle clean
+.PHONY: help setup engines system check lint lint-python lint-rust test test-pythons test-gpu test-lmrs test-installed test-containers test-deployment soak simulations searches plans demo pictures docs lock dashboards bundle clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -14,7 +14,7 @@ WORKERS ?= 6
 # Processes that run side by side starve one another now and then: what failed is run again, one test at a time, and counts
 # if it fails again.
 AGAIN := -n 1 --dist loadgroup --last-failed --last-failed-no-failures none --maxfail 3
-SELECTED := not gpu and not lmrs and not own_environment and not containers
+SELECTED := not gpu and not lmrs and not own_environment and not containers and not deployment
 
 # The suite starts hundreds of processes: let them share compiled bytecode, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
@@ -44,19 +44,12 @@ $(STAMP) $(DEMO): requirements.lock pyproject.toml
 	$(UV) pip install --python $(BIN)/python --compile-bytecode --constraint requirements.lock --editable '.[$(EXTRAS)]'
 	@touch $@
 
-# Go verifies the sources of its programs by the public checksum database.
-system: $(STAMP) ## install programs for the test suite: as root on Debian Prometheus, Chromium, HAProxy, curl; with Go helm, actionlint
+system: $(STAMP) ## install system packages for the test suite (Prometheus, Chromium, HAProxy, curl), as root on Debian
 	@missing=""; for program in prometheus chromium haproxy curl; do PATH="$$PATH:/usr/sbin" command -v $$program >/dev/null || missing="$$missing $$program"; done; \
 	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
 	else echo "missing:$$missing; the tests that need them are skipped" >&2; fi
-	@for package in helm.sh/helm/v3/cmd/helm@v3.19.5 github.com/rhysd/actionlint/cmd/actionlint@v1.7.12; do \
-		name="$${package%@*}"; name="$${name##*/}"; \
-		if PATH="$(BIN):$$PATH" command -v $$name >/dev/null; then continue; fi; \
-		{ command -v go >/dev/null && GOBIN="$(CURDIR)/$(BIN)" nice go install $$package; } || \
-			echo "missing: $$name; the tests that need it are skipped" >&2; \
-	done
 
 # Side by side: mypy needs a minute of one core, and clippy's first run a minute and a half.
 lint: $(STAMP) ## ruff, mypy --strict; rustfmt and clippy if cargo is installed
@@ -126,6 +119,14 @@ test-installed: $(STAMP) ## install vLLM, OpenVINO and llama.cpp in separate env
 	$(BIN)/enginebench engines install openvino
 	$(BIN)/enginebench engines install llamacpp
 	$(BIN)/python -m pytest -m own_environment
+
+# Go verifies the sources of both programs by the public checksum database.
+test-deployment: $(STAMP) ## build helm and actionlint with Go, and check the chart, the Action and the workflows (five minutes)
+	@for package in helm.sh/helm/v3/cmd/helm@v3.19.5 github.com/rhysd/actionlint/cmd/actionlint@v1.7.12; do \
+		name="$${package%@*}"; name="$${name##*/}"; \
+		PATH="$(BIN):$$PATH" command -v $$name >/dev/null || GOBIN="$(CURDIR)/$(BIN)" go install $$package || exit 1; \
+	done
+	$(BIN)/python -m pytest -m deployment tests/docker tests/test_action.py
 
 test-containers: $(STAMP) ## build the images and start the compose file (Docker, or podman as root; about five minutes)
 	$(BIN)/python -m pytest -m containers tests/docker

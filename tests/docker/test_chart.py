@@ -33,6 +33,7 @@ VALUES: dict[str, list[str]] = {
     ],
 }
 OPERATOR = ("--api-versions", "monitoring.coreos.com/v1")
+pytestmark = pytest.mark.deployment
 every_set_of_values = pytest.mark.parametrize("values", VALUES)
 
 
@@ -165,8 +166,7 @@ def test_monitors_are_made_for_the_operator_and_have_job_names_that_rules_expect
 def _helm(*arguments: str) -> str:
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     program = shutil.which("helm", path=path)
-    if program is None:
-        pytest.skip("`helm` is not installed; `make system` installs it if Go is installed")
+    assert program is not None, "helm is not installed: `make test-deployment` builds it"
     done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -143,9 +143,7 @@ class OpenAI(Dialect):
 
     key_variable = "OPENAI_API_KEY"
     answer: ClassVar[type[Answer]] = CompletionAnswer
-    fields: ClassVar[Mapping[str, str]] = {
-        name: name for name in ("temperature", "seed", "ignore_eos", "logprobs")
-    }
+    fields: ClassVar[Mapping[str, str]] = {name: name for name in ("temperature", "seed", "ignore_eos", "logprobs")}
 
     def _body(self, request: ModelRequest, limit: str, **asked: Any) -> dict[str, Any]:
         with_usage = {"include_usage": True} if request.streamed and request.stream_usage else None
