@@ -14,7 +14,7 @@ from enginebench.records.stage import SECOND
 from enginebench.settings.system import free_port
 from loadtests.harness.live.buckets import CountedMetrics
 from loadtests.harness.live.counts import Counts, LiveCounts
-from loadtests.harness.live.series import BACK, MOST, LiveSeries
+from loadtests.harness.live.series import BACK, MAX_POINTS, LiveSeries
 from tests.support.analysis.synthetic import meta_of, record, stages_of
 from tests.support.loadtests.locust_process import start
 from tests.support.servers.scripted import Script, ScriptedServer
@@ -74,12 +74,12 @@ def test_a_percentile_among_failed_requests_and_a_time_without_answers_are_gaps(
 
 def test_the_charts_have_the_loads_and_the_limit_and_not_too_many_points() -> None:
     series = LiveSeries(Live())  # type: ignore[arg-type]
-    for second in range(3 * MOST):
+    for second in range(3 * MAX_POINTS):
         series.sample(float(second))
     document = json.loads(json.dumps(series.document()))
     assert document["stages"] == [[0.0, "4 users"], [10.0, "8 users"]]
     assert document["limit"] == 0.3
-    assert MOST / 2 <= len(document["points"]) <= MOST
+    assert MAX_POINTS / 2 <= len(document["points"]) <= MAX_POINTS
 
 
 def test_the_page_opens_on_the_tab_with_the_answers_and_charts(tmp_path: Path) -> None:
