@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.address import Address
-from loadtests.harness.client.dialects.registry import DIALECTS
+from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.client.headers import parse_headers
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.job import Job
@@ -45,7 +45,8 @@ def prepared(job: Job, contenders: Sequence[Contender], repeats: int) -> list[Co
         raise UserMistake("--run-id names one run: leave it out, or --repeat.")
     if job.settings.run_id and (job.settings.runs / job.settings.run_id / "meta.json").exists():
         raise UserMistake(f"{job.settings.runs / job.settings.run_id} is a run already: choose another --run-id.")
-    endpoint, labelled = job.planned.endpoint if job.planned is not None else "chat", []
+    endpoint: Endpoint = job.planned.endpoint if job.planned is not None else "chat"
+    labelled = []
     for contender in contenders:
         name = job.settings.label or contender.name
         if contender.url:

@@ -18,7 +18,7 @@ from enginebench.records.run import LostProcess
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from loadtests.harness.live.document import read_live
 from loadtests.harness.schedule.rates import arrival_times, share_of
-from loadtests.harness.users.lost_workers import missing_arrivals
+from loadtests.harness.users.lost_share import missing_arrivals
 from tests.support.loadtests.locust_process import CONCURRENT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
 

@@ -38,7 +38,7 @@ from loadtests.harness.recording.transfer import answer
 from loadtests.harness.users import worker_records
 
 port, folder = int(sys.argv[1]), Path(sys.argv[2])
-worker_records.PATIENCE, worker_records.LONGEST = 3.0, 3.0
+worker_records.PATIENCE, worker_records.MAX_SECONDS = 3.0, 3.0
 own = folder.parent / "requests-good.jsonl"
 own.write_text("{}")
 
