@@ -6,7 +6,6 @@ python -m enginebench.records.metrics        # the tables of docs/metrics.md
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -366,13 +365,6 @@ TOTALS: tuple[Quantity, ...] = (
     Quantity("output_tokens", "output", "tokens", "since the run's start", "of requests that have ended"),
 )
 """Counters, each with the suffix `_total`."""
-
-
-def titles_of(names: Iterable[str]) -> list[str]:
-    """`TTFT`, `output tokens/s`: of metrics and quantities, a metric's two clocks as one."""
-    metrics = {metric.name: metric.short_title for metric in (*REQUEST_METRICS, ICL)}
-    quantities = {name: Column(quantity, "value").full_title for name, quantity in QUANTITY_BY_NAME.items()}
-    return list(dict.fromkeys((metrics | quantities)[name] for name in names))
 
 
 Surface = Literal["table", "compared", "chart", "live"]

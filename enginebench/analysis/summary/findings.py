@@ -183,10 +183,9 @@ def _unsteady(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
         series = []
         for change in changes(view):
             before, after = change.series.write(change.before), change.series.write(change.after)
-            went = f"began at {before} and settled at {after}" if change.transient else f"went from {before} to {after}"
-            series.append(f"{change.series.title} {went}")
+            series.append(f"{change.series.title} went from {before} to {after}")
         if series:
-            words = f"inside the steady window {in_words(series)}: the numbers depend on how long the test ran"
+            words = f"{in_words(series)} during the measurement: the numbers depend on how long the test ran"
             yield Evidence("warn", words, stage=view.key)
 
 

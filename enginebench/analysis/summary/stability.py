@@ -34,12 +34,11 @@ SERIES = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A trend from the first to the last third of a window, or from its first tenth to the rest (`transient`)."""
+    """A trend from the first to the last third of a window, or from its first tenth to the rest."""
 
     series: Series
     before: float
     after: float
-    transient: bool
 
 
 def changes(view: StageView) -> Iterator[Change]:
@@ -63,8 +62,8 @@ def _change(parts: Sequence[float | None], series: Series) -> Change | None:
         return None
     share = series.share if steady is False else 2 * series.share
     third, tenth = len(values) // 3, max(len(values) // 10, 1)
-    for early, late, transient in ((values[:third], values[-third:], False), (values[:tenth], values[tenth:], True)):
+    for early, late in ((values[:third], values[-third:]), (values[:tenth], values[tenth:])):
         before, after = float(early.mean()), float(late.mean())
         if abs(after - before) > max(share * max(abs(before), abs(after)), series.least):
-            return Change(series, before, after, transient)
+            return Change(series, before, after)
     return None

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 
 from enginebench.records.formatting import format_bytes, format_count, format_share, in_words, significant
-from enginebench.records.metrics import titles_of
 from enginebench.records.run import RunMeta
 from enginebench.records.view import Evidence, Missing, StageView
 
@@ -25,8 +24,8 @@ def unfinished(view: StageView, run: RunMeta) -> Iterator[Evidence]:
     if users := view.count("unserved_users"):
         yield Evidence(
             "warn",
-            f"{format_count(users)} of the users had no answer yet when the warm-up reached its longest duration: the "
-            "window began before the load was complete",
+            f"the warm-up ended before {format_count(users)} of the users had an answer: measuring began under less "
+            "than the full load",
         )
     if unanswered := view.count("unanswered"):
         yield Evidence(
@@ -83,13 +82,9 @@ def lock_step(view: StageView, run: RunMeta) -> Iterator[Evidence]:
             "warn", "the users sent their requests in lock step: queues form that independent users would not see"
         )
         return
-    withheld = view.without(Missing.CYCLIC)
-    if withheld and not view.is_open and view.load > 1:  # a single user, or evenly spaced arrivals, may repeat
-        yield Evidence(
-            "warn",
-            "the users sent their requests in lock step, in one pattern that repeats: "
-            f"{in_words(titles_of(withheld))} have no interval",
-        )
+    # A single user, or evenly spaced arrivals, may repeat.
+    if view.without(Missing.CYCLIC) and not view.is_open and view.load > 1:
+        yield Evidence("warn", "the users sent their requests in lock step: their latencies repeat in a fixed pattern")
 
 
 def memory_grew(view: StageView, run: RunMeta) -> Iterator[Evidence]:

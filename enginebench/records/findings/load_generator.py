@@ -54,13 +54,14 @@ def _late_event_loop(view: StageView) -> Iterator[Evidence]:
     if lag is None or _lateness(lag.peak, view) is None:
         return
     severity: Severity = "warn" if _lateness(lag.mean, view) else "note"
-    yield Evidence(severity, f"the load generator's event loop was up to {format_seconds(lag.peak)} late")
+    late = format_seconds(lag.peak)
+    yield Evidence(severity, f"the load generator's event loop was up to {late} late to send or read")
     together = view.count("merged_first")
     if together >= READ_TOGETHER * max(1, view.ok):
         yield Evidence(
             "warn",
-            f"it read the first token of {together} of {view.ok} answers together with later tokens, so that their "
-            "TTFT may be too long",
+            f"the first token of {together} of {view.ok} answers was read together with later ones: their TTFT may be "
+            "too long",
         )
 
 

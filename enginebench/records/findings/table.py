@@ -52,7 +52,8 @@ KINDS: tuple[Kind, ...] = (
         "the calibrated error is over 1 ms and 5 % of the median TTFT; or it is not known for this machine, number of "
         "processes, load or share of time without a core",
         "TTFT is less exact than its digits, or has no ±",
-        "run `enginebench calibrate` there once, with the same --processes; if the error is too large, use more",
+        "run `enginebench calibrate` once on the load generator's machine; if the error is too large, use more "
+        "--processes",
         load_generator.timing_error,
     ),
     Kind(
@@ -65,7 +66,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "unfinished",
-        "users had no answer when the warm-up reached its longest duration, requests had none when the stage did, "
+        "the warm-up or the stage reached its longest duration while users or requests had no answer, "
         "requests were cut off (above 1 %: warn, all: invalid), or planned stages were not measured",
         "the window is not the planned one, and percentiles that depend on missing answers have no value",
         "make the stages longer, ask for shorter answers or test fewer users; --stop-timeout allows the last requests "
@@ -84,7 +85,7 @@ KINDS: tuple[Kind, ...] = (
         "lock_step",
         "users sent their requests in lock step (index of dispersion of 2 or more), or latencies repeat in cycles",
         "queues form that independent users would not see, and intervals are withheld",
-        "vary the lengths, as by --output-tokens uniform:32-96",
+        "vary the lengths: --output-tokens uniform:LOW-HIGH",
         load.lock_step,
     ),
     Kind(

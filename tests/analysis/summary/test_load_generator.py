@@ -125,7 +125,7 @@ def test_several_hosts_are_named_and_not_called_uncalibrated(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("calibration", "expected"),
     [
-        pytest.param((), ("timing_error", "note", None, "run `enginebench calibrate` there once"), id="none"),
+        pytest.param((), ("timing_error", "note", None, "run `enginebench calibrate` once"), id="none"),
         pytest.param(
             ((5.0, 0.1, 0.0001), (20.0, 0.1, 0.0001)),
             ("timing_error", "warn", "1 user", "up to 30 chunks/s and is calibrated up to 20"),
