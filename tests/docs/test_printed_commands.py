@@ -90,13 +90,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.copytree(here / "runs", here / "tutorial")
     for name, of in (("before", "transformers"), ("after", "candle"), ("20261121-100542-server-k3vq", "candle")):
         shutil.copytree(here / "runs" / f"20261121-100000-{of}-abcd", here / "named" / "runs" / name)
-    for name in ("from-worker-1", "from-worker-2"):
-        (here / "named" / name).mkdir()
-        shutil.copy(here / "named" / "runs" / "after" / "meta.json", here / "named" / name)
     azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
     rows = (f"2023-11-16 18:{second // 60:02}:{second % 60:02}.0,400,20\n" for second in range(0, 1500, 5))
     (here / "AzureLLMInferenceTrace_code.csv").write_text(azure + "".join(rows))
-    (here / "access.csv").write_text("ts,tokens_in,tokens_out\n" + "".join(f"{at},50,20\n" for at in range(100)))
+    logged = ({"timestamp": 1000 * second, "prompt_tokens": 50, "output_tokens": 20} for second in range(100))
+    (here / "requests.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in logged))
     (here / "traces").mkdir()
     for path in (here / "trace_0001.json", here / "traces" / "trace_0002.json"):
         path.write_text(json.dumps(agent_traces.weka(path.stem)))
