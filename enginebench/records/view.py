@@ -71,10 +71,6 @@ class Estimate:
         value, low, high = (None if part is None else part * factor for part in (self.value, self.low, self.high))
         return replace(self, value=value, low=high if factor < 0 else low, high=low if factor < 0 else high)
 
-    def shifted(self, offset: float) -> Estimate:
-        value, low, high = (None if part is None else part + offset for part in (self.value, self.low, self.high))
-        return replace(self, value=value, low=low, high=high)
-
     @property
     def inverse(self) -> Estimate:
         """1 ÷ the number, its interval turned round; 0 and +∞ become each other."""

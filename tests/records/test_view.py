@@ -74,4 +74,3 @@ def test_the_inverse_of_what_reaches_0_is_infinite(estimate: Estimate, inverse: 
 
 def test_a_negative_factor_turns_the_interval_round() -> None:
     assert Estimate(0.5, 0.25, 2.0, 9).scaled(-1) == Estimate(-0.5, -2.0, -0.25, 9)
-    assert Estimate(0.5, 0.25, 2.0, 9).shifted(-1) == Estimate(-0.5, -0.75, 1.0, 9)

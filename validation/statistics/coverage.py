@@ -20,7 +20,7 @@ from enginebench.analysis.stats.intervals import (
     rate_interval,
     share_interval,
 )
-from enginebench.analysis.stats.repeats import ratio_interval
+from enginebench.analysis.stats.repeats import ratio_test
 from enginebench.records.view import Estimate
 from validation.statistics import systems
 from validation.statistics.capacity_systems import exponential, hyperexponential
@@ -163,7 +163,8 @@ def _ratios(runs: list[Estimate], rng: Generator) -> list[Estimate]:
     for _ in range(SHUFFLES):
         order = rng.permutation(values).tolist()
         engines = [order[at : at + REPEATS] for at in range(0, len(order) - REPEATS + 1, REPEATS)]
-        ratios += [ratio_interval(first, other) for first, other in zip(engines[::2], engines[1::2], strict=False)]
+        pairs = zip(engines[::2], engines[1::2], strict=False)
+        ratios += [ratio_test(ours, theirs, False)[0] for ours, theirs in pairs]
     return ratios
 
 

@@ -149,7 +149,7 @@ def _pauses(stages: Sequence[Steps]) -> bool:
 
 
 def _late_handover(stages: Sequence[Steps]) -> bool:
-    """Whether freed slots stay empty for a step while requests wait: the queue is outside the engine.
+    """Return whether freed slots stay empty for a step while requests wait: the queue is outside the engine.
 
     With a full queue, a step admits as many requests as the step before it ended, or, if late, as the one before that.
     """

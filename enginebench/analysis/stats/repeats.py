@@ -106,19 +106,12 @@ def ratio_test(
     return Estimate(value, low, high, n, difference.missing), p
 
 
-def ratio_interval(ours: Sequence[float], theirs: Sequence[float], paired: bool = False) -> Estimate:
-    """The ratio of `ratio_test`. That of `theirs` over `ours` is its reciprocal."""
-    return ratio_test(ours, theirs, paired)[0]
-
-
 def failed_runs(ours: Floats, theirs: Floats, when_ours: float, when_theirs: float) -> Estimate | None:
     """What two groups are compared by if a value is +∞: a percentile that lies among failed requests is the worst there
     is. `None` where all values are finite."""
     n, (our_share, their_share) = min(len(ours), len(theirs)), (float(np.isinf(g).mean()) for g in (ours, theirs))
     if our_share == their_share == 0:
         return None
-    if our_share == their_share == 1:
-        return Estimate(None, n=n, missing=Missing.FAILED)
     if {our_share, their_share} != {0.0, 1.0}:
         return Estimate(None, n=n, missing=Missing.FAILED)
     value = when_ours if our_share else when_theirs

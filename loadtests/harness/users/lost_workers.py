@@ -104,7 +104,7 @@ class LostWorkers:
         self._lost[worker] = LostProcess(str(index), last, 0)
         stages = self._run.meta.stages
         is_open = bool(stages) and isinstance(stages[-1].load, Rate)
-        consequence = "nobody sends its share of the arrivals" if is_open else "its users go to the others"
+        consequence = "its share of the arrivals is not sent" if is_open else "its users go to the others"
         after = format_seconds(last / SECOND)
         logger.warning("Worker process %d was lost %s after the start of the run: %s.", index, after, consequence)
 
