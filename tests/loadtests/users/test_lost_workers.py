@@ -53,9 +53,7 @@ def test_the_arrivals_of_a_lost_worker_are_counted(tmp_path: Path, kill: signal.
         assert "load_missing" in {finding.kind for finding in view.findings}
         output = locust.wait(60)
     assert locust.process.returncode == 2, output
-    assert re.search(
-        r"Worker process \d was lost .* after the start .*: its share of the arrivals is not sent", output
-    )
+    assert re.search(r"Worker process \d was lost .* after the start .*: its share of the arrivals is not sent", output)
     (lost,) = locust.meta.lost
     assert lost.arrivals == missing(locust, int(lost.worker)) > 30
     told = f"Worker process {lost.worker} was lost"
