@@ -2,7 +2,7 @@
 
 What cannot run here is refused before that; so is a model that does not fit into memory, with the figures:
 
-    enginebench serve --engine transformers --model random:llama-30b
+    enginebench serve transformers --model random:llama-30b
 """
 
 from __future__ import annotations

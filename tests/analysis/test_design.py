@@ -105,7 +105,7 @@ def enginebench(program: Path, *words: str | Path) -> subprocess.CompletedProces
 def report(program: Path, runs: Path, *words: str) -> dict[str, Any]:
     """What `enginebench report` says, by surface."""
     files = {suffix: program / f"report.{suffix}" for suffix in ("html", "md", "csv", "json")}
-    outputs = [word for path in files.values() for word in ("-o", str(path))]
+    outputs = [word for path in files.values() for word in ("--output", str(path))]
     done = enginebench(program, "report", runs, *outputs, *words)
     assert done.returncode in {0, 1}, done.stderr
     return {"terminal": done.stdout} | {suffix: path.read_text() for suffix, path in files.items()}
@@ -143,7 +143,7 @@ def test_it_is_compared_gated_and_an_objective(with_metric: Path, runs: Path, tm
     assert any(row["metric"] == "shine" and row["repeat"] is None for row in document["rows"])
     saved = enginebench(with_metric, "gate", "--baseline", tmp_path / "base", "--save-baseline", runs)
     assert saved.returncode == 0, saved.stderr
-    gate = enginebench(with_metric, "gate", "--baseline", tmp_path / "base", "-o", tmp_path / "gate.md", runs)
+    gate = enginebench(with_metric, "gate", "--baseline", tmp_path / "base", "--output", tmp_path / "gate.md", runs)
     assert gate.returncode == 0, gate.stderr
     assert "shine p50" in (tmp_path / "gate.md").read_text()
     judged = report(with_metric, runs, "--slo", "shine_p50=4")
