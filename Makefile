@@ -161,6 +161,7 @@ pictures: $(STAMP) ## regenerate the pictures of the documentation from real run
 
 docs: $(STAMP) ## build the documentation site in dist/docs; a broken link fails
 	$(UV) pip install --python $(BIN)/python --quiet --group docs
+	$(BIN)/python -m typer enginebench.cli utils docs --name enginebench --output docs/command-line.md
 	$(BIN)/zensical build --clean --strict
 
 dashboards: $(STAMP) ## regenerate the Grafana dashboards from Python
