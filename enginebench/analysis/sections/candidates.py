@@ -37,7 +37,7 @@ from enginebench.records.metrics import (
 from enginebench.records.metrics import Column as MetricColumn
 from enginebench.records.view import Estimate
 
-OVER_NEXT = "over the next best"
+OVER_NEXT = "tokens/s over the row below"
 KEY = "candidates"
 TOKENS = MetricColumn(QUANTITY_BY_NAME[THROUGHPUT], "value")
 SHOWN = ("p99", "p95", "p50")  # the highest percentile that enough requests support, if no SLO names one
@@ -99,7 +99,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         *[_differing(title, differs[kind]) for kind, title in DIFFERING.items() if kind in differs],
         (Column(f"{unit} within the SLO"), lambda row: frame.capacities.get(row.engine)),
         (Column(f"replicas for {peak.label if peak else ''}"), lambda row: _replicas(planned.get(row.engine))),
-        (Column("replicas, simulated", rank=2), lambda row: _simulated(planned.get(row.engine))),
+        (Column("replicas by simulation", rank=2), lambda row: _simulated(planned.get(row.engine))),
         (Column("a month"), lambda row: _dollars(months.get(row.engine))),
         (Column("per 1M tokens", rank=3), lambda row: _dollars(costs.get(row.engine))),
         (Column(f"requests within{at}"), lambda row: within(frame.verdict(row.engine, row.stage))),
@@ -216,11 +216,7 @@ def _replicas(replicas: Replicas | None) -> Cell:
 
 
 def _simulated(replicas: Replicas | None) -> Cell:
-    if replicas is None or (replicas.simulated is None and replicas.not_simulated is None):
-        return None
-    if replicas.not_simulated is not None:
-        return Word(replicas.not_simulated.value, Tone.DIM)
-    return count(replicas.simulated)
+    return None if replicas is None or replicas.simulated is None else count(replicas.simulated)
 
 
 def _dollars(amount: Estimate | None) -> Cell:
