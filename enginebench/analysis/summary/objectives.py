@@ -126,8 +126,8 @@ def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
         return
     if judged.needs is not None:
         answered = answered.drop_nulls(judged.needs)  # whether the others met the objective is unknown
-    tokens = answered[OUTPUT_TOKENS]
-    if len(answered) and (not judged.absent_is_good or (tokens > 1).any() or not tokens.any()):
+    single = judged.absent_is_good and answered[OUTPUT_TOKENS].max() == 1  # no answer has a second token to wait for
+    if len(answered) and not single:
         raise UserMistake(
             f"no request has a {objective.metric}, so {objective.name} cannot be judged: it needs streamed answers."
         )
