@@ -16,7 +16,7 @@ import polars as pl
 from enginebench.analysis.answer import Answer
 from enginebench.analysis.tested import Tested
 from enginebench.analysis.verdict.capacity import Capacity
-from enginebench.analysis.verdict.slo import SloVerdict, Status
+from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status
 from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate, Missing, Severity
 
@@ -219,7 +219,7 @@ class Section:
 class Warning:
     """Something to know before the numbers are used, and what to do. It concerns `engines` (all, if there is none) at
     `stages`; `count` is of the findings that were merged, and the evidence that of the heaviest load. A kind without
-    evidence or remedy of its own has its words in `write/words.py`."""
+    evidence or remedy of its own has its words in `write/phrases.py`."""
 
     kind: str
     severity: Severity
@@ -233,7 +233,7 @@ class Warning:
 @dataclass(frozen=True, slots=True)
 class NextStep:
     """The step to take now: a command, what it gives, and about how many seconds it takes. `purpose` is a key of
-    `write/words.py`. `varied`: the command asks for answers of varied length, as the runs did not."""
+    `write/phrases.py`. `varied`: the command asks for answers of varied length, as the runs did not."""
 
     purpose: str
     command: tuple[str, ...] = ()

@@ -44,7 +44,7 @@ def document_of(result: BenchResult) -> Document:
     rounds = max((len(series.rounds) for variant in result.measured for series in variant.series), default=1)
     return Document(
         title="bench",
-        tested=Tested.of_benches(models, engines, result.host, result.made_at, rounds),
+        tested=Tested.from_benches(models, engines, result.host, result.made_at, rounds),
         objectives=(),
         answer=answer_of(result),
         candidates=candidates(result),

@@ -23,7 +23,7 @@ from enginebench.analysis.document import (
 )
 from enginebench.analysis.frame import Frame, column_of
 from enginebench.analysis.verdict.differences import Kind
-from enginebench.analysis.verdict.slo import SloVerdict, Status
+from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status
 from enginebench.records.load import Load
 from enginebench.records.metrics import (
     BY_NAME,
@@ -71,7 +71,7 @@ def by_load(frame: Frame) -> Table:
         (Column("requests within"), lambda row: within(frame.verdict(row.engine, row.stage))),
         *_failures(frame, rows),
         *[_latency(frame, column) for column in latency_columns(frame)],
-        (Column(TOKENS.of.unit), lambda row: _tokens(frame, row)),
+        (Column(TOKENS.measure.unit), lambda row: _tokens(frame, row)),
     ]
     return _table(frame, "Loads", columns, rows)
 
@@ -103,7 +103,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         (Column("a month"), lambda row: _dollars(months.get(row.engine))),
         (Column("per 1M tokens", rank=3), lambda row: _dollars(costs.get(row.engine))),
         (Column(f"requests within{at}"), lambda row: within(frame.verdict(row.engine, row.stage))),
-        (Column(f"{TOKENS.of.unit}{at}"), lambda row: _tokens(frame, row)),
+        (Column(f"{TOKENS.measure.unit}{at}"), lambda row: _tokens(frame, row)),
         *([] if peak else [(Column(OVER_NEXT), lambda row: _ratio(frame, row.engine, following.get(row.engine)))]),
         *_failures(frame, rows),
         *[_latency(frame, column, at) for column in latency_columns(frame)],

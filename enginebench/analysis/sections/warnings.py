@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from enginebench.analysis.document import Cell, Column, Section, Table, Tone, Warning, Word
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.verdict.differences import run_to_run
-from enginebench.records.findings.table import KIND_BY_NAME
+from enginebench.records.findings.kinds import KIND_BY_NAME
 from enginebench.records.formatting import format_share
 from enginebench.records.view import SEVERITIES, Finding, Severity
 

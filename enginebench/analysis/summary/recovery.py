@@ -17,7 +17,7 @@ import polars as pl
 
 from enginebench.analysis.arrays import Flags, Integers
 from enginebench.analysis.data.formulas import expression
-from enginebench.analysis.data.load import RunData, with_metrics
+from enginebench.analysis.data.run_data import RunData, with_metrics
 from enginebench.analysis.data.windows import Window, windows_of
 from enginebench.records.formula import Field
 from enginebench.records.load import Burst, Rate, Segment

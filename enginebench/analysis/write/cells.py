@@ -1,6 +1,6 @@
 """Cells as text: the one place where a number of a document becomes characters.
 
-Square brackets are 95 % intervals and nothing else. Whatever sign a cell uses, `words.LEGEND` explains.
+Square brackets are 95 % intervals and nothing else. Whatever sign a cell uses, `phrases.LEGEND` explains.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from enginebench.analysis.document import Block, Cell, Number, Table, Tone, Word
 from enginebench.analysis.verdict.capacity import Capacity
-from enginebench.analysis.verdict.slo import SloVerdict, Status
+from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status
 from enginebench.records.formatting import (
     INFINITE,
     PLAIN,

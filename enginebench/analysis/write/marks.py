@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from enginebench.analysis.document import Point
-from enginebench.analysis.verdict.slo import Status
+from enginebench.analysis.verdict.slo_verdict import Status
 
 STATUSES = {
     (Status.MET, True): "SLO met",

@@ -20,7 +20,7 @@ from typing import IO
 
 from enginebench.records.files import read_meta
 from enginebench.records.run import RunMeta
-from enginebench.records.slo import RunObjectives, of_tier
+from enginebench.records.slo import RunObjectives, in_tier
 from enginebench.records.stage import SECOND
 from loadtests.harness.command.chart import WIDTH, chart_of
 from loadtests.harness.command.contenders import MODEL_VARIABLE, Contender
@@ -195,7 +195,9 @@ def _chart(meta: RunMeta, live: LiveDocument, terminal: Terminal) -> list[str]:
     """Draw the stages whose window is over."""
     over = {stage.index for stage in meta.stages if stage.end is not None}
     views = [view for view in live.stages if view.index in over]
-    return chart_of(views, of_tier(RunObjectives.of(meta.workload).of_all), min(terminal.console.width, WIDTH))
+    return chart_of(
+        views, in_tier(RunObjectives.from_workload(meta.workload).for_all), min(terminal.console.width, WIDTH)
+    )
 
 
 def end(process: subprocess.Popen[bytes], limit: float = STOP_LIMIT) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.recovery import Disruption
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.load import Burst, Load, Rate, Segment, Users

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import RunSummary, summarise
 from enginebench.records.load import Profile, Rate, Segment
 from enginebench.records.request import RequestRecord

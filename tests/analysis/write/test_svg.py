@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from enginebench.analysis.document import Axis, Figure, Point, Series, Span
-from enginebench.analysis.verdict.slo import Status
+from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.analysis.write.scale import FONT, Box, Labels, Scale, scale_of, spread, width_of
 from enginebench.analysis.write.svg import HEIGHT, WIDTH, svg
 from tests.support.analysis import documents

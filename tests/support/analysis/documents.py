@@ -38,7 +38,7 @@ from enginebench.analysis.frame import SCHEMA
 from enginebench.analysis.tested import Hardware, Tested
 from enginebench.analysis.verdict.capacity import Capacity, LoadVerdict
 from enginebench.analysis.verdict.gate import Check
-from enginebench.analysis.verdict.slo import SloVerdict, Status
+from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status
 from enginebench.records.metrics import BY_NAME, QUANTITY_BY_NAME, TTFT
 from enginebench.records.metrics import Column as MetricColumn
 from enginebench.records.slo import Objective, parse_objectives

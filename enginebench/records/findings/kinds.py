@@ -1,6 +1,6 @@
 """The kinds of findings, one row each: how it shows, what it means, what to do, and the check of a stage's view.
 
-python -m enginebench.records.findings.table        # the table of docs/troubleshooting.md
+python -m enginebench.records.findings.kinds        # the table of docs/troubleshooting.md
 
 A kind that is added here appears on every surface: terminal, page, Markdown, CSV, JSON, compare and gate. During the
 run only latencies, outcomes, throughput and goodput are known: a check that looks at nothing else also appears in the

@@ -29,9 +29,9 @@ from enginebench.analysis.document import (
 from enginebench.analysis.frame import SCHEMA, Frame, Row, column_of
 from enginebench.analysis.next_step import next_step, search_command
 from enginebench.analysis.plan.accuracy import MAX_ERROR
-from enginebench.analysis.plan.candidates import Plan, plans_of, replicas_answer
 from enginebench.analysis.plan.fleet import SURE, Attainment
 from enginebench.analysis.plan.not_planned import NotPlanned
+from enginebench.analysis.plan.replicas import Plan, plans_of, replicas_answer
 from enginebench.analysis.plan.requests import FIGURES
 from enginebench.analysis.plan.settings import PlanSettings
 from enginebench.analysis.reports import GOOD, MISSED, NOT_ENOUGH
@@ -39,8 +39,13 @@ from enginebench.analysis.sections.candidates import by_engine
 from enginebench.analysis.sections.figures import first_figure
 from enginebench.analysis.sections.loads import loads
 from enginebench.analysis.sections.warnings import warnings, warnings_section
+<<<<<<< HEAD:enginebench/analysis/plan/document.py
 from enginebench.analysis.verdict.slo import Status
 from enginebench.records.formatting import counted, format_share
+=======
+from enginebench.analysis.verdict.slo_verdict import Status
+from enginebench.records.formatting import format_share
+>>>>>>> wt-analysis:enginebench/analysis/plan/report.py
 from enginebench.records.load import Users
 from enginebench.records.view import Estimate, Missing
 

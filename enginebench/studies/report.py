@@ -12,7 +12,7 @@ import polars as pl
 
 from enginebench.analysis.document import Block, Cell, Code, Column, Document, NextStep, Number, Section, Table, Word
 from enginebench.analysis.frame import SCHEMA, Frame, frame_of
-from enginebench.analysis.plan.candidates import replicas_of
+from enginebench.analysis.plan.replicas import replicas_of
 from enginebench.analysis.reports import GOOD, report_document
 from enginebench.analysis.sections.candidates import candidates
 from enginebench.analysis.sections.comparison import comparison
