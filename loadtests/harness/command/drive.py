@@ -21,17 +21,17 @@ from typing import IO
 from enginebench.records.files import read_meta
 from enginebench.records.run import RunMeta
 from enginebench.records.stage import SECOND
+from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.command.contenders import MODEL_VARIABLE, Contender
 from loadtests.harness.command.guard import Guard, start_guarded
 from loadtests.harness.command.job import Job
 from loadtests.harness.command.loaded import LoadedServers
-from loadtests.harness.command.progress import progress, where_it_stands
-from loadtests.harness.command.rounds import Repeat
+from loadtests.harness.command.run_order import Repeat
+from loadtests.harness.command.run_progress import progress, where_it_stands
 from loadtests.harness.command.server_process import LOCUST, PORTS, ServerProcess, listen
-from loadtests.harness.command.terminal import Terminal
-from loadtests.harness.live.document import read_live
-from loadtests.harness.run.folder import FOLDER, new_folder
+from loadtests.harness.live.live_json import read_live
 from loadtests.harness.run.options import COMMAND, PROMPT_SET, REPEAT, command_of_run, processes_options
+from loadtests.harness.run.results_folder import FOLDER, new_folder
 
 POLL = 0.5  # seconds between two looks at how far the run is
 STOP_LIMIT = 30.0  # seconds for Locust to end, in which open requests may be answered

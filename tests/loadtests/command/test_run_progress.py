@@ -12,8 +12,8 @@ from enginebench.records.metrics import REQUEST_METRICS
 from enginebench.records.search import SearchRecord, SearchState
 from enginebench.records.stage import SECOND, Extent, Stage
 from enginebench.records.view import Distribution, Estimate, Finding, Missing, StageView
-from loadtests.harness.command.progress import progress, where_it_stands
-from loadtests.harness.live.document import LiveDocument, read_live, write_live
+from loadtests.harness.command.run_progress import progress, where_it_stands
+from loadtests.harness.live.live_json import LiveDocument, read_live, write_live
 from tests.support.records import META, plan
 
 VIEW = StageView(

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from enginebench.records.run import RunMeta
 from enginebench.records.stage import SECOND, Stage, stage_at
-from loadtests.harness.live.document import LiveDocument
-from loadtests.harness.live.text import findings_text, parts_of, phase_of
+from loadtests.harness.live.live_json import LiveDocument
+from loadtests.harness.live.live_text import findings_text, parts_of, phase_of
 
 LINE_EVERY = 10.0  # seconds, where there is no terminal to draw on
 SERIOUS = ("invalid", "warn")  # findings that are worth a place in one line
