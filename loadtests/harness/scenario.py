@@ -17,13 +17,13 @@ from enginebench.records.slo import Objective, in_tier, parse_objectives
 from enginebench.records.stage import StagePlan
 from enginebench.settings.schema import UserMistake, settings_of
 from loadtests.harness.schedule.growth import Growth
-from loadtests.harness.schedule.loads import parse_rates, parse_users
+from loadtests.harness.schedule.load_grammar import parse_rates, parse_users
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
 from loadtests.harness.schedule.stages import check_arrivals, plan_stages
 from loadtests.harness.schedule.trace import Trace, trace_stage
-from loadtests.harness.settings.load import LoadSettings
-from loadtests.harness.settings.requests import RequestSettings
-from loadtests.harness.settings.search import PRECISION, SearchSettings
+from loadtests.harness.settings.load_settings import LoadSettings
+from loadtests.harness.settings.request_settings import RequestSettings
+from loadtests.harness.settings.search_settings import PRECISION, SearchSettings
 from loadtests.harness.workload.classes import parse_classes
 from loadtests.harness.workload.datasets import dataset
 from loadtests.harness.workload.lengths import parse_lengths, parse_several

@@ -39,13 +39,8 @@ from enginebench.analysis.sections.candidates import by_engine
 from enginebench.analysis.sections.figures import first_figure
 from enginebench.analysis.sections.loads import loads
 from enginebench.analysis.sections.warnings import warnings, warnings_section
-<<<<<<< HEAD:enginebench/analysis/plan/document.py
-from enginebench.analysis.verdict.slo import Status
-from enginebench.records.formatting import counted, format_share
-=======
 from enginebench.analysis.verdict.slo_verdict import Status
-from enginebench.records.formatting import format_share
->>>>>>> wt-analysis:enginebench/analysis/plan/report.py
+from enginebench.records.formatting import counted, format_share
 from enginebench.records.load import Users
 from enginebench.records.view import Estimate, Missing
 

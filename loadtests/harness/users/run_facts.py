@@ -10,10 +10,10 @@ from enginebench.records.load import TRACE, Rate
 from enginebench.records.slo import RunObjectives
 from enginebench.records.stage import Stage
 from loadtests.harness.live.buckets import CountedMetrics
-from loadtests.harness.run.plan import RunPlan
+from loadtests.harness.run.run_plan import RunPlan
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.rates import arrival_times
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 
 MAX_SPREAD = 60.0  # seconds over which the first requests of new users are spread at most
 

@@ -112,13 +112,8 @@ def test_without_an_slo_the_legend_spells_out_what_the_candidates_show() -> None
 
 
 def test_the_legend_has_what_the_document_uses() -> None:
-<<<<<<< HEAD:tests/analysis/write/test_phrases.py
     assert phrases.legend(documents.quick()) == (
         ("*", "not confirmed: too few independent requests or runs to be 95 % sure"),
-=======
-    assert phrases.legend(documents.quick()) == (
-        ("≈", "not confirmed: too few independent requests or runs to be 95 % sure"),
->>>>>>> wt-analysis:tests/analysis/write/test_phrases.py
     )
     rows = tuple((code,) for code in Missing)
     document = documents.document(NoAnswer.ALL_FAILED, Table("t", "", (Column("x"),), rows))
@@ -161,12 +156,6 @@ def test_a_command_can_be_pasted_into_a_shell() -> None:
 
 def test_warnings_are_counted() -> None:
     warning = Warning("late", "warn", "the load generator was late", "use another machine", ("a",), ("8 users",))
-<<<<<<< HEAD:tests/analysis/write/test_phrases.py
     titles = [phrases.warnings_title((warning,) * count) for count in (1, 2, 5, 8)]
     assert titles == ["Warning", "Warnings 2", "Warnings 5", "Warnings: the 5 most severe of 8"]
     assert phrases.warning_texts(warning) == ("the load generator was late (a, 8 users)", "use another machine")
-=======
-    titles = [phrases.warnings_title((warning,) * count) for count in (1, 2, 5, 8)]
-    assert titles == ["Warning", "Warnings 2", "Warnings 5", "Warnings 5 of 8, the rest below"]
-    assert phrases.warning_texts(warning) == ("the load generator was late (a, 8 users)", "use another machine")
->>>>>>> wt-analysis:tests/analysis/write/test_phrases.py

@@ -19,14 +19,14 @@ from enginebench.records.metrics import BY_NAME
 from enginebench.settings.schema import UserMistake, settings_of
 from loadtests import cli
 from loadtests.harness.command import drive
+from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.command.contenders import Contender, contenders
 from loadtests.harness.command.job import Job
-from loadtests.harness.command.rounds import rounds
+from loadtests.harness.command.run_order import rounds
 from loadtests.harness.command.scenarios import find_scenario
-from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.run.options import processes_options
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 from tests.support.engines.documented_engine import NAME, installed
 from tests.support.loadtests.locust_process import CONCURRENT
 from tests.support.loadtests.run_command import ENVIRONMENT, RUN

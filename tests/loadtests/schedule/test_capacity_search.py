@@ -13,10 +13,10 @@ from enginebench.records.request import RequestRecord
 from enginebench.records.search import SearchRecord
 from enginebench.records.slo import Objective, parse_objectives
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
-from loadtests.harness.schedule.search.estimate import Sample, crossing
+from loadtests.harness.schedule.search.capacity_estimate import Sample, crossing
+from loadtests.harness.schedule.search.capacity_search import CERTAIN, LEAST_MET, Goal, Search
 from loadtests.harness.schedule.search.evidence import STAKES, ProbeOutcomes, Side, log_evidence
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
-from loadtests.harness.schedule.search.search import CERTAIN, LEAST_MET, Goal, Search
 from loadtests.harness.schedule.search.slices import ProbeSlices, ProcessSlices, slice_length
 
 TTFT = Objective("ttft", 0.95, 0.5)

@@ -13,9 +13,16 @@ import gevent
 import pytest
 
 from enginebench.records.files import read_telemetry
-from loadtests.harness.client.access import Access
+from loadtests.harness.client.authentication import Access
 from loadtests.harness.recording.recorder import Recorder
-from loadtests.harness.recording.telemetry import INTERVAL, MAX_SERIES, TICK, Scraper, TelemetrySampler, parse_metrics
+from loadtests.harness.recording.telemetry_sampler import (
+    INTERVAL,
+    MAX_SERIES,
+    TICK,
+    Scraper,
+    TelemetrySampler,
+    parse_metrics,
+)
 from tests.support.servers.wire_script import Step, WireServer
 
 SERIES = "".join(f'vllm:num_requests_running{{engine="{number}"}} {number}\n' for number in range(50))

@@ -12,9 +12,8 @@ from enginebench.records.metrics import REQUEST_METRICS
 from enginebench.records.search import SearchRecord, SearchState
 from enginebench.records.stage import SECOND, Extent, Stage
 from enginebench.records.view import Distribution, Estimate, Finding, Missing, StageView
-from loadtests.harness.command.chart import Point, chart
-from loadtests.harness.command.progress import progress, where_it_stands
-from loadtests.harness.live.document import LiveDocument, read_live, write_live
+from loadtests.harness.command.run_progress import progress, where_it_stands
+from loadtests.harness.live.live_json import LiveDocument, read_live, write_live
 from tests.support.records import META, plan
 
 VIEW = StageView(
@@ -89,20 +88,17 @@ def test_a_search_shows_its_bracket_and_no_closing_sentence(state: SearchState) 
     assert said == "2 users, measuring, capacity about 35.3 users; at most 45 certified, 0 requests, 0 failed"
 
 
-def test_a_terminal_of_80_columns_has_a_line_and_below_it_the_chart_that_grows() -> None:
+def test_a_terminal_of_80_columns_has_a_bar_and_a_line() -> None:
     written = io.StringIO()
     console = Console(file=written, force_terminal=True, width=80, height=30, color_system=None)
-    charts = [chart("TTFT p95", [Point(2**k, 0.05 * 2**k) for k in range(count)], 0.5, "users") for count in (1, 4, 7)]
     with progress(console, "scripted engine") as show:
-        for drawn in charts:
-            show(0.5, f"16 users, measuring, {TOTAL}, TTFT p50 20.0 ms p99 31.0 ms, TPOT p50 4.00 ms", drawn)
+        show(0.5, f"16 users, measuring, {TOTAL}, TTFT p50 20.0 ms p99 31.0 ms, TPOT p50 4.00 ms")
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.getvalue()).replace("\r", "\n")
     lines = [line.rstrip() for line in text.splitlines()]
     assert max(map(len, lines)) <= 80
     at = max(index for index, line in enumerate(lines) if line.startswith("scripted engine ━"))  # as it was drawn last
     assert lines[at + 1].startswith("16 users, measuring, 8 requests, 1 failed")
     assert lines[at + 1].endswith("…")
-    assert lines[at + 2 : at + 2 + len(charts[-1])] == [line.rstrip() for line in charts[-1]]
 
 
 def test_after_the_last_stage_the_last_answers_come_in() -> None:

@@ -17,9 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from enginebench.records.findings.load_generator import CROWDED
 from enginebench.records.telemetry import SERVERS, TelemetrySample
-from loadtests.harness.client.access import Access
-from loadtests.harness.client.address import Address
+from loadtests.harness.client.authentication import Access
 from loadtests.harness.client.questions import NoAnswer, Questions
+from loadtests.harness.client.server_address import Address
 from loadtests.harness.recording.cpu_holder import CpuTimes
 from loadtests.harness.recording.recorder import Recorder
 

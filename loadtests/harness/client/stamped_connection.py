@@ -18,8 +18,8 @@ from time import monotonic_ns
 import gevent
 from gevent import socket as cooperative
 
-from loadtests.harness.client.address import Address
 from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, Timespec, ask_for_stamps
+from loadtests.harness.client.server_address import Address
 from loadtests.harness.client.tls import not_trusted
 
 READ_BYTES, LARGE_READ_BYTES = 4096, 65536  # for some tokens; a large buffer takes a microsecond more to make and cut

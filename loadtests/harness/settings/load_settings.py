@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from enginebench.records.stage import LONGEST
 from loadtests.harness.schedule.arrivals import parse_arrivals
-from loadtests.harness.schedule.loads import RATES, USERS, LoadStep, parse_rates, parse_users, write_steps
+from loadtests.harness.schedule.load_grammar import RATES, USERS, LoadStep, parse_rates, parse_users, write_steps
 from loadtests.harness.schedule.stages import parse_warm_up, write_warm_up
 from loadtests.harness.setting_groups import load_setting, most_used, trace_setting
 from loadtests.harness.workload.random_number import PAUSE_GRAMMAR, Pause, parse_pause

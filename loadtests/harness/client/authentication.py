@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.dialects.dialect import Signer
-from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.headers import Headers, merged_headers
 
 KEY_VARIABLE = "ENGINEBENCH_API_KEY"

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 
 FOLDER = "ENGINEBENCH_RUN_FOLDER"  # variable by which `enginebench run` tells Locust's process which one it has made
 MAX_AGAIN = 10_000

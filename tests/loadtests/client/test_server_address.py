@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from loadtests.harness.client.address import Address
-from loadtests.harness.client.dialects.registry import Endpoint
+from loadtests.harness.client.dialects.endpoints import Endpoint
+from loadtests.harness.client.server_address import Address
 
 CHAT, MODELS, METRICS = "/v1/chat/completions", "/v1/models", "/metrics"
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -14,17 +13,15 @@ from rich.text import Text
 
 from enginebench.records.run import RunMeta
 from enginebench.records.stage import SECOND, Stage, stage_at
-from loadtests.harness.live.document import LiveDocument
-from loadtests.harness.live.text import findings_text, parts_of, phase_of
+from loadtests.harness.live.live_json import LiveDocument
+from loadtests.harness.live.live_text import findings_text, parts_of, phase_of
 
 LINE_EVERY = 10.0  # seconds, where there is no terminal to draw on
 SERIOUS = ("invalid", "warn")  # findings that are worth a place in one line
 
 
-class Show(Protocol):
-    """Show progress: `share` from 0 to 1, or `None` while it is not known; below it, in a terminal, a `chart`."""
-
-    def __call__(self, share: float | None, text: str, chart: Sequence[str] = ()) -> None: ...
+Show = Callable[[float | None, str], None]
+"""Show the share of the run that is over, from 0 to 1 or `None` if it is not known, and a line about the run."""
 
 
 def sentence(live: LiveDocument, stage: Stage | None) -> str:
@@ -63,7 +60,7 @@ def _time_left(meta: RunMeta, stage: Stage, now: int) -> str:
 
 @contextmanager
 def progress(console: Console, title: str) -> Iterator[Show]:
-    """A bar, a line and a chart in a terminal; elsewhere a line every ten seconds."""
+    """Show a bar and a line in a terminal, and elsewhere a line every ten seconds."""
     if console.is_terminal:
         bar = Progress(
             TextColumn("{task.description}", style="bold", markup=False),
@@ -74,19 +71,18 @@ def progress(console: Console, title: str) -> Iterator[Show]:
 
         with Live(bar, console=console, transient=True) as live:
 
-            def draw(share: float | None, text: str, chart: Sequence[str] = ()) -> None:
+            def draw(share: float | None, text: str) -> None:
                 bar.update(task, total=None if share is None else 1.0, completed=share or 0.0)
-                lines = (Text(line, no_wrap=True, overflow="ellipsis") for line in (text, *chart))
-                live.update(Group(bar, *lines))
+                live.update(Group(bar, Text(text, no_wrap=True, overflow="ellipsis")))
 
             yield draw
     else:
-        said_at = -LINE_EVERY
+        printed_at = -LINE_EVERY
 
-        def say(share: float | None, text: str, chart: Sequence[str] = ()) -> None:
-            nonlocal said_at
-            if time.monotonic() - said_at >= LINE_EVERY:
-                said_at = time.monotonic()
+        def print_line(share: float | None, text: str) -> None:
+            nonlocal printed_at
+            if time.monotonic() - printed_at >= LINE_EVERY:
+                printed_at = time.monotonic()
                 console.print(f"{title}: {text}", soft_wrap=True)
 
-        yield say
+        yield print_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from enginebench.records.load import Burst, Profile, Rate, Segment, Users
-from loadtests.harness.schedule.loads import LoadStep, parse_rates, parse_users, write_steps
+from loadtests.harness.schedule.load_grammar import LoadStep, parse_rates, parse_users, write_steps
 from loadtests.harness.schedule.rates import most_arrivals
 
 

@@ -20,12 +20,12 @@ from enginebench.records.stage import Stage
 from loadtests.harness.client.client import Client
 from loadtests.harness.live.live_run import INTERVAL, MESSAGE
 from loadtests.harness.recording.recorder import Recorder
-from loadtests.harness.recording.telemetry import Scraper, TelemetrySampler
-from loadtests.harness.run.plan import RunPlan
+from loadtests.harness.recording.telemetry_sampler import Scraper, TelemetrySampler
+from loadtests.harness.run.run_plan import RunPlan
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.control import next_stage
-from loadtests.harness.settings.run import RunSettings
-from loadtests.harness.users.load_generator import LoadGenerator
+from loadtests.harness.settings.run_settings import RunSettings
+from loadtests.harness.users.generator import LoadGenerator
 from loadtests.harness.users.lost_workers import introduce
 from loadtests.harness.users.planner import POLL, PROGRESS_MESSAGE, Planner
 from loadtests.harness.users.run_facts import RunFacts

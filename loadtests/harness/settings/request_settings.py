@@ -6,14 +6,14 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 
 from enginebench.settings.schema import UserMistake, whole_numbers, write_list
-from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.setting_groups import api_setting, most_used, prompt_setting
 from loadtests.harness.workload.classes import GRAMMAR as CLASSES_GRAMMAR
 from loadtests.harness.workload.classes import RequestClass, parse_classes, write_classes
 from loadtests.harness.workload.datasets import dataset_path
 from loadtests.harness.workload.lengths import GRAMMAR, Lengths, parse_lengths, parse_several
-from loadtests.harness.workload.words import Kind
+from loadtests.harness.workload.prompt_words import Kind
 
 lengths_setting = partial(most_used, metavar="N", read=parse_several, write=write_list)
 

@@ -30,21 +30,21 @@ from enginebench.records.load import Rate, Users
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from loadtests.harness.live.exporter import MetricsServer, serve
 from loadtests.harness.live.live_run import MESSAGE as COUNTS_MESSAGE
-from loadtests.harness.run import plan as plans
+from loadtests.harness.run import run_plan as plans
 from loadtests.harness.run.duration import duration_of
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT, add_options, read_options
 from loadtests.harness.run.own_limits import check_users_fit, raise_priority
-from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.prepare import prepare
+from loadtests.harness.run.run_plan import RunPlan
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 from loadtests.harness.standard_names import restore_standard_names
 from loadtests.harness.users import worker_records
 from loadtests.harness.users.failure_watch import why_all_failed
 from loadtests.harness.users.failures import describe, end_run, forget, last_failure, refusal
+from loadtests.harness.users.locust_run import Run
 from loadtests.harness.users.lost_workers import PRESENCE, sentence
 from loadtests.harness.users.planner import PROGRESS_MESSAGE, STAGE_MESSAGE, Planner
-from loadtests.harness.users.run import Run
 from loadtests.harness.users.shutdown import end_at_exit, end_with_the_parent, handle_signals
 from loadtests.harness.users.timed_command import parse
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.client.address import Address
-from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.headers import parse_headers
+from loadtests.harness.client.server_address import Address
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.job import Job
 from loadtests.harness.run.target import Target, label_of

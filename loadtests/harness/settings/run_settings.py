@@ -9,8 +9,8 @@ from pathlib import Path
 
 from enginebench.records.plain_text import is_file_name
 from enginebench.settings.schema import Address, UserMistake, read_address, write_address
-from loadtests.harness.client.access import Access, access_to
-from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.client.authentication import Access, access_to
+from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.headers import Headers, parse_headers, write_headers
 from loadtests.harness.setting_groups import api_setting, prompt_setting, run_setting
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from enginebench.records.search import ProbeRole, ProbeVerdict
-from loadtests.harness.schedule.search.estimate import FAR_WEIGHT, Sample, crossing
+from loadtests.harness.schedule.search.capacity_estimate import FAR_WEIGHT, Sample, crossing
 from loadtests.harness.schedule.search.evidence import (
     ProbeOutcomes,
     Side,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.client.access import KEY_VARIABLE
-from loadtests.harness.client.dialects.registry import Endpoint
+from loadtests.harness.client.authentication import KEY_VARIABLE
+from loadtests.harness.client.dialects.endpoints import Endpoint
 
 VERSION = r"/v\d+(?:\.\d+)*(?:(?:alpha|beta|preview|rc)\d*)?"
 VERSIONED = re.compile(rf"(.*){VERSION}(?:/(?:.*/)?(?:openai|openapi|compat))?", re.I)

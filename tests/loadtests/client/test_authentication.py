@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtests.harness.client.access import access_to
+from loadtests.harness.client.authentication import access_to
 from loadtests.harness.client.redaction import redacted
 from tests.support.loadtests.asking import ask_scripted
 from tests.support.servers.wire_script import json_answer
