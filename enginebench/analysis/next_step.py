@@ -82,7 +82,7 @@ def run_command(
     run = frame.engine(name).runs[0]
     asked = {length: run.workload.get(length) for length in (PROMPT_TOKENS, OUTPUT_TOKENS)}
     if _varied(frame, name):
-        tokens = int(asked[OUTPUT_TOKENS])
+        tokens = int(str(asked[OUTPUT_TOKENS]))
         asked[OUTPUT_TOKENS] = f"uniform:{tokens // 2}-{tokens + tokens // 2}"
     lengths = [f"--{length.replace('_', '-')}={value}" for length, value in asked.items() if value]
     slo = ["--slo", _slo(frame)] if frame.tier else []
