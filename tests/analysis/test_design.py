@@ -118,7 +118,7 @@ def printed(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
     replace(records / "request.py", RECORD_FIELD, FIELD + RECORD_FIELD)
     replace(records / "metrics.py", METRIC_PLACE, METRIC_PLACE + METRIC)
     replace(records / "view.py", CODE_PLACE, CODE + CODE_PLACE)
-    for path, text in ((records / "findings" / "table.py", KIND), (reports, SECTION)):
+    for path, text in ((records / "findings" / "kinds.py", KIND), (reports, SECTION)):
         path.write_text(path.read_text() + text)
     baseline, gated = tmp_path_factory.mktemp("baseline"), program / "gate.md"
     saved = enginebench(program, "gate", "--baseline", baseline, "--save-baseline", runs)
