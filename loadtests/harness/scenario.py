@@ -135,10 +135,12 @@ def read(defaults: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _choose_loop(defaults: Scenario, values: dict[str, Any]) -> None:
-    """Users take the place of a scenario's own rates, and rates that of its users. `values` are read ones, by name."""
+    """Refuse users where requests arrive at a rate. `values` are read ones, by name."""
     users_given = values.get("stages", defaults.stages) != defaults.stages
     rates_given = values.get("rate", defaults.rate) != defaults.rate
     if users_given and rates_given:
         raise UserMistake("choose either users (--stages) or requests per second (--rate), not both.")
-    if users_given:
-        values["rate"] = ()
+    if users_given and defaults.rate:
+        raise UserMistake(
+            "this scenario sends requests at a rate: set it with --rate, or test users with `concurrent`."
+        )
