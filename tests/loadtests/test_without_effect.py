@@ -34,11 +34,11 @@ DATASET = str(QUESTIONS)
         pytest.param({"rate": "4", "turns": "2"}, "--turns .* in an open loop", id="no conversations of arrivals"),
         pytest.param({"turn_tokens": "9"}, "--turn-tokens .* without conversations: --turns", id="one turn"),
         pytest.param({"search_seconds": "60"}, "--search-seconds .* without a search: --by", id="no search"),
-        pytest.param({"by": "rate", "stages": "4"}, "--stages .* which chooses its own loads", id="a search with loads"),
+        pytest.param({"by": "rate", "stages": "4"}, "--stages .* its own loads", id="a search with loads"),
         pytest.param({"by": "users", "stage_requests": "9"}, "--stage-requests .* in a search", id="or with lengths"),
         pytest.param({"by": "growth", "warm_up": "9"}, "--warm-up .* in a search", id="growing users"),
         pytest.param({"by": "growth", "search_range": "2-9"}, "--search-range .* one user", id="and where they begin"),
-        pytest.param({"stages": "2x5", "stage_seconds": "9"}, "--stage-seconds .* has its own length", id="lengths twice"),
+        pytest.param({"stages": "2x5", "stage_seconds": "9"}, "--stage-seconds .* its own length", id="lengths twice"),
         pytest.param({"dataset": DATASET, "prompt_tokens": "9"}, "--prompt-tokens .* has the prompts", id="a dataset"),
         pytest.param({"dataset": DATASET, "turns": "2"}, "--turns has no effect with --dataset", id="its rows"),
         pytest.param(
@@ -53,7 +53,7 @@ DATASET = str(QUESTIONS)
             id="classes with lengths",
         ),
         pytest.param(
-            {"classes": "a: output=9", "output_tokens": "9"}, "--output-tokens .* has its own output=", id="of answers, too"
+            {"classes": "a: output=9", "output_tokens": "9"}, "--output-tokens .* its own output=", id="of answers, too"
         ),
         pytest.param({"trace": "t.jsonl", "by": "users"}, "--trace has no effect with users", id="and users"),
     ],
