@@ -20,8 +20,9 @@ from pathlib import Path
 
 from enginebench.settings.system import last_line
 from engines.machine.cuda import Check, gpu_checks
-from engines.machine.devices import NoAnswer, driver, free_memory, usable_cores
+from engines.machine.devices import NoAnswer, driver, usable_cores
 from engines.machine.extras import install_command
+from engines.machine.memory import free_memory
 from engines.models.cache import cache_folder
 
 OLDEST_PYTHON = (3, 11)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from enginebench.records.findings.kinds import KIND_BY_NAME
 from enginebench.records.findings.load_generator import LATE
-from enginebench.records.findings.table import KIND_BY_NAME
 from enginebench.records.metrics import MOMENTARY, QUANTITIES, TOTALS
 from grafana import load_promql
 from loadtests.harness.command.server_process import PORTS

@@ -125,9 +125,9 @@ def _measured(folder: Path, contender: Contender, slo: Sequence[str], ends: floa
 def _tell(folder: Path, contender: Contender, peak: int | None) -> None:
     """The report's first screen, on standard output, and its page."""
     from enginebench.analysis.commands.output import PAGE, deliver
-    from enginebench.analysis.data.load import NotARun
+    from enginebench.analysis.data.run_data import NotARun
     from enginebench.analysis.frame import frame_of
-    from enginebench.analysis.plan.candidates import replicas_of
+    from enginebench.analysis.plan.replicas import replicas_of
     from enginebench.analysis.plan.settings import PlanSettings
     from enginebench.analysis.reports import quick_document
     from enginebench.analysis.summary.loading import summaries_of

@@ -69,11 +69,11 @@ def bench_cell(
         line = last_line(log.read_text(errors="replace")) or "it ended without output"
         raise BenchFailed(f"{line} (all output: {log})")
     try:
-        failure = read_result(document).results[0].failure
+        failures = read_result(document).failures
     except UserMistake as error:
         raise BenchFailed(str(error)) from None
-    if failure is not None:
-        raise BenchFailed(failure)
+    if failures:
+        raise BenchFailed(failures[0])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

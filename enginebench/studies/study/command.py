@@ -189,7 +189,7 @@ def _report(folder: Path, terminal: Terminal) -> None:
     if find_spec("polars") is None:  # `make bundle` leaves it out
         return terminal.say(f"The report: `enginebench study report {folder}` where all packages are installed.")
     from enginebench.records.plain_text import plain
-    from enginebench.studies.document import write_report
+    from enginebench.studies.report import write_report
 
     _, paths = write_report(folder, terminal.say)
     for path in paths:

@@ -42,7 +42,7 @@ class CountedMetrics(dict[str, Bucketed]):
     def __init__(self, objectives: RunObjectives) -> None:
         super().__init__()
         self.objectives = objectives.first_tier
-        all_objectives = [*objectives.of_all, *chain.from_iterable(objectives.of_class.values())]
+        all_objectives = [*objectives.for_all, *chain.from_iterable(objectives.by_class.values())]
         for metric in REQUEST_METRICS:
             limits = [objective.limit for objective in all_objectives if objective.column == metric.name]
             if limits or metric.shown.live or metric.shown.exported:

@@ -129,7 +129,7 @@ class LiveCounts:
             counts.output_tokens += record.output_tokens or 0
             counts.evaluated += met is not None
             counts.good += met is True
-        for objective in self._metrics.objectives.of_all:
+        for objective in self._metrics.objectives.for_all:
             if (met := objective.met_by(record)) is not None:
                 for counts in counted:
                     counts.met_and_missed.setdefault(str(objective), [0, 0])[not met] += 1

@@ -55,7 +55,7 @@ def parts_of(view: StageView) -> list[str]:
     for column in columns("live"):
         if text := cell(view, column):
             title = column.title.removesuffix(f" {column.statistic}")
-            of_quantity = isinstance(column.of, Quantity)
+            of_quantity = isinstance(column.measure, Quantity)
             parts.setdefault(title, []).append(text if of_quantity else f"{column.statistic} {text}")
     return [" ".join((title, *texts)) for title, texts in parts.items()]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from enginebench.records.findings.table import findings_of_view
+from enginebench.records.findings.kinds import findings_of_view
 from enginebench.records.load import Rate
 from enginebench.records.metrics import ATTAINMENT, FAILURE_SHARE, GOODPUT, THROUGHPUT
 from enginebench.records.rules import UNJUDGED, is_failure
@@ -50,7 +50,7 @@ def view_of(
             for name, bucketed in metrics.items()
         },
         judgements=tuple(
-            _judgement(counts, objective, requests) for objective in metrics.objectives.of_all if requests
+            _judgement(counts, objective, requests) for objective in metrics.objectives.for_all if requests
         ),
         quantities={name: Estimate(value, n=requests) for name, value in quantities.items() if value is not None},
     )

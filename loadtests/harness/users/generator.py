@@ -122,7 +122,7 @@ class LoadGenerator:
         self.counts.request_ended(record)
         self._watch.request_ended(record)
         self._statistics.request_ended(call.path, record, answer_bytes)
-        if record.outcome == "ok" and (seconds := BY_NAME[E2E].of(record)) is not None:
+        if record.outcome == "ok" and (seconds := BY_NAME[E2E].read(record)) is not None:
             self._answer_seconds.append(seconds)
         self._wake_if_stage_may_end()
 

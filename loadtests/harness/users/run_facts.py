@@ -26,7 +26,7 @@ class RunFacts:
         self.folder = plan.folder_here(settings.runs)
         self.trace = scenario.played()
         self.over = False
-        self.metrics = CountedMetrics(RunObjectives.of(plan.meta.workload))
+        self.metrics = CountedMetrics(RunObjectives.from_workload(plan.meta.workload))
 
     @property
     def files(self) -> tuple[Path, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.load import Rate
 from enginebench.records.request import RequestRecord

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
-from enginebench.analysis.data.load import load_run, with_metrics
+from enginebench.analysis.data.run_data import load_run, with_metrics
 from enginebench.analysis.summary.run_summary import RunSummary, summarise
 from enginebench.cli import app
 from enginebench.records.files import read_meta, read_requests
@@ -127,7 +127,7 @@ def test_locusts_master_shows_the_rows_of_all(runs: Runs) -> None:
     """An answer whose tokens were all read at once has no TPOT."""
     locust = runs[4][2]
     (path,) = locust.runs.parent.glob("stats*")
-    timed = sum(BY_NAME["tpot"].of(record) is not None for record in locust.records)
+    timed = sum(BY_NAME["tpot"].read(record) is not None for record in locust.records)
     assert {row["method"]: row["num_requests"] for row in json.loads(path.read_text())} == {
         "POST": len(locust.records),
         "TTFT": len(locust.records),

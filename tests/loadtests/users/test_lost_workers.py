@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.load import Load, Rate, Users
 from enginebench.records.run import LostProcess

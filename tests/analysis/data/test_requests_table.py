@@ -16,8 +16,8 @@ import pytest
 
 from enginebench.analysis.data.formulas import expression
 from enginebench.analysis.data.lines import KILLED, LINES_ONLY, SCHEMA
-from enginebench.analysis.data.load import NotARun, load_run, with_metrics
-from enginebench.analysis.data.table import write_table
+from enginebench.analysis.data.requests_table import write_table
+from enginebench.analysis.data.run_data import NotARun, load_run, with_metrics
 from enginebench.records.metrics import REQUEST_METRICS, Metric
 from enginebench.records.request import RequestRecord
 from enginebench.records.stage import SECOND
@@ -128,7 +128,7 @@ CASES = [
 def test_a_formula_gives_the_same_on_a_request_and_on_a_column(metric: Metric) -> None:
     column = pl.DataFrame({name: [getattr(one, name) for one in CASES] for name in SCHEMA}, schema=SCHEMA)
     values = column.select(value=expression(metric.formula))["value"].to_list()
-    assert values == pytest.approx([metric.of(one) for one in CASES])
+    assert values == pytest.approx([metric.read(one) for one in CASES])
     assert any(value is not None for value in values)
 
 
@@ -266,7 +266,7 @@ def test_the_table_is_written_anew_when_what_it_was_made_from_has_changed(
     path.write_text(path.read_text() + record(1, 1).to_line())
     assert written(), "a line more"
     assert len(table(tmp_path)) == 2
-    monkeypatch.setattr("enginebench.analysis.data.table.LAYOUT", 99)
+    monkeypatch.setattr("enginebench.analysis.data.requests_table.LAYOUT", 99)
     assert written(), "another version's"
 
 

@@ -42,7 +42,7 @@ NUMBERS: tuple[tuple[Column, str, str, Callable[[Measured], float | None]], ...]
 def document_of(calibration: Calibration) -> Document:
     return Document(
         title="calibration",
-        tested=Tested.of_benches((), ("load generator",), calibration.host, calibration.made_at, 1),
+        tested=Tested.from_benches((), ("load generator",), calibration.host, calibration.made_at, 1),
         objectives=(),
         answer=_answer(calibration),
         candidates=_table(calibration),

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from enginebench.analysis.answer import Replicas
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.frame import Frame, frame_of
-from enginebench.analysis.plan.candidates import (
+from enginebench.analysis.plan.not_planned import NotPlanned
+from enginebench.analysis.plan.replicas import (
     measured_replicas,
     plans_of,
     replicas_answer,
@@ -18,7 +19,6 @@ from enginebench.analysis.plan.candidates import (
     separated,
     token_cost,
 )
-from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.plan.settings import PlanSettings, parse_peak, parse_prices
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.analysis.verdict.capacity import Capacity

@@ -1,6 +1,6 @@
 """The kinds of findings, one row each: how it shows, what it means, what to do, and the check of a stage's view.
 
-python -m enginebench.records.findings.table        # the table of docs/troubleshooting.md
+python -m enginebench.records.findings.kinds        # the table of docs/troubleshooting.md
 
 A kind that is added here appears on every surface: terminal, page, Markdown, CSV, JSON, compare and gate. During the
 run only latencies, outcomes, throughput and goodput are known: a check that looks at nothing else also appears in the
@@ -52,8 +52,7 @@ KINDS: tuple[Kind, ...] = (
         "the calibrated error is over 1 ms and 5 % of the median TTFT; or it is not known for this machine, number of "
         "processes, load or share of time without a core",
         "TTFT is less exact than its digits, or has no ±",
-        "run `enginebench calibrate` once on the load generator's machine; if the error is too large, use more "
-        "--processes",
+        "run `enginebench calibrate` once on the load generator's machine",
         load_generator.timing_error,
     ),
     Kind(

@@ -13,7 +13,7 @@ import polars as pl
 from enginebench.analysis.arrays import Integers
 from enginebench.analysis.data.formulas import metric_columns, reads_lists
 from enginebench.analysis.data.lines import LISTS, SCHEMA
-from enginebench.analysis.data.table import counted_with, scan, write_table
+from enginebench.analysis.data.requests_table import counted_with, scan, write_table
 from enginebench.analysis.data.telemetry import PLANNER, TelemetrySeries, read_telemetry
 from enginebench.analysis.data.tokens import TokenCounter
 from enginebench.records.files import META, read_document, read_meta

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from enginebench.analysis.data.load import RunData, mean_of
+from enginebench.analysis.data.run_data import RunData, mean_of
 from enginebench.analysis.data.windows import Window
 from enginebench.analysis.summary.distributions import curves, distribution_of, distributions
 from enginebench.analysis.summary.objectives import attainment, goodput, judge
@@ -20,7 +20,7 @@ from enginebench.analysis.summary.quantities import StageData, counts_of, failur
 from enginebench.records.load import Rate
 from enginebench.records.metrics import BY_NAME, ICL, IN_FLIGHT, THROUGHPUT, TPOT, TTFT, TTFT_SINCE_DUE
 from enginebench.records.rules import is_failure
-from enginebench.records.slo import Objective, RunObjectives, of_tier, tiers_of
+from enginebench.records.slo import Objective, RunObjectives, in_tier, tiers_of
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import GAUGES, LOAD_GENERATOR_GAUGES
 from enginebench.records.view import ClassView, Level, StageView, TurnView
@@ -35,7 +35,7 @@ def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
     """
     run, window, scheduled = stage.run, stage.window, stage.scheduled
     tiers = tiers_of(objectives)
-    attained = {tier: attainment(scheduled, RunObjectives(of_tier(objectives, tier))) for tier in tiers}
+    attained = {tier: attainment(scheduled, RunObjectives(in_tier(objectives, tier))) for tier in tiers}
     return StageView(
         index=window.key.index,
         label=window.key.label,
@@ -59,7 +59,7 @@ def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
         attained={tier: share for tier, share in attained.items() if share is not None},
         curves=curves(stage.ok),
         series=_series(stage),
-        classes=classes_of(scheduled, RunObjectives.of(run.meta.workload).of_class, window),
+        classes=classes_of(scheduled, RunObjectives.from_workload(run.meta.workload).by_class, window),
         turns=turns_of(scheduled),
     )
 
@@ -75,7 +75,7 @@ def _gauges(run: RunData, window: Window) -> dict[str, Level]:
             ends = (None, None) if first is None or last is None else (first.mean, last.mean)
             gauges[name] = Level(level.mean, level.peak, *ends)
     for name in LOAD_GENERATOR_GAUGES:
-        level = run.telemetry.of_worst_process(name, window.start, window.end)
+        level = run.telemetry.worst_process(name, window.start, window.end)
         if level is not None:
             gauges[name] = level
     return gauges

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from enginebench.analysis.answer import HOURS_A_MONTH, Replicas, ReplicasAnswer
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.engine_runs import by_settings
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.plan.not_planned import NotPlanned

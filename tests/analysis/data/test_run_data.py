@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from enginebench.analysis.data.load import NotARun, find_run, load_run
+from enginebench.analysis.data.run_data import NotARun, find_run, load_run
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 
 META = meta_of(stages_of((1,), 10.0))

@@ -8,7 +8,7 @@ import pytest
 from enginebench.analysis.answer import NoAnswer
 from enginebench.analysis.document import Column, NextStep, Table, Warning
 from enginebench.analysis.tested import Hardware, Tested
-from enginebench.analysis.write import words
+from enginebench.analysis.write import phrases
 from enginebench.analysis.write.cells import DASHES
 from enginebench.records.load import Segment
 from enginebench.records.slo import parse_objectives
@@ -87,7 +87,7 @@ GPU = Hardware("Intel Xeon", 48, None, "NVIDIA H200")
     ],
 )
 def test_what_was_tested(tested: Tested, line: str) -> None:
-    assert words.tested_line(tested) == line
+    assert phrases.tested_line(tested) == line
 
 
 @pytest.mark.parametrize(
@@ -101,23 +101,23 @@ def test_what_was_tested(tested: Tested, line: str) -> None:
     ],
 )
 def test_the_slo_spells_each_abbreviation_out_once(slo: str, line: str) -> None:
-    assert words.slo_line(parse_objectives([slo])) == line
+    assert phrases.slo_line(parse_objectives([slo])) == line
 
 
 def test_without_an_slo_the_legend_spells_out_what_the_candidates_show() -> None:
     table = Table("candidates", "", (Column("TTFT p50"), Column("TPOT p50")), ())
     document = documents.document(NoAnswer.ALL_FAILED, table, objectives=())
-    assert words.legend(document) == (("TTFT", "first token"), ("TPOT", "time per further token"))
-    assert words.legend(replace(document, objectives=SLO)) == ()
+    assert phrases.legend(document) == (("TTFT", "first token"), ("TPOT", "time per further token"))
+    assert phrases.legend(replace(document, objectives=SLO)) == ()
 
 
 def test_the_legend_has_what_the_document_uses() -> None:
-    assert words.legend(documents.quick()) == (
-        ("≈", "not confirmed: too few independent requests or runs to be 95 % sure"),
+    assert phrases.legend(documents.quick()) == (
+        ("*", "not confirmed: too few independent requests or runs to be 95 % sure"),
     )
     rows = tuple((code,) for code in Missing)
     document = documents.document(NoAnswer.ALL_FAILED, Table("t", "", (Column("x"),), rows))
-    assert {sign for sign, _ in words.legend(document)} == set(DASHES.values())
+    assert {sign for sign, _ in phrases.legend(document)} == set(DASHES.values())
     assert set(DASHES) == set(Missing)
 
 
@@ -134,22 +134,28 @@ def test_the_legend_has_what_the_document_uses() -> None:
             "Next",
             "Test a above 8 users (about 50 s)",
         ),
-        (NextStep("buy", (), None, {"engine": "b\x1b"}), "Now", "Plan with b"),
+        (NextStep("buy", (), None, {"engine": "b\x1b", "replicas": "5 replicas"}), "Now", "Deploy 5 replicas of b"),
+        (
+            NextStep("higher", ("x",), names={"engine": "a", "load": "8 users"}, varied=True),
+            "Next",
+            "Test a above 8 users, with answers of varied length",
+        ),
         (NextStep("search", ("x",), 8000.0), "Next", "Find the limit, and confirm it (about 2 h)"),
     ],
 )
 def test_what_to_do_next(step: NextStep, title: str, line: str) -> None:
-    assert (words.next_title(step), words.next_line(step)) == (title, line)
+    assert (phrases.next_title(step), phrases.next_line(step)) == (title, line)
 
 
 def test_a_command_can_be_pasted_into_a_shell() -> None:
     assert (
-        words.next_command(NextStep("look", ("enginebench", "report", "my runs/a"))) == "enginebench report 'my runs/a'"
+        phrases.next_command(NextStep("look", ("enginebench", "report", "my runs/a")))
+        == "enginebench report 'my runs/a'"
     )
 
 
 def test_warnings_are_counted() -> None:
     warning = Warning("late", "warn", "the load generator was late", "use another machine", ("a",), ("8 users",))
-    titles = [words.warnings_title((warning,) * count) for count in (1, 2, 5, 8)]
-    assert titles == ["Warning", "Warnings 2", "Warnings 5", "Warnings 5 of 8, the rest below"]
-    assert words.warning_texts(warning) == ("the load generator was late (a, 8 users)", "use another machine")
+    titles = [phrases.warnings_title((warning,) * count) for count in (1, 2, 5, 8)]
+    assert titles == ["Warning", "Warnings 2", "Warnings 5", "Warnings: the 5 most severe of 8"]
+    assert phrases.warning_texts(warning) == ("the load generator was late (a, 8 users)", "use another machine")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from enginebench.analysis.verdict.slo import SloVerdict, Status, judge
+from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status, judge
 from enginebench.records.rules import SloAnswer
 from enginebench.records.slo import parse_objectives
 from enginebench.records.view import Estimate, Judgement, Missing, StageView

@@ -9,12 +9,13 @@ from enginebench.cli import app
 from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import ENGINES, check_options, engine_class
-from engines.machine.devices import GpuMemory
+from engines.machine.memory import GpuMemory
 from engines.models.fetch import fetch_model
 from engines.models.presets import PRESETS
 from engines.models.random_model import with_weights
 from engines.models.size import MemoryNeed, ModelSize
-from engines.process.loading import check_before_download, load_engine, size_of, size_of_preset
+from engines.process.loading import check_before_download, load_engine
+from engines.process.memory_check import size_of, size_of_preset
 
 GB = 1_000_000_000
 VALUES = 2 * 16 * 8 * 64  # kept of a token by Llama 3.2 1B: keys and values of 16 layers, 8 heads, 64 each
@@ -33,9 +34,9 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def free(monkeypatch: pytest.MonkeyPatch, memory: float, *gpus: float) -> None:
-    monkeypatch.setattr("engines.process.loading.free_memory", lambda: round(memory))
+    monkeypatch.setattr("engines.process.memory_check.free_memory", lambda: round(memory))
     known = {str(index): GpuMemory(round(each), 80 * GB) for index, each in enumerate(gpus)}
-    monkeypatch.setattr("engines.process.loading.gpu_memory", lambda names: [known[name] for name in names])
+    monkeypatch.setattr("engines.process.memory_check.gpu_memory", lambda names: [known[name] for name in names])
 
 
 def need(name: str, model: str, **options: str) -> MemoryNeed:
@@ -58,7 +59,7 @@ def test_every_engine_refuses_what_does_not_fit(name: str, no_gpu: None, monkeyp
         check_before_download(name, options, "random:llama-30b")
     check_before_download(name, options | {"memory": "ignore"}, "random:llama-30b")
     free(monkeypatch, 500 * GB, 500 * GB)
-    monkeypatch.setattr("engines.process.loading.gpu_memory", lambda names: [GpuMemory(500 * GB, 640 * GB)])
+    monkeypatch.setattr("engines.process.memory_check.gpu_memory", lambda names: [GpuMemory(500 * GB, 640 * GB)])
     check_before_download(name, options, "random:llama-30b")
 
 
