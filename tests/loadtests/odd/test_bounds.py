@@ -63,13 +63,13 @@ def test_a_stream_without_an_end_has_one_and_is_not_kept(heard: dict[str, Any], 
     ("limit", "pieces", "detail"),
     [
         pytest.param(
-            ("answer.MAX_CHUNKS", 100),
+            ("model_answer.MAX_CHUNKS", 100),
             [HEAD, *[frame(token("a"))] * 200],
             "the answer has more than 100 chunks",
             id="chunks",
         ),
         pytest.param(
-            ("answer.MAX_CHUNKS", 100),
+            ("model_answer.MAX_CHUNKS", 100),
             [HEAD, *[frame(LIKELIHOODS)] * 100],
             "the answer has more than 100 chunks",
             id="probabilities without tokens",
