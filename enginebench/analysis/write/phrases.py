@@ -57,7 +57,7 @@ SPELLED_OUT = {
     "ntpot": "time per token with the wait (NTPOT)",
 }
 PURPOSES = {
-    "bracket": "Find the limit of {engine} between {load} and {beyond}",
+    "bracket": "Find and confirm the limit of {engine}, between {load} and {beyond}",
     "continue_study": "Measure the cells that are left",
     "search": "Find the limit, and confirm it",
     "higher": "Test {engine} above {load}",
@@ -66,9 +66,9 @@ PURPOSES = {
     "measure": "Measure longer",
     "count": "Name the model's tokenizer, which counts the tokens of the answers",
     "slo": "Name an SLO to learn how many users meet it",
-    "plan": "Plan replicas for a peak of your own ({peak} is an example)",
+    "plan": "Plan replicas, with your peak in place of {peak}",
     "buy": "Deploy {replicas} of {engine}",
-    "spare": "Deploy {replicas} of {engine}, and one more for each that may fail",
+    "spare": "Deploy {replicas} of {engine}, plus spares for failures",
     "deploy": "Use {engine}, for up to {load} on each server",
     "sustained": "Find the highest load that one server sustains within the SLO",
 }
@@ -142,7 +142,7 @@ def _legend(used: Collection[str]) -> tuple[tuple[str, str], ...]:
 
 
 def next_line(step: NextStep) -> str:
-    """`Find the limit of vllm between 8 and 16 users (about 4 min)`"""
+    """`Find and confirm the limit of vllm, between 8 and 16 users (about 4 min)`"""
     text = PURPOSES[step.purpose].format(**{name: clean(value) for name, value in step.names.items()})
     text += ", with answers of varied length" if step.varied else ""
     return text if step.seconds is None else f"{text} ({about(step.seconds)})"

@@ -59,7 +59,7 @@ def test_each_contender_is_run_with_each_model_under_a_name_of_its_own() -> None
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        pytest.param(((), ()), "say what to test", id="nothing"),
+        pytest.param(((), ()), "choose what to test", id="nothing"),
         pytest.param(((), ("v0.6=http://a:1",)), "`v0.6` cannot be the name of a contender", id="a dot in a name"),
         pytest.param((("v0.6=vllm",), ()), "`v0.6` cannot be the name of a contender", id="of an engine"),
         pytest.param((["a", "a"], ()), "several `a`: .* such as --engine first=a", id="twice"),

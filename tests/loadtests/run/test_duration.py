@@ -35,7 +35,7 @@ TRACES = Path(__file__).parents[2] / "data/traces"
         pytest.param(
             Scenario(stages=users("1,8"), stage_requests=100),
             2,
-            "2 runs of 2 stages, 1 user to 8 users, 100 requests each: how long that takes depends on the server.",
+            "2 runs of 2 stages, 1 user to 8 users, 100 requests each: the duration depends on the server.",
             id="numbers of requests",
         ),
         pytest.param(
