@@ -78,6 +78,14 @@ def test_a_paragraph_of_a_help_page_is_broken_only_where_the_terminal_ends() -> 
             "this scenario sends requests at a rate: set it with --rate, or test users with `concurrent`.",
             id="users where requests arrive at a rate",
         ),
+        *(
+            pytest.param(
+                f"run capacity http://127.0.0.1:1 {name}",
+                "--stages has no effect in a search for capacity (--by), which chooses its loads: leave it out.",
+                id=f"{name} is --stages",
+            )
+            for name in ("--users 4", "-u 4", "--concurrency=4")
+        ),
         pytest.param(
             "run concurrent vllm",
             "`vllm` is not the address of a server; to serve an engine: --engine vllm",
