@@ -18,6 +18,7 @@ from grafana.promql import (
     PROMPT_TOKENS,
     QUEUE,
     REQUESTS,
+    STAGE,
     TPOT,
     TTFT,
     WINDOW,
@@ -30,7 +31,10 @@ from grafana.promql import (
     rate,
 )
 
-OK = rate(REQUESTS, where='outcome="ok"')
+READY = f"enginebench_engine_ready{{{CHOSEN}}}"
+SCRAPED = f"last_over_time({READY}[15m])"
+# A server that `enginebench run` started ends with the run, which is no fault.
+OF_A_RUN = 'last_over_time(enginebench_build_info{started_by="run"}[15m])'
 OUTCOME_COLOURS = {
     "ok": GREEN,
     "cancelled": GREY,
@@ -64,22 +68,38 @@ def board() -> Board:
 
 
 def _glance() -> list[Panel]:
+    """Whether it is ready now; the others are about the last stage of the run, or the time range."""
+    waiting = f"max_over_time(enginebench_requests_waiting{{{CHOSEN}}}{STAGE})"
+    ok, ended = (rate(REQUESTS, where=where, window=STAGE) for where in ('outcome="ok"', ""))
     return [
         tile(
             "Engine",
-            "Whether the engine accepts requests. Several replicas of one engine are ready when all of them are.",
+            "Whether the engine accepts requests. Several replicas of one engine are ready when all of them are. One "
+            "that was scraped in the last 15 minutes and no longer answers is down.",
             "short",
-            Query(gauge("enginebench_engine_ready", of="min")),
+            Query(f"min by (engine) ({READY} or 0 * ({SCRAPED} unless on (instance) {OF_A_RUN}) - 1)"),
             [(None, RED), (1, GREEN)],
             empty="no server is scraped",
-            texts={"0": "not ready", "1": "ready"},
+            texts={"-1": "down", "0": "not ready", "1": "ready"},
         ),
-        tile("Requests", "Finished requests per second, of any outcome.", "reqps", Query(rate(REQUESTS))),
+        tile("Requests", "Finished requests per second, of any outcome.", "reqps", Query(ended)),
+        tile(
+            "Output",
+            "Generated tokens per second, of all users together.",
+            TOKENS_PER_SECOND,
+            Query(rate(OUTPUT_TOKENS, window=STAGE)),
+        ),
+        tile(
+            "Longest queue",
+            "Requests that waited in the server's queue, at most. A queue that never empties is beyond the capacity.",
+            "short",
+            Query(f"sum by (engine) ({waiting})"),
+        ),
         tile(
             "TTFT p99",
             "99 % of requests had their first token within this time, measured in the server.",
             "s",
-            Query(quantile(0.99, TTFT)),
+            Query(quantile(0.99, TTFT, window=STAGE)),
         ),
         tile(
             "TTFT objective met",
@@ -99,7 +119,7 @@ def _glance() -> list[Panel]:
             "Failed or cancelled",
             "Share of requests with any outcome but `ok`, cancelled ones included.",
             "percentunit",
-            Query(f"1 - {OK} / {rate(REQUESTS)}"),
+            Query(f"1 - {ok} / {ended}"),
             FEW_FAIL,
         ),
     ]
@@ -174,7 +194,7 @@ def _occupancy() -> list[Panel]:
             "Share of the engine's key-value cache that holds running requests. Near 100 % (orange: 95 %) requests "
             "wait or are recomputed.",
             "percentunit",
-            [Query(gauge("enginebench_kv_cache_usage_ratio", of="max"))],
+            [Query(gauge("enginebench_kv_cache_usage_ratio", "max"))],
             top=1,
             steps=[(None, GREEN), (0.95, ORANGE)],
             empty="not reported by these engines",
@@ -270,7 +290,7 @@ def _process() -> list[Panel]:
         labels_table(
             "What is running",
             "Engine, model and number format of each server. They must be known for a fair comparison.",
-            Query(f'enginebench_build_info{{{CHOSEN},model=~"$model"}}'),
+            Query(f"enginebench_build_info{{{CHOSEN}}}"),
             {
                 "instance": "server",
                 "engine": "engine",
