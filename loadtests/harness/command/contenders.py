@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from enginebench.settings.schema import PREFIX, UserMistake, options_by_engine, settings_of
-from loadtests.harness.client.access import KEY_VARIABLE
-from loadtests.harness.client.address import Address, with_scheme
+from loadtests.harness.client.authentication import KEY_VARIABLE
 from loadtests.harness.client.headers import parse_headers
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.client.server_address import Address, with_scheme
+from loadtests.harness.settings.run_settings import RunSettings
 
 MODEL_VARIABLE, HEADER_VARIABLE = (
     next(one.variable for one in settings_of(RunSettings) if one.name == name) for name in ("model", "header")
@@ -60,7 +60,7 @@ def contenders(
 ) -> list[Contender]:
     """Return engines first, then servers, each with each of its models. Raises `UserMistake`."""
     if not engines and not urls:
-        raise UserMistake("say what to test: --engine NAME to serve an engine, or --url URL of a running server.")
+        raise UserMistake("say what to test: the URL of a running server, or --engine ENGINE to serve one.")
     if options and not engines:
         raise UserMistake("-o sets an option of an engine that --engine serves, not of a running server.")
     alone = len(engines) + len(urls) == 1

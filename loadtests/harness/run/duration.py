@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from enginebench.records.formatting import counted
+from enginebench.records.slo import write_objectives
 from enginebench.records.stage import StagePlan
 from loadtests.harness.scenario import Scenario
 
@@ -39,10 +40,14 @@ def duration_of(scenario: Scenario) -> Duration:
         rows = f"; {counted(recorded.left_out, 'row')} without a prompt or an answer left out"
     if recorded is not None and recorded.unsent_columns:
         rows += f"; columns that are not sent: {', '.join(recorded.unsent_columns)}"
+    objectives = write_objectives(scenario.slo)
     if search is not None:
-        return Duration(scenario.search_seconds, f"a search for the most {search.by} within --slo{rows}", at_most=True)
+        loads = f"a search for the highest {search.by if search.by == 'rate' else f'number of {search.by}'} within "
+        return Duration(scenario.search_seconds, f"{loads}--slo {objectives}{rows}", at_most=True)
     if scenario.by == "growth":
-        return Duration(scenario.search_seconds, f"users who double until --slo is missed{rows}", at_most=True)
+        return Duration(
+            scenario.search_seconds, f"users who double until --slo {objectives} is missed{rows}", at_most=True
+        )
     times = [stage.seconds for stage in plan]
     known = [seconds for seconds in times if seconds is not None]
     return Duration(sum(known) if len(known) == len(times) else None, _loads(plan) + rows)

@@ -1,6 +1,5 @@
 """`enginebench run`: serve, load, stop, report; and what it says when something is wrong."""
 
-import io
 import json
 import os
 import subprocess
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from enginebench.cli import app
@@ -19,15 +17,13 @@ from enginebench.records.metrics import BY_NAME
 from enginebench.settings.schema import UserMistake, settings_of
 from loadtests import cli
 from loadtests.harness.command import drive
-from loadtests.harness.command.contenders import Contender, contenders
+from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.job import Job
-from loadtests.harness.command.rounds import rounds
+from loadtests.harness.command.run_order import rounds
 from loadtests.harness.command.scenarios import find_scenario
-from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.run.options import processes_options
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.settings.run import RunSettings
-from tests.support.engines.documented_engine import NAME, installed
+from loadtests.harness.settings.run_settings import RunSettings
 from tests.support.loadtests.locust_process import CONCURRENT
 from tests.support.loadtests.run_command import ENVIRONMENT, RUN
 from tests.support.servers.scripted import Script, ScriptedServer
@@ -63,7 +59,7 @@ def test_an_engine_is_served_tested_and_stopped(tmp_path: Path) -> None:
     records = list(read_requests(folder))
     assert {one.outcome for one in records} == {"ok"}
     assert {one.output_tokens for one in records} == {8}
-    assert 0.049 < min(BY_NAME["ttft"].of(one) or 0.0 for one in records) < 0.1, "the others where there is a core"
+    assert 0.049 < min(BY_NAME["ttft"].read(one) or 0.0 for one in records) < 0.1, "the others where there is a core"
     assert {path.name for path in folder.iterdir()} >= {"locust.log", "server.log", "telemetry.jsonl"}
     assert f"fake: {len(records)} requests, 0 failed" in done.stderr
     port = meta.url.rpartition(":")[2]
@@ -263,56 +259,3 @@ def test_engines_are_interleaved_so_that_a_drift_favours_neither() -> None:
     assert [(repeat.index, order) for repeat, order in rounds([a, b], 3)] == [(0, [a, b]), (1, [b, a]), (2, [a, b])]
     sets = [repeat.prompt_set for series in range(2) for repeat, _ in rounds([a], 3)]
     assert len(set(sets)) == 6, "every round of every series asks its own prompts"
-
-
-TWIN = "cockatoo"  # the same engine under another name
-
-
-@pytest.fixture(scope="module")
-def repeated(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], str]:
-    """Two engines with one model, twice each: the folders in the order in which they were run, and what was said."""
-    given = {"stages": "2", "stage_seconds": "1", "prompt_tokens": "uniform:30-60", "output_tokens": "uniform:4-8"}
-    engines, runs, said = [NAME, TWIN], list[Path](), io.StringIO()
-    package = tmp_path_factory.mktemp("parrot")
-    with without_settings(), installed(package):
-        twin = package / "twin-1.dist-info"
-        twin.mkdir()
-        (twin / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {TWIN}\nVersion: 1\n")
-        (twin / "entry_points.txt").write_text(f"[enginebench.engines]\n{TWIN} = parrot_engine:PARROT\n")
-        job = Job.of(CONCURRENT, given | {"runs": str(tmp_path_factory.mktemp("repeated"))}, 1, [])
-        tested = contenders(engines, [], ["tpot=0.002"])
-        assert cli._measure(job, tested, 2, Terminal(Console(file=said)), runs), said.getvalue()
-    return runs, said.getvalue()
-
-
-def asked(run: Path) -> dict[int, list[tuple[str | None, int | None, int | None]]]:
-    """By user: what was asked, one after the other."""
-    found: dict[int, list[tuple[str | None, int | None, int | None]]] = {}
-    for one in sorted(read_requests(run), key=lambda one: one.t_sched):
-        assert one.user is not None
-        found.setdefault(one.user, []).append((one.prompt_id, one.planned_prompt_tokens, one.planned_output_tokens))
-    return found
-
-
-def test_repeats_are_interleaved_and_numbered(repeated: tuple[list[Path], str]) -> None:
-    runs, said = repeated
-    metas = [read_meta(run) for run in runs]
-    assert [(meta.label, meta.repeat) for meta in metas] == [(NAME, 0), (TWIN, 0), (TWIN, 1), (NAME, 1)]
-    assert sorted(metas, key=lambda meta: meta.started_at) == metas
-    assert "round 2 of 2" in said
-
-
-def test_engines_of_a_round_are_asked_the_same_and_rounds_are_asked_alike(
-    repeated: tuple[list[Path], str],
-) -> None:
-    """The same prompts within a round, others in the next one, and the same planned lengths in both."""
-    parrot_0, twin_0, twin_1, parrot_1 = (asked(run) for run in repeated[0])
-    sets = [read_meta(run).workload["prompt_set"] for run in repeated[0]]
-    assert sets[0] == sets[1] != sets[2] == sets[3]
-    for one, other, same in ((parrot_0, twin_0, True), (parrot_1, twin_1, True), (parrot_0, parrot_1, False)):
-        assert one.keys() == other.keys() == {0, 1}
-        for user in one:
-            pairs = list(zip(one[user], other[user], strict=False))
-            assert len(pairs) >= 2
-            assert all(a[1:] == b[1:] for a, b in pairs), "the same lengths"
-            assert {a[0] == b[0] for a, b in pairs} == {same}

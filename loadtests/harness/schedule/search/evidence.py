@@ -4,7 +4,7 @@ Latencies in one queue are correlated, so requests are judged by batches of cons
 misses an objective, Π(1 + β(α - X)) over the batches' shares X is a nonnegative supermartingale, and so is its mean
 over several β: it ever reaches 1/δ with probability δ at most, however often it is looked at (Ville; Waudby-Smith &
 Ramdas 2024). Π(1 + β(X - α)) speaks for "missed" likewise. That is proven for batches that do not depend on one
-another. How nearly they do not depends on their size, and is checked by simulation: see docs/statistics.md.
+another. How nearly they do not depends on their size, and is checked by simulation: see docs/capacity-search.md.
 """
 
 from __future__ import annotations
