@@ -29,7 +29,6 @@ def tile(
     query: Query,
     steps: Steps = ((None, BLUE),),
     *,
-    width: int = 6,
     empty: str = NO_DATA,
     texts: Mapping[str, str] | None = None,
     beyond: str | None = None,
@@ -39,7 +38,7 @@ def tile(
 
     `texts` names values: `{"0": "not ready"}`; `beyond` names those from the last step on; `named` shows the legend.
     """
-    panel = _panel("stat", title, description, unit, [_target(query) | INSTANT], steps, empty, width=width, height=3)
+    panel = _panel("stat", title, description, unit, [_target(query) | INSTANT], steps, empty, width=6, height=3)
     absent = {"match": "null", "result": {"text": empty, "color": GREY}}
     mappings: list[dict[str, Any]] = [{"type": "special", "options": absent}]
     if texts:
@@ -121,10 +120,10 @@ def spread(title: str, description: str, query: Query) -> Panel:
 
 
 def labels_table(
-    title: str, description: str, query: Query, columns: Mapping[str, str], *, width: int = 12, empty: str = NO_DATA
+    title: str, description: str, query: Query, columns: Mapping[str, str], *, empty: str = NO_DATA
 ) -> Panel:
     """The labels of a series as rows; `columns` maps each label to its heading, in order."""
-    return _table(title, description, [query], columns, width, empty)
+    return _table(title, description, [query], columns, empty)
 
 
 def values_table(
@@ -138,7 +137,7 @@ def values_table(
     """A row for each combination of `labels`, which map to headings, and a column for each query and its unit, by its
     heading. Rows are in the order of the first query. Seconds are of a p99, which may fall among failures."""
     columns = {**labels, **{f"Value #{ref}": heading for ref, heading in zip("ABCDEFGH", queries, strict=False)}}
-    panel = _table(title, description, [query for query, _ in queries.values()], columns, 24, empty)
+    panel = _table(title, description, [query for query, _ in queries.values()], columns, empty, width=24)
     failed = {"id": "mappings", "value": [_beyond(TAIL_FAILED, LAST_EDGE)]}
     panel["fieldConfig"]["overrides"] = [
         {
@@ -153,7 +152,7 @@ def values_table(
 
 
 def _table(
-    title: str, description: str, queries: Sequence[Query], columns: Mapping[str, str], width: int, empty: str
+    title: str, description: str, queries: Sequence[Query], columns: Mapping[str, str], empty: str, width: int = 8
 ) -> Panel:
     """`columns` maps each field to its heading, in order."""
     targets = [

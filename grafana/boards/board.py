@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grafana.load_promql import RUN_INFO, RUN_START, STAGE_INDEX, select
+from grafana.load_promql import RUN_START, STAGE_INDEX, select
 from grafana.palette import BLUE, GREY, ORANGE
 from grafana.panels import SOURCE, Panel
 from grafana.promql import CHOSEN, WINDOW
@@ -68,20 +68,28 @@ class Board:
             yield {"type": "link", "title": "The whole run", "url": address, "tooltip": tooltip, "includeVars": True}
 
     def _placed(self) -> Iterator[Panel]:
-        """Side by side until a line of the grid is full."""
-        x = y = tallest = 0
+        """Panels fill lines of the grid, and those of a line share its width."""
+        y = 0
         for title, panels in self.rows.items():
             if title:
-                x, y, tallest = 0, y + tallest, 0
-                place = {"x": 0, "y": y, "w": COLUMNS, "h": 1}
-                yield {"type": "row", "title": title, "gridPos": place, "collapsed": False, "panels": []}
+                yield {"type": "row", "title": title, "gridPos": {"x": 0, "y": y, "w": COLUMNS, "h": 1}}
                 y += 1
-            for panel in panels:
-                size = panel["gridPos"]
-                yield panel | {"gridPos": {"x": x, "y": y, **size}}
-                x, tallest = x + size["w"], max(tallest, size["h"])
-                if x >= COLUMNS:
-                    x, y, tallest = 0, y + tallest, 0
+            for line in _lines(panels):
+                width, height = COLUMNS // len(line), line[0]["gridPos"]["h"]
+                for place, panel in enumerate(line):
+                    yield panel | {"gridPos": {"x": place * width, "y": y, "w": width, "h": height}}
+                y += height
+
+
+def _lines(panels: Sequence[Panel]) -> Iterator[list[Panel]]:
+    """As many panels side by side as their least widths allow."""
+    line: list[Panel] = []
+    for panel in panels:
+        if sum(neighbour["gridPos"]["w"] for neighbour in (*line, panel)) > COLUMNS:
+            yield line
+            line = []
+        line.append(panel)
+    yield line
 
 
 def _mark(name: str, colour: str, expr: str, title: str, text: str) -> Annotation:
@@ -95,13 +103,6 @@ _RESTARTED = f"increase(enginebench_engine_restarts_total{{{CHOSEN}}}{WINDOW})"
 RUN_STARTS = _mark("Runs", BLUE, f"1000 * {select(RUN_START)}", "Run {{run}} starts", "{{engine}}") | {
     "useValueForTime": True
 }
-RUN_ENDS = _mark(
-    "Ends of runs",
-    GREY,
-    f"{select(RUN_INFO)} offset 15s unless on (run, engine) {select(RUN_INFO)}",
-    "Run {{run}} has ended",
-    "{{engine}}",
-)
 # The first seconds in which a stage is the newest.
 STAGES = _mark(
     "Stages",

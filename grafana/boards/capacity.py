@@ -44,7 +44,6 @@ def _glance() -> list[Panel]:
             "Finished requests per second, all replicas together.",
             "reqps",
             Query(rate(REQUESTS, window=STAGE)),
-            width=8,
         ),
         tile(
             "Attainment",
@@ -52,7 +51,6 @@ def _glance() -> list[Panel]:
             "percentunit",
             Query(attainment(TTFT, "$slo_ttft")),
             ATTAINED,
-            width=8,
         ),
         tile(
             "Cost per 1M tokens",
@@ -60,7 +58,6 @@ def _glance() -> list[Panel]:
             "tokens of an hour.",
             CURRENCY,
             Query(cost(STAGE)),
-            width=8,
         ),
     ]
 

@@ -70,7 +70,7 @@ def _glance() -> list[Panel]:
         """The geometric mean over the stages that both have, as ratios are averaged."""
         return Query(f"exp (avg (ln ({b} / {a} >= 0)))", "B over A")
 
-    ratio_tile = partial(tile, unit="suffix: ×", width=6, empty=ABSENT)
+    ratio_tile = partial(tile, unit="suffix: ×", empty=ABSENT)
     return [
         ratio_tile(
             "Output, B over A",
@@ -182,7 +182,6 @@ def _validity() -> list[Panel]:
             "Scenario, engine, model and server of both runs.",
             Query(f'last_over_time({load.RUN_INFO}{{run=~"$run_a|$run_b"}}{load.LAST_MONTH})'),
             {"run": "run", "scenario": "scenario", "engine": "engine", "model": "model", "server": "server"},
-            width=16,
             empty=ABSENT,
         ),
     ]

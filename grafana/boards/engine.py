@@ -101,19 +101,18 @@ def _glance() -> list[Panel]:
             "s",
             Query(quantile(0.99, TTFT, window=STAGE)),
         ),
-        tile(
-            "TTFT objective met",
-            "Share of all requests whose first token met the threshold chosen above. Failed ones count as missed.",
-            "percentunit",
-            Query(attainment(TTFT, "$slo_ttft")),
-            ATTAINED,
-        ),
-        tile(
-            "E2E objective met",
-            "Share of all requests whose last token met the threshold chosen above. Failed ones count as missed.",
-            "percentunit",
-            Query(attainment(E2E, "$slo_e2e")),
-            ATTAINED,
+        *(
+            tile(
+                f"{name} objective met",
+                f"Share of all requests whose {token} token met the threshold chosen above. Failures count as missed.",
+                "percentunit",
+                Query(attainment(histogram, threshold)),
+                ATTAINED,
+            )
+            for name, token, histogram, threshold in (
+                ("TTFT", "first", TTFT, "$slo_ttft"),
+                ("E2E", "last", E2E, "$slo_e2e"),
+            )
         ),
         tile(
             "Failed or cancelled",
@@ -126,30 +125,18 @@ def _glance() -> list[Panel]:
 
 
 def _phases() -> list[Panel]:
-    together = " All chosen engines together: choose one engine to see it alone."
-    whole = " + ".join(rate(f"{histogram}_sum", by="") for histogram in PHASES.values())
     delivery = f"clamp_min({load.mean(load.TTFT, '')} - {mean(TTFT, '')}, 0)"
     return [
         lines(
             "Mean time per request, by phase",
             "Waiting for a slot (queue), until the first token (prefill), until the last token (decode); during a "
-            "load test also from the engine to the client (delivery)." + together,
+            "load test also from the engine to the client (delivery). A growing queue calls for replicas, prefill for "
+            "shorter prompts or more compute, decode for memory bandwidth. All chosen engines together.",
             "s",
             [
                 *(Query(mean(histogram, by=""), phase) for phase, histogram in PHASES.items()),
                 Query(delivery, "delivery"),
             ],
-            stacked=True,
-            colours=PHASE_COLOURS,
-            empty=NO_PHASES,
-        ),
-        lines(
-            "Share of time, by phase",
-            "Where requests spend their time. A growing queue calls for replicas, a growing prefill for shorter "
-            "prompts or more compute, a growing decode for memory bandwidth." + together,
-            "percentunit",
-            [Query(f"{rate(histogram + '_sum', by='')} / ({whole})", phase) for phase, histogram in PHASES.items()],
-            top=1,
             stacked=True,
             colours=PHASE_COLOURS,
             empty=NO_PHASES,
@@ -246,7 +233,7 @@ def _latency() -> list[Panel]:
         lines(
             "TPOT in the server",
             "Per request: time after the first token, divided by the tokens after the first. Its inverse is the speed "
-            "that one user sees.",
+            "that one user sees; people read 5 to 10 tokens per second.",
             "s",
             percentiles(TPOT),
         ),
@@ -270,18 +257,6 @@ def _latency() -> list[Panel]:
             "example served at once and queued.",
             Query(f"sum by (le) (increase({TTFT}_bucket{{{CHOSEN}}}{WINDOW}))", "{{le}}"),
         ),
-        lines(
-            "Speed for one user",
-            "Output tokens per second that one user sees: the inverse of TPOT, for the median user and (dashed) the "
-            "slowest 5 %. People read about 5 to 10 tokens per second (orange: 5).",
-            TOKENS_PER_SECOND,
-            [
-                Query(f"1 / {quantile(0.5, TPOT)}", "{{engine}} median"),
-                Query(f"1 / {quantile(0.95, TPOT)}", "{{engine}} slow 5 %"),
-            ],
-            steps=[(None, GREEN), (5, ORANGE)],
-            dashed=["slow 5 %"],
-        ),
     ]
 
 
@@ -298,7 +273,6 @@ def _process() -> list[Panel]:
                 "model": "model",
                 "dtype": "format",
             },
-            width=8,
             empty="no server is scraped",
         ),
         lines(

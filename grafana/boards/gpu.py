@@ -7,7 +7,7 @@ from functools import partial
 from grafana import variables
 from grafana.boards.board import RUN_STARTS, STAGES, Board
 from grafana.palette import BLUE, BY_GPU, BY_REASON, GREEN, ORANGE, RED
-from grafana.panels import ABSENT, TOKENS_PER_SECOND, Panel, Steps, lines, sentence, tile
+from grafana.panels import ABSENT, Panel, Steps, lines, sentence, tile
 from grafana.promql import ON_INSTANCE, OUTPUT_TOKENS, STAGE, WINDOW, Query, rate
 
 BUT_CAPPED = f'max_over_time(enginebench_gpu_throttled{{{ON_INSTANCE},reason!="power_cap"}}{STAGE})'
@@ -43,21 +43,13 @@ def _which() -> Panel:
 
 def _glance() -> list[Panel]:
     """In the last stage of the run, or over the time range."""
-    used, total = (f"sum by (instance) ({_in_stage(f'memory_{name}_bytes', 'max')})" for name in ("used", "total"))
     return [
-        _tile(
-            "GPUs",
-            "Number of GPUs, MIG slices counted each.",
-            "short",
-            f"count by (instance) ({_in_stage('memory_total_bytes', 'last')})",
-        ),
         _tile(
             "Utilisation",
             "Mean share of time in which a kernel was running. At 100 % the GPU may still have capacity left.",
             "percentunit",
             f"avg by (instance) ({_in_stage('utilization_ratio', 'avg')})",
         ),
-        _tile("Memory used", "Share of all GPU memory that was in use, at most.", "percentunit", f"{used} / {total}"),
         _tile(
             "Highest temperature",
             f"The hottest GPU's temperature. From {HOT} °C most GPUs lower their clock rates.",
@@ -77,7 +69,7 @@ def _glance() -> list[Panel]:
             "Energy per token",
             "Energy of all GPUs of a host, divided by the tokens that its engines generated. Idle power counts.",
             "suffix: J/token",
-            _per_host("energy", STAGE),
+            _energy_per_token(STAGE),
         ),
     ]
 
@@ -122,12 +114,6 @@ def _activity() -> list[Panel]:
             [Query(_of("process_memory_bytes"), "{{instance}} GPU {{gpu}} {{process}} {{pid}}")],
             stacked=True,
         ),
-        _lines(
-            "Output per GPU",
-            "Tokens per second, divided by the number of GPUs. With a price per GPU hour it gives the cost per token.",
-            TOKENS_PER_SECOND,
-            [Query(_per_host("output"), "{{host}}")],
-        ),
     ]
 
 
@@ -168,13 +154,7 @@ def _power() -> list[Panel]:
             "Energy of all GPUs of a host, divided by the tokens that its engines generated. Idle power counts, so it "
             "falls as batches grow.",
             "suffix: J/token",
-            [Query(_per_host("energy"), "{{host}}")],
-        ),
-        _lines(
-            "Engine's device memory",
-            "Device memory that the engine itself says it has allocated, on all its GPUs.",
-            "bytes",
-            [Query(f"sum by (engine) (enginebench_engine_device_memory_bytes{{{ON_INSTANCE}}})", "{{engine}}")],
+            [Query(_energy_per_token(WINDOW), "{{host}}")],
         ),
     ]
 
@@ -233,15 +213,11 @@ def _link(direction: str) -> str:
     return f"rate({counted}{WINDOW}) or {rate_of_dcgm}"
 
 
-def _per_host(what: str, window: str = WINDOW) -> str:
-    """Energy per token, or tokens per second and GPU. DCGM's exporter has another port than the engines, so hosts are
-    what both have in common."""
+def _energy_per_token(window: str) -> str:
+    """DCGM's exporter has another port than the engines, so hosts are what both have in common."""
+    energy = _by_host(rate("enginebench_gpu_energy_joules_total", "instance", "", ON_INSTANCE, window))
     tokens = _by_host(rate(OUTPUT_TOKENS, "instance", "", 'instance!=""', window))
-    if what == "energy":
-        energy = _by_host(rate("enginebench_gpu_energy_joules_total", "instance", "", ON_INSTANCE, window))
-        return f"{energy} / ({tokens} > 0)"
-    gpus = _by_host(f"count by (instance) ({_of('memory_total_bytes')})")
-    return f"{tokens} / {gpus}"
+    return f"{energy} / ({tokens} > 0)"
 
 
 def _by_host(expr: str) -> str:
@@ -250,4 +226,4 @@ def _by_host(expr: str) -> str:
 
 def _tile(title: str, description: str, unit: str, expr: str, steps: Steps = ((None, BLUE),)) -> Panel:
     legend = "{{host}}" if "by (host)" in expr else "{{instance}}"
-    return tile(title, description, unit, Query(expr, legend), steps, width=4, empty=ABSENT)
+    return tile(title, description, unit, Query(expr, legend), steps, empty=ABSENT)

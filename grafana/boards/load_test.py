@@ -7,7 +7,7 @@ from functools import partial
 from grafana import load_promql as load
 from grafana import promql as server
 from grafana import variables
-from grafana.boards.board import RUN_ENDS, RUN_STARTS, STAGES, Board
+from grafana.boards.board import RUN_STARTS, STAGES, Board
 from grafana.load_promql import FAILED, FINISHED, NO_RUN, NO_SLO
 from grafana.palette import ATTAINED, BLUE, FEW_FAIL, GREEN, GREY, ORANGE, PURPLE, RED
 from grafana.panels import TOKENS_PER_SECOND, Panel, lines, tile, values_table
@@ -31,7 +31,7 @@ def board() -> Board:
         question="Is it good enough now? Latency, attainment and goodput as the clients measure them, and whether the "
         "load generator itself keeps up.",
         variables=[variables.DATA_SOURCE, *variables.RUN, variables.SERVER],
-        annotations=[RUN_STARTS, STAGES, RUN_ENDS],
+        annotations=[RUN_STARTS, STAGES],
         rows={
             "": _glance(),
             "Load and answers": [*_answers(), *_clients()],
