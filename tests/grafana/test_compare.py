@@ -189,7 +189,7 @@ NONE = "A and B are not two load tests of the last 30 days: `enginebench run` ma
 def test_one_sentence_says_what_is_compared(recorded: Recorded, chosen: dict[str, str], expected: str) -> None:
     names = dict(zip("ab", recorded.ids, strict=True))
     given = {name: value.format(**names) for name, value in chosen.items()}
-    values = chosen_at_first(recorded.api, BOARD, recorded.at, **given)
+    values = chosen_at_first(recorded.api, BOARD, recorded.at, RANGE, **given)
     panel = PANELS["B over A"]
     legends = []
     for query in panel["targets"]:

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import RunSummary, summarise
 from enginebench.records.view import StageView
 from enginebench.settings.system import free_port
@@ -131,6 +131,7 @@ def _bucket(view: StageView) -> Any:
     """The buckets of the server next to the p99 of the requests that were answered."""
     distribution = view.metrics["ttft"]
     truth = distribution.answered["p99"] if distribution.answered else view.value("ttft", "p99")
+    assert truth is not None
     place = bisect_left(FIRST_TOKEN, truth)
     low, high = FIRST_TOKEN[place - 2], FIRST_TOKEN[place + 1]
     return pytest.approx((low + high) / 2, abs=(high - low) / 2)
