@@ -46,11 +46,14 @@ HelpAll = Annotated[
 NOT_OFFERED = {"model"}  # `run` has its own
 
 
-@app.command(cls=RunCommand, context_settings={"allow_extra_args": True})
+@app.command(cls=RunCommand)
 @with_flags(Scenario, RunSettings, leave_out=NOT_OFFERED)
 def run(
     context: typer.Context,
-    scenario: Annotated[str, typer.Argument(help="Name of a scenario, such as concurrent, or a locustfile.")],
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO", help="Name of a scenario, such as concurrent, or a locustfile.")
+    ],
+    address: Annotated[str | None, typer.Argument(metavar="URL", help="Test this server, as --url does.")] = None,
     engine: Annotated[list[str] | None, ENGINE] = None,
     url: Annotated[list[str] | None, URL] = None,
     option: EngineSettings = None,
@@ -84,7 +87,7 @@ def run(
 
       enginebench run concurrent --engine few=vllm -o few.concurrency=16 --engine many=vllm --repeat 5
 
-      enginebench run single --url http://127.0.0.1:8000 --output-tokens 64
+      enginebench run single http://127.0.0.1:8000 --output-tokens 64
     """
     from loadtests.harness.command import run_order
     from loadtests.harness.command.command_terminal import Terminal, sigterm_is_ctrl_c
@@ -96,7 +99,10 @@ def run(
     terminal = Terminal()
     path = find_scenario(scenario)
     headers = options.pop("header") or []
-    tested = contenders(engine or [], url or [], option or [], model or [], headers)
+    if address is not None and address != "localhost" and not set(":./") & set(address):
+        raise UserMistake(f"`{address}` is not the address of a server; to serve an engine: --engine {address}")
+    urls = [*([] if address is None else [address]), *(url or [])]
+    tested = contenders(engine or [], urls, option or [], model or [], headers)
     if keep_loaded:
         run_order.check_kept(tested, repeat)
     texts = given_texts(Scenario, options) | given_texts(RunSettings, options)

@@ -134,10 +134,12 @@ def read(defaults: Any, options: Mapping[str, Any]) -> Any:
 
 
 def _choose_loop(defaults: Scenario, values: dict[str, Any]) -> None:
-    """Let users replace the rates of a scenario. Raises `UserMistake` if `values`, by name, have both."""
+    """Raises `UserMistake` if `values`, by name, have users for a scenario whose requests arrive at a rate."""
     users_given = values.get("stages", defaults.stages) != defaults.stages
     rates_given = values.get("rate", defaults.rate) != defaults.rate
     if users_given and rates_given:
         raise UserMistake("choose either users (--stages) or requests per second (--rate), not both.")
-    if users_given:
-        values["rate"] = ()
+    if users_given and defaults.rate:
+        raise UserMistake(
+            "this scenario sends requests at a rate: set it with --rate, or test users with `concurrent`."
+        )

@@ -42,7 +42,7 @@ LEGEND = {
     UNCONFIRMED: "not confirmed: too few independent requests or runs to be 95 % sure",
     OPEN_ENDED: "nothing higher was tested",
     BELOW: "missed at this load, the lowest tested",
-    INTERVAL: "95 % confidence interval, where enough was measured for one",
+    INTERVAL: "95 % confidence interval",
     UNBOUNDED: "no upper end was observed",
     INFINITE: "this percentile falls among failed requests",
     ANSWERED: "percentile of the answered requests alone",
@@ -68,7 +68,7 @@ PURPOSES = {
     "slo": "Name an SLO to learn how many users meet it",
     "plan": "Plan replicas for a peak of your own ({peak} is an example)",
     "buy": "Deploy {replicas} of {engine}",
-    "spare": "Deploy {replicas} of {engine}, and some to spare for failures (--spares)",
+    "spare": "Deploy {replicas} of {engine}, and one more for each that may fail",
     "deploy": "Use {engine}, for up to {load} on each server",
     "sustained": "Find the highest load that one server sustains within the SLO",
 }
@@ -184,7 +184,7 @@ def warning_texts(warning: Warning) -> tuple[str, str]:
     evidence = WARNINGS.get(warning.kind, "{evidence}")
     stages = join_labels(warning.stages)
     if len(warning.stages) > 1 and re.search(r"\d", warning.evidence):  # its numbers are of the heaviest load
-        stages = f"{warning.stages[-1]}; also {join_labels(warning.stages[:-1])}"
+        stages = f"at {warning.stages[-1]}"
     place = ", ".join(filter(None, (in_words(warning.engines), stages)))
     seen = clean(evidence.replace("{evidence}", warning.evidence))
     return f"{seen} ({clean(place)})" if place else seen, clean(warning.remedy)

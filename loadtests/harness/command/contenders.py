@@ -61,7 +61,7 @@ def contenders(
 ) -> list[Contender]:
     """Return engines first, then servers, each with each of its models. Raises `UserMistake`."""
     if not engines and not urls:
-        raise UserMistake("choose what to test: --engine NAME to serve an engine, or --url URL of a running server.")
+        raise UserMistake("choose what to test: the URL of a running server, or --engine NAME to serve an engine.")
     if options and not engines:
         raise UserMistake("-o sets an option of an engine that --engine serves, not of a running server.")
     alone = len(engines) + len(urls) == 1

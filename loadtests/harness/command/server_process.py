@@ -62,7 +62,7 @@ class ServerProcess:
         self.log = log
         self._listener = listener or listen([0])
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._command = [*PYTHON, "-m", "enginebench", "serve", "--engine", engine]
+        self._command = [*PYTHON, "-m", "enginebench", "serve", engine]
         self._command += [word for option in options for word in ("-o", option)]
         self._command += ["--model", model] if model else []
         self._command += ["--own-server"] if own_server else []

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from enginebench.records.formatting import counted
+from enginebench.records.slo import write_objectives
 from enginebench.records.stage import StagePlan
 from loadtests.harness.scenario import Scenario
 
@@ -39,11 +40,14 @@ def duration_of(scenario: Scenario) -> Duration:
         rows = f"; {counted(recorded.left_out, 'row')} without a prompt or an answer left out"
     if recorded is not None and recorded.unsent_columns:
         rows += f"; columns that are not sent: {', '.join(recorded.unsent_columns)}"
+    objectives = write_objectives(scenario.slo)
     if search is not None:
         highest = "highest rate" if search.by == "rate" else f"highest number of {search.by}"
-        return Duration(scenario.search_seconds, f"a search for the {highest} within --slo{rows}", at_most=True)
+        text = f"a search for the {highest} within --slo {objectives}{rows}"
+        return Duration(scenario.search_seconds, text, at_most=True)
     if scenario.by == "growth":
-        return Duration(scenario.search_seconds, f"users who double until --slo is missed{rows}", at_most=True)
+        text = f"users who double until --slo {objectives} is missed{rows}"
+        return Duration(scenario.search_seconds, text, at_most=True)
     planned = [stage.seconds for stage in plan if stage.seconds is not None]
     return Duration(sum(planned) if len(planned) == len(plan) else None, _loads(plan) + rows)
 

@@ -117,7 +117,7 @@ def test_requests_that_repeat_in_cycles_are_told_wherever_an_interval_is_withhel
     [
         pytest.param(
             {"unserved_users": 60},
-            "60 of the users had no answer yet when measuring began: the load was not yet full",
+            "measuring began before 60 of the users had an answer: the load was not yet full",
             id="the warm-up hit its bound",
         ),
         pytest.param(

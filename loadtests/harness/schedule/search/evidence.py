@@ -4,7 +4,7 @@ Latencies in one queue are correlated, so requests are judged in batches of cons
 misses an objective, Π(1 + β(α - X)) over the batches' shares X is a nonnegative supermartingale, and so is its mean
 over several β: the probability that it ever reaches 1/δ is at most δ, at any number of looks (Ville; Waudby-Smith &
 Ramdas 2024). In the same way, Π(1 + β(X - α)) is evidence for "missed". The proof needs independent batches, which
-sufficiently large batches nearly are; simulations check that (docs/statistics.md).
+sufficiently large batches nearly are; simulations check that (docs/capacity-search.md).
 """
 
 from __future__ import annotations
