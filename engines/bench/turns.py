@@ -6,6 +6,7 @@ The engine runs as it does when it is served: a child process on its pipe protoc
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -103,7 +104,7 @@ class _Cases:
         expected = seconds * case.size / size if case.kind != "batch" else seconds
         if expected <= MAX_CASE * self._settings.seconds:
             return None
-        return f"one would take {expected:.0f} s or more: give --seconds {expected / MAX_CASE:.0f}"
+        return f"it would take {expected:.1f} s or more: give --seconds {math.ceil(expected / MAX_CASE)}"
 
     async def _measure(self, case: Case) -> str | None:
         """Warm up and take the samples. Return why they are missing, or `None`."""
