@@ -17,12 +17,12 @@ from loadtests.harness.command.run_help import RunCommand, show_all
 from loadtests.harness.command.scenarios import find_scenario, scenario_list
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.setting_groups import RESULTS
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 
 if TYPE_CHECKING:
+    from loadtests.harness.command.command_terminal import Terminal
     from loadtests.harness.command.contenders import Contender
     from loadtests.harness.command.job import Job
-    from loadtests.harness.command.terminal import Terminal
     from loadtests.harness.profiler import Profiler
 
 app = typer.Typer()
@@ -86,11 +86,11 @@ def run(
 
       enginebench run single --url http://127.0.0.1:8000 --output-tokens 64
     """
-    from loadtests.harness.command import rounds
+    from loadtests.harness.command import run_order
+    from loadtests.harness.command.command_terminal import Terminal, sigterm_is_ctrl_c
     from loadtests.harness.command.contenders import contenders
     from loadtests.harness.command.engine_checks import checked
     from loadtests.harness.command.job import Job
-    from loadtests.harness.command.terminal import Terminal, sigterm_is_ctrl_c
     from loadtests.harness.profiler import Profiler
 
     terminal = Terminal()
@@ -98,14 +98,14 @@ def run(
     headers = given.pop("header") or []
     tested = contenders(engine or [], url or [], option or [], model or [], headers)
     if keep_loaded:
-        rounds.check_kept(tested, repeat)
+        run_order.check_kept(tested, repeat)
     texts = given_texts(Scenario, given) | given_texts(RunSettings, given)
     job = Job.of(path, texts, processes, context.args)
     profiler = None if profile is None else Profiler.of(profile)
     if profiler is not None and not engine:
         raise UserMistake("--profile is for engines that --engine serves: it needs their processes.")
     tested, sentence = checked(tested)
-    tested = rounds.prepared(job, tested, repeat)
+    tested = run_order.prepared(job, tested, repeat)
     if sentence is not None:
         terminal.say(sentence)
     if job.planned is not None:
@@ -137,7 +137,7 @@ def _measure(
     """Add each run's folder to `folders`. False when one failed; the others go on and are reported."""
     from loadtests.harness.command.drive import RunFailed, measure
     from loadtests.harness.command.loaded import LoadedServers
-    from loadtests.harness.command.rounds import rounds
+    from loadtests.harness.command.run_order import rounds
     from loadtests.harness.command.server_process import ServerFailed
 
     complete = True

@@ -26,10 +26,10 @@ from typer.testing import CliRunner, Result
 from enginebench.cli import app
 from enginebench.records.files import read_meta
 from enginebench.studies.study.folder import load_study
-from loadtests.harness.run.folder import new_folder
 from loadtests.harness.run.prepare import prepare
+from loadtests.harness.run.results_folder import new_folder
 from loadtests.harness.scenario import Scenario, users
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 from tests.support.analysis.other_tools import vllm_bench
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.servers.scripted import Script, ScriptedServer

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from enginebench.records.files import write_atomically
 from enginebench.settings.schema import UserMistake
-from enginebench.studies.document import write_report
+from enginebench.studies.report import write_report
 from enginebench.studies.study.folder import BENCH, CELLS, RUNS, SITTINGS, STUDY, load_study
 
 MAX_BYTES = 20_000_000

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from enginebench.analysis.data.load import NotARun
+from enginebench.analysis.data.run_data import NotARun
 from enginebench.analysis.plan.settings import PlanSettings, parse_peak
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
@@ -69,7 +69,7 @@ def read_source(study: StudyFolder, says: Callable[[str], None] = lambda _: None
     missing = list(grid.not_measured)
     for part in grid.parts:
         for model in grid.models:
-            done = [state for state in study.of(part.name, model.label) if state.outcome == "done"]
+            done = [state for state in study.select(part.name, model.label) if state.outcome == "done"]
             places = [(state.cell, path) for state in done if (path := study.result(state)) is not None]
             title = part.title or part.name
             if not places:

@@ -83,7 +83,7 @@ def bench_document(result: BenchResult) -> Document:
     names = tuple(engine.label for engine in measured)
     return Document(
         title="bench",
-        tested=Tested.of_benches(models, names, result.host, result.made_at, rounds),
+        tested=Tested.from_benches(models, names, result.host, result.made_at, rounds),
         objectives=(),
         answer=answer(series),
         candidates=candidates(series, formats),

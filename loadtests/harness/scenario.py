@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from enginebench.records.formatting import in_words
-from enginebench.records.slo import Objective, of_tier, parse_objectives
+from enginebench.records.slo import Objective, in_tier, parse_objectives
 from enginebench.records.stage import StagePlan
 from enginebench.settings.schema import UserMistake, settings_of
 from loadtests.harness.schedule.growth import Growth
-from loadtests.harness.schedule.loads import parse_rates, parse_users
+from loadtests.harness.schedule.load_grammar import parse_rates, parse_users
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
 from loadtests.harness.schedule.stages import check_arrivals, plan_stages
 from loadtests.harness.schedule.trace import Trace, trace_stage
-from loadtests.harness.settings.load import LoadSettings
-from loadtests.harness.settings.requests import RequestSettings
-from loadtests.harness.settings.search import PRECISION, SearchSettings
+from loadtests.harness.settings.load_settings import LoadSettings
+from loadtests.harness.settings.request_settings import RequestSettings
+from loadtests.harness.settings.search_settings import PRECISION, SearchSettings
 from loadtests.harness.workload.classes import parse_classes
 from loadtests.harness.workload.datasets import dataset
 from loadtests.harness.workload.lengths import parse_lengths, parse_several
@@ -99,7 +99,7 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
             return None
         if not self.slo:
             raise UserMistake("--by growth needs an objective until which users grow: --slo ttft_p95=1.")
-        return Growth(of_tier(self.slo), self.search_seconds)
+        return Growth(in_tier(self.slo), self.search_seconds)
 
     def search_plan(self) -> SearchPlan | None:
         """Return what is searched for; `None` if nothing is. Raises `UserMistake` without an objective."""

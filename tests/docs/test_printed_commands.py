@@ -30,7 +30,7 @@ from enginebench.studies.study.archive import pack
 from enginebench.studies.study.folder import StudyFacts, write_facts
 from enginebench.studies.study.grid_file import find_grid, read_grid
 from enginebench.studies.study.sitting import variants as variants_here
-from loadtests.harness.command import engine_checks, rounds
+from loadtests.harness.command import engine_checks, run_order
 from tests.support.analysis import other_tools
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.engines.documented_engine import installed
@@ -155,7 +155,7 @@ def accepted(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         raise UserMistake(REACHED)
 
     monkeypatch.setattr(engine_checks, "_choices", number_formats)
-    monkeypatch.setattr(rounds, "prepared", reached)  # it asks the servers
+    monkeypatch.setattr(run_order, "prepared", reached)  # it asks the servers
     monkeypatch.setattr("loadtests.harness.calibration.calibrate.calibrate", reached)
     monkeypatch.setattr("engines.bench.cli._measure", reached)
     monkeypatch.setattr("enginebench.studies.study.sitting.measure", reached)

@@ -11,7 +11,7 @@ from enginebench.settings.schema import settings_of, table
 from engines.bench.settings import BenchSettings
 from engines.contract.registry import ENGINES, SharedOptions, engine_class
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 
 DOCS = Path(__file__).parents[2] / "docs"
 

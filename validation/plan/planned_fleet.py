@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.plan.fleet import Attainment
 from enginebench.analysis.plan.simulate import simulate
 from enginebench.analysis.summary.run_summary import summarise

@@ -24,7 +24,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from enginebench.analysis.data.load import RunData, load_run
+from enginebench.analysis.data.run_data import RunData, load_run
 from enginebench.analysis.plan.accuracy import fit_stages, predict_unseen
 from enginebench.analysis.plan.measured import BEYOND, MeasuredStage, declared_slots, measured_stages
 from enginebench.analysis.plan.model import EngineModel

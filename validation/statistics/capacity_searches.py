@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
+from loadtests.harness.schedule.search.capacity_search import Goal, Probe, Search
 from loadtests.harness.schedule.search.evidence import SLOW, ProbeOutcomes
-from loadtests.harness.schedule.search.search import Goal, Probe, Search
 from validation.program import RESULTS
 from validation.statistics.capacity_systems import SYSTEMS, System
 from validation.statistics.systems import Generator

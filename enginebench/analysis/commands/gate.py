@@ -77,7 +77,7 @@ def judged(before: Sequence[RunSummary], current: Sequence[RunSummary], settings
     from enginebench.analysis.frame import frame_of
     from enginebench.analysis.sections.gate import gate_document
     from enginebench.analysis.sections.warnings import warnings
-    from enginebench.analysis.verdict.differences import of_versions
+    from enginebench.analysis.verdict.differences import version_differences
     from enginebench.analysis.verdict.gate import judge
     from enginebench.records.metrics import columns
 
@@ -93,7 +93,7 @@ def judged(before: Sequence[RunSummary], current: Sequence[RunSummary], settings
         )
     if {run.objectives for run in before} != {run.objectives for run in current}:
         raise UserMistake("the baseline was saved with other objectives: give the same --slo, or save a new baseline.")
-    differ = list(dict.fromkeys(difference.kind.value for difference in of_versions(baseline, now)))
+    differ = list(dict.fromkeys(difference.kind.value for difference in version_differences(baseline, now)))
     if differ and not settings.allow_different:
         raise UserMistake(
             f"the runs and the baseline differ in {in_words(differ)}: save a new baseline, or judge them anyway with "

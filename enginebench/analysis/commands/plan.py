@@ -51,8 +51,8 @@ def plan(
         raise UserMistake("a plan needs a peak and an objective: --peak 80 --slo ttft_p99=1s.")
     from enginebench.analysis.commands.report import read_runs
     from enginebench.analysis.frame import frame_of
-    from enginebench.analysis.plan.candidates import separated
-    from enginebench.analysis.plan.document import plan_document
+    from enginebench.analysis.plan.replicas import separated
+    from enginebench.analysis.plan.report import plan_document
     from enginebench.settings.console import stderr
 
     summaries = separated(read_runs(names or (), folder, settings.slo, need_requests=True))

@@ -62,7 +62,7 @@ def report(
         raise UserMistake("--peak needs an objective, such as --slo ttft_p99=1s.")
     summaries = read_runs(names or (), folder, plan.slo, need_requests=True)
     from enginebench.analysis.frame import frame_of
-    from enginebench.analysis.plan.candidates import replicas_of
+    from enginebench.analysis.plan.replicas import replicas_of
     from enginebench.analysis.reports import report_document
 
     plan.check_labels([summary.label for summary in summaries])

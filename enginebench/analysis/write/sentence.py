@@ -22,7 +22,7 @@ from enginebench.analysis.answer import (
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.gate import MIN_RUNS
-from enginebench.analysis.verdict.slo import Status
+from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.analysis.write.cells import change_text, clean, load_number, share_text
 from enginebench.records.formatting import (
     INFINITE,
@@ -312,7 +312,7 @@ def _gate(answer: GateAnswer) -> str:
         return f"FAILED: {counted(answer.missing, 'comparison')} could not be made; {made:,} passed."
     worst = answer.regressions[0]
     assert worst.column is not None, "a regression is of a metric"
-    title = worst.column.full_title if isinstance(worst.column.of, Quantity) else worst.column.title
+    title = worst.column.full_title if isinstance(worst.column.measure, Quantity) else worst.column.title
     title += "" if worst.column.relative else " share"
     name = f"{title}{f' of {clean(worst.engine)}' if worst.engine else ''} at {clean(worst.stage)}"
     change, interval = change_text(worst.change, not worst.column.relative)

@@ -24,8 +24,7 @@ def unfinished(view: StageView, run: RunMeta) -> Iterator[Evidence]:
     if users := view.count("unserved_users"):
         yield Evidence(
             "warn",
-            f"the warm-up ended before {format_count(users)} of the users had an answer: measuring began under less "
-            "than the full load",
+            f"{format_count(users)} of the users had no answer yet when measuring began: the load was not yet full",
         )
     if unanswered := view.count("unanswered"):
         yield Evidence(

@@ -74,7 +74,7 @@ def _busy(view: StageView) -> Iterator[Evidence]:
         words = f"the load generator was ready to run and waited for a CPU {format_share(delay.mean)} of the time"
         if view.cpu_holder is not None:
             name, cores = view.cpu_holder
-            words += f"; meanwhile `{name}` used {significant(cores)} cores, the most of all other processes"
+            words += f"; of the other processes, `{name}` used the most, {significant(cores)} cores"
         yield Evidence("warn", words)
 
 

@@ -13,10 +13,10 @@ from enginebench.settings.schema import UserMistake
 from enginebench.settings.system import last_line
 from enginebench.studies.study.grid import StudyEngine, StudyModel, StudyPart, texts_of
 from engines.bench.result import read_result
+from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.command.guard import start_guarded
-from loadtests.harness.command.progress import progress
+from loadtests.harness.command.run_progress import progress
 from loadtests.harness.command.server_process import PYTHON
-from loadtests.harness.command.terminal import Terminal
 
 POLL = 0.2  # seconds
 ENDING = 5.0  # seconds for the bench to stop its engine

@@ -17,10 +17,10 @@ import typer
 from enginebench.settings.flags import AsJson
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.grid import Chosen
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 
 if TYPE_CHECKING:
-    from loadtests.harness.command.terminal import Terminal
+    from loadtests.harness.command.command_terminal import Terminal
 
 RUNS = RunSettings().runs
 STATUS, REPORT = "status", "report"
@@ -81,7 +81,7 @@ def study(
 
       enginebench study status
     """
-    from loadtests.harness.command.terminal import Terminal
+    from loadtests.harness.command.command_terminal import Terminal
 
     words = name or []
     if as_json and words[:1] != [STATUS]:
@@ -136,7 +136,7 @@ def _run(
     from enginebench.studies.study.runner import only_here
     from enginebench.studies.study.sitting import find_engines, measure, open_study
     from enginebench.studies.study.terminal import summary
-    from loadtests.harness.command.terminal import sigterm_is_ctrl_c
+    from loadtests.harness.command.command_terminal import sigterm_is_ctrl_c
 
     began = time.monotonic()
     if archive is not None:
@@ -189,7 +189,7 @@ def _report(folder: Path, terminal: Terminal) -> None:
     if find_spec("polars") is None:  # `make bundle` leaves it out
         return terminal.say(f"The report: `enginebench study report {folder}` where all packages are installed.")
     from enginebench.records.plain_text import plain
-    from enginebench.studies.document import write_report
+    from enginebench.studies.report import write_report
 
     _, paths = write_report(folder, terminal.say)
     for path in paths:

@@ -18,14 +18,14 @@ from typing import ClassVar
 
 from enginebench.records.request import Outcome, RequestRecord
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.client.address import Address
 from loadtests.harness.client.call import Call
-from loadtests.harness.client.connection import Connection, open_connection
 from loadtests.harness.client.dialects.dialect import Signer
 from loadtests.harness.client.exchange import Exchange
 from loadtests.harness.client.headers import merged_headers
 from loadtests.harness.client.outcome import outcome_of_opening
 from loadtests.harness.client.redaction import redacted
+from loadtests.harness.client.server_address import Address
+from loadtests.harness.client.stamped_connection import Connection, open_connection
 from loadtests.harness.client.tls import tls_context
 
 CLOSES_AT_ONCE = 1_000_000_000  # nanoseconds after an answer: a connection that ends sooner was not idle for too long

@@ -16,14 +16,14 @@ from gevent import get_hub
 from gevent.hub import Waiter
 
 from enginebench.records.request import Outcome, RequestRecord
-from loadtests.harness.client.answer import Answer, Moment, digest, shorten
 from loadtests.harness.client.clock import WallOffset
-from loadtests.harness.client.connection import Connection, Read
 from loadtests.harness.client.kernel_stamps import kernel_stamp, kernel_stamps
 from loadtests.harness.client.limits import LIMIT, STREAM_LIMIT, TOO_LONG
+from loadtests.harness.client.model_answer import Answer, Moment, digest, shorten
 from loadtests.harness.client.outcome import EXHAUSTION, Ending, outcome_of
 from loadtests.harness.client.read_batcher import UNHURRIED_NS, ReadBatcher, read_batcher
 from loadtests.harness.client.response import Response
+from loadtests.harness.client.stamped_connection import Connection, Read
 
 READS_PER_PARSE = 64  # bounds the memory of a long answer, and the time for which parsing blocks the loop: 0.3 ms
 END_OF_MESSAGE = b"\r\n\r\n"

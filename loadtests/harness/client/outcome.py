@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Literal
 
 from enginebench.records.request import Outcome, RequestRecord
-from loadtests.harness.client.answer import Answer, error_in, message_of
+from loadtests.harness.client.model_answer import Answer, error_in, message_of
 from loadtests.harness.client.response import Response
 
 Ending = Literal["complete", "closed", "lost", "silent", "too_long", "malformed", "exhausted", "cut_off"]

@@ -22,10 +22,10 @@ from typing import Any
 import httpcore
 
 from enginebench.records.plain_text import plain_json
-from loadtests.harness.client.access import Access
-from loadtests.harness.client.address import Address
+from loadtests.harness.client.authentication import Access
 from loadtests.harness.client.headers import merged_headers
 from loadtests.harness.client.limits import LIMIT, TOO_LONG
+from loadtests.harness.client.server_address import Address
 from loadtests.harness.client.tls import not_trusted, tls_context
 
 DEADLINE = 5.0  # seconds

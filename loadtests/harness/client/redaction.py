@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from enginebench.records.plain_text import plain
-from loadtests.harness.client.answer import CUT
+from loadtests.harness.client.model_answer import CUT
 
 HIDDEN = "***"
 SHORTEST = 4  # characters; less is no secret, and is a part of ordinary words

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from enginebench.settings.schema import PREFIX, UserMistake, options_by_engine, settings_of
-from loadtests.harness.client.access import KEY_VARIABLE
-from loadtests.harness.client.address import Address, with_scheme
+from loadtests.harness.client.authentication import KEY_VARIABLE
 from loadtests.harness.client.headers import parse_headers
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.client.server_address import Address, with_scheme
+from loadtests.harness.settings.run_settings import RunSettings
 
 MODEL_VARIABLE, HEADER_VARIABLE = (
     next(one.variable for one in settings_of(RunSettings) if one.name == name) for name in ("model", "header")

@@ -20,20 +20,18 @@ from typing import IO
 
 from enginebench.records.files import read_meta
 from enginebench.records.run import RunMeta
-from enginebench.records.slo import RunObjectives, of_tier
 from enginebench.records.stage import SECOND
-from loadtests.harness.command.chart import WIDTH, chart_of
+from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.command.contenders import MODEL_VARIABLE, Contender
 from loadtests.harness.command.guard import Guard, start_guarded
 from loadtests.harness.command.job import Job
 from loadtests.harness.command.loaded import LoadedServers
-from loadtests.harness.command.progress import progress, where_it_stands
-from loadtests.harness.command.rounds import Repeat
+from loadtests.harness.command.run_order import Repeat
+from loadtests.harness.command.run_progress import progress, where_it_stands
 from loadtests.harness.command.server_process import LOCUST, PORTS, ServerProcess, listen
-from loadtests.harness.command.terminal import Terminal
-from loadtests.harness.live.document import LiveDocument, read_live
-from loadtests.harness.run.folder import FOLDER, new_folder
+from loadtests.harness.live.live_json import read_live
 from loadtests.harness.run.options import COMMAND, PROMPT_SET, REPEAT, command_of_run, processes_options
+from loadtests.harness.run.results_folder import FOLDER, new_folder
 
 POLL = 0.5  # seconds between two looks at how far the run is
 STOP_LIMIT = 30.0  # seconds for Locust to end, in which open requests may be answered
@@ -135,7 +133,7 @@ def run_against(
                     continue
                 live = read_live(folder)
                 age = (datetime.now(UTC) - datetime.fromisoformat(meta.started_at)).total_seconds()
-                show(*where_it_stands(meta, round(age * SECOND), live), _chart(meta, live, terminal))
+                show(*where_it_stands(meta, round(age * SECOND), live))
         except BaseException:
             end(process)
             if (meta := _meta(folder)) is not None and meta.search is not None:
@@ -189,13 +187,6 @@ def start_locust(
         env=environment,
         start_new_session=True,  # a Ctrl-C in the terminal goes to this process only
     )
-
-
-def _chart(meta: RunMeta, live: LiveDocument, terminal: Terminal) -> list[str]:
-    """Draw the stages whose window is over."""
-    over = {stage.index for stage in meta.stages if stage.end is not None}
-    views = [view for view in live.stages if view.index in over]
-    return chart_of(views, of_tier(RunObjectives.of(meta.workload).of_all), min(terminal.console.width, WIDTH))
 
 
 def end(process: subprocess.Popen[bytes], limit: float = STOP_LIMIT) -> None:

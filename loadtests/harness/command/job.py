@@ -15,7 +15,7 @@ from enginebench.settings.schema import UserMistake, from_environment, settings_
 from loadtests.harness.command.check import Planned
 from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.scenario import Scenario, read
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 
 SET_FOR_EACH_RUN = ("label", "run_id", "runs")
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
 
-from loadtests.harness.command.progress import progress
+from loadtests.harness.command.command_terminal import Terminal
+from loadtests.harness.command.run_progress import progress
 from loadtests.harness.command.server_process import ServerProcess
-from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.run.options import SERVER_READY, SERVER_STARTED
 
 

@@ -16,14 +16,14 @@ from tempfile import TemporaryDirectory
 
 from enginebench.records.files import PROFILE, profile_files, read_meta
 from enginebench.records.load import Load, Users
+from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.drive import end, start_locust
 from loadtests.harness.command.job import Job
-from loadtests.harness.command.progress import progress
-from loadtests.harness.command.rounds import Repeat
+from loadtests.harness.command.run_order import Repeat
+from loadtests.harness.command.run_progress import progress
 from loadtests.harness.command.server_process import ServerFailed, ServerProcess
-from loadtests.harness.command.terminal import Terminal
-from loadtests.harness.live.document import read_live
+from loadtests.harness.live.live_json import read_live
 from loadtests.harness.profiler import SECONDS, ProfileFailed, Profiler
 
 POLL = 0.2  # seconds

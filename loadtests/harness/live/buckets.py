@@ -41,7 +41,7 @@ class CountedMetrics(dict[str, Bucketed]):
     def __init__(self, objectives: RunObjectives) -> None:
         super().__init__()
         self.objectives = objectives.first_tier
-        every = (*objectives.of_all, *(one for of_class in objectives.of_class.values() for one in of_class))
+        every = (*objectives.for_all, *(one for of_class in objectives.by_class.values() for one in of_class))
         for metric in REQUEST_METRICS:
             limits = [objective.limit for objective in every if objective.column == metric.name]
             if limits or metric.shown.live or metric.shown.exported:

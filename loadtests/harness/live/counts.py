@@ -133,7 +133,7 @@ class LiveCounts:
             counts.output_tokens += record.output_tokens or 0
             counts.judged += met is not None
             counts.good += met is True
-        for objective in self._metrics.objectives.of_all:
+        for objective in self._metrics.objectives.for_all:
             if (kept := objective.met_by(record)) is not None:
                 for counts in counted:
                     counts.kept.setdefault(str(objective), [0, 0])[not kept] += 1

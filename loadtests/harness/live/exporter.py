@@ -22,7 +22,7 @@ from loadtests.harness.event_loop import yield_to_io
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.prometheus import Family, families
 from loadtests.harness.live.same_origin import SameOrigin
-from loadtests.harness.settings.run import EXPORTER_PORTS, RunSettings
+from loadtests.harness.settings.run_settings import EXPORTER_PORTS, RunSettings
 
 logger = logging.getLogger(__name__)
 

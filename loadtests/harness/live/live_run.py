@@ -21,8 +21,8 @@ from enginebench.records.view import StageView, keys_of
 from loadtests.harness.event_loop import yield_to_io
 from loadtests.harness.live.buckets import CountedMetrics
 from loadtests.harness.live.counts import Counts, LiveCounts
-from loadtests.harness.live.document import LiveDocument, write_live
-from loadtests.harness.live.view import view_of
+from loadtests.harness.live.live_json import LiveDocument, write_live
+from loadtests.harness.live.live_view import view_of
 
 logger = logging.getLogger(__name__)
 

@@ -45,12 +45,12 @@ def name_of(declared: Metric | Quantity) -> str:
 def families(live: LiveRun, started: float) -> Iterator[Family]:
     """`started` is when the run began, in seconds since 1970. The run's id stands on every series."""
     meta = live.meta
-    objectives = RunObjectives.of(meta.workload)
+    objectives = RunObjectives.from_workload(meta.workload)
     common = {"run": meta.run_id, "scenario": meta.scenario, "engine": meta.label, "model": meta.model or "unknown"}
     yield _family("run_info", "gauge", "The run that is on, or was on last.", [({**common, "server": meta.url}, 1.0)])
     yield _family("run_start_seconds", "gauge", "When the run began, in seconds since 1970.", [(common, started)])
     limits: dict[str, float] = {}
-    for objective in objectives.of_all:
+    for objective in objectives.for_all:
         if objective.limit:
             limits[objective.name] = min(objective.limit, limits.get(objective.name, objective.limit))
     lines = [({**common, "objective": name}, limit) for name, limit in limits.items()]

@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any
 
 from enginebench.records.metrics import BY_NAME, TTFT_SINCE_DUE
-from enginebench.records.slo import RunObjectives, of_tier
+from enginebench.records.slo import RunObjectives, in_tier
 from enginebench.records.stage import SECOND
 from loadtests.harness.live.counts import Counts
 from loadtests.harness.live.live_run import LiveRun
@@ -47,7 +47,7 @@ class LiveSeries:
     def document(self) -> dict[str, Any]:
         """Return the points for the page, when which load began, and the limit of an objective on TTFT, in seconds."""
         meta = self.live.meta
-        objectives = of_tier(RunObjectives.of(meta.workload).of_all)
+        objectives = in_tier(RunObjectives.from_workload(meta.workload).for_all)
         limits = [objective.limit for objective in objectives if objective.column == TTFT.name]
         stages = [(round(stage.start / SECOND, 1), stage.label) for stage in meta.stages]
         return {"points": self.points, "stages": stages, "limit": min(limits, default=None)}

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.client.dialects.registry import Endpoint
+from loadtests.harness.client.dialects.endpoints import Endpoint
 from loadtests.harness.run.target import Target
 from loadtests.harness.workload.measuring import measured
 from loadtests.harness.workload.prompt_source import PromptSource, assumed, with_template
-from loadtests.harness.workload.words import START, WORDS, Kind
+from loadtests.harness.workload.prompt_words import START, WORDS, Kind
 
 
 def prompt_source_for(

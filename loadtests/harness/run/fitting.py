@@ -10,13 +10,13 @@ from typing import Any
 from enginebench.records.stage import StagePlan
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
-from loadtests.harness.client.dialects.registry import DIALECTS
+from loadtests.harness.client.dialects.endpoints import DIALECTS
 from loadtests.harness.run.counting import prompt_source_for
 from loadtests.harness.run.target import Target, Trial
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
-from loadtests.harness.workload.words import START
+from loadtests.harness.workload.prompt_words import START
 from loadtests.harness.workload.workload import Workload
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from enginebench.records.command import typed_command
 from enginebench.settings.schema import Setting, settings_of
 from enginebench.settings.system import free_port
 from loadtests.harness.scenario import Scenario, read
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 from loadtests.harness.without_effect import check_effects
 
 # Environment variables by which `enginebench run` tells the process that plans a run what was typed, which repeat this

@@ -19,12 +19,12 @@ import msgspec
 from enginebench.records.quality import NO_WEIGHTS, TEXT, TOP, Quality
 from enginebench.records.run import ENGINE, as_typed
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.client.access import KEY_VARIABLE, Access
-from loadtests.harness.client.address import Address
-from loadtests.harness.client.answer import Answer, message_of
+from loadtests.harness.client.authentication import KEY_VARIABLE, Access
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest
+from loadtests.harness.client.model_answer import Answer, message_of
 from loadtests.harness.client.questions import NoAnswer, NoConnection, NotTrusted, Questions, Reply, json_object
 from loadtests.harness.client.redaction import redacted
+from loadtests.harness.client.server_address import Address
 
 logger = logging.getLogger(__name__)
 

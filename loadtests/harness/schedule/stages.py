@@ -18,7 +18,7 @@ from enginebench.records.load import TRACE, Load, Rate
 from enginebench.records.stage import LONGEST, Extent, StagePlan
 from enginebench.settings.schema import UserMistake
 from enginebench.settings.units import parse_seconds
-from loadtests.harness.schedule.loads import LoadStep
+from loadtests.harness.schedule.load_grammar import LoadStep
 from loadtests.harness.schedule.rates import arrival_times, seconds_of_requests
 
 LEAST_BOUND = 10.0  # seconds

@@ -30,7 +30,7 @@ from loadtests.harness.schedule.rates import most_arrivals, share_of
 from loadtests.harness.schedule.retries import pause_before_retry
 from loadtests.harness.schedule.trace import PlayedSession
 from loadtests.harness.users.alarm import Alarm
-from loadtests.harness.users.load_generator import LoadGenerator
+from loadtests.harness.users.generator import LoadGenerator
 from loadtests.harness.users.senders import SenderPool
 
 AHEAD = SECOND  # how long before they are due requests are built at most, several at a time: that takes less CPU time

@@ -54,13 +54,13 @@ class LocustStatistics:
         failure = None
         if record.outcome == "ok":
             for metric, title in ROWS:
-                if (seconds := metric.of(record)) is not None:
+                if (seconds := metric.read(record)) is not None:
                     self._environment.stats.get(path, title).log(seconds * MILLISECONDS, 0)  # type: ignore[arg-type]  # it rounds
         else:
             failure = RequestFailed(" ".join(filter(None, (record.outcome, str(record.status or "")))))
         # Of a failure, too, since it was sent, where it was.
         since = record.t_sched if record.t_send is None else record.t_send
-        e2e = BY_NAME["e2e"].of(record)
+        e2e = BY_NAME["e2e"].read(record)
         self._environment.events.request.fire(  # type: ignore[no-untyped-call]
             request_type="POST",
             name=path,

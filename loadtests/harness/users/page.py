@@ -18,12 +18,12 @@ from locust.runners import STATE_INIT
 from enginebench.records.metrics import columns
 from enginebench.records.stage import SECOND
 from loadtests.harness.live.live_run import LiveRun
+from loadtests.harness.live.live_text import cell, findings_text, phase_of, slo_text
 from loadtests.harness.live.same_origin import SameOrigin
 from loadtests.harness.live.series import EVERY, LiveSeries
-from loadtests.harness.live.text import cell, findings_text, phase_of, slo_text
-from loadtests.harness.users.events import current_run
 from loadtests.harness.users.failures import forget, last_failure
-from loadtests.harness.users.run import Run
+from loadtests.harness.users.locust_events import current_run
+from loadtests.harness.users.locust_run import Run
 
 START_LIMIT = 30 * SECOND
 KEY = "tokens"  # of the tab, in the page's address

@@ -23,11 +23,11 @@ from enginebench.records.stage import SECOND, Nanoseconds, Stage, StagePlan, cha
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.run.options import GROWS_SINCE
-from loadtests.harness.run.plan import RunPlan
+from loadtests.harness.run.run_plan import RunPlan
 from loadtests.harness.schedule.control import StageControl, StageProgress, together
 from loadtests.harness.schedule.growth import STARTING
 from loadtests.harness.schedule.search.prober import Prober
-from loadtests.harness.users.load_generator import LoadGenerator
+from loadtests.harness.users.generator import LoadGenerator
 from loadtests.harness.users.lost_workers import LostWorkers
 from loadtests.harness.users.run_facts import RunFacts
 from loadtests.harness.users.timed_command import TimedCommand

@@ -10,10 +10,10 @@ from enginebench.records.load import TRACE, Rate
 from enginebench.records.slo import RunObjectives
 from enginebench.records.stage import Stage
 from loadtests.harness.live.buckets import CountedMetrics
-from loadtests.harness.run.plan import RunPlan
+from loadtests.harness.run.run_plan import RunPlan
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.rates import arrival_times
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 
 MAX_SPREAD = 60.0  # seconds over which the first requests of new users are spread at most
 
@@ -29,7 +29,7 @@ class RunFacts:
         self.folder = plan.folder_here(settings.runs)
         self.trace = scenario.played()
         self.over = False
-        self.metrics = CountedMetrics(RunObjectives.of(plan.meta.workload))
+        self.metrics = CountedMetrics(RunObjectives.from_workload(plan.meta.workload))
 
     @property
     def files(self) -> tuple[Path, ...]:

@@ -6,19 +6,18 @@ import time
 from typing import Any
 
 import gevent
-from locust import LoadTestShape, argument_parser
-from locust import events as locust_events
+from locust import LoadTestShape, argument_parser, events
 from locust.env import Environment
 from locust.runners import WorkerRunner
 
 from enginebench.records.load import Load, Users
 from enginebench.records.stage import SECOND, Nanoseconds
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.run import plan as plans
+from loadtests.harness.run import run_plan as plans
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT, read_options
-from loadtests.harness.users import events
+from loadtests.harness.users import locust_events
 from loadtests.harness.users.failures import refusal
-from loadtests.harness.users.run import Run
+from loadtests.harness.users.locust_run import Run
 
 LOOK_AHEAD = 1.0  # seconds after which Locust asks a shape again
 LOCUSTS_OWN = {"num_users": "--users", "spawn_rate": "--spawn-rate", "run_time": "--run-time"}
@@ -32,7 +31,7 @@ class Stages(LoadTestShape):
     _rate = 1
 
     def tick(self) -> tuple[int, float] | None:
-        run = events.current_run()
+        run = locust_events.current_run()
         if run is None:
             return self._before_the_start()
         assert run.planner is not None
@@ -50,9 +49,9 @@ class Stages(LoadTestShape):
     def _before_the_start(self) -> tuple[int, float]:
         """Locust starts the test with this first answer, and gets the same until the run has been prepared."""
         assert self.runner is not None
-        assert events.process.scenario is not None
+        assert locust_events.process.scenario is not None
         try:
-            scenario, _ = read_options(vars(self.runner.environment.parsed_options), events.process.scenario)
+            scenario, _ = read_options(vars(self.runner.environment.parsed_options), locust_events.process.scenario)
             first = scenario.plan()[0]
         except ValueError as error:
             raise refusal(self.runner.environment, error) from error
@@ -75,10 +74,10 @@ class Stages(LoadTestShape):
         return count, float(min(self._rate, MAX_SPAWN_RATE * processes))
 
 
-@locust_events.init.add_listener
+@events.init.add_listener
 def _follow_the_scenario(environment: Environment, **_: Any) -> None:
     """A shape of the file's own takes precedence."""
-    if events.process.scenario is None or environment.shape_class is not None:
+    if locust_events.process.scenario is None or environment.shape_class is not None:
         return
     options = vars(environment.parsed_options) if environment.parsed_options is not None else {}
     given = [name for name in LOCUSTS_OWN if options.get(name)]

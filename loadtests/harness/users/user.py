@@ -23,7 +23,7 @@ from loadtests.harness.client.client import Client
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.retries import pause_before_retry
 from loadtests.harness.users import (
-    events,
+    locust_events,
     page,  # noqa: F401  adds its tab to Locust's page
     shape,  # noqa: F401  gives Locust the scenario's stages
 )
@@ -46,10 +46,10 @@ class ModelUser(User):
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
         if "scenario" in vars(cls):
-            events.process.take_scenario(cls.scenario)
+            locust_events.process.take_scenario(cls.scenario)
 
     def on_start(self) -> None:
-        run = events.current_run()
+        run = locust_events.current_run()
         if run is None or run.generator is None:  # it could not start in this worker, and the master has been told
             raise StopUser
         self._run, self._generator = run, run.generator

@@ -11,7 +11,7 @@ from dataclasses import replace
 from random import Random
 
 from loadtests.harness.workload.prompt_source import PromptSource, assumed
-from loadtests.harness.workload.words import INSTRUCTION, START, WORDS, Kind, Unit
+from loadtests.harness.workload.prompt_words import INSTRUCTION, START, WORDS, Kind, Unit
 
 Count = Callable[[str], int | None]
 """How many tokens a prompt of this text has, chat template included; `None` where that is not known."""

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from itertools import chain
 from random import Random
 
-from loadtests.harness.workload.words import (
+from loadtests.harness.workload.prompt_words import (
     ASSUMED_INSTRUCTION,
     ASSUMED_TEMPLATE,
     INSTRUCTION,

@@ -20,7 +20,7 @@ import msgspec
 from enginebench.records.request import RequestRecord
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.dialects.dialect import GREEDY, Message, ModelRequest
-from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.schedule.trace import Trace, TraceRequest
 from loadtests.harness.workload.classes import RequestClass, class_of

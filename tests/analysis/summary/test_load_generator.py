@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import TelemetrySample
@@ -213,7 +213,7 @@ def test_a_busy_machine_is_named_with_who_holds_it_and_what_helps(tmp_path: Path
     assert found["load_generator_late"].evidence == (
         "requests were sent 40.0 ms late at p99; median TTFT was 53.0 ms; the load generator's event loop was up to "
         "30.0 ms late to send or read; the load generator was ready to run and waited for a CPU 99 % of the time; "
-        "meanwhile `VLLM::EngineCor` used 1.80 cores, the most of all other processes"
+        "of the other processes, `VLLM::EngineCor` used the most, 1.80 cores"
     )
     assert "a core of its own" in found["load_generator_late"].remedy
 

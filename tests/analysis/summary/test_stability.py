@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import RunSummary, summarise
 from enginebench.records.load import Profile, Rate, Segment
 from enginebench.records.request import RequestRecord
@@ -117,7 +117,7 @@ def test_requests_that_repeat_in_cycles_are_told_wherever_an_interval_is_withhel
     [
         pytest.param(
             {"unserved_users": 60},
-            "the warm-up ended before 60 of the users had an answer: measuring began under less than the full load",
+            "60 of the users had no answer yet when measuring began: the load was not yet full",
             id="the warm-up hit its bound",
         ),
         pytest.param(

@@ -24,7 +24,7 @@ from enginebench.analysis.answer import (
 )
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.gate import Check
-from enginebench.analysis.verdict.slo import SloVerdict
+from enginebench.analysis.verdict.slo_verdict import SloVerdict
 from enginebench.analysis.write.sentence import BOTTLENECKS, NO_ANSWER, sentence
 from enginebench.records.load import Rate, Users
 from enginebench.records.metrics import BY_NAME, FAILURE_SHARE, QUANTITY_BY_NAME, TTFT, Column

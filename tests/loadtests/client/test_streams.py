@@ -403,7 +403,7 @@ def test_hidden_reasoning_takes_no_part_in_the_time_per_token() -> None:
     shown = [frame(token())] * 6
     seen = observe(HEAD, *shown, frame(finish(usage=hidden)) + frame(DONE) + LAST_CHUNK, gap=20_000_000)
     assert (seen.output_tokens, seen.reasoning_tokens, seen.unseen_tokens, seen.cached_tokens) == (50, 44, 44, 5)
-    assert BY_NAME["tpot"].of(seen) == pytest.approx(0.02)
+    assert BY_NAME["tpot"].read(seen) == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_two_configurations_of_an_engine_and_a_server_are_interleaved_and_compar
     assert [read_meta(run).label for run in folders] == [*order, *reversed(order)]
     assert [read_meta(run).repeat for run in folders] == [0] * 3 + [1] * 3
     for folder in folders:
-        ttfts = sorted(BY_NAME["ttft"].of(one) or 0.0 for one in read_requests(folder))
+        ttfts = sorted(BY_NAME["ttft"].read(one) or 0.0 for one in read_requests(folder))
         least, most = {"slow": (0.12, 0.2), "quick": (0.02, 0.1), "there": (0.05, 0.12)}[read_meta(folder).label]
         assert least <= ttfts[len(ttfts) // 2] < most
         assert all(b"of-there" not in path.read_bytes() for path in folder.iterdir() if path.is_file())

@@ -19,14 +19,14 @@ from enginebench.records.metrics import BY_NAME
 from enginebench.settings.schema import UserMistake, settings_of
 from loadtests import cli
 from loadtests.harness.command import drive
+from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.command.contenders import Contender, contenders
 from loadtests.harness.command.job import Job
-from loadtests.harness.command.rounds import rounds
+from loadtests.harness.command.run_order import rounds
 from loadtests.harness.command.scenarios import find_scenario
-from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.run.options import processes_options
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 from tests.support.engines.documented_engine import NAME, installed
 from tests.support.loadtests.locust_process import CONCURRENT
 from tests.support.loadtests.run_command import ENVIRONMENT, RUN
@@ -63,7 +63,7 @@ def test_an_engine_is_served_tested_and_stopped(tmp_path: Path) -> None:
     records = list(read_requests(folder))
     assert {one.outcome for one in records} == {"ok"}
     assert {one.output_tokens for one in records} == {8}
-    assert 0.049 < min(BY_NAME["ttft"].of(one) or 0.0 for one in records) < 0.1, "the others where there is a core"
+    assert 0.049 < min(BY_NAME["ttft"].read(one) or 0.0 for one in records) < 0.1, "the others where there is a core"
     assert {path.name for path in folder.iterdir()} >= {"locust.log", "server.log", "telemetry.jsonl"}
     assert f"fake: {len(records)} requests, 0 failed" in done.stderr
     port = meta.url.rpartition(":")[2]

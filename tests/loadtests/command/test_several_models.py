@@ -9,10 +9,10 @@ from rich.console import Console
 
 from enginebench.records.files import read_meta
 from loadtests import cli
+from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.command.contenders import contenders
 from loadtests.harness.command.job import Job
 from loadtests.harness.command.scenarios import find_scenario
-from loadtests.harness.command.terminal import Terminal
 
 
 def test_memory_is_measured_for_every_model(tmp_path: Path) -> None:

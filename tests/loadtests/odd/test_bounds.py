@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from loadtests.harness.client.dialects.registry import DIALECTS
+from loadtests.harness.client.dialects.endpoints import DIALECTS
 from loadtests.harness.client.limits import TOO_LONG
 from tests.support.loadtests.prepared_reads import CLOSED, observe
 from tests.support.servers import odd

@@ -9,7 +9,7 @@ import pytest
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.run.prepare import prepare
 from loadtests.harness.scenario import Scenario, slo, tokens, users
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 from tests.support.servers.odd import Odd, OddServer, answer
 from tests.support.servers.scripted import Script, ScriptedServer
 from tests.support.servers.wire_script import Step, json_answer, token

@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import pytest
 
-from loadtests.harness.client.access import Access
+from loadtests.harness.client.authentication import Access
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
-from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.run.counting import prompt_source_for
 from loadtests.harness.run.fitting import fitted
 from loadtests.harness.run.target import Target, UnreachableServer
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 from tests.support.servers import odd
 from tests.support.servers.odd import Odd, OddServer
 from tests.support.servers.odd import Script as OddScript

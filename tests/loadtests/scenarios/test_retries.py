@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.request import Outcome, RequestRecord
 from loadtests.harness.schedule.retries import pause_before_retry

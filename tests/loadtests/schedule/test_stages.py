@@ -6,7 +6,7 @@ import pytest
 
 from enginebench.records.load import Users
 from enginebench.records.stage import Extent, StagePlan
-from loadtests.harness.schedule.loads import parse_rates, parse_users
+from loadtests.harness.schedule.load_grammar import parse_rates, parse_users
 from loadtests.harness.schedule.stages import parse_warm_up, plan_stages, write_warm_up
 from loadtests.harness.workload.lengths import parse_several
 

@@ -80,7 +80,7 @@ def test_a_user_that_cannot_ask_ends_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_users_of_whom_none_sends_end_the_run(tmp_path: Path, processes: int) -> None:
-    sooner = "from loadtests.harness.users import events as run_events\nrun_events.FIRST_REQUEST = -57.0\n"
+    sooner = "from loadtests.harness.users import locust_events as run_events\nrun_events.FIRST_REQUEST = -57.0\n"
     own = scenario(tmp_path, user="def on_start(self): __import__('gevent').sleep(1000)", more=sooner)
     with ScriptedServer() as server:
         locust = start(server, tmp_path, scenario=own, processes=processes)

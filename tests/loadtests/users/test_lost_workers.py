@@ -11,12 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.load import Load, Rate, Users
 from enginebench.records.run import LostProcess
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
-from loadtests.harness.live.document import read_live
+from loadtests.harness.live.live_json import read_live
 from loadtests.harness.schedule.rates import arrival_times, share_of
 from loadtests.harness.users.lost_share import missing_arrivals
 from tests.support.loadtests.locust_process import CONCURRENT, Locust, start

@@ -21,7 +21,7 @@ from enginebench.studies.study.folder import StudyFacts, StudyFolder, load_study
 from enginebench.studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart
 from enginebench.studies.study.lacking import Lacking
 from enginebench.studies.study.runner import Runner
-from loadtests.harness.command.terminal import Terminal
+from loadtests.harness.command.command_terminal import Terminal
 
 PATIENCE = 180.0  # seconds that a busy machine may take for anything here
 USERS = StudyPart(

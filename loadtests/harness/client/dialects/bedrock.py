@@ -16,10 +16,10 @@ from urllib.parse import quote
 import msgspec
 
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.client.answer import Answer, Moment, Reader, message_of, token_count
 from loadtests.harness.client.dialects.amazon_frames import FrameReader
 from loadtests.harness.client.dialects.aws import aws_signer
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, Signer
+from loadtests.harness.client.model_answer import Answer, Moment, Reader, message_of, token_count
 
 SERVICE = "bedrock"
 INSTALL = "pip install 'enginebench[bedrock]', or uv tool install 'enginebench[bedrock]'"

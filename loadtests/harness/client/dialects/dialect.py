@@ -1,6 +1,6 @@
 """What a dialect is: how one request is written for an API, and how its answer is read.
 
-A dialect is added by a class with these members, an `Answer` of its own, and a row in `registry.py`.
+A dialect is added by a class with these members, an `Answer` of its own, and a row in `endpoints.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.client.answer import Answer
+from loadtests.harness.client.model_answer import Answer
 from loadtests.harness.client.sampling import Sampling
 
 Role = Literal["system", "user", "assistant"]

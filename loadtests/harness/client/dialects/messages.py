@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from loadtests.harness.client.answer import Answer, Moment, error_in, message_of, token_count
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, given
+from loadtests.harness.client.model_answer import Answer, Moment, error_in, message_of, token_count
 
 VERSION = "2023-06-01"
 FINISH_REASONS = {

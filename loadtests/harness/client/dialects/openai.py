@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from loadtests.harness.client.answer import Answer, Moment, Reported, message_of, token_count
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, given
 from loadtests.harness.client.event_frame import UNREADABLE
+from loadtests.harness.client.model_answer import Answer, Moment, Reported, message_of, token_count
 
 DONE = b"[DONE]"
 SHORTEST_JSON = 10  # bytes of an event that says anything; what is shorter may be [DONE] with blanks

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from loadtests.harness.client.answer import Answer, Moment, error_in, message_of, token_count
 from loadtests.harness.client.dialects.dialect import ModelRequest, given
 from loadtests.harness.client.dialects.openai import OpenAI, detail
+from loadtests.harness.client.model_answer import Answer, Moment, error_in, message_of, token_count
 
 FINISH_REASONS = {"max_output_tokens": "length", "completed": "stop", "failed": "error"}
 DELTA = re.compile(r"response\.(.+)\.delta")

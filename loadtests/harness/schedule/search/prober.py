@@ -11,7 +11,7 @@ from enginebench.records.search import ProbeRecord, ProbeShare, SearchRecord, Se
 from enginebench.records.slo import Objective
 from enginebench.records.stage import SECOND, Extent, Nanoseconds, Stage, StagePlan
 from loadtests.harness.schedule.control import UNDECIDED
-from loadtests.harness.schedule.search.search import Goal, Probe, Search
+from loadtests.harness.schedule.search.capacity_search import Goal, Probe, Search
 from loadtests.harness.schedule.search.slices import ProbeSlices
 
 By = Literal["rate", "users", "agents"]
