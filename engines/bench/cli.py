@@ -72,7 +72,7 @@ def bench(
     result = asyncio.run(_measure(variants, models, settings, stderr(), output))
     if shown:
         from enginebench.analysis.commands.output import deliver
-        from engines.bench.document import bench_document
+        from engines.bench.report import bench_document
 
         deliver(bench_document(result), as_json=as_json)
     if result.failures:

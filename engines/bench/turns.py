@@ -34,7 +34,7 @@ Tell = Callable[[str], None]
 
 @dataclass(slots=True)
 class Turn:
-    """What one variant gave in one round: samples in the order in which they were taken, and why cases are missing."""
+    """A variant in one round: its samples in the order in which they were taken, and why cases are missing."""
 
     info: EngineInfo
     samples: dict[Key, list[float]] = field(default_factory=dict)

@@ -29,7 +29,7 @@ NVIDIA, AMD = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one replica may use: GPUs, as `variable` names them, or cores."""
+    """The GPUs or cores of one replica: GPUs, as `variable` names them, or cores."""
 
     gpus: tuple[str, ...] = ()
     cores: tuple[int, ...] = ()

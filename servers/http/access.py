@@ -52,8 +52,8 @@ async def read_body(receive: Receive, most: int) -> bytes:
     return b"".join(parts)
 
 
-def _header(headers: Headers, wanted: bytes) -> bytes:
-    return next((value for name, value in headers if name == wanted), b"")
+def _header(headers: Headers, key: bytes) -> bytes:
+    return next((value for name, value in headers if name == key), b"")
 
 
 def _too_large(limit: int) -> ApiError:

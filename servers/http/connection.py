@@ -27,7 +27,7 @@ TOO_SLOW = ApiError(408, f"A request must arrive within {TIMEOUT:g} s.", code="t
 
 
 class Connection(HttpToolsProtocol):
-    """`_framing` is the bytes of the current request that are not its body, less as many as the body has."""
+    """`_framing` is the number of bytes of the current request that are not its body, less the body's own."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)

@@ -40,7 +40,7 @@ EVENT_STREAM = [
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What all requests to one server share."""
+    """The parts that all requests to a server share."""
 
     settings: ServerSettings
     lifecycle: Lifecycle

@@ -52,7 +52,7 @@ def load_tokenizer(model: Model | None) -> Tokenizer:
 
 
 class ByteTokenizer:
-    """One token per byte of UTF-8: needs no files, is reversible, and fits into any vocabulary."""
+    """Makes a token of each byte of UTF-8: needs no files, is reversible, and fits into any vocabulary."""
 
     vocab_size = 256
 
