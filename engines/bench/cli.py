@@ -54,7 +54,7 @@ def bench(
 
     Examples:
 
-      enginebench bench transformers candle burn --rounds 5 --output bench.json
+      enginebench bench transformers candle burn --repeat 5 --output bench.json
 
       enginebench bench candle -o concurrency=32 --sweep dtype=float32,q8_0,q4_0
     """

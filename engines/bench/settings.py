@@ -44,7 +44,7 @@ class BenchSettings:
     prompt_tokens: int = measure_setting(32, "Prompt length for generation and batches.", metavar="TOKENS", least=1)
     samples: int = effort_setting(100, "Samples of each measure, over all rounds.", metavar="N", least=1)
     rounds: int = effort_setting(
-        5, "Rounds; in each one, every engine is restarted and measured.", metavar="N", least=1
+        5, "Rounds; in each one, every engine is restarted and measured.", flag="--repeat", metavar="N", least=1
     )
     warm_up: int = effort_setting(
         3, "Requests before the first sample of a measure, in every round.", metavar="N", least=0

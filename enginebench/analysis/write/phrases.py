@@ -42,7 +42,7 @@ LEGEND = {
     UNCONFIRMED: "not confirmed: too few independent requests or runs to be 95 % sure",
     OPEN_ENDED: "nothing higher was tested",
     BELOW: "missed at this load, the lowest tested",
-    INTERVAL: "95 % confidence interval, where enough was measured for one",
+    INTERVAL: "95 % confidence interval",
     UNBOUNDED: "no upper end was observed",
     INFINITE: "this percentile falls among failed requests",
     ANSWERED: "percentile of the answered requests alone",
@@ -57,7 +57,7 @@ SPELLED_OUT = {
     "ntpot": "time per token with the wait (NTPOT)",
 }
 PURPOSES = {
-    "bracket": "Find the limit of {engine} between {load} and {beyond}",
+    "bracket": "Find and confirm the limit of {engine}, between {load} and {beyond}",
     "continue_study": "Measure the cells that are left",
     "search": "Find the limit, and confirm it",
     "higher": "Test {engine} above {load}",
@@ -66,9 +66,9 @@ PURPOSES = {
     "measure": "Measure longer",
     "count": "Name the model's tokenizer, which counts the tokens of the answers",
     "slo": "Name an SLO to learn how many users meet it",
-    "plan": "Plan replicas for a peak of your own ({peak} is an example)",
+    "plan": "Plan replicas, with your peak in place of {peak}",
     "buy": "Deploy {replicas} of {engine}",
-    "spare": "Deploy {replicas} of {engine}, and some to spare for failures (--spares)",
+    "spare": "Deploy {replicas} of {engine}, plus spares for failures",
     "deploy": "Use {engine}, for up to {load} on each server",
     "sustained": "Find the highest load that one server sustains within the SLO",
 }
@@ -142,7 +142,7 @@ def _legend(used: Collection[str]) -> tuple[tuple[str, str], ...]:
 
 
 def next_line(step: NextStep) -> str:
-    """`Find the limit of vllm between 8 and 16 users (about 4 min)`"""
+    """`Find and confirm the limit of vllm, between 8 and 16 users (about 4 min)`"""
     text = PURPOSES[step.purpose].format(**{name: clean(value) for name, value in step.names.items()})
     text += ", with answers of varied length" if step.varied else ""
     return text if step.seconds is None else f"{text} ({about(step.seconds)})"
@@ -184,7 +184,7 @@ def warning_texts(warning: Warning) -> tuple[str, str]:
     evidence = WARNINGS.get(warning.kind, "{evidence}")
     stages = join_labels(warning.stages)
     if len(warning.stages) > 1 and re.search(r"\d", warning.evidence):  # its numbers are of the heaviest load
-        stages = f"{warning.stages[-1]}; also {join_labels(warning.stages[:-1])}"
+        stages = f"at {warning.stages[-1]}"
     place = ", ".join(filter(None, (in_words(warning.engines), stages)))
     seen = clean(evidence.replace("{evidence}", warning.evidence))
     return f"{seen} ({clean(place)})" if place else seen, clean(warning.remedy)

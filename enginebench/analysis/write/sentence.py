@@ -290,7 +290,8 @@ def _burst(answer: BurstAnswer) -> str:
         return f"The {cause} is absorbed: {peak}{', and the SLO is met throughout' if answer.judged else ''} (one run)."
     if answer.recovered is None:
         never = "the SLO is not met again" if answer.judged else "latency does not return to what it was"
-        return f"The {cause} is not absorbed: {peak}, and {never} before the run ends (one run)."
+        after = "" if answer.within is None else f"{format_share(answer.within)} within; "
+        return f"The {cause} is not absorbed: {peak}, and {never} ({after}one run)."
     again = f"{goal} again" if answer.judged else goal
     seconds = significant(answer.recovered, 2) if answer.recovered < 100 else f"{answer.recovered:.0f}"
     since = "it began" if answer.command else f"the {cause} ended"

@@ -83,7 +83,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "lock_step",
         "users sent their requests in lock step (index of dispersion of 2 or more), or latencies repeat in cycles",
-        "queues form that independent users would not see, and intervals are withheld",
+        "queues are longer than with independent users, and intervals are withheld",
         "vary the lengths: --output-tokens uniform:LOW-HIGH",
         load.lock_step,
     ),

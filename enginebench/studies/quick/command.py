@@ -43,7 +43,7 @@ def quick(
         int | None, typer.Option(metavar="N", min=1, help="Also say how many replicas N users need.")
     ] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="Model to request. Default: the first.")] = None,
-    runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the run.")] = RUNS,
+    runs: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the run.")] = RUNS,
 ) -> None:
     """How many users does a server hold? One minute, then the answer.
 

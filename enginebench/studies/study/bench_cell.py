@@ -41,7 +41,7 @@ def bench_cell(
     deadline: float,
 ) -> None:
     """Write the document. Raises `BenchFailed`, and `OutOfTime` at the instant `deadline` of the monotonic clock."""
-    command = [*PYTHON, "-m", "enginebench", "bench", engine.engine, "--model", model.name, "--rounds", "1"]
+    command = [*PYTHON, "-m", "enginebench", "bench", engine.engine, "--model", model.name, "--repeat", "1"]
     command += ["--output", str(document), *(word for option in texts_of(engine.options) for word in ("-o", option))]
     command += [f"--{name.replace('_', '-')}={text}" for name, text in part.setting_texts.items()]
     with log.open("wb") as output, progress(terminal.console, title) as show:

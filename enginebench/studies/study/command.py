@@ -38,7 +38,7 @@ NAME = typer.Argument(
 QUICK = typer.Option("--quick", help="The grid's short form, in twenty minutes at most: --budget sets another time.")
 BUDGET = typer.Option(metavar="TIME", help="Stop in time, with the report: 90s, 8m, 2h. The same command goes on.")
 ARCHIVE = typer.Option(metavar="FILE", help="Pack the study into this file at the end: .tar.gz, .tar.xz or .tar.")
-FOLDER = typer.Option(metavar="DIR", help="Folder of the study. Default: runs/NAME, with what distinguishes it.")
+FOLDER = typer.Option(metavar="FOLDER", help="Folder of the study. Default: runs/NAME, with what distinguishes it.")
 MODEL = typer.Option(
     metavar="LABEL", help="Measure with this model of the grid alone, an optional one too; may be repeated."
 )
@@ -75,9 +75,9 @@ def study(
 
     Examples:
 
-      enginebench study brief --quick
+      enginebench study baseline --quick
 
-      enginebench study brief --budget 8m --archive brief.tar.gz
+      enginebench study baseline --budget 8m --archive baseline.tar.gz
 
       enginebench study status
     """
@@ -218,7 +218,7 @@ def _status(words: Sequence[str], folder: Path | None, as_json: bool) -> None:
     places += [folder] if folder is not None else []
     places = places or sorted(path.parent for path in RUNS.glob(f"*/{STUDY}"))
     if not places:
-        raise UserMistake(f"there is no study in {RUNS}: start one with `enginebench study brief --quick`.")
+        raise UserMistake(f"there is no study in {RUNS}: start one with `enginebench study baseline --quick`.")
     studies = [load_study(place) for place in places]
     if as_json:
         json.dump([json_of(study) for study in studies], sys.stdout, indent=2, ensure_ascii=False)

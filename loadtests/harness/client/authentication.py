@@ -1,4 +1,4 @@
-"""Authentication of requests: keys, headers, signatures. Keys come from the environment only."""
+"""The authentication of requests: keys, headers, signatures. Keys come only from the environment."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.headers import Headers, merged_headers
 
 KEY_VARIABLE = "ENGINEBENCH_API_KEY"
-"""Counts before the variable that other clients of the same API read."""
+"""Has precedence over the variable that other clients of the same API read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`headers` go with every request, `signer` makes those that depend on the request."""
+    """`headers` are sent with every request, `signer` makes those that depend on the request."""
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     signer: Signer | None = field(default=None, repr=False)
     insecure: bool = False  # the TLS certificate is not checked
-    withheld: str | None = None  # the variable of a key that is not sent, because others could read it on its way
+    withheld: str | None = None  # the variable of a key that is not sent over plain HTTP
 
 
 def access_to(
@@ -34,15 +34,15 @@ def access_to(
     insecure: bool,
     environment: Mapping[str, str] = os.environ,
 ) -> Access:
-    """Return the headers for a server. A key that is meant for the API's usual clients goes to this machine or over TLS
-    only. A user's header replaces the key, and any other of its name.
+    """Return the headers for a server. A key for the API's usual clients is sent only to this machine or over TLS. A
+    user's header replaces the key, and any other header of its name.
 
-    Raises `UserMistake` if the environment lacks credentials, or its key is malformed.
+    Raises `UserMistake` if the environment lacks credentials, or has a malformed key.
     """
-    dialect, given = DIALECTS[endpoint], dict(headers)
-    names = {name.lower() for name in given}
+    dialect, own_headers = DIALECTS[endpoint], dict(headers)
+    names = {name.lower() for name in own_headers}
     if any(name.lower() in names for name in dialect.headers("a key").keys() - dialect.headers(None).keys()):
-        return Access(merged_headers(dialect.headers(None), given), insecure=insecure)
+        return Access(merged_headers(dialect.headers(None), own_headers), insecure=insecure)
     variable = KEY_VARIABLE if environment.get(KEY_VARIABLE) else dialect.key_variable
     key = environment.get(variable)
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
@@ -51,11 +51,11 @@ def access_to(
     if key and variable != KEY_VARIABLE and not _is_private(url):
         withheld, key = variable, None
     signer = dialect.signer(key, urlsplit(url).hostname or "")
-    return Access(merged_headers(dialect.headers(key), given), signer, insecure, withheld)
+    return Access(merged_headers(dialect.headers(key), own_headers), signer, insecure, withheld)
 
 
 def _is_private(url: str) -> bool:
-    """Whether nobody on the way to this address can read what is sent."""
+    """Return whether the network cannot read a request to this address: it is local, or uses TLS."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     try:

@@ -1,8 +1,7 @@
-"""What one answer contained: which events carried generated content, and when each of them arrived.
+"""The contents of one answer: the events with generated content, and when each of them arrived.
 
-A dialect (`dialects/`) subclasses `Answer` and says what an event of its API means. Any text in a delta is content:
-text, reasoning, tool calls, refusals, and fields that no dialect knows. Counts and finish reasons are kept under
-OpenAI's names in all dialects.
+A dialect (`dialects/`) subclasses `Answer` and reads the events of its API. Any text in a delta is content: text,
+reasoning, tool calls, refusals, and unknown fields. Counts and finish reasons have OpenAI's names in all dialects.
 """
 
 from __future__ import annotations
@@ -26,62 +25,62 @@ from loadtests.harness.client.sse import Event, EventReader
 DETAIL_CHARACTERS = 300
 CUT = "…"  # at the end of a text that was shortened
 DIGEST_BYTES = 8
-MOST_TOKENS = 10**9  # of one request
+MAX_TOKENS = 10**9  # of one request
 METADATA = {
     *("annotations", "call_id", "citation", "citations", "data", "encrypted_content", "format", "id", "index"),
     *("object", "redactedContent", "role", "signature", "status", "toolUseId", "type"),
 }
-"""Fields of a delta whose text was not generated."""
+"""Fields of a delta with text that was not generated."""
 ARGUMENTS = {"arguments", "input"}  # of a tool: JSON as text, or as an object
-TYPED = {"content", "text"}  # fields that hold text or parts of it, and nothing else
-THOUGHT_TYPES = ("reasoning", "thinking")  # the types of parts that are no answer begin so
-THOUGHT_ENDS = ("</think", "</thought", "</reason", "[/THINK]", "◁/think▷")  # of reasoning inside the answer's own text
+TYPED = {"content", "text"}  # fields with only text or parts of it
+THOUGHT_TYPES = ("reasoning", "thinking")  # beginnings of the types of parts that are reasoning
+THOUGHT_ENDS = ("</think", "</thought", "</reason", "[/THINK]", "◁/think▷")  # of reasoning inside the answer's text
 MAX_NAMES, NAME_CHARACTERS = 5, 40  # of unknown fields
-FEW = 4  # events that are read one by one
-MOST_FRAMES = 4  # that are looked for without use: in some answers events differ in more than their text
+MIN_FRAMED = 4  # events for which a frame is worth its cost
+MAX_FRAMES = 4  # unsuccessful searches: in some answers, events differ in more than their text
 OF_TEXT = {"chunks", "kernel", "user", "first_out", "_events", "_spoken", "_text", "_thought"}
-"""What an event changes that says nothing but its text."""
+"""Attributes that an event with only text changes."""
 
 Moment = tuple[int | None, int]
-"""When a read's last bytes arrived: the kernel's wall-clock stamp, where there is one; the monotonic user-space one."""
+"""When a read's last bytes arrived: the kernel's wall-clock stamp, if any, and the monotonic user-space stamp."""
 
 
 class Reader(Protocol):
-    """Splits a stream's body into events, however its bytes are divided into reads."""
+    """A reader that splits a stream's body into events, however its bytes are divided into reads."""
 
     @property
     def in_the_middle(self) -> bool:
-        """Whether an event has begun and not ended."""
+        """Return whether an event has begun and not ended."""
 
     @property
     def unframed(self) -> bytes:
-        """The beginning of what belongs to no event, such as an error that a server writes as it is."""
+        """Return the beginning of bytes outside of events, such as an error that a server writes as plain text."""
 
     def feed(self, data: bytes) -> list[Event]: ...
 
     def close(self) -> list[Event]:
-        """What is left when the stream has ended as it should."""
+        """Return the last events, when the stream has ended properly."""
 
 
 class Answer:
-    """Feed it the body's pieces with the moment of each, then read the fields."""
+    """An answer: feed it the body's pieces with the moment of each, then read the fields."""
 
     media_type: ClassVar[str] = "text/event-stream"
     last_event: ClassVar[bytes] = b"[DONE]"
-    """Bytes that the stream's last event contains and few others: a read with them is parsed without delay."""
+    """Bytes of the stream's last event, and of few others: a read with them is parsed without delay."""
     document_is: ClassVar[str] = "a completion"
-    """What an answer that was not streamed should be."""
+    """The expected document if the answer was not streamed."""
     finish_reasons: ClassVar[Mapping[str, str]] = {}
-    """The API's finish reasons, and OpenAI's names for them; others are kept as they are."""
+    """The API's finish reasons, with OpenAI's names for them; unknown reasons are not changed."""
 
     answers: ClassVar[frozenset[str]] = frozenset()
-    """Fields of a delta that hold the answer."""
+    """Fields of a delta with the answer."""
     thoughts: ClassVar[frozenset[str]] = frozenset()
-    """Fields of a delta that hold reasoning, wherever they stand in it."""
+    """Fields with reasoning, at any depth of a delta."""
 
     token_ends: tuple[int, ...] = ()  # in characters of the text
     logprobs: tuple[float, ...] = ()
-    """Of the answer's tokens, where they were asked for and given."""
+    """Log-probabilities of the answer's tokens, if the server sent them."""
 
     def __init__(self) -> None:
         self.chunks = 0  # with content
@@ -91,7 +90,7 @@ class Answer:
         self.merged_first = False
         self.first_chunk_tokens: int | None = None
         self.prompt_tokens: int | None = None
-        self.reported_tokens: int | None = None  # of the output, as the server counts it
+        self.reported_tokens: int | None = None  # of the output, by the server's count
         self.cached_tokens: int | None = None
         self.reasoning_tokens: int | None = None
         self.queue: float | None = None
@@ -101,49 +100,49 @@ class Answer:
         self.done: Moment | None = None  # when the stream's end marker came
         self.error: str | None = None  # malformed data, or the error that the stream itself reported
         self.error_at: Moment | None = None
-        self.unknown_fields: tuple[str, ...] = ()  # that held text
-        self._thought = False  # a chunk showed reasoning
+        self.unknown_fields: tuple[str, ...] = ()  # with text
+        self._thought = False  # a chunk had reasoning
         self._text: list[str] = []
         self._spoken: list[str] = []
         self._events = self.reader()
-        self._frames_left = MOST_FRAMES
+        self._frames_left = MAX_FRAMES
         self._measured = self._length = 0  # texts, and their characters
         self._speaks = False  # the text in the frame is no reasoning
 
-    # What a dialect implements. What it cannot read is the answer's error.
+    # Methods of a dialect. If one raises because it cannot read the data, that is the answer's error.
 
     @staticmethod
     def reader() -> Reader:
         return EventReader()
 
     def event(self, data: bytes, kind: bytes, moment: Moment) -> None:
-        """One event of a stream."""
+        """Take one event of a stream."""
         raise NotImplementedError
 
     def document(self, body: bytes, moment: Moment) -> None:
-        """The body of an answer that was not streamed."""
+        """Take the body of an answer that was not streamed."""
         raise NotImplementedError
 
-    # What is given.
+    # The contents.
 
     @property
     def text(self) -> str:
-        """All that was generated, reasoning included."""
+        """Return all generated text, reasoning included."""
         return writable("".join(self._text))
 
     @property
     def spoken(self) -> str:
-        """What was generated without the reasoning, to continue a conversation."""
+        """Return the generated text without the reasoning, to continue a conversation."""
         return writable("".join(self._spoken))
 
     @property
     def unframed(self) -> bytes:
-        """The beginning of what a server wrote in place of events."""
+        """Return the beginning of what a server wrote instead of events."""
         return self._events.unframed
 
     @property
     def unseen_tokens(self) -> int:
-        """Output tokens that no chunk showed: reasoning that the server counts and does not send."""
+        """Return the output tokens without a chunk: reasoning that the server counts and does not send."""
         reasoning, reported = self.reasoning_tokens or 0, self.reported_tokens or 0
         if not reasoning or self._thought or self.chunks > reported - reasoning:
             return 0
@@ -152,21 +151,22 @@ class Answer:
 
     @property
     def output_tokens(self) -> int | None:
-        """By the server's count; `None` if that cannot be, because more was received: a chunk has at least a token."""
+        """Return the server's count; `None` if it is too low, because each chunk has at least one token."""
         reported, received = self.reported_tokens, max(self.chunks, len(self._text) > 0)
         return None if reported is None or reported - self.unseen_tokens < received else reported
 
     @property
     def first_tokens(self) -> int | None:
-        """Tokens of the first chunk, if the server says so and leaves at least one for each of the others."""
+        """Return the tokens of the first chunk, if the server reports them and each later chunk can have at least one
+        token."""
         first, output = self.first_chunk_tokens, self.output_tokens
         if not self.chunks or output is None:
             return first
-        others = output - self.unseen_tokens - (self.chunks - 1)
-        return first if first is not None and first <= others else (1 if others == 1 else None)
+        most = output - self.unseen_tokens - (self.chunks - 1)
+        return first if first is not None and first <= most else (1 if most == 1 else None)
 
     def feed(self, body: bytes, moment: Moment) -> None:
-        """The part of a stream's body that one read brought."""
+        """Take the part of a stream's body from one read."""
         try:
             events = self._events.feed(body)
         except ValueError as error:
@@ -183,13 +183,13 @@ class Answer:
                 self.merged_first = position < len(events) or self._events.in_the_middle
 
     def feed_all(self, bodies: Sequence[bytes], moments: Sequence[Moment]) -> None:
-        """The same for many reads. Nearly all events of a long answer differ in nothing but their text."""
+        """Take the parts of a stream's body from many reads, most of which differ only in their text."""
         fed = 0
         while fed < len(bodies):
             body, chunks = bodies[fed], self.chunks
             self.feed(body, moments[fed])
             fed += 1
-            if len(bodies) - fed < FEW or self.chunks != chunks + 1 or not self._frames_left:
+            if len(bodies) - fed < MIN_FRAMED or self.chunks != chunks + 1 or not self._frames_left:
                 continue
             frame = self._frame_of(body[len(BEGIN) : -len(END)])
             texts = frame.texts(bodies[fed:]) if frame is not None else []
@@ -206,29 +206,29 @@ class Answer:
             fed += len(texts)
 
     def _frame_of(self, data: bytes) -> EventFrame | None:
-        """Of an event that has come. That it says nothing but its text is shown by an empty answer that is given it
-        with another text."""
+        """Return the frame of the last event, if the event has only text. To check that, an empty answer takes the
+        event with another text."""
         text = self._text[-1]
         frame = frame_of(data, text)
         if frame is not None:
-            trial, other = type(self)(), text + "?"
-            trial._take(frame.around(other), b"", (0, 0))
-            others, of_nothing = self._besides_text()
-            if trial._text == [other] and others(vars(trial)) == of_nothing:
+            trial, trial_text = type(self)(), text + "?"
+            trial._take(frame.around(trial_text), b"", (0, 0))
+            without_text, empty = self._attributes_without_text()
+            if trial._text == [trial_text] and without_text(vars(trial)) == empty:
                 self._speaks = bool(trial._spoken)
                 return frame
         return None
 
     @classmethod
     @cache
-    def _besides_text(cls) -> tuple[Callable[[Any], Any], Any]:
-        """Reads all but the text from the attributes of an answer; and what it reads from an empty one's."""
+    def _attributes_without_text(cls) -> tuple[Callable[[Any], Any], Any]:
+        """Return a getter for the attributes of an answer that do not depend on its text, and those of an empty one."""
         empty = vars(cls())
-        others = itemgetter(*(empty.keys() - OF_TEXT))
-        return others, others(empty)
+        without_text = itemgetter(*(empty.keys() - OF_TEXT))
+        return without_text, without_text(empty)
 
     def check_length(self, moment: Moment) -> None:
-        """Fail an answer that is longer than any model's, and forget its text; call it when much has come."""
+        """Fail an answer that is longer than any model's, and drop its text. Call this for large answers."""
         self._length += sum(map(len, self._text[self._measured :]))
         self._measured = len(self._text)
         if self._length > LIMIT:
@@ -238,12 +238,12 @@ class Answer:
             self._fail(f"the answer has more than {MAX_CHUNKS} chunks", moment)
 
     def close(self, moment: Moment) -> None:
-        """The stream's body has ended as it should: take in an event that lacks its last blank line."""
+        """Take an event that lacks its last blank line, when the stream has ended properly."""
         for data, kind in self._events.close():
             self._take(data, kind, moment)
 
     def whole(self, body: bytes, moment: Moment) -> None:
-        """The body of an answer that was not streamed. Its chunks cannot be told apart: `chunks` stays 0."""
+        """Take the body of an answer that was not streamed. It has no chunks: `chunks` stays 0."""
         try:
             self.document(body, moment)
         except UNREADABLE as error:
@@ -256,12 +256,13 @@ class Answer:
             self.event(data, kind, moment)
         except UNREADABLE as error:
             shown = data[:80].decode("utf-8", "replace")
-            self._fail(f"an event is not as expected ({error}): {shown}", moment)
+            self._fail(f"an event cannot be read ({error}): {shown}", moment)
 
-    # What a dialect calls.
+    # Helpers of dialects.
 
     def _parts(self, delta: Mapping[str, Any]) -> tuple[str | None, str | None]:
-        """Reasoning, and what else was generated. Text of unknown fields counts as reasoning: it is not the answer."""
+        """Return the reasoning and the other generated text. Text of unknown fields counts as reasoning, because it is
+        not the answer."""
         thought: str | None = None
         answered: str | None = None
         for name, value in delta.items():
@@ -283,8 +284,8 @@ class Answer:
         return thought or None, answered
 
     def _texts(self, name: str, value: Any, is_answer: bool | None) -> Iterator[tuple[str, bool]]:
-        """All texts within a field, and whether each belongs to the answer. `is_answer` is what the field's place
-        says."""
+        """Yield all texts within a field, and whether each belongs to the answer. `is_answer` is the decision of an
+        outer field, if any."""
         if name in self.thoughts:
             is_answer = False
         elif is_answer is None and name in self.answers:
@@ -314,7 +315,7 @@ class Answer:
             self.unknown_fields += (name,)
 
     def _generated(self, thought: str | None, answered: str | None, moment: Moment) -> None:
-        """A chunk with content has come: reasoning, other content, or both."""
+        """Take a chunk with reasoning, other content, or both."""
         if thought:
             self._thought = True
             self._text.append(thought)
@@ -328,14 +329,14 @@ class Answer:
         self.chunks += 1
 
     def _contained(self, thought: str | None, answered: str | None) -> None:
-        """A part of an answer that was not streamed."""
+        """Take a part of an answer that was not streamed."""
         self._thought = self._thought or bool(thought)
         self._text += filter(None, (thought, answered))
         self._spoken += filter(None, (answered,))
 
     def _count(self, **counts: int | None) -> None:
-        """Counts are cumulative, and a later one may leave out what an earlier one had, or say 0: the last known ones
-        count. No prompt is empty."""
+        """Take counts, which are cumulative. A later event may leave counts out or have 0: then earlier ones stay. A
+        prompt is never empty."""
         for name, count in counts.items():
             if count or (count == 0 and name != "prompt_tokens" and getattr(self, name) is None):
                 setattr(self, name, count)
@@ -350,7 +351,7 @@ class Answer:
 
 
 class Reported(msgspec.Struct, gc=False):
-    """Where servers put an error: OpenAI's and Anthropic's `error`, older servers' and Amazon's `message`."""
+    """The fields with a server's error: OpenAI's and Anthropic's `error`, older servers' and Amazon's `message`."""
 
     error: Any = None
     message: Any = None
@@ -370,20 +371,20 @@ class Reported(msgspec.Struct, gc=False):
                 return self.message
             case None:
                 return "the server reported an error without a message"
-            case other:
-                return str(other)
+            case error:
+                return str(error)
 
 
 REPORTED = msgspec.json.Decoder(Reported)
 
 
 def message_of(body: bytes) -> str:
-    """The sentence in the body of an HTTP error: its JSON message, or its text."""
+    """Return the JSON message in the body of an HTTP error, or the text of the body."""
     return error_in(body) or shorten(body[: 4 * DETAIL_CHARACTERS].decode("utf-8", "replace"))
 
 
 def error_in(body: bytes) -> str | None:
-    """The error that a server reports in a whole JSON document; `None` where it reports none."""
+    """Return the error that a JSON document reports; `None` without one."""
     try:
         reported = REPORTED.decode(body)
     except UNREADABLE:
@@ -395,26 +396,26 @@ def error_in(body: bytes) -> str | None:
 
 
 def shorten(text: str) -> str:
-    """One line of at most `DETAIL_CHARACTERS`."""
+    """Shorten to one line of at most `DETAIL_CHARACTERS`."""
     line = writable(" ".join(text.split()))
     return line if len(line) <= DETAIL_CHARACTERS else line[: DETAIL_CHARACTERS - len(CUT)] + CUT
 
 
 def writable(text: str) -> str:
-    """`text` as UTF-8 can hold it. JSON's escapes may have cut a character in two: halves that follow each other are
-    joined, others replaced."""
+    """Return text that UTF-8 can encode. JSON's escapes may have cut a character in two: neighbouring halves are
+    joined, single ones replaced."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def digest(text: str) -> str:
-    """Equal for equal answers."""
+    """Return a hash that is equal for equal answers."""
     return blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
 
 
 def token_count(value: Any) -> int | None:
-    """A number of tokens as a server gave it; `None` where it can be none, so that no sum or rate is absurd."""
+    """Return a server's number of tokens; `None` if it is invalid, so that no sum or rate is absurd."""
     with suppress(TypeError, ValueError, OverflowError):
         number = float(value)
-        if number.is_integer() and 0 <= number <= MOST_TOKENS and not isinstance(value, bool):
+        if number.is_integer() and 0 <= number <= MAX_TOKENS and not isinstance(value, bool):
             return int(number)
     return None

@@ -1,4 +1,4 @@
-"""The address of a server under test, and the addresses of what is asked there."""
+"""The address of a server under test, and the addresses of its pages and endpoints."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from loadtests.harness.client.dialects.endpoints import Endpoint
 
 VERSION = r"/v\d+(?:\.\d+)*(?:(?:alpha|beta|preview|rc)\d*)?"
 VERSIONED = re.compile(rf"(.*){VERSION}(?:/(?:.*/)?(?:openai|openapi|compat))?", re.I)
-"""A base path with the API's version at its end, as Gemini, Vertex AI and Cloudflare have it before `/openai`, too."""
+"""A base path that ends in the API's version, or in `/openai` after the version (Gemini, Vertex AI, Cloudflare)."""
 ENDPOINT = re.compile(r"(.*?)(/chat/completions|/completions|/responses|/messages|/model/[^/]+/converse(?:-stream)?)/*")
 OF_ENDPOINT: Mapping[str, Endpoint] = {"completions": "completions", "responses": "responses", "messages": "messages"}
 SECRET = re.compile(r"(key|token|secret|passw(or)?d|pwd|sig|signature|credentials?)$", re.I)
 HOST = re.compile(r"[\w.:%~-]+", re.ASCII)
-UNQUOTED = "/%:@!$&'()*+,;=~?"  # what a path or a query may have as it is, besides letters and digits
+UNQUOTED = "/%:@!$&'()*+,;=~?"  # characters of a path or a query that are not escaped
 
 
 def with_scheme(url: str) -> str:
-    """`127.0.0.1:8000` is taken as `http://127.0.0.1:8000`, and `HTTPS://` as `https://`."""
+    """Return `http://127.0.0.1:8000` for `127.0.0.1:8000`, and `https://` for `HTTPS://`."""
     scheme, separator, rest = url.strip().partition("://")
     return f"{scheme.lower()}://{rest}" if separator else f"http://{scheme}"
 
@@ -31,9 +31,9 @@ def with_scheme(url: str) -> str:
 class Address:
     """A server's address.
 
-    `root` stands before the server's own paths, such as /metrics, and `base` before those of the API, such as /models:
-    it has the API's version in it. `query` is added to each. An address that is the full one of an endpoint has its
-    path and query as `full`, and the API that it speaks as `endpoint`.
+    `root` is the prefix of the server's own paths, such as /metrics, and `base` that of the API's paths, such as
+    /models, with the API's version. `query` is added to each. The full address of an endpoint has its path and query in
+    `full`, and its API in `endpoint`.
     """
 
     host: str
@@ -47,15 +47,15 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """`url` is a server's origin, with an optional path before `/v1`; a base URL as clients of the API take it,
-        ending in a version; or the full address of an endpoint, such as `/v1/chat/completions`, with its query. Raises
+        """Read a server's origin, with an optional path before `/v1`; a base URL of the API's clients, which ends in a
+        version; or the full address of an endpoint, such as `/v1/chat/completions`, with its query. Raises
         `UserMistake`."""
         if "@" in re.split("[/?#]", url.partition("://")[2])[0]:
             raise UserMistake(f"an address with a password would appear in reports: set {KEY_VARIABLE} instead.")
         no_address = f"`{url}` is not a server's address; give one such as http://127.0.0.1:8000."
         try:
             parts = urlsplit(url)
-        except ValueError:  # a bracket of an IPv6 address without the other one
+        except ValueError:  # an IPv6 address with a single bracket
             raise UserMistake(no_address) from None
         try:
             port = parts.port
@@ -86,16 +86,16 @@ class Address:
         return cls(*place, base, f"{base}/v1", query)
 
     def target(self, path: str) -> str:
-        """What a request for `path`, such as /v1/models or /metrics, has in its first line: path and query."""
+        """Return the path and query of a request for `path`, such as /v1/models or /metrics."""
         before = f"{self.base}{path.removeprefix('/v1')}" if path.startswith("/v1/") else f"{self.root}{path}"
         return before + self.query
 
     def target_of_model(self, path: str) -> str:
-        """The same for the endpoint that is tested: as it was given, where that was its full address."""
+        """Return the path and query of the tested endpoint: those of its full address, if the user gave it."""
         return self.full or self.target(path)
 
     def check(self, endpoint: Endpoint) -> None:
-        """Raises `UserMistake` for the full address of another endpoint than the one that is tested."""
+        """Raises `UserMistake` for the full address of an endpoint that is not the tested one."""
         if self.endpoint not in {None, endpoint}:
             raise UserMistake(
                 f"{self.origin}{self.full} is an address of --endpoint {self.endpoint}, and {endpoint} is tested: give "
@@ -108,13 +108,13 @@ class Address:
 
     @property
     def authority(self) -> str:
-        """The value of the `Host` header."""
+        """Return the value of the `Host` header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
 
 
 def _ascii(host: str) -> str:
-    """The name as DNS has it; empty where it has none."""
+    """Return the name in DNS; empty if it has none."""
     try:
         return host if host.isascii() else host.encode("idna").decode()
     except UnicodeError:
@@ -122,16 +122,16 @@ def _ascii(host: str) -> str:
 
 
 def _root(base: str) -> str | None:
-    """What stands before the API's version at the end of a base path; `None` where there is no version."""
+    """Return the part of a base path before the API's version; `None` without a version."""
     match = VERSIONED.fullmatch(base)
     return None if match is None else match[1]
 
 
-def is_same_server(url: str, other: str) -> bool:
-    """Whether both addresses have one scheme, host and port. Raises `UserMistake` for a `url` that is no address."""
-    here = Address.parse(url)
+def is_same_server(url: str, second_url: str) -> bool:
+    """Return whether both addresses have the same scheme, host and port. Raises `UserMistake` for an invalid `url`."""
+    first = Address.parse(url)
     try:
-        there = Address.parse(other)
+        second = Address.parse(second_url)
     except UserMistake:
         return False
-    return (here.host, here.port, here.tls) == (there.host, there.port, there.tls)
+    return (first.host, first.port, first.tls) == (second.host, second.port, second.tls)

@@ -1,8 +1,8 @@
-"""One connection whose reads carry the kernel's receive stamp.
+"""A connection whose reads have the kernel's receive stamp.
 
-It is opened with gevent, then detached from it: from there on it is a plain non-blocking socket that libev watches, so
-that a read needs no switch of greenlets. TLS runs on memory buffers around the same socket: the
-stamps are those of the encrypted bytes, and decryption happens after the stamp.
+It is opened with gevent, then detached: it is a plain non-blocking socket that libev watches, so that a read needs no
+switch of greenlets. TLS uses memory buffers around the same socket: the stamps are those of the encrypted bytes, before
+decryption.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, Timespec, as
 from loadtests.harness.client.server_address import Address
 from loadtests.harness.client.tls import not_trusted
 
-READ_BYTES, LARGE_READ_BYTES = 4096, 65536  # for some tokens; a large buffer takes a microsecond more to make and cut
+READ_BYTES, LARGE_READ_BYTES = 4096, 65536  # a large buffer costs one more microsecond for each read
 WRITE_BYTES = 65536  # some 30 µs, or 60 µs under TLS
 
 Read = tuple[int, Timespec, bytes]
-"""Monotonic user-space stamp as the read returned, the kernel's stamp, the bytes (none: end of stream)."""
+"""Monotonic user-space stamp after the read, the kernel's stamp, and the bytes (empty at the end of the stream)."""
 
 
 class Connection:
     """A connected, non-blocking socket."""
 
     unhurried = False
-    """Whether the tokens of its last answer came so far apart that they could be read together with others."""
-    answers = 0  # of which it has brought at least a part
+    """Whether the tokens of its last answer were slow enough to be read together with those of other answers."""
+    answers = 0  # number of answers, also incomplete ones
 
     def __init__(self, sock: _socket.socket) -> None:
         self._sock = sock
         self._recvmsg = sock.recvmsg
         self._read_bytes = READ_BYTES
-        self._plain = memoryview(b"")  # of the message, what is not wrapped yet
+        self._plain = memoryview(b"")  # part of the message that is not wrapped yet
         self._unsent = memoryview(b"")  # wrapped, and not taken by the kernel yet
         self.fileno = sock.fileno()
 
     def receive(self) -> Read | None:
-        """What has arrived; `None` when there is nothing yet. Does not block. Raises `OSError`."""
+        """Read without blocking; return `None` if no bytes have arrived. Raises `OSError`."""
         try:
             data, ancillary, _, _ = self._recvmsg(self._read_bytes, ANCILLARY_BYTES)
         except BlockingIOError:
@@ -55,12 +55,12 @@ class Connection:
         return monotonic_ns(), ancillary[0][2] if ancillary else b"", data  # nothing else is asked for
 
     def prepare(self, message: bytes) -> None:
-        """Take a message to be sent piece by piece, and wrap the first piece. The last message must be out."""
+        """Take a message to send piece by piece, and wrap the first piece. The last message must have been sent."""
         self._plain = memoryview(message)
         self._wrap_next()
 
     def send(self) -> bool:
-        """Hand one piece to the kernel, without blocking; whether the whole message is out. Raises `OSError`.
+        """Pass one piece to the kernel without blocking; return whether the whole message is sent. Raises `OSError`.
 
         A prompt of half a megabyte in one piece would delay other requests that are due meanwhile.
         """
@@ -74,7 +74,7 @@ class Connection:
         self._unsent = memoryview(self._wrapped(piece))
 
     def _wrapped(self, piece: memoryview) -> bytes | memoryview:
-        """`piece` as it goes over the wire: encrypted under TLS."""
+        """Return the bytes to send for `piece`, which TLS encrypts."""
         return piece
 
     def _push(self) -> None:
@@ -83,7 +83,7 @@ class Connection:
                 self._unsent = self._unsent[self._sock.send(self._unsent) :]
 
     def is_idle(self) -> bool:
-        """Whether the connection is open and quiet, as it must be between two requests."""
+        """Return whether the connection is open and without unread bytes, as it must be between two requests."""
         try:
             self._sock.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -98,7 +98,7 @@ class Connection:
 
 
 class TlsConnection(Connection):
-    """The same under TLS. Call `handshake` first."""
+    """A connection with TLS. Call `handshake` first."""
 
     def __init__(self, sock: _socket.socket, context: ssl.SSLContext, host: str) -> None:
         super().__init__(sock)
@@ -106,7 +106,7 @@ class TlsConnection(Connection):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
 
     def handshake(self) -> None:
-        """Waits cooperatively. Raises `OSError`, of which `ssl.SSLError` is one."""
+        """Shake hands cooperatively. Raises `OSError`, for example `ssl.SSLError`."""
         while True:
             try:
                 self._tls.do_handshake()
@@ -121,25 +121,23 @@ class TlsConnection(Connection):
         read = super().receive()
         if read is None:
             return None
-        stamp, said, encrypted = read
+        user_stamp, kernel_stamp, encrypted = read
         if encrypted:
             self._incoming.write(encrypted)
         plain, ended = self._decrypt()
-        if ended:  # the next read is the end, also where the server keeps the TCP connection open until we close it
+        if ended:  # so that the next read is the end of the stream, even if the server waits for our close
             with contextlib.suppress(OSError):
                 self._sock.shutdown(socket.SHUT_RD)
         self._flush()
         if encrypted and not plain and not ended:
             return None  # part of a record, or a TLS message without data
-        return stamp, said, plain
+        return user_stamp, kernel_stamp, plain
 
     def is_idle(self) -> bool:
-        # A TLS 1.3 server sends session tickets after the handshake: bytes that belong to no request, and harmless.
-        return super().is_idle() or (self._is_open_after_reading() and super().is_idle())
-
-    def _is_open_after_reading(self) -> bool:
-        try:
-            return self.receive() is None
+        if super().is_idle():
+            return True
+        try:  # a TLS 1.3 server sends session tickets after the handshake: bytes that belong to no request
+            return self.receive() is None and super().is_idle()
         except OSError:
             return False
 
@@ -149,7 +147,7 @@ class TlsConnection(Connection):
         return self._outgoing.read()
 
     def _decrypt(self) -> tuple[bytes, bool]:
-        """The plain bytes that are complete, and whether the server has closed the TLS stream."""
+        """Return the decrypted bytes, and whether the server has closed the TLS stream."""
         pieces = []
         try:
             while piece := self._tls.read(LARGE_READ_BYTES):
@@ -170,7 +168,7 @@ class TlsConnection(Connection):
             self._incoming.write(read[2])
 
     def _flush(self, wait: bool = False) -> None:
-        """Send TLS's own messages before the rest of ours."""
+        """Send TLS's own messages before the rest of ours, and with `wait` all of it."""
         if self._outgoing.pending:
             self._unsent = memoryview(bytes(self._unsent) + self._outgoing.read())
         self._push()
@@ -201,8 +199,7 @@ def open_connection(address: Address, tls: ssl.SSLContext | None, timeout: float
 
 
 def _check_descriptors(where: str) -> None:
-    """Raises `OSError` where this process can open nothing: then a name is not found, or not in time, and the error
-    does not say why."""
+    """Raises `OSError` if this process has no free descriptor, which can be the reason why a name is not found."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
@@ -225,7 +222,7 @@ def _opened(address: Address, tls: ssl.SSLContext | None) -> Connection:
 def _connect(address: Address) -> _socket.socket:
     opened = cooperative.create_connection((address.host, address.port))
     family, kind, protocol = opened.family, opened.type, opened.proto
-    # The bare socket of the C module: never patched by gevent, and without a Python layer in each read.
+    # The C module's socket, which gevent does not patch, and whose reads have no Python layer.
     sock = _socket.socket(family, kind, protocol, fileno=opened.detach())
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

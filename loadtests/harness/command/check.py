@@ -1,4 +1,4 @@
-"""Check a scenario with the given settings, in a separate process because its file may import Locust.
+"""The check of a scenario with its settings, in a separate process because the file may import Locust.
 
 python -m loadtests.harness.command.check loadtests/spike.py '{"stage_seconds": "5"}'
 """

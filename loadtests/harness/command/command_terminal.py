@@ -1,4 +1,4 @@
-"""Where a command says what happens, and how it is stopped."""
+"""The terminal of a command: its messages, and the signals that stop it."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from rich.console import Console
 from enginebench.records.plain_text import plain_lines
 from enginebench.settings.console import stderr
 
-# Of Locust's log: what our own modules say to the person who watches.
-SAID = re.compile(
+# Messages of our own modules in Locust's log, for the person at the terminal.
+MESSAGE = re.compile(
     r"\[[^]]*\] \S+/(?:WARNING/loadtests\.(?!harness\.users\.failures)|INFO/loadtests\.harness\.run\.)\S+: (.+)"
 )
 
 
 @dataclass
 class Terminal:
-    """Print what happens; each sentence of Locust's log once, however many runs have it."""
+    """Print messages; each message of Locust's log once, even if several runs log it."""
 
     console: Console = field(default_factory=stderr)
-    _said: set[str] = field(default_factory=set)
+    _printed: set[str] = field(default_factory=set)
 
     def say(self, text: str, style: str | None = None) -> None:
         self.console.print(plain_lines(text), style=style, soft_wrap=not self.console.is_terminal)
 
     def say_once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._printed:
+            self._printed.add(text)
             self.say(text)
 
     def repeat(self, log: TextIO) -> None:
-        """The lines that were added to Locust's log and are for the person who watches."""
+        """Print the messages that were added to Locust's log."""
         begins = log.tell()
         while (line := log.readline()).endswith("\n"):
             begins = log.tell()
-            if (match := SAID.match(line)) is not None:
+            if (match := MESSAGE.match(line)) is not None:
                 self.say_once(match[1])
-        log.seek(begins)  # a line that is not complete yet
+        log.seek(begins)  # to an incomplete line
 
 
 @contextmanager
 def sigterm_is_ctrl_c() -> Iterator[None]:
-    """However the command is stopped, servers and Locust must not keep running."""
+    """Raise `KeyboardInterrupt` on SIGTERM and SIGHUP too, so that servers and Locust do not keep running."""
 
     def interrupt(*_: object) -> NoReturn:
         raise KeyboardInterrupt

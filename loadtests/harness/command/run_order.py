@@ -1,4 +1,4 @@
-"""Which contender is run when, once each has been asked whether it can be tested."""
+"""The order of the contenders' runs, and the checks of the contenders before the first run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Repeat:
 
 
 def rounds(tested: Sequence[Contender], repeats: int) -> Iterator[tuple[Repeat, list[Contender]]]:
-    """The order of the runs: A B, B A, A B …, so that a drift of the machine favours neither."""
+    """Yield the order of the runs in each round: A B, B A, A B …, so that a drift of the machine favours neither."""
     series = secrets.token_hex(4)
     for index in range(repeats):
         order = list(tested) if index % 2 == 0 else list(reversed(tested))
@@ -33,9 +33,9 @@ def rounds(tested: Sequence[Contender], repeats: int) -> Iterator[tuple[Repeat, 
 
 
 def prepared(job: Job, contenders: Sequence[Contender], repeats: int) -> list[Contender]:
-    """The contenders with their labels, once each server was asked for its models and its engine.
+    """Return the contenders with their labels, after asking each server for its models and its engine.
 
-    Raises `UserMistake` where one cannot be tested, or where a setting names a single run and there are several.
+    Raises `UserMistake` if one cannot be tested, or if a setting names a single run and there are several.
     """
     if (job.settings.label or job.settings.run_id) and len(contenders) > 1:
         raise UserMistake(

@@ -1,4 +1,4 @@
-"""The progress of a run, read from what it publishes (`live.json`): its current stage's window so far."""
+"""The progress of a run, from its `live.json`: the window of the current stage so far."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from enginebench.records.stage import SECOND, Stage, stage_at
 from loadtests.harness.live.live_json import LiveDocument
 from loadtests.harness.live.live_text import findings_text, parts_of, phase_of
 
-LINE_EVERY = 10.0  # seconds, where there is no terminal to draw on
-SERIOUS = ("invalid", "warn")  # findings that are worth a place in one line
+LINE_EVERY = 10.0  # seconds, if the output is no terminal
+SERIOUS = ("invalid", "warn")  # severities of findings that are shown
 
 
 Show = Callable[[float | None, str], None]
@@ -25,7 +25,7 @@ Show = Callable[[float | None, str], None]
 
 
 def sentence(live: LiveDocument, stage: Stage | None) -> str:
-    """All requests so far, what is declared to be shown live of this stage, and its gravest finding."""
+    """Describe all requests so far, the live metrics of this stage, and its most severe finding."""
     view = live.stage(stage.index) if stage is not None else None
     if view is None:
         return live.total
@@ -33,7 +33,7 @@ def sentence(live: LiveDocument, stage: Stage | None) -> str:
 
 
 def where_it_stands(meta: RunMeta, now: int, live: LiveDocument) -> tuple[float | None, str]:
-    """How far a run is, from 0 to 1 (`None` where that is not known), and a line about it."""
+    """Return the share of a run that is over, `None` if it is not known, and a line about the run."""
     stage = stage_at(meta.stages, now)
     if stage is None:
         return 1.0, f"last answers, {sentence(live, meta.stages[-1] if meta.stages else None)}"
@@ -42,7 +42,7 @@ def where_it_stands(meta: RunMeta, now: int, live: LiveDocument) -> tuple[float 
     inside = min(1.0, (now - stage.start) / SECOND / planned) if planned else 0.5
     if meta.search is not None:
         return None, f"{stage.label}, {phase}, capacity {meta.search.bracket}, {sentence(live, stage)}"
-    if meta.workload.get("by") == "growth":  # the stages follow from one another
+    if meta.workload.get("by") == "growth":  # the number of stages is not known
         share = min(1.0, now / SECOND / meta.workload["search_seconds"])
         return share, f"{stage.label}, {phase}, {sentence(live, stage)}"
     place = f"stage {stage.index + 1}/{len(meta.plan)}, {stage.label}, {phase}{_time_left(meta, stage, now)}"
@@ -50,7 +50,7 @@ def where_it_stands(meta: RunMeta, now: int, live: LiveDocument) -> tuple[float 
 
 
 def _time_left(meta: RunMeta, stage: Stage, now: int) -> str:
-    """Return the planned rest of the run, if every stage has a planned time; what prolongs a stage comes on top."""
+    """Return the time left by the plan, if every stage has a planned time. Stages may take longer."""
     planned = [plan.seconds for plan in meta.plan[stage.index :]]
     if None in planned:
         return ""

@@ -1,6 +1,6 @@
-"""`live.json` in the folder of a run: its views so far, rewritten about once a second by the process that plans it.
+"""`live.json` in the folder of a run: the views so far, rewritten once a second by the planning process.
 
-It is for watching: `enginebench run` shows it as it grows. What a report says is computed from the records.
+`enginebench run` shows its progress from it. Reports are computed from the records.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ FILE = "live.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveDocument:
-    """The run at `t`, nanoseconds since its start. `outcomes` are of all requests that have ended, in and outside of
-    the windows; `stages` are those whose window has begun. Infinite values are null there, with the `why` "failed"."""
+    """The run at `t`, nanoseconds since its start. `outcomes` counts all requests that have ended, also outside of the
+    windows; `stages` are those whose window has begun. Infinite values are null."""
 
     t: Nanoseconds = 0
     outcomes: Mapping[str, int] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class LiveDocument:
 
     @property
     def total(self) -> str:
-        """`120 requests, 3 failed, 4 cut off by its end`"""
+        """Return text such as `120 requests, 3 failed, 4 cut off by its end`."""
         failed = sum(count for outcome, count in self.outcomes.items() if is_failure(outcome))
         cut_off, unsent = (self.outcomes.get(name, 0) for name in UNJUDGED)
         after = f", {unsent:,} could not be sent" if unsent else ""
@@ -52,7 +52,7 @@ def write_live(folder: Path, document: LiveDocument) -> None:
 
 
 def read_live(folder: Path) -> LiveDocument:
-    """An empty one where there is none yet."""
+    """Return an empty document if the file does not exist yet."""
     try:
         return msgspec.json.decode((folder / FILE).read_bytes(), type=LiveDocument)
     except (FileNotFoundError, msgspec.DecodeError):

@@ -1,4 +1,4 @@
-"""A live view as text: a column for each statistic that is declared to be shown live, and the findings."""
+"""The text of a live view: a column for each statistic that is shown live, and the findings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from enginebench.records.view import Missing, StageView
 
 
 def phase_of(stage: Stage) -> str:
-    """Return what a stage is doing; its numbers are those of the window alone."""
+    """Return the phase of a stage, whose numbers cover only its window."""
     if stage.end is not None:
         return "over"
     if stage.steady_start is None:
@@ -50,7 +50,7 @@ def slo_text(view: StageView) -> str:
 
 
 def parts_of(view: StageView) -> list[str]:
-    """`TTFT p50 20.0 ms p99 31.0 ms`, `output 120 tokens/s`: a part for each metric and quantity."""
+    """Return a text for each metric and quantity, such as `TTFT p50 20.0 ms p99 31.0 ms`."""
     parts: dict[str, list[str]] = {}
     for column in columns("live"):
         if text := cell(view, column):
@@ -61,7 +61,7 @@ def parts_of(view: StageView) -> list[str]:
 
 
 def findings_text(view: StageView | None, severities: tuple[str, ...] = ("invalid", "warn", "note")) -> str:
-    """The evidence of the gravest finding of those severities, and how many others there are; empty without one."""
+    """Return the evidence of the most severe of these findings, and the number of further ones; empty without any."""
     findings = [finding for finding in view.findings if finding.severity in severities] if view is not None else []
     if not findings:
         return ""

@@ -1,4 +1,4 @@
-"""The view of a stage from its counts: what a report computes from the records, without intervals, at any time."""
+"""The view of a stage from its counts, as a report computes it from the records, but without intervals."""
 
 from __future__ import annotations
 
@@ -58,29 +58,29 @@ def view_of(
 
 
 def _judgement(counts: Counts, objective: Objective, requests: int) -> Judgement:
-    """Judge as measured: a confirmed verdict would need an interval."""
-    met, missed = counts.kept.get(str(objective), (0, 0))
-    known = met + missed
-    share = Estimate(met / known, n=known) if known else NO_SAMPLES
-    return Judgement(objective, share, "not enough evidence", unknown=requests - known)
+    """Return the share as measured; without an interval, it is not confirmed."""
+    met, missed = counts.met_and_missed.get(str(objective), (0, 0))
+    n = met + missed
+    share = Estimate(met / n, n=n) if n else NO_SAMPLES
+    return Judgement(objective, share, "not enough evidence", unknown=requests - n)
 
 
 def _quantities(counts: Counts, seconds: float, over: bool) -> dict[str, float | None]:
-    """Compute the quantities of `seconds` of a window that have been counted; `None` if not known yet. Tokens are
-    counted as answers end, so that 0 of them says nothing before the stage is `over`, or if their number is unknown."""
+    """Compute the quantities over `seconds` of a window; `None` if not known yet. Tokens are counted when answers end,
+    so 0 tokens mean nothing before the stage is `over`, or if some answers have an unknown number of tokens."""
     ended = sum(count for outcome, count in counts.outcomes.items() if outcome not in UNJUDGED)
     failed = sum(count for outcome, count in counts.outcomes.items() if is_failure(outcome))
-    known = counts.arrived or (over and not counts.uncounted)
+    tokens_known = counts.arrived or (over and not counts.uncounted)
     return {
-        THROUGHPUT: counts.arrived / seconds if seconds and known else None,
+        THROUGHPUT: counts.arrived / seconds if seconds and tokens_known else None,
         GOODPUT: counts.good / seconds if seconds else None,
-        ATTAINMENT: counts.good / counts.judged if counts.judged else None,
+        ATTAINMENT: counts.good / counts.evaluated if counts.evaluated else None,
         FAILURE_SHARE: failed / ended if ended else None,
     }
 
 
 def _lost(stage: Stage, run: RunMeta) -> dict[str, int]:
-    """Worker processes that the stage had to do without, for the finding on them. A report has one of its own."""
+    """Count the worker processes that the stage lost, and their arrivals, for a finding."""
     lost = [process for process in run.lost if stage.end is None or process.t < stage.end]
     arrivals = sum(process.arrivals for process in lost)
     return {"processes_lost": len(lost), "arrivals_missing": arrivals} if lost else {}

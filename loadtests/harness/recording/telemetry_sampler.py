@@ -1,7 +1,7 @@
-"""Once a second: the load generator's own state and the server's `/metrics`.
+"""Samples of the load generator's own state and of the server's `/metrics`, once a second.
 
-The two are sampled apart, so that a server that is slow to answer a scrape does not hold up the other. The
-delay of the event loop is that of a timer of 20 ms: what delays it also delays due requests.
+Each has its own greenlet, so that a slow scrape does not delay the other samples. The delay of the event loop is that
+of a timer of 20 ms: due requests have the same delay.
 """
 
 from __future__ import annotations
@@ -24,28 +24,31 @@ from loadtests.harness.recording.cpu_holder import CpuTimes
 from loadtests.harness.recording.recorder import Recorder
 
 INTERVAL = 1.0  # seconds between two samples
-TICK = 0.02  # seconds between two looks at the loop
+TICK = 0.02  # seconds of the timer
 MAX_SERIES = 5000  # of a page: a server of eight GPUs has a tenth of that
 FAMILIES = ("enginebench_", *chain.from_iterable(SERVERS.values()), "DCGM_FI_", "process_")
-"""What is kept of `/metrics`: our families, those of other servers and GPU exporters, the server process's own."""
+"""Families of `/metrics` that are kept: of our server, other servers, GPU exporters, and the server process."""
 
 
 class Scraper:
-    """Reads one server's `/metrics` over a connection that stays open."""
+    """Read one server's `/metrics` over a connection that stays open."""
 
     def __init__(self, url: str, access: Access) -> None:
         self._address, self._target = Address.parse(url), Address.parse(url).target("/metrics")
         self._questions = Questions(self._address, access, keep=True)
 
     def scrape(self) -> dict[str, float]:
-        """Empty when the server has no such page, or does not answer just now: a balancer that answers 404 for a moment
-        must not end the telemetry of the whole run."""
+        """Return the values of the page, or nothing if the server does not answer with it now: a balancer that answers
+        404 for a moment must not end the telemetry."""
         try:
             with self._questions.ask("GET", self._target) as reply:
                 page = reply.read()
         except NoAnswer:
             return {}
-        if reply.status == 200 and page[:1] in (b"[", b"{"):  # of TensorRT-LLM: JSON, with the page elsewhere
+        if reply.status == 200 and page[:1] in (
+            b"[",
+            b"{",
+        ):  # TensorRT-LLM's JSON
             self._target = self._address.target("/prometheus/metrics")
         return parse_metrics(page.decode("utf-8", "replace")) if reply.status == 200 else {}
 
@@ -54,16 +57,16 @@ class Scraper:
 
 
 def parse_metrics(text: str) -> dict[str, float]:
-    """Prometheus' text format → value by name with labels, for `FAMILIES` only.
+    """Read Prometheus' text format into values by name with labels, for `FAMILIES` only.
 
-    Histogram buckets are left out: they are ten times the rest, and no reported number is made from them. A page that
-    is not as it should be gives what could be read of it.
+    Histogram buckets are left out: they are ten times the rest, and no report uses them. A malformed page gives the
+    values before its mistake.
     """
-    kept = (line for line in text.split("\n") if line.startswith(FAMILIES) and "_bucket" not in line)
-    wanted = "".join(f"{line}\n" for line in islice(kept, MAX_SERIES))
+    lines = (line for line in text.split("\n") if line.startswith(FAMILIES) and "_bucket" not in line)
+    kept = "".join(f"{line}\n" for line in islice(lines, MAX_SERIES))
     values = {}
     try:
-        for family in text_string_to_metric_families(wanted):
+        for family in text_string_to_metric_families(kept):
             for sample in family.samples:
                 if math.isfinite(sample.value) and not sample.name.endswith("_created"):
                     labels = ",".join(f'{name}="{value}"' for name, value in sorted(sample.labels.items()))
@@ -74,11 +77,10 @@ def parse_metrics(text: str) -> dict[str, float]:
 
 
 class TelemetrySampler:
-    """Writes samples until it is stopped, and then a last one.
+    """Write samples until it is stopped, and then a last one.
 
-    `since` is the run's start on this process's monotonic clock (ns). `users` tells
-    how many users this process has, `requests` is where they are recorded; both are `None` for Locust's master, which
-    makes no load.
+    `since` is the run's start on this process's monotonic clock (ns). `users` returns the number of this process's
+    users, `requests` records their requests; both are `None` for Locust's master, which makes no load.
     """
 
     def __init__(
@@ -129,9 +131,9 @@ class TelemetrySampler:
             now, cpu, delay = time.monotonic(), time.process_time(), self._run_delay.read()
             elapsed, makes_load = now - last_time, self._users is not None
             waited = (delay - last_delay) / elapsed if delay is not None and last_delay is not None else None
-            others = CpuTimes.read() if makes_load and waited is not None and waited > CROWDED else None
-            holder = others.holder_since(before) if others is not None and before is not None else None
-            before = others
+            cpu_times = CpuTimes.read() if makes_load and waited is not None and waited > CROWDED else None
+            holder = cpu_times.holder_since(before) if cpu_times is not None and before is not None else None
+            before = cpu_times
             sample = TelemetrySample(
                 t=self._now(),
                 client_cpu=(cpu - last_cpu) / elapsed if makes_load else None,
@@ -157,16 +159,16 @@ class TelemetrySampler:
 
 
 class RunDelay:
-    """How long this process was ready to run and had no core."""
+    """The time in which this process was ready to run and had no core."""
 
     def __init__(self) -> None:
-        try:  # it stays open: a process without free descriptors can read it, too
+        try:  # the file stays open, so that a process without free descriptors can read it
             self._file: int | None = os.open("/proc/self/schedstat", os.O_RDONLY)
         except OSError:
             self._file = None
 
     def read(self) -> float | None:
-        """Seconds so far; `None` where the kernel does not count them."""
+        """Return the seconds so far; `None` if the kernel does not count them."""
         try:
             return None if self._file is None else int(os.pread(self._file, 100, 0).split()[1]) / 1e9
         except (OSError, IndexError, ValueError):
@@ -179,7 +181,7 @@ class RunDelay:
 
 
 def _every(seconds: float) -> Iterator[None]:
-    """Cooperatively, at multiples of `seconds` from now; one that was missed is not made up for."""
+    """Wait cooperatively for multiples of `seconds` from now, without those that were missed."""
     due = time.monotonic()
     while True:
         due = max(due + seconds, time.monotonic())

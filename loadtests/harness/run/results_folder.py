@@ -12,14 +12,14 @@ from pathlib import Path
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.settings.run_settings import RunSettings
 
-FOLDER = "ENGINEBENCH_RUN_FOLDER"  # variable by which `enginebench run` tells Locust's process which one it has made
+FOLDER = "ENGINEBENCH_RUN_FOLDER"  # variable with the folder that `enginebench run` made for Locust's process
 MAX_AGAIN = 10_000
 
 
 def new_folder(settings: RunSettings, label: str, at: datetime) -> Path:
-    """Make the folder of a run, which no other run has: under a --run-id that is taken, with a number behind it.
+    """Make the folder of a run. If its --run-id is taken, a number is added.
 
-    Raises `UserMistake` where it cannot be made.
+    Raises `UserMistake` if the folder cannot be made.
     """
     if made := os.environ.pop(FOLDER, None):
         return Path(made)
@@ -45,7 +45,7 @@ def _unwritable(settings: RunSettings, error: OSError) -> UserMistake:
 
 
 def new_run_id(label: str, at: datetime) -> str:
-    """`20261121-100542-transformers-k3vq`: sorts by time, says what it is, and is not taken twice."""
+    """Return a unique name that sorts by time, such as `20261121-100542-transformers-k3vq`."""
     readable = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:40] or "run"
     chance = "".join(random.SystemRandom().choices(string.ascii_lowercase + string.digits, k=4))
     return f"{at:%Y%m%d-%H%M%S}-{readable}-{chance}"

@@ -1,7 +1,7 @@
-"""What all processes of one run must agree on: its name, its folder, its stages, its start, its workload.
+"""The plan that all processes of a run share: its name, folder, stages, start and workload.
 
-One process plans: the only one, or Locust's master. Locust copies the master's custom options to every worker before
-that worker's test starts, also to one that joins late; the plan travels among them.
+One process makes the plan: the only one, or Locust's master. Locust copies the master's custom options, the plan among
+them, to every worker before the worker's test starts, also to one that joins late.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from enginebench.settings.schema import UserMistake
 from loadtests.harness.run.host import clock_id
 from loadtests.harness.workload.workload import Workload
 
-OPTION = "enginebench_plan"  # under this name it travels
+OPTION = "enginebench_plan"  # name of the plan among the options
 
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """`start` is nanoseconds on the monotonic clock called `clock`, `start_wall` the same instant by the wall clock.
+    """`start` is nanoseconds on the monotonic clock called `clock`, `start_wall` the same instant on the wall clock.
 
-    `grace` is how many seconds requests in flight get when the run is stopped before its end. `with_keys`: the server
-    is the one that the command line names.
+    `grace` is the seconds for requests in flight when the run is stopped before its end. `with_keys` is true if the
+    command line names the server.
     """
 
     meta: RunMeta
@@ -40,16 +40,16 @@ class RunPlan:
     with_keys: bool = True
 
     def start_here(self) -> int:
-        """The run's start on this process's own monotonic clock, in nanoseconds.
+        """Return the run's start on this process's monotonic clock, in nanoseconds.
 
-        Exact on the planner's host; elsewhere as true as the two hosts' wall clocks are to each other.
+        It is exact on the planner's host; on another host, its error is the difference between the wall clocks.
         """
         if self.clock == clock_id():
             return self.start
         return time.monotonic_ns() - (time.time_ns() - self.start_wall)
 
     def folder_here(self, runs: Path) -> Path:
-        """Return where this process writes: the planner's folder if it is on the same disk, else one of its name."""
+        """Return the planner's folder if this process has the same disk, else a folder with its name."""
         shared = Path(self.folder)
         if (shared / "meta.json").exists():
             return shared
@@ -62,7 +62,7 @@ def send(plan: RunPlan, options: Namespace) -> None:
 
 
 def received(options: Namespace) -> RunPlan:
-    """The plan that the master sent. Raises `UserMistake` when there is none."""
+    """Return the plan that the master sent. Raises `UserMistake` if it sent none."""
     sent: Any = getattr(options, OPTION, None)
     if sent is None:
         raise UserMistake("the master sent no plan: it must run the same scenario file as its workers.")

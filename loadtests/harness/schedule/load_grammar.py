@@ -1,7 +1,7 @@
-"""The loads of a run as people write them, a stage for each: users (--stages) and requests per second (--rate).
+"""The syntax of the loads of a run, one stage for each load: users (--stages) and requests per second (--rate).
 
 10,20-40:10          10 users, then 20, 30 and 40 (from, to, step)
-20x5m,60x60s,20x5m   20 users for 5 minutes, 60 for 60 s, 20 again for 5 minutes: each stage has a length of its own
+20x5m,60x60s,20x5m   20 users for 5 minutes, 60 for 60 s, 20 again for 5 minutes: each stage has its own length
 2,4-8:2              2 requests a second, then 4, 6 and 8; `8x60s` lasts 60 s
 2..20                a ramp: the rate of the warm-up is 2, and it rises to 20 over the window
 20x5s+2x25s          a profile within one stage: 20 requests a second for 5 s, then 2 for 25 s, repeated
@@ -31,13 +31,13 @@ NUMBER = r"(\d+\.?\d*|\.\d+)"
 
 @dataclass(frozen=True, slots=True)
 class LoadStep:
-    """The load of one stage; `seconds` where it has a length of its own, warm-up included."""
+    """The load of one stage; `seconds` if the stage has its own length, warm-up included."""
 
     load: Load
     seconds: float | None = None
 
     def with_arrivals(self, process: str) -> LoadStep:
-        """Requests per second arrive by this process; users are as they were."""
+        """Return the step with this arrival process, if it is a rate."""
         if isinstance(self.load, Users):
             return self
         return replace(self, load=msgspec.structs.replace(self.load, arrivals=process))
@@ -59,7 +59,7 @@ def parse_users(text: str) -> tuple[LoadStep, ...]:
 
 
 def parse_rates(text: str) -> tuple[LoadStep, ...]:
-    """None for an empty text. Raises `UserMistake`."""
+    """Read rates, none from an empty text. Raises `UserMistake`."""
     try:
         return tuple(_steps(text, _rates))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What load is applied: users or rates, when stages end, and how users behave."""
+"""Settings of the load: users or rates, the length of stages, and the behaviour of users."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class LoadSettings:
     stages: tuple[LoadStep, ...] = most_used(
         parse_users("1,10-100:10"),
         f"Users of each stage: {USERS}.",
+        aliases=("--users", "-u", "--concurrency"),
         metavar="USERS",
         read=parse_users,
         write=write_steps,
@@ -38,7 +39,7 @@ class LoadSettings:
     )
     stage_seconds: float = most_used(
         30.0,
-        "Length of each stage that has none of its own, warm-up included.",
+        "Length of each stage, warm-up included, unless the stage has its own.",
         metavar="S",
         least=0.1,
         most=LONGEST,

@@ -1,4 +1,4 @@
-"""What is asked: lengths, prompts, conversations, and through which API."""
+"""Settings of the requests: lengths, prompts, conversations, and the API."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class RequestSettings(Sampling):
         read=parse_lengths,
         write=str,
     )
-    for_context: int | None = None  # the context that the lengths are meant for: scaled down for a server with less
+    for_context: int | None = None  # lengths are scaled down for a server with a shorter context
     endpoint: Endpoint = api_setting(
         "chat", "API to use: OpenAI's three, Anthropic's Messages, Amazon Bedrock's Converse."
     )
@@ -101,7 +101,7 @@ class RequestSettings(Sampling):
 
     @property
     def sampling(self) -> Sampling:
-        """How the model is asked to generate, as this API can be asked."""
+        """Return the sampling options that this API accepts."""
         asked = Sampling(**{field.name: getattr(self, field.name) for field in fields(Sampling)})
         logprobs = self.quality and DIALECTS[self.endpoint].takes("logprobs")
         return replace(asked, logprobs=logprobs)

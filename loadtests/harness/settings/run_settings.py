@@ -1,4 +1,4 @@
-"""Where a run is kept, and how its server is reached."""
+"""Settings of a run: its folder, its names, and how its server is reached."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.headers import Headers, parse_headers, write_headers
 from loadtests.harness.setting_groups import api_setting, prompt_setting, run_setting
 
-EXPORTER_PORTS = 4  # from the default one on, tried one after the other; docker/prometheus/targets/load.yml has them
+EXPORTER_PORTS = 4  # the default one and the next ones, as in docker/prometheus/targets/load.yml
 
 
 def read_run_id(text: str) -> str:
@@ -76,7 +76,7 @@ class RunSettings:
     def access(
         self, url: str, endpoint: Endpoint, environment: Mapping[str, str] = os.environ, with_keys: bool = True
     ) -> Access:
-        """Raises `UserMistake` where credentials are missing."""
+        """Raises `UserMistake` if credentials are missing."""
         if not with_keys:
             return Access(DIALECTS[endpoint].headers(None), insecure=self.insecure)
         return access_to(url, endpoint, self.header, self.insecure, environment)

@@ -1,4 +1,4 @@
-"""What a search for capacity looks for."""
+"""Settings of a search for capacity."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from enginebench.records.stage import LONGEST
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.setting_groups import most_used, search_setting
 
-PRECISION = 0.2  # a search ends when half the certified bracket is at most this share of its middle
+PRECISION = 0.2  # a search ends when half of the certified bracket is at most this share of its middle
 
 
 def parse_range(text: str) -> tuple[float, float]:
-    """`"1-500"` → the first load tried and the highest. Raises `UserMistake`."""
+    """Read the first and the highest load from `"1-500"`. Raises `UserMistake`."""
     try:
         first, last = (float(part) for part in text.split("-"))
         if not 0 < first <= last < float("inf"):

@@ -1,7 +1,7 @@
-"""This process under Locust: Locust's events begin and end its runs, and bring messages of other processes.
+"""Locust's events and messages, which begin and end the runs of this process.
 
 The planning process (the only one, or Locust's master) prepares a run. Every process that has users writes their
-requests as they end. Whatever ends the run (its plan, the Stop button, Ctrl-C, SIGTERM, a full disk), the files are
+requests as they end. However a run ends (by its plan, the Stop button, Ctrl-C, SIGTERM or a full disk), its files are
 complete up to that moment.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -43,8 +42,8 @@ from loadtests.harness.users import worker_records
 from loadtests.harness.users.failure_watch import why_all_failed
 from loadtests.harness.users.failures import describe, end_run, forget, last_failure, refusal
 from loadtests.harness.users.locust_run import Run
-from loadtests.harness.users.lost_workers import PRESENCE, sentence
-from loadtests.harness.users.planner import PROGRESS_MESSAGE, STAGE_MESSAGE, Planner
+from loadtests.harness.users.lost_workers import sentence
+from loadtests.harness.users.planner import PROGRESS_MESSAGE, STAGE_MESSAGE
 from loadtests.harness.users.shutdown import end_at_exit, end_with_the_parent, handle_signals
 from loadtests.harness.users.timed_command import parse
 
@@ -53,28 +52,26 @@ logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per 
 
 GC_THRESHOLDS = (20_000, 10, 100)  # of the three generations; requests leave few cycles
 LAST_SCRAPE = 15.0  # seconds for which the exporter outlives its run, so that Prometheus sees how it ended
-FIRST_REQUEST = 20.0  # seconds after the first request was due, after which a run has failed
-FIRST_REQUEST_CHECK = 0.5  # seconds
-UNLIMITED = 24 * 3600.0  # seconds of a run without a shape and without --run-time, until it is stopped
+UNLIMITED = 24 * 3600.0  # seconds of a run without a shape and without --run-time
 Read = TypeVar("Read")
-# For every message that changes the number of users, Locust's workers build the whole argument parser once per option:
-# the event loop is blocked for a tenth of a second, just when a stage begins. What is built never changes.
+# For every message that changes the number of users, Locust's workers build the whole argument parser once per option,
+# which blocks the event loop for a tenth of a second when a stage begins. The result never changes.
 argument_parser.default_args_dict = cache(argument_parser.default_args_dict)
 
 
 class LocustProcess:
-    """`scenario` is known once its file has been loaded. `run` is the current one; with Locust's page several follow
-    one another.
+    """`scenario` is set when its file is loaded. `run` is the current one; from Locust's page, a process can begin
+    several runs.
 
-    What the command line says of the server and of `--command` holds for all runs: Locust's page can name another
-    server, which gets no keys, and must not change a shell command.
+    The command line sets `--command` and the server that gets keys for all runs: Locust's page can name another server,
+    which gets no keys, and must not change a shell command.
     """
 
     def __init__(self) -> None:
         self.scenario: Scenario | None = None
         self.run: Run | None = None
         self._last: Run | None = None  # the current run, or the one before
-        self._exporter: MetricsServer | None = None  # likewise
+        self._exporter: MetricsServer | None = None  # of `_last`
         self._environment: Environment | None = None
         self._initialised = Event()
         self._command: str | None = None
@@ -91,7 +88,7 @@ class LocustProcess:
             event.add_listener(listener)  # type: ignore[no-untyped-call]
 
     def take_scenario(self, scenario: Scenario | None) -> None:
-        """A user class with this scenario has been defined."""
+        """Take the scenario of a user class that has been defined."""
         if self.scenario is not None:
             sys.exit("one scenario at a time: give Locust a single file, with one user class that has a scenario.")
         self.scenario = scenario
@@ -107,7 +104,6 @@ class LocustProcess:
         if isinstance(runner, MasterRunner):
             runner.register_message(PROGRESS_MESSAGE, self._take_progress)
             runner.register_message(COUNTS_MESSAGE, self._take_counts)
-            runner.register_message(PRESENCE, self._meet)
         elif isinstance(runner, WorkerRunner):
             runner.register_message(STAGE_MESSAGE, self._enter_stage)
             worker_records.register_worker(runner, lambda: self._finished_files(runner))
@@ -133,9 +129,9 @@ class LocustProcess:
         forget()
         raise_priority()
         try:
-            given = vars(options) | {"command": self._command}
-            scenario, settings = _in_thread(lambda: read_options(given, self.scenario or Scenario()))
-            _in_thread(scenario.recorded)  # from here on it is cached
+            values = vars(options) | {"command": self._command}
+            scenario, settings = _in_thread(lambda: read_options(values, self.scenario or Scenario()))
+            _in_thread(scenario.recorded)  # from now on it is cached
             if isinstance(runner, WorkerRunner):
                 plan = plans.received(options)
                 check_users_fit(plan.meta.plan, plan.meta.workers)
@@ -149,12 +145,13 @@ class LocustProcess:
                 environment.stop_timeout = plan.grace or DEFAULT_STOP_TIMEOUT
             self.run = self._last = Run(environment, scenario, settings, plan)
             self._export(self.run)
-            _collect_rarely()
         except (ValueError, OSError) as error:
             raise refusal(environment, error) from error
+        # Imported modules are never garbage, and a collection that scans them blocks the event loop for 50 to 90 ms.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
         environment.process_exit_code = None
-        if self.run.planner is not None:
-            gevent.spawn(self._expect_a_request, environment, self.run, self.run.planner)
 
     def _plan(self, environment: Environment, runner: Runner, scenario: Scenario, settings: RunSettings) -> RunPlan:
         options = environment.parsed_options
@@ -163,7 +160,9 @@ class LocustProcess:
         if environment.shape_class is None:  # a locustfile without a shape: Locust's --users and --run-time apply
             seconds = float(options.run_time or UNLIMITED)
             stages = (StagePlan(Users(runner.target_user_count), Extent(0), Extent(seconds), seconds),)
-        workers, hosts = getattr(runner, "worker_count", 1), _hosts(runner)
+        workers, hosts = getattr(runner, "worker_count", 1), 1
+        if isinstance(runner, MasterRunner):  # the id of a worker is its host's name and a random suffix
+            hosts = max(1, len({client.id.rpartition("_")[0] for client in runner.clients.values()}))
         if hosts == 1:
             check_users_fit(stages, workers)
         return prepare(
@@ -186,43 +185,25 @@ class LocustProcess:
         if run.planner is not None and run.settings.exporter is not None:
             self._exporter = serve(run.settings.exporter, run.planner.live, run.plan.start_wall / SECOND)
 
-    def _expect_a_request(self, environment: Environment, run: Run, planner: Planner) -> None:
-        """End a run in which users were started and none of them sends anything."""
-        began, limit = time.monotonic(), run.first_request_due(planner.stage) + FIRST_REQUEST
-        while run is self.run and not (run.sending or run.over):
-            if (waited := time.monotonic() - began) > limit:
-                end_run(
-                    environment,
-                    f"No request was sent in {waited:.0f} s: see the messages above, or those of the workers.",
-                )
-            gevent.sleep(FIRST_REQUEST_CHECK)
-
     def _user_failed(self, user_instance: Any, exception: Exception, **_: Any) -> None:
         """End the run if the first request cannot be made, or if the user that sends the arrivals fails."""
         run = self.run
         if run is None or run.generator is None or run.over:
             return
-        if not run.sending or isinstance(run.generator.stage.load, Rate):
+        if not run.generator.requests or isinstance(run.generator.stage.load, Rate):
             end_run(user_instance.environment, f"A user cannot send: {describe(exception)}")
 
-    # Messages: to Locust's master from its workers, and back.
+    # Messages between Locust's master and its workers.
 
     def _take_progress(self, msg: Any, **_: Any) -> None:
         if self.run is not None and self.run.planner is not None:
             with _reading(msg):
-                self.run.planner.take_report(msg.node_id, msg.data)
+                self.run.planner.take_progress(msg.node_id, msg.data)
 
     def _take_counts(self, msg: Any, **_: Any) -> None:
-        if self._last is not None and self._last.planner is not None:  # the last ones come after the end
+        if self._last is not None and self._last.planner is not None:  # the last counts come after the run's end
             with _reading(msg):
-                self._last.planner.live.take(msg.node_id, msg.data)
-            if self.run is not None and self._last.planner.lost_workers is not None:
-                self._last.planner.lost_workers.hear(msg.node_id)
-
-    def _meet(self, msg: Any, **_: Any) -> None:
-        if self.run is not None and self.run.planner is not None and self.run.planner.lost_workers is not None:
-            with _reading(msg):
-                self.run.planner.lost_workers.meet(msg.node_id, msg.data["pid"])
+                self._last.planner.take_counts(msg.node_id, msg.data)
 
     def _enter_stage(self, msg: Any, **_: Any) -> None:
         if self.run is not None and self.run.generator is not None:
@@ -236,8 +217,8 @@ class LocustProcess:
     # The end of a run.
 
     def _stop(self, environment: Environment, **_: Any) -> None:
-        # The last requests of a completed run have finished by now. An interrupted run stops at once, and requests in
-        # flight are recorded as cut off, unless --stop-timeout gives them time.
+        # The last requests of a completed run have ended. An interrupted run stops at once, and its requests in flight
+        # are recorded as cut off, unless --stop-timeout gives them time.
         if self.run is not None:
             environment.stop_timeout = self.run.plan.grace
 
@@ -251,14 +232,14 @@ class LocustProcess:
             return
         if isinstance(environment.runner, MasterRunner):
             worker_records.gather(environment.runner, run.folder)
-        if last_failure() is None:  # a run that was ended for its failures has said it
+        if last_failure() is None:  # otherwise the reason has been logged
             reason = why_all_failed(run.planner.live.document.outcomes, read_requests(run.folder))
             if reason is not None:
                 logger.warning("All requests failed, most of them so: %s", reason)
         if run.meta.lost:
             environment.process_exit_code = 2
             logger.error("%s.", sentence(run.meta.lost))
-        if self._exporter is not None:  # a page that stays open must not keep the next load test from its port
+        if self._exporter is not None:  # while Locust's page stays open, the next load test needs the port
             gevent.spawn_later(LAST_SCRAPE, self._exporter.close)
             if environment.web_ui is None:
                 self._exporter.wait_for_scrape(LAST_SCRAPE)
@@ -273,13 +254,13 @@ process = LocustProcess()
 
 
 def current_run() -> Run | None:
-    """The current run in this process; `None` before the first and between two."""
+    """Return this process's current run; `None` before the first and between two."""
     return process.run
 
 
 @contextmanager
 def _reading(msg: Any) -> Iterator[None]:
-    """A message that is not as workers of this program send it concerns its worker alone."""
+    """Log a message that cannot be read, and go on: one worker of another version must not end the run."""
     try:
         yield
     except (LookupError, TypeError, ValueError, msgspec.MsgspecError):
@@ -287,23 +268,10 @@ def _reading(msg: Any) -> Iterator[None]:
 
 
 def _in_thread(read: Callable[[], Read]) -> Read:
-    """Files of a million lines take seconds to read. A worker without heartbeats for three is taken for dead."""
+    """Read outside of the event loop: a file of a million lines takes seconds, and Locust's master drops a worker that
+    sends no heartbeats for three."""
     return gevent.get_hub().threadpool.apply(read)
-
-
-def _collect_rarely() -> None:
-    """Imported modules are never garbage, and a collection that scans them blocks the event loop for 50 to 90 ms."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _host_of(environment: Environment) -> str:
     return environment.host or next((user.host for user in environment.user_classes if user.host), "")
-
-
-def _hosts(runner: Runner) -> int:
-    """On how many machines users will run. The id of a Locust worker is its host's name and a random suffix."""
-    if not isinstance(runner, MasterRunner):
-        return 1
-    return max(1, len({client.id.rpartition("_")[0] for client in runner.clients.values()}))

@@ -26,7 +26,6 @@ from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.control import next_stage
 from loadtests.harness.settings.run_settings import RunSettings
 from loadtests.harness.users.generator import LoadGenerator
-from loadtests.harness.users.lost_workers import introduce
 from loadtests.harness.users.planner import POLL, PROGRESS_MESSAGE, Planner
 from loadtests.harness.users.run_facts import RunFacts
 
@@ -56,32 +55,21 @@ class Run(RunFacts):
         )
         self.planner = Planner(self, self.generator, environment) if plans else None
         self._reporter: gevent.Greenlet[..., None] | None = None
-        if self.generator is not None:
-            self.generator.begin(self.planner.nudge if self.planner is not None else None)
-        if self.planner is not None:
-            self.planner.begin()
-        elif self.generator is not None:
-            assert isinstance(runner, WorkerRunner)
+        if isinstance(runner, WorkerRunner):
+            assert self.generator is not None
             for stage in plan.meta.stages or (next_stage(0, plan.meta.plan[0], 0, False),):
                 self.generator.enter(stage)
             self._reporter = gevent.spawn(self._report, runner, self.generator)
-            introduce(runner)
         self._telemetry.start()
 
-    @property
-    def sending(self) -> bool:
-        """Whether a request was due, in this process or in a worker of it."""
-        here = self.generator is not None and self.generator.requests > 0
-        return here or (self.planner is not None and self.planner.live.scheduled > 0)
-
     def enter(self, stage: Stage, over: bool) -> None:
-        """The master reports that a boundary was crossed."""
+        """Take the master's message that a boundary was crossed."""
         assert self.generator is not None
         self.generator.enter(stage)
         self.over = over
 
     def end(self) -> None:
-        """Every file is complete when this returns."""
+        """Complete every file."""
         if self.planner is not None:
             self.planner.end_stages(monotonic_ns() - self.start)
         if self._reporter is not None:
@@ -100,7 +88,7 @@ class Run(RunFacts):
             logger.info("This run is in %s", self.folder)
 
     def _report(self, runner: WorkerRunner, generator: LoadGenerator) -> None:
-        """The loop of a worker: its progress as it changes, its counts once a second."""
+        """Send the master a worker's progress when it changes, and its counts once a second."""
         last, counted = None, -inf
         while True:
             progress, slices = generator.tracker.progress(), generator.tracker.slices

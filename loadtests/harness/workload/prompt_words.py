@@ -1,4 +1,4 @@
-"""What prompts are made of: common English words, and what is asked about them."""
+"""The words of prompts: common English words, and an instruction."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Literal
 
 Kind = Literal["words", "ids"]
 Unit = tuple[str, int]
-"""A piece of text that follows other text, white space first, and how many tokens it adds."""
+"""A piece of text that begins with white space, and the number of tokens that it adds."""
 
-# Short, common English words: one token each, leading space included, in the vocabularies of today's models.
+# Short, common English words: one token each, leading space included, in most models' vocabularies.
 VOCABULARY = """
 the of and to in is that for it as was with be by on not he his but at are this have from or had an they which one you
 were all her she there would their we him been has when who will no more if out so up said what its about than into
@@ -23,7 +23,7 @@ business case group face money form kind service best among power important diff
 """
 WORDS = tuple(f" {word}" for word in dict.fromkeys(VOCABULARY.split()))
 START = "the"
-"""How every prompt begins: the word behind it has white space before it, as all others."""
+"""The beginning of every prompt, so that each word after it begins with white space."""
 INSTRUCTION = "\n\nWrite a long story that uses these words."
-ASSUMED_TEMPLATE = 10  # tokens of a chat template, where nothing is known of it
+ASSUMED_TEMPLATE = 10  # tokens of an unknown chat template
 ASSUMED_INSTRUCTION = 10

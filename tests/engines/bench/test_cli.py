@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from enginebench.cli import app
 from engines.bench.result import BenchResult, read_result
 
-QUICK = ("--samples", "3", "--rounds", "1", "--warm-up", "0", "--seconds", "1")
+QUICK = ("--samples", "3", "--repeat", "1", "--warm-up", "0", "--seconds", "1")
 ONLY_DECODE = ("--prefill", "", "--generate", "8", "--batch", "1")
 
 
@@ -40,7 +40,7 @@ def test_known_delays_are_measured_as_they_are(tmp_path: Path) -> None:
     options = [part for delay in delays for part in ("-o", delay)]
     result = measure(
         tmp_path,
-        *("fake", *options, "--samples", "5", "--rounds", "5", "--warm-up", "1"),
+        *("fake", *options, "--samples", "5", "--repeat", "5", "--warm-up", "1"),
         *("--prefill", "32,512", "--generate", "10,20", "--batch", "1,4"),
     )
     values: dict[tuple[str, int | None], list[float]] = {}
@@ -99,7 +99,7 @@ def test_an_engine_that_never_answers_is_named_and_the_exit_code_is_2() -> None:
 
 def test_engines_take_turns_and_an_engine_that_cannot_run_is_named(tmp_path: Path) -> None:
     output = tmp_path / "bench.json"
-    arguments = ("--sweep", "fake.tpot=0.001,0.002", "--samples", "4", "--rounds", "2", "--seconds", "1", *ONLY_DECODE)
+    arguments = ("--sweep", "fake.tpot=0.001,0.002", "--samples", "4", "--repeat", "2", "--seconds", "1", *ONLY_DECODE)
     done = bench("fake", "lmrs", "--model", "random:llama-3.2-tiny", *arguments, "--output", str(output))
     result = read_result(output)
     rounds = [dict.fromkeys(row.engine for row in result.rows if row.repeat == number) for number in (0, 1)]

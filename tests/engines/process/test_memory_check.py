@@ -163,7 +163,7 @@ def test_a_file_that_is_quantised_counts_as_it_is(tmp_path: Any) -> None:
     assert ModelSize("m", 1000, {"model_type": "new"}).need("float32").total == 4000, "an unknown shape has no cache"
 
 
-@pytest.mark.parametrize("command", [("serve", "--engine", "transformers"), ("bench", "transformers")])
+@pytest.mark.parametrize("command", [("serve", "transformers"), ("bench", "transformers")])
 def test_nothing_is_downloaded_for_it(command: tuple[str, ...], no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def fetched(*given: Any, **more: Any) -> Model:
         raise AssertionError("it was fetched")

@@ -222,7 +222,7 @@ def test_where_a_server_redirects_to_is_said(listed: bool) -> None:
         served = pool.submit(answer_once, server, answer)
         with (
             target(f"http://127.0.0.1:{server.getsockname()[1]}") as asked,
-            pytest.raises(UnreachableServer, match="redirects to https://x/v1: give the address that it leads to"),
+            pytest.raises(UnreachableServer, match="redirects to https://x/v1: give the final address"),
         ):
             asked.model(None, CHAT) if listed else asked.try_out(ASKED, CHAT)
         served.result(5)

@@ -14,7 +14,7 @@ from enginebench.records.search import SearchRecord
 from enginebench.records.slo import Objective, parse_objectives
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from loadtests.harness.schedule.search.capacity_estimate import Sample, crossing
-from loadtests.harness.schedule.search.capacity_search import CERTAIN, LEAST_MET, Goal, Search
+from loadtests.harness.schedule.search.capacity_search import CERTAIN, MIN_MET, Goal, Search
 from loadtests.harness.schedule.search.evidence import STAKES, ProbeOutcomes, Side, log_evidence
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
 from loadtests.harness.schedule.search.slices import ProbeSlices, ProcessSlices, slice_length
@@ -111,7 +111,7 @@ def test_counts_of_two_processes_add_up_and_close_when_all_have_ended() -> None:
     assert message is not None
     whole.take("1", message)  # type: ignore[arg-type]
     assert whole.close(SECOND) == 4
-    found = whole.shown(0, 4)
+    found = whole.outcomes(0, 4)
     assert (found.requests, found.missed, found.slow) == ([2, 2, 0, 0], [[0, 2, 0, 0]], [[2, 2, 0, 0]])
     assert found.stay == pytest.approx(0.6)
     assert found.seconds == pytest.approx(1.0)
@@ -231,7 +231,7 @@ def test_what_locates_certifies_nothing() -> None:
 def test_evidence_of_probes_at_higher_loads_counts_for_lower_ones() -> None:
     """Two probes that were met, neither long enough for a certificate: together they certify the lower load."""
     search = Search(Goal((0.05,)))
-    half = LEAST_MET // 2 + 100
+    half = MIN_MET // 2 + 100
     for load, certified in ((10.0, None), (9.0, 9.0)):
         search._begin(load, "below")
         assert search.probe is not None
@@ -247,7 +247,7 @@ def test_a_probe_ends_as_soon_as_the_bracket_is_as_precise_as_asked() -> None:
     search.missed = search.estimate = 14.0
     search._begin(10.0, "below")
     assert search.probe is not None
-    search.probe.outcomes = counts([int(k % 40 == 0) for k in range(LEAST_MET)])
+    search.probe.outcomes = counts([int(k % 40 == 0) for k in range(MIN_MET)])
     search.probes.append(search.probe)
     before = search.met
     search._begin(11.0, "below")

@@ -1,7 +1,7 @@
-"""Where capacity probably lies, from all probes: the posterior mean of a logistic curve.
+"""The estimate of capacity from all probes: the posterior mean of a logistic curve.
 
-The share of requests that miss an objective rises with the logarithm of the load and passes α at capacity. It places
-probes and is the estimate; nothing is certified from it, because the curve need not be logistic.
+The share of requests that miss an objective rises with the logarithm of the load and passes α at capacity. The estimate
+places probes and is reported. It certifies no load, because the curve need not be logistic.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 SLOPES = tuple(2.0 * 2**k for k in range(6))
 TYPICAL_SLOPE, SLOPE_SPREAD = 10.0, 1.0  # median, and sigma of the logarithm
 POINTS = 41  # of the grid
-REACH, NEAR = 1.6, 0.3  # in the second pass: ratio of loads that the grid covers, and logarithm beyond which probes
-FAR_WEIGHT = 4.0  # count as at most so many requests
+REACH, NEAR = 1.6, 0.3  # second pass: ratio of loads that the grid covers, and log distance of probes that count fully
+FAR_WEIGHT = 4.0  # requests that a probe farther away counts as at most
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A probe's share of requests that missed one objective, and to how many independent requests they amount."""
+    """A probe's share of requests that missed one objective, and its effective sample size."""
 
     load: float
     missed: float
@@ -27,7 +27,7 @@ class Sample:
 
 
 def crossing(samples: Sequence[Sample], alpha: float) -> float:
-    """The load at which a share `alpha` misses the objective: by all probes, and then by those nearby."""
+    """Return the load at which a share `alpha` misses the objective, from all probes and then from those nearby."""
     loads = [sample.load for sample in samples]
     rough = _mean([_weighted(s, alpha) for s in samples], alpha, min(loads), max(loads))
     near = [_weighted(s, alpha, far=abs(math.log(s.load / rough)) > NEAR) for s in samples]
@@ -35,7 +35,8 @@ def crossing(samples: Sequence[Sample], alpha: float) -> float:
 
 
 def _weighted(sample: Sample, alpha: float, far: bool = False) -> tuple[float, float, float]:
-    """Logarithm of the load, good and bad requests. Beyond saturation a share depends on how long the probe lasted."""
+    """Return the logarithm of the load, good requests and bad requests. Probes beyond saturation have little weight:
+    their share of bad requests depends on their duration."""
     most = FAR_WEIGHT if far or sample.missed > max(0.5, 3 * alpha) else math.inf
     effective = min(sample.effective, most)
     return math.log(sample.load), (1 - sample.missed) * effective, sample.missed * effective
@@ -46,12 +47,12 @@ def _mean(weighted: Sequence[tuple[float, float, float]], alpha: float, low: flo
     grid = [start + (stop - start) * k / (POINTS - 1) for k in range(POINTS)]
     logs = [_likelihood(weighted, alpha, theta) for theta in grid]
     top = max(logs)
-    masses = [math.exp(each - top) for each in logs]
+    masses = [math.exp(log - top) for log in logs]
     return math.exp(sum(m * x for m, x in zip(masses, grid, strict=True)) / sum(masses))
 
 
 def _likelihood(weighted: Sequence[tuple[float, float, float]], alpha: float, theta: float) -> float:
-    """Its logarithm at one capacity, averaged over slopes, up to a constant."""
+    """Return the log-likelihood of a capacity, averaged over slopes, up to a constant."""
     at_capacity, terms = math.log(alpha / (1 - alpha)), []
     for slope in SLOPES:
         term = -0.5 * (math.log(slope / TYPICAL_SLOPE) / SLOPE_SPREAD) ** 2

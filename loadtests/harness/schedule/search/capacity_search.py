@@ -1,10 +1,10 @@
-"""Which load to probe next, and what is certified: a search for capacity without a clock.
+"""A search for capacity: the next load to probe, and the certified bracket. There is no clock here.
 
-Attainment does not grow with load. So a probe that meets the objectives is evidence for every lower load, one that
-misses them against every higher load, and the evidence of all such probes multiplies. Doubling and bisection
-locate capacity, and are no evidence. Then probes below and above the estimate certify a bracket. What a
-probe speaks for is fixed before it runs, and loads are read from the outermost one inwards until one is not certified,
-so that one test is made on each side, however many probes there are.
+Attainment does not grow with load. So a probe that meets the objectives is evidence that every lower load meets them,
+a probe that misses them is evidence against every higher load, and the evidence of several probes is multiplied.
+Doubling and bisection locate capacity and are not used as evidence. Then probes below and above the estimate certify a
+bracket. The side of a probe is fixed before it runs, and loads are tested from the outermost one inwards until one is
+not certified, so each side has a single test, for any number of probes.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from loadtests.harness.schedule.search.evidence import (
 )
 
 CERTAIN = math.log(40)  # evidence of a certificate: on each side, at most 2.5 % of searches are wrong
-LEAST_MET = 2900  # requests that a certificate of "met" rests on: what is rare may not have shown yet
+MIN_MET = 2900  # requests for a certificate of "met", because rare events may not have happened yet
 DOUBLING, BISECTING = (20, math.log(5), math.log(100)), (150, math.log(20), math.log(20))
-"""Requests at least, and the evidence for "met" and for "missed" that ends such a probe."""
-BY_FAR = 0.25  # share of requests that miss an objective where doubling ends
-MOST: dict[ProbeRole, int] = {"locate": 600, "below": 4000, "above": 4000}  # requests, if 5 % may miss
-LONG = 120.0  # correlation times of a certifying probe, where that is more
-CLOSE = 1.06  # ratio of loads between which bisection stops
-WIDE_PRECISION, WIDE_ENDS = 0.3, 1.64  # a bracket so wide is certified first, by probes as for that ratio of its ends
-INSIDE, NEAREST = 0.45, 0.35  # powers of the ratio of a bracket's ends: distances of probes, at first and at least
-OUTWARD = 1.12  # ratio of a probe's distance to the one before, while a side has no certificate
+"""Minimum of requests, and the evidence for "met" and for "missed" that ends the probe."""
+BY_FAR = 0.25  # share of requests that miss an objective, which ends doubling
+MAX_REQUESTS: dict[ProbeRole, int] = {"locate": 600, "below": 4000, "above": 4000}  # if 5 % may miss
+LONG = 120.0  # correlation times of a certifying probe, if they are more requests than that
+CLOSE = 1.06  # ratio of two loads at which bisection stops
+WIDE_PRECISION, WIDE_ENDS = 0.3, 1.64  # first, a bracket of this precision is certified, with this ratio of its ends
+INSIDE, NEAREST = 0.45, 0.35  # powers of the ratio of a bracket's ends: first and smallest distance of probes
+OUTWARD = 1.12  # ratio between the distances of successive probes, until a side has a certificate
 WARM_UP, WARM_UP_TIMES, STAYS = 200, 4.0, 3.0  # requests, correlation times, and mean times that a request is in flight
-BISECTING_STAYS = 6.0  # mean times in flight that a bisecting probe lasts at least
+BISECTING_STAYS = 6.0  # minimum of a bisecting probe, in mean times in flight
 FIRST_LOOK, LOOKS = 200, 1.15  # requests, and the ratio of each look to the one before
-FUTILE, FUTILE_AFTER = -1.0, 600  # logarithm of a probe's own evidence that gives it up, after so many requests
-MOST_PROBES = 150
+FUTILE, FUTILE_AFTER = -1.0, 600  # logarithm of a probe's evidence at which it ends, after this number of requests
+MAX_PROBES = 150
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """`shares` of requests may miss each objective. Loads are requests per second, or whole numbers. `warm_up` is in
-    seconds, at least; `precision` half the bracket as a share of its middle."""
+    """The goal of a search: `shares` of requests may miss each objective, and half of the bracket is at most
+    `precision` of its middle. Loads are requests per second, or `whole` numbers. `warm_up` is a minimum in seconds."""
 
     shares: tuple[float, ...]
     precision: float = 0.2
@@ -56,12 +56,12 @@ class Goal:
 
     @property
     def scale(self) -> float:
-        """How much longer probes are because misses must be rarer than 5 %."""
+        """Return the factor by which probes are longer, if less than 5 % of requests may miss an objective."""
         return max(1.0, 0.05 / min(self.shares))
 
     @property
     def ends(self) -> float:
-        """Ratio of the ends of the bracket as asked."""
+        """Return the ratio of the ends of a bracket with the goal's precision."""
         return (1 + self.precision) / (1 - self.precision)
 
     def rounded(self, load: float) -> float:
@@ -71,7 +71,7 @@ class Goal:
 
 @dataclass(slots=True, eq=False)
 class Probe:
-    """One load to apply, and what came of it. `warm_up` in seconds and `warm_up_requests`: whichever takes longer."""
+    """A load to apply, and its outcomes. The warm-up ends after `warm_up` seconds and `warm_up_requests`."""
 
     number: int
     load: float
@@ -84,8 +84,8 @@ class Probe:
     _evidence: dict[tuple[int, float], tuple[ProbeOutcomes, float]] = field(default_factory=dict)
 
     def evidence(self, objective: int, alpha: float, size: float) -> float:
-        """Its logarithm."""
-        assert self.role in ("below", "above"), "what locates is no evidence"
+        """Return the logarithm of the evidence."""
+        assert self.role in ("below", "above"), "a locating probe has no evidence"
         kept = self._evidence.get((objective, size))
         if kept is None or kept[0] is not self.outcomes:
             shares = self.outcomes.batches(objective, size)
@@ -95,8 +95,8 @@ class Probe:
 
 @dataclass(slots=True)
 class Search:
-    """`probe` is the one to run now, `None` when the search has ended. `met` is the highest load that is certified to
-    meet all objectives, `missed` the lowest that is certified to miss one."""
+    """`probe` is the current one, `None` when the search has ended. `met` is the highest load that is certified to meet
+    all objectives, `missed` the lowest load that is certified to miss one."""
 
     goal: Goal
     probes: list[Probe] = field(default_factory=list)  # that have ended
@@ -110,9 +110,9 @@ class Search:
         self._begin(self.goal.rounded(self.goal.start), "locate")
 
     def look(self, outcomes: ProbeOutcomes, last: bool = False) -> Probe | None:
-        """Judge the probe that is on by what it has shown; returns it if that ended it: then the next one is due.
+        """Judge the current probe. If that ends it, return it and begin the next one.
 
-        `last`: it ends now, decided or not.
+        `last` ends the probe in any case.
         """
         probe = self.probe
         assert probe is not None
@@ -132,10 +132,10 @@ class Search:
     # One probe.
 
     def _located(self, probe: Probe) -> bool:
-        """By a likelihood ratio: as many miss an objective as half of those that may, or twice as many?
+        """Decide a locating probe by a likelihood ratio: does half of the permitted share miss an objective, or twice?
 
-        Twice the capacity is missed by far. So doubling goes on where it looks missed by little: a cold start or a
-        stall of the server would hold the search at a low load.
+        At twice the capacity, far more requests miss it. So doubling continues if the objective seems to be missed by
+        little: otherwise a cold start or a stall of the server would keep the search at a low load.
         """
         least, met, missed = BISECTING if self._enclosed else DOUBLING
         n, ratios, far = probe.outcomes.total, [], False
@@ -161,11 +161,11 @@ class Search:
         return probe.verdict != "undecided" or futile or self.precise
 
     def _read(self, side: Side, current: Probe) -> None:
-        """Certify loads from the outermost one inwards, each by all probes of its side at it or beyond it."""
+        """Certify loads from the outermost one inwards, each with all probes of its side at this load or beyond."""
         probes, below = [p for p in (*self.probes, current) if p.role == side], side == "below"
         for load in sorted({p.load for p in probes}, reverse=not below):
             pool = [p for p in probes if (p.load >= load if below else p.load <= load)]
-            few = below and sum(p.outcomes.total for p in pool) < LEAST_MET
+            few = below and sum(p.outcomes.total for p in pool) < MIN_MET
             if few or self._evidence(side, pool) < CERTAIN:
                 return
             if below:
@@ -174,8 +174,9 @@ class Search:
                 self.missed = min(load, self.missed or load)
 
     def _evidence(self, side: Side, pool: Sequence[Probe]) -> float:
-        """Its logarithm. Every objective must be met; any may be missed, so their mean speaks for that."""
-        mean = self._correlation()  # a probe may by chance have seen few bursts
+        """Return the logarithm of the evidence of several probes: the minimum over all objectives that they are met, or
+        the mean that one of them is missed."""
+        mean = self._correlation()  # a single probe may have had few bursts by chance
         sizes = [batch_size(max(mean, p.outcomes.correlation)) for p in pool]
         logs = [
             sum(p.evidence(k, alpha, size) for p, size in zip(pool, sizes, strict=True))
@@ -184,20 +185,20 @@ class Search:
         return min(logs) if side == "below" else log_mean(logs)
 
     def _correlation(self) -> float:
-        """The mean τ of all probes."""
-        seen = [p.outcomes for p in (*self.probes, self.probe) if p is not None and p.outcomes.total]
-        return sum(each.correlation * each.total for each in seen) / sum(each.total for each in seen) if seen else 1.0
+        """Return the mean τ of all probes."""
+        probes = [p.outcomes for p in (*self.probes, self.probe) if p is not None and p.outcomes.total]
+        return sum(p.correlation * p.total for p in probes) / sum(p.total for p in probes) if probes else 1.0
 
     @property
     def _stay(self) -> float:
-        """Seconds that a request is in flight, where the load seems to be met."""
+        """Return the mean seconds in flight of a request at loads that seem to be met."""
         return max((p.outcomes.stay for p in self.probes if p.verdict == "met"), default=0.0)
 
     # The next probe.
 
     def _begin(self, load: float, role: ProbeRole) -> None:
         certifying, correlation = role in ("below", "above"), self._correlation()
-        most = MOST[role] * self.goal.scale
+        most = MAX_REQUESTS[role] * self.goal.scale
         self.probe = Probe(
             len(self.probes),
             load,
@@ -209,7 +210,7 @@ class Search:
         self.next_look = DOUBLING[0] if role == "locate" else FIRST_LOOK
 
     def _continue(self) -> None:
-        if len(self.probes) >= MOST_PROBES:
+        if len(self.probes) >= MAX_PROBES:
             return
         if (load := self._locating()) is not None:
             self._begin(load, "locate")
@@ -218,7 +219,7 @@ class Search:
                 self._begin(*((self.goal.highest, "below") if self._leaning("met") else (self.goal.lowest, "above")))
         else:
             self.estimate = self._estimated()
-            if not self.precise and (following := self._beside(self.estimate)) is not None:
+            if not self.precise and (following := self._next_to(self.estimate)) is not None:
                 self._begin(*following)
 
     def _leaning(self, verdict: ProbeVerdict) -> list[float]:
@@ -226,11 +227,11 @@ class Search:
 
     @property
     def _enclosed(self) -> bool:
-        """Whether locating has found a load that seems to be met and one that does not."""
+        """Return whether one load seems to be met and another one missed."""
         return bool(self._leaning("met") and self._leaning("missed"))
 
     def _locating(self) -> float | None:
-        """The next load by doubling, halving or bisecting; `None` when capacity is located, or cannot be."""
+        """Return the next load by doubling, halving or bisecting; `None` if capacity is located, or cannot be."""
         goal, lows, highs = self.goal, self._leaning("met"), self._leaning("missed")
         tried = [p.load for p in self.probes if p.role == "locate"]
         if len(tried) < len(self.probes):
@@ -241,7 +242,7 @@ class Search:
             return goal.rounded(min(tried) / 2) if min(tried) > goal.lowest else None
         low, high = max(lows), min(highs)
         ends = [p for p in self.probes if low <= p.load <= high]
-        undecided = any(p.outcomes.total >= p.most_requests for p in ends)  # so that one is about capacity
+        undecided = any(p.outcomes.total >= p.most_requests for p in ends)  # so its load is near capacity
         if high <= low * CLOSE or undecided or (goal.whole and high - low <= 1):
             return None
         middle = goal.rounded(math.sqrt(low * high))
@@ -258,14 +259,14 @@ class Search:
                 samples.append(Sample(p.load, p.outcomes.shares[k], min(effective, most)))
             loads.append(crossing(samples, alpha))
         low, high = self.met or 0.0, self.missed or math.inf
-        if not short:  # whatever a stall said
+        if not short:  # a stall may have given wrong certificates
             low, high = max(self._leaning("met")), min(self._leaning("missed"))
         return min(max(min(loads), low), high) if low < high else min(loads)
 
-    def _beside(self, estimate: float) -> tuple[float, Side] | None:
-        """A load on the side with the larger gap to the estimate, on the other if that one has none left."""
+    def _next_to(self, estimate: float) -> tuple[float, Side] | None:
+        """Return a load on the side with the larger gap to the estimate, or on the other side if the gap is closed."""
         gaps: dict[Side, float] = {
-            "above": self.missed / estimate if self.missed else math.inf,  # at first: it is decided soon
+            "above": self.missed / estimate if self.missed else math.inf,  # the first side, because it takes less time
             "below": estimate / self.met if self.met else math.inf,
         }
         tries: dict[Side, int] = {side: sum(p.role == side for p in self.probes) for side in gaps}
@@ -276,12 +277,12 @@ class Search:
         return None
 
     def _placed(self, estimate: float, side: Side, outward: float) -> float:
-        """A whole number next to the estimate or beyond it; or the load of an earlier probe that is near enough."""
+        """Return a load next to the estimate, or that of an earlier probe that is near enough."""
         ends = self.goal.ends if self.width <= WIDE_PRECISION else max(self.goal.ends, WIDE_ENDS)
         distance, nearest = ends**INSIDE * outward, ends**NEAREST
         if side == "below":
             load, limit = estimate / distance, estimate / nearest
-            completes = self.missed / ends if self.missed else 0.0  # the bracket as asked
+            completes = self.missed / ends if self.missed else 0.0  # the bracket of the goal
             load = completes if load < completes < limit else load
         else:
             load, limit = estimate * distance, estimate * nearest
@@ -292,28 +293,28 @@ class Search:
         if self.goal.whole:
             low, high = (self.met or 0) + 1, (self.missed or math.inf) - 1
             return float(min(max(load, low), near) if side == "below" else max(min(load, high), near + 1))
-        known = [p.load for p in self.probes if p.role == side and low <= p.load <= high]
-        inside = [each for each in known if (self.met or 0.0) < each < (self.missed or math.inf)]
-        return inside[-1] if inside else load
+        met, missed = self.met or 0.0, self.missed or math.inf
+        earlier = [p.load for p in self.probes if p.role == side and low <= p.load <= high and met < p.load < missed]
+        return earlier[-1] if earlier else load
 
-    # What came of it.
+    # The result.
 
     @property
     def width(self) -> float:
-        """Half the certified bracket, as a share of its middle; infinite without a bracket."""
+        """Return half of the certified bracket as a share of its middle; infinite without a bracket."""
         if self.met is None or self.missed is None or self.met >= self.missed:
             return math.inf
         return (self.missed - self.met) / (self.missed + self.met)
 
     @property
     def precise(self) -> bool:
-        """Whether the bracket is as narrow as was asked, or as whole numbers can be."""
+        """Return whether the bracket has the goal's precision, or that of neighbouring whole numbers."""
         neighbours = self.goal.whole and self.met is not None and self.missed == self.met + 1
         return self.width <= self.goal.precision or neighbours
 
     def more_requests(self) -> float | None:
-        """About how many more would give the precision asked, if they show what the last ones did; `None` if those do
-        not show where capacity is."""
+        """Predict the number of further requests to the goal's precision, if they are like the last ones; `None` if the
+        last ones give no evidence."""
         if self.estimate is None:
             return None
         total = 0.0
@@ -323,7 +324,7 @@ class Search:
                 continue
             probes = [p for p in (*self.probes, self.probe) if p is not None and p.role == side and p.outcomes.total]
             if not probes:
-                total += MOST[side] * self.goal.scale
+                total += MAX_REQUESTS[side] * self.goal.scale
                 continue
             shown, farther = self._evidence(side, probes[-1:]), abs(math.log(probes[-1].load / self.estimate))
             if shown <= 0:
