@@ -88,7 +88,7 @@ def _models(variants: Sequence[Variant], trust_remote_code: bool) -> Mapping[str
     from engines.contract.errors import EngineUnavailable
     from engines.contract.registry import spec
     from engines.models.fetch import fetch_and_show
-    from engines.process.loading import check_before_download, refuse_missing
+    from engines.process.engine_loading import check_before_download, refuse_missing
 
     models: dict[str | None, Model | None] = {None: None}
     needed = any(spec(variant.engine).needs_model for variant in variants)

@@ -22,7 +22,7 @@ from engines.contract.base import EngineInfo, Model
 from engines.contract.errors import EngineError, EngineUnavailable
 from engines.machine.memory import device_memory_of
 from engines.process.child import ChildEngine
-from engines.process.loading import load_engine
+from engines.process.engine_loading import load_engine
 
 MAX_CASE = 2  # times the time for samples: a case that takes longer for one sample is left out
 GAUGE_SECONDS = 2.5  # of an untimed batch, in which the engine's own gauges are read

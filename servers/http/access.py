@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from starlette.types import Receive
 
-from servers.http.errors import ApiError, ClientGone
+from servers.http.api_errors import ApiError, ClientGone
 from servers.settings import ServerSettings
 
 Headers = Iterable[tuple[bytes, bytes]]

@@ -12,7 +12,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from servers.http.errors import ApiError, bad_request
+from servers.http.api_errors import ApiError, bad_request
 
 MAX_HEAD = 64 * 1024  # bytes; sizes of chunks, their extensions and trailers may be that many more than the body
 PART = 16 * 1024  # bytes

@@ -14,10 +14,8 @@ from typing import Any, TypedDict, TypeVar
 from msgspec import UNSET
 
 from engines.contract.base import GREEDY_BELOW, GREEDY_TOP_P, EngineInfo, Feature, GenerateRequest
-from servers.http.errors import ApiError, bad_request
-from servers.openai.decoding import TOO_LONG
-from servers.openai.prompts import Tokenizer
-from servers.openai.requests import (
+from servers.http.api_errors import ApiError, bad_request
+from servers.openai.bodies import (
     Body,
     ChatRequest,
     CompletionRequest,
@@ -28,6 +26,8 @@ from servers.openai.requests import (
     read_prompt,
     read_stop,
 )
+from servers.openai.decoding import TOO_LONG
+from servers.openai.prompts import Tokenizer
 from servers.openai.wire import ChatWire, Endpoint, TextWire, Wire
 from servers.settings import ServerSettings
 

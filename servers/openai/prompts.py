@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable
-from servers.http.errors import bad_request
+from servers.http.api_errors import bad_request
 from servers.openai.decoding import too_long
 
 if TYPE_CHECKING:

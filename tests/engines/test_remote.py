@@ -15,7 +15,7 @@ import trustme
 
 from engines.contract.base import GenerateRequest, Usage
 from engines.contract.errors import BadRequest, EngineError, EngineOverloaded, EngineUnavailable
-from engines.process.loading import load_engine
+from engines.process.engine_loading import load_engine
 from engines.process.stream import Stream
 from engines.remote import RemoteEngine, RemoteOptions, _seconds
 from tests.support.servers.odd import Odd, OddServer

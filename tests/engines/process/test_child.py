@@ -13,7 +13,7 @@ import uvloop
 
 from engines.contract.errors import EngineCrashed, EngineError, EngineUnavailable
 from engines.process.child import ChildEngine
-from engines.process.loading import load_engine
+from engines.process.engine_loading import load_engine
 from tests.support.engines.children import QUICK, answer, fake, request, until_ready
 
 

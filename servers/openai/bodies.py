@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from servers.http.errors import bad_request
+from servers.http.api_errors import bad_request
 from servers.openai.decoding import decoded, decoded_array, refuse_too_many_values, too_long
 
 # Fields that are accepted at a value that means "not used", or null, and refused at any other.
