@@ -14,7 +14,7 @@ from engines import pytorch_baseline
 from engines.contract.base import EngineInfo, GenerateRequest
 from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import fetch_model
-from engines.process.loading import load_engine
+from engines.process.engine_loading import load_engine
 from engines.pytorch.unoptimized import synchronize
 from engines.pytorch_baseline import BaselineOptions, PytorchBaselineEngine
 from tests.support.engines.static_decoder import WITHIN, prompt

@@ -8,7 +8,7 @@ import pytest
 
 from enginebench.records.quality import NO_WEIGHTS, TEXT, Quality, against
 from engines.bench.quality import measure_quality
-from engines.process.loading import load_engine
+from engines.process.engine_loading import load_engine
 from engines.text.detokenize import tokenizer_of
 from loadtests.harness.client.authentication import Access
 from loadtests.harness.run.target import Target

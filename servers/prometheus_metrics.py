@@ -25,7 +25,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from engines.contract.base import EngineInfo, EngineStats
-from servers.http.errors import OUTCOMES, ServerOutcome
+from servers.http.api_errors import OUTCOMES, ServerOutcome
 from servers.openai.wire import ENDPOINTS, Endpoint
 
 # Seconds. vLLM's edges, so that the histograms of both can be compared, and others in between: a percentile is known no
