@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Literal, NamedTuple
 
 from enginebench.records.load import Profile
-from enginebench.records.rules import SloAnswer, is_failure
+from enginebench.records.rules import UNDECIDED, SloAnswer, is_failure
 from enginebench.records.slo import Objective
 from enginebench.records.stage import StagePlan
 
@@ -195,7 +195,7 @@ class Judgement:
     @classmethod
     def without(cls, objective: Objective) -> Judgement:
         """No request was judged."""
-        return cls(objective, NO_SAMPLES, "not enough evidence")
+        return cls(objective, NO_SAMPLES, UNDECIDED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from enginebench.analysis.engine_runs import EngineRuns, stages_of
 from enginebench.analysis.stats import samples
-from enginebench.analysis.stats.repeats import REPEATS, holm
+from enginebench.analysis.stats.repeats import MIN_REPEATS, holm
 from enginebench.analysis.stats.samples import Sample, geometric_mean
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.capacity import Capacity
@@ -149,7 +149,7 @@ def sample_of(engine: EngineRuns, stage: str, column: Column) -> Sample:
 def _judged(comparison: Comparison, p: float | None) -> Comparison:
     """Decide significance. A ratio of +∞ or 0, all runs of one side against no run of the other, needs no test."""
     value, relative = comparison.ratio.value, comparison.column.relative
-    if value is not None and comparison.ratio.n >= REPEATS and relative and (math.isinf(value) or value == 0):
+    if value is not None and comparison.ratio.n >= MIN_REPEATS and relative and (math.isinf(value) or value == 0):
         return replace(comparison, significant=True)
     if p is None or value is None:
         return replace(comparison, p=p)

@@ -52,7 +52,7 @@ class Scale:
         return [k * step for k in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
     def _logarithmic(self) -> list[float]:
-        """1, 2 and 5 of each power of ten; of more than nine only the powers."""
+        """Return 1, 2 and 5 times each power of ten, or if these are more than nine the powers alone."""
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         ticks = [factor * 10.0**power for power in decades for factor in (1, 2, 5)]
         ticks = [tick for tick in ticks if self.low <= tick * (1 + 1e-9) and tick <= self.high * (1 + 1e-9)]
@@ -71,7 +71,7 @@ def scale_of(values: Sequence[float], start: float, end: float, kind: Kind = "li
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places as near to the wanted ones as they can be, with at least `gap` between two, from `low` to `high`."""
+    """Move places apart until two have at least `gap` between them, from `low` to `high`."""
     if not wanted:
         return []
     gap = min(gap, (high - low) / max(len(wanted) - 1, 1))
