@@ -41,7 +41,7 @@ class Tone(Enum):
 class Number:
     """A number in `unit` (`s`, `tokens/s`, `share`, `J`, …) with its 95 % interval, or the code of why it is missing.
 
-    `approximate` marks what was measured and is not confirmed (≈), `significant` the result of a test of a ratio or
+    `approximate` marks what was measured and is not confirmed (`*`), `significant` the result of a test of a ratio or
     change: `None` if there was none. `answered` is the percentile of the answered requests alone, if this one falls
     among failed requests.
     """
@@ -64,7 +64,7 @@ class Word:
 
 
 Cell = Number | Word | Capacity | SloVerdict | Missing | None
-"""A capacity is written as `8`, `≈ 8`, `8+`, `24 (28 miss)` or `< 1`; a verdict as `met`, `missed` or `not measured`.
+"""A capacity is written as `8`, `8*`, `≥ 8`, `24 (28 miss)` or `< 1`; a verdict as `met`, `missed` or `not measured`.
 `None` is an empty cell."""
 
 
@@ -242,12 +242,13 @@ class Warning:
 @dataclass(frozen=True, slots=True)
 class NextStep:
     """The step to take now: a command, what it gives, and about how many seconds it takes. `purpose` is a key of
-    `write/phrases.py`."""
+    `write/phrases.py`. `varied`: the command asks for answers of varied length, as the runs did not."""
 
     purpose: str
     command: tuple[str, ...] = ()
     seconds: float | None = None
     names: Mapping[str, str] = field(default_factory=dict)
+    varied: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from enginebench.analysis.document import Block, Cell, Code, Column, Document, NextStep, Number, Section, Table, Word
-from enginebench.analysis.frame import SCHEMA, Frame, frame_of
+from enginebench.analysis.frame import Frame, frame_of
 from enginebench.analysis.plan.replicas import replicas_of
 from enginebench.analysis.reports import GOOD, report_document
 from enginebench.analysis.sections.candidates import candidates
@@ -23,10 +23,9 @@ from enginebench.records.load import load_of
 from enginebench.records.view import Estimate
 from enginebench.studies.source import PartRuns, StudySource, read_source
 from enginebench.studies.study.folder import load_study
-from engines.bench.document import document_of, rows_of, sections_of
+from engines.bench.document import bench_document
 from engines.bench.result import BenchResult
 
-EMPTY = BenchResult("", (), {}, {}, {}, (), ())
 FILES = ("report.html", "report.md", "frame.parquet", "figure.svg")
 CHARTS = "report-charts"  # of report.md
 
@@ -43,30 +42,29 @@ class MeasuredPart:
 
 def study_document(source: StudySource) -> Document:
     parts = [_measured(source, part) for part in source.parts]
-    missing = _missing(source)
+    benches = [bench_document(part.result) for part in source.benches]
+    last = [*_bench_sections(source, benches), *_missing(source)]
     if not parts:
-        return _without_load(source, missing)
+        return _without_load(source, benches, last)
     head = max(parts, key=lambda part: len(part.frame.stages) * part.frame.loads_make_axis)
     peak = source.plan.peak if source.plan.slo else None
     replicas = replicas_of(head.frame, source.plan) if peak is not None else ()
     document = report_document(head.frame, replicas, peak)
     sections = [*(_section(part) for part in parts if part is not head), *_own_servers(parts)]
-    benches = [section for part in source.benches for section in _bench_sections(source, part.title, part.result)]
     warned = warnings(*(part.frame for part in parts))
     rest = [section for section in document.sections if section.key != "warnings"]
-    tables = [part.frame.table for part in parts] + [_bench_frame(source)]
     return replace(
         document,
         title=source.study.grid.title,
         next=_next(source) or _with(document.next, head.frame),
         sections=(
             *(section for section in rest if not section.folded),
-            *(section for section in [*sections, *benches, *missing] if section.blocks),
+            *(section for section in [*sections, *last] if section.blocks),
             *(section for section in rest if section.folded),
             _how(source),
             warnings_section(warned),
         ),
-        frame=pl.concat(tables),
+        frame=pl.concat([*(part.frame.table for part in parts), *(bench.frame for bench in benches)]),
         exit_code=GOOD,
     )
 
@@ -103,32 +101,22 @@ def _own_servers(parts: Sequence[MeasuredPart]) -> Iterator[Section]:
     yield Section("own-servers", "The common server next to engines' own", tuple(blocks))
 
 
-def _bench_sections(source: StudySource, title: str, result: BenchResult) -> Iterator[Section]:
-    several = len(source.benches) > 1 or bool(source.parts)
-    for section in sections_of(result):
-        yield replace(section, title=f"{title}: {section.title}" if several else section.title)
+def _bench_sections(source: StudySource, benches: Sequence[Document]) -> Iterator[Section]:
+    several = len(benches) > 1 or bool(source.parts)
+    for part, bench in zip(source.benches, benches, strict=True):
+        for section in bench.sections:
+            yield replace(section, title=f"{part.title}: {section.title}" if several else section.title)
 
 
-def _bench_frame(source: StudySource) -> pl.DataFrame:
-    rows = [
-        row
-        for part in source.benches
-        for row in rows_of(part.result, study=source.study.facts.name, part=part.part, model=part.model)
-    ]
-    return pl.DataFrame(rows, schema=SCHEMA)
-
-
-def _without_load(source: StudySource, missing: list[Section]) -> Document:
+def _without_load(source: StudySource, benches: Sequence[Document], last: Sequence[Section]) -> Document:
     """Document a study of benches alone, or one of which nothing was measured."""
-    documents = [document_of(part.result) for part in source.benches]
-    sections = [section for part in source.benches for section in _bench_sections(source, part.title, part.result)]
-    first = documents[0] if documents else document_of(EMPTY)
+    first = benches[0] if benches else bench_document(BenchResult(""))
     return replace(
         first,
         title=source.study.grid.title,
         next=_next(source),
-        sections=(*(section for section in [*sections, *missing] if section.blocks), _how(source)),
-        frame=_bench_frame(source),
+        sections=(*last, _how(source)),
+        frame=pl.concat([bench.frame for bench in benches]) if benches else first.frame,
         exit_code=GOOD,
     )
 

@@ -29,9 +29,9 @@ from enginebench.records.view import Missing, StageView
 from enginebench.settings.system import free_port
 from grafana import load_promql
 from loadtests.harness.live.buckets import GROWTH, edges_around
-from loadtests.harness.live.document import LiveDocument, read_live
+from loadtests.harness.live.live_json import LiveDocument, read_live
+from loadtests.harness.live.live_text import slo_text
 from loadtests.harness.live.prometheus import EXPORTED, PREFIX, name_of
-from loadtests.harness.live.text import slo_text
 from tests.support.dashboards import filled_in
 from tests.support.loadtests.locust_process import start
 from tests.support.prometheus import prometheus, until

@@ -15,7 +15,7 @@ from enginebench.records.metrics import MOMENTARY, QUANTITIES, TOTALS
 from grafana import load_promql
 from loadtests.harness.command.server_process import PORTS
 from loadtests.harness.live.prometheus import EXPORTED, PREFIX, name_of
-from loadtests.harness.settings.run import EXPORTER_PORTS, RunSettings
+from loadtests.harness.settings.run_settings import EXPORTER_PORTS, RunSettings
 
 FOLDER = Path(__file__).parents[2] / "docker" / "prometheus"
 RULES = sorted(FOLDER.glob("rules/**/*.yml"))

@@ -86,5 +86,5 @@ def test_the_status_counts_every_cell(folder: Path) -> None:
 
 
 def test_the_frame_has_every_part(document: Document) -> None:
-    assert set(document.frame["study"]) == {"brief"}
+    assert set(document.frame["study"]) == {"baseline"}
     assert set(document.frame["part"]) == {"users", "lengths"}

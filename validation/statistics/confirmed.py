@@ -122,7 +122,7 @@ def _verdict(stages: Sequence[StageView], objective: Objective, long_run: bool, 
 
 
 def table(cells: Sequence[ConfirmedCell]) -> str:
-    """Markdown, as docs/statistics.md shows it: over all systems, and the worst of them."""
+    """Markdown, as docs/simulations.md shows it: over all systems, and the worst of them."""
     rows = [
         "| speed from run to run | repeats | confirmed | wrong, of met | wrong, of missed |",
         "|---|---|---|---|---|",

@@ -27,7 +27,9 @@ def gate(
         list[str],
         typer.Argument(help="Runs, or folders of runs, of the version to judge: 5 of them.", metavar="RUNS"),
     ],
-    baseline: Annotated[Path, typer.Option(help="Folder of the runs, or saved summaries, to compare with.")],
+    baseline: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder of the runs, or saved summaries, to compare with.")
+    ],
     save_baseline: Annotated[
         bool, typer.Option("--save-baseline", help="Save the runs as the baseline; nothing is judged.")
     ] = False,
@@ -48,7 +50,7 @@ def gate(
 
       enginebench gate --baseline baseline --save-baseline runs
 
-      enginebench gate --baseline baseline -o gate.xml -o gate.md runs
+      enginebench gate --baseline baseline --output gate.xml --output gate.md runs
     """
     from enginebench.analysis.summary.loading import summaries_of
     from enginebench.analysis.summary.run_summary import save_baseline as save

@@ -40,7 +40,7 @@ def plan(
 
     Examples:
 
-      enginebench plan runs --peak 80 --slo ttft_p99=1s -o plan.html
+      enginebench plan runs --peak 80 --slo ttft_p99=1s --output plan.html
 
       enginebench plan runs --peak 40/s --slo ttft_p95=500ms --slo tpot_p95=50ms --headroom 0.2 --price 1.80
     """

@@ -53,7 +53,7 @@ def report(
 
       enginebench report runs --slo ttft_p99=1s --peak 80 --price 2.20
 
-      enginebench report -o report.md -o numbers.csv
+      enginebench report --output report.md --output numbers.csv
     """
     folder: RunsSettings = read_settings(RunsSettings, given)
     plan: PlanSettings = read_settings(PlanSettings, given)
@@ -81,7 +81,11 @@ def compare(
     ],
     baseline: Annotated[
         str | None,
-        typer.Option(help="The label to compare with. Default: transformers, if it is there.", show_default=False),
+        typer.Option(
+            metavar="LABEL",
+            help="The label to compare with. Default: transformers, if it is there.",
+            show_default=False,
+        ),
     ] = None,
     stage: Annotated[
         str | None,

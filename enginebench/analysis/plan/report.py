@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import polars as pl
 
@@ -40,7 +40,7 @@ from enginebench.analysis.sections.figures import first_figure
 from enginebench.analysis.sections.loads import loads
 from enginebench.analysis.sections.warnings import warnings, warnings_section
 from enginebench.analysis.verdict.slo_verdict import Status
-from enginebench.records.formatting import format_share
+from enginebench.records.formatting import counted, format_share
 from enginebench.records.load import Users
 from enginebench.records.view import Estimate, Missing
 
@@ -92,7 +92,11 @@ def _next_step(frame: Frame, plan: Plan, settings: PlanSettings) -> NextStep | N
     unknown."""
     if plan.replicas.missing in {NotPlanned.NOT_MEASURED, NotPlanned.OTHER_UNIT}:
         return NextStep("search", search_command(frame, plan.name, isinstance(settings.peak, Users)))
-    return next_step(frame, plan.name)
+    step = next_step(frame, plan.name)
+    if step is None or step.purpose != "buy":
+        return step
+    names = {**step.names, "replicas": counted(plan.replicas.number or 0, "replica")}
+    return replace(step, purpose="buy" if settings.spares else "spare", names=names)
 
 
 def _sliders(frame: Frame, settings: PlanSettings, plans: Sequence[Plan]) -> Sliders:

@@ -85,5 +85,6 @@ def _environment() -> Environment:
 
 
 def _code(text: str) -> Markup:
-    """Set `what is typed` as code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+    """Set `what is typed` as code, and keep the name of an option on one line."""
+    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    return Markup(re.sub(r"(?<!\S)--[\w-]+", r'<span class="option">\g<0></span>', marked))

@@ -9,9 +9,9 @@ from enginebench.analysis.verdict.slo_verdict import Status
 
 STATUSES = {
     (Status.MET, True): "SLO met",
-    (Status.MET, False): "≈ met",
+    (Status.MET, False): "met, not confirmed",
     (Status.MISSED, True): "missed",
-    (Status.MISSED, False): "≈ missed",
+    (Status.MISSED, False): "missed, not confirmed",
     (Status.NOT_MEASURED, False): "not measured",
 }
 

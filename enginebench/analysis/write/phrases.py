@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -65,8 +66,9 @@ PURPOSES = {
     "measure": "Measure longer",
     "count": "Name the model's tokenizer, which counts the tokens of the answers",
     "slo": "Name an SLO to learn how many users meet it",
-    "plan": "Plan replicas for a peak, such as {peak}",
-    "buy": "Plan with {engine}",
+    "plan": "Plan replicas for a peak of your own ({peak} is an example)",
+    "buy": "Deploy {replicas} of {engine}",
+    "spare": "Deploy {replicas} of {engine}, and one more for each that may fail",
     "deploy": "Use {engine}, for up to {load} on each server",
     "sustained": "Find the highest load that one server sustains within the SLO",
 }
@@ -145,6 +147,7 @@ def legend_line(signs: Sequence[tuple[str, str]]) -> str:
 def next_line(step: NextStep) -> str:
     """`Find the limit of vllm between 8 and 16 users (about 4 min)`"""
     text = PURPOSES[step.purpose].format(**{name: clean(value) for name, value in step.names.items()})
+    text += ", with answers of varied length" if step.varied else ""
     return text if step.seconds is None else f"{text} ({about(step.seconds)})"
 
 
@@ -181,13 +184,16 @@ def warnings_title(warnings: Sequence[Warning], most: int = MAX_WARNINGS) -> str
     name = "Note" if all(warning.severity == "note" for warning in warnings) else "Warning"
     if len(warnings) == 1:
         return name
-    return f"{name}s {f'{most} of {len(warnings)}, the rest below' if len(warnings) > most else len(warnings)}"
+    return f"{name}s: the {most} most severe of {len(warnings)}" if len(warnings) > most else f"{name}s {len(warnings)}"
 
 
 def warning_texts(warning: Warning) -> tuple[str, str]:
     """Return the evidence with its place, and the remedy."""
     evidence = WARNINGS.get(warning.kind, "{evidence}")
-    place = ", ".join(filter(None, (in_words(warning.engines), join_labels(warning.stages))))
+    stages = join_labels(warning.stages)
+    if len(warning.stages) > 1 and re.search(r"\d", warning.evidence):  # its numbers are of the heaviest load
+        stages = f"at {warning.stages[-1]}"
+    place = ", ".join(filter(None, (in_words(warning.engines), stages)))
     seen = clean(evidence.replace("{evidence}", warning.evidence))
     return f"{seen} ({clean(place)})" if place else seen, clean(warning.remedy)
 

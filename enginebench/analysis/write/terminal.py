@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
+from enginebench.analysis.answer import GateAnswer
 from enginebench.analysis.document import Block, Code, Column, Document, Figure, Table, Text, Tone, Warning
 from enginebench.analysis.write import phrases
 from enginebench.analysis.write.cells import NO_BREAK, Shown, clean, glued, show
@@ -33,9 +34,13 @@ LABEL = 9  # columns of the labels at the left
 
 def print_document(console: Console, document: Document) -> None:
     facts = [("Tested", phrases.tested_line(document.tested)), ("SLO", phrases.slo_line(document.objectives))]
-    _print_facts(console, facts)
-    console.print()
+    verdict_first = isinstance(document.answer, GateAnswer)  # a log of CI is searched for it
+    if not verdict_first:
+        _print_facts(console, facts)
+        console.print()
     console.print(_wrapped(sentence(document.answer), console.width), style="bold")
+    if verdict_first:
+        _print_facts(console, facts)
     console.print()
     if document.candidates is not None and document.candidates.rows:
         print_table(console, document.candidates)

@@ -52,8 +52,7 @@ KINDS: tuple[Kind, ...] = (
         "the calibrated error is over 1 ms and 5 % of the median TTFT; or it is not known for this machine, number of "
         "processes, load or share of time without a core",
         "TTFT is less exact than its digits, or has no ±",
-        "run `enginebench calibrate` once on the load generator's machine; if the error is too large, use more "
-        "--processes",
+        "run `enginebench calibrate` once on the load generator's machine",
         load_generator.timing_error,
     ),
     Kind(
@@ -84,7 +83,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "lock_step",
         "users sent their requests in lock step (index of dispersion of 2 or more), or latencies repeat in cycles",
-        "queues form that independent users would not see, and intervals are withheld",
+        "queues are longer than with independent users, and intervals are withheld",
         "vary the lengths: --output-tokens uniform:LOW-HIGH",
         load.lock_step,
     ),

@@ -24,8 +24,7 @@ def unfinished(view: StageView, run: RunMeta) -> Iterator[Evidence]:
     if users := view.count("unserved_users"):
         yield Evidence(
             "warn",
-            f"the warm-up ended before {format_count(users)} of the users had an answer: measuring began under less "
-            "than the full load",
+            f"measuring began before {format_count(users)} of the users had an answer: the load was not yet full",
         )
     if unanswered := view.count("unanswered"):
         yield Evidence(
@@ -79,7 +78,7 @@ def lock_step(view: StageView, run: RunMeta) -> Iterator[Evidence]:
     dispersion = view.value("dispersion")
     if dispersion is not None and dispersion >= LOCK_STEP:
         yield Evidence(
-            "warn", "the users sent their requests in lock step: queues form that independent users would not see"
+            "warn", "the users sent their requests in lock step: queues are longer than with independent users"
         )
         return
     # A single user, or evenly spaced arrivals, may repeat.

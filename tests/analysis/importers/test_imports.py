@@ -24,7 +24,7 @@ V_0_3 = """{"benchmarks": [{"args": {"strategy": {"type_": "concurrent", "stream
 
 
 def imported(output: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(app, ["import", *arguments, "--output", str(output)])
+    return CliRunner().invoke(app, ["import", *arguments, "--runs", str(output)])
 
 
 def run_of(output: Path, *arguments: str) -> tuple[RunSummary, StageView]:
@@ -277,7 +277,7 @@ def test_the_run_says_where_it_is_from(tmp_path: Path) -> None:
 
 
 def test_no_color_is_obeyed(tmp_path: Path) -> None:
-    words = ["import", "nosuch.json", "--output", str(tmp_path)]
+    words = ["import", "nosuch.json", "--runs", str(tmp_path)]
     wanted = "nosuch.json: No such file or directory."
     colours: dict[str, str | None] = {"yes": None, "no": "1"}
     told = {

@@ -117,7 +117,7 @@ def test_requests_that_repeat_in_cycles_are_told_wherever_an_interval_is_withhel
     [
         pytest.param(
             {"unserved_users": 60},
-            "the warm-up ended before 60 of the users had an answer: measuring began under less than the full load",
+            "measuring began before 60 of the users had an answer: the load was not yet full",
             id="the warm-up hit its bound",
         ),
         pytest.param(

@@ -113,7 +113,7 @@ def test_without_an_slo_the_legend_spells_out_what_the_candidates_show() -> None
 
 def test_the_legend_has_what_the_document_uses() -> None:
     assert phrases.legend(documents.quick()) == (
-        ("≈", "not confirmed: too few independent requests or runs to be 95 % sure"),
+        ("*", "not confirmed: too few independent requests or runs to be 95 % sure"),
     )
     rows = tuple((code,) for code in Missing)
     document = documents.document(NoAnswer.ALL_FAILED, Table("t", "", (Column("x"),), rows))
@@ -134,7 +134,12 @@ def test_the_legend_has_what_the_document_uses() -> None:
             "Next",
             "Test a above 8 users (about 50 s)",
         ),
-        (NextStep("buy", (), None, {"engine": "b\x1b"}), "Now", "Plan with b"),
+        (NextStep("buy", (), None, {"engine": "b\x1b", "replicas": "5 replicas"}), "Now", "Deploy 5 replicas of b"),
+        (
+            NextStep("higher", ("x",), names={"engine": "a", "load": "8 users"}, varied=True),
+            "Next",
+            "Test a above 8 users, with answers of varied length",
+        ),
         (NextStep("search", ("x",), 8000.0), "Next", "Find the limit, and confirm it (about 2 h)"),
     ],
 )
@@ -152,5 +157,5 @@ def test_a_command_can_be_pasted_into_a_shell() -> None:
 def test_warnings_are_counted() -> None:
     warning = Warning("late", "warn", "the load generator was late", "use another machine", ("a",), ("8 users",))
     titles = [phrases.warnings_title((warning,) * count) for count in (1, 2, 5, 8)]
-    assert titles == ["Warning", "Warnings 2", "Warnings 5", "Warnings 5 of 8, the rest below"]
+    assert titles == ["Warning", "Warnings 2", "Warnings 5", "Warnings: the 5 most severe of 8"]
     assert phrases.warning_texts(warning) == ("the load generator was late (a, 8 users)", "use another machine")

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from enginebench.records.files import read_meta, read_requests
 from enginebench.records.metrics import BY_NAME
+from enginebench.records.run import READY, STARTED, RunMeta
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.contenders import Contender, contenders, key_variable
 from tests.support.loadtests.run_command import ENVIRONMENT, RUN
@@ -57,7 +59,7 @@ def test_each_contender_is_run_with_each_model_under_a_name_of_its_own() -> None
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        pytest.param(((), ()), "say what to test", id="nothing"),
+        pytest.param(((), ()), "choose what to test", id="nothing"),
         pytest.param(((), ("v0.6=http://a:1",)), "`v0.6` cannot be the name of a contender", id="a dot in a name"),
         pytest.param((("v0.6=vllm",), ()), "`v0.6` cannot be the name of a contender", id="of an engine"),
         pytest.param((["a", "a"], ()), "several `a`: .* such as --engine first=a", id="twice"),
@@ -86,12 +88,28 @@ def test_the_variable_of_a_key() -> None:
     assert key_variable("") == "ENGINEBENCH_API_KEY"
 
 
-def test_two_configurations_of_an_engine_and_a_server_are_interleaved_and_compared(tmp_path: Path) -> None:
-    """The slow one takes 120 ms to the first token, the quick one 20 ms, the server 50 ms."""
+@dataclass(frozen=True)
+class Compared:
+    """Two rounds of two configurations of an engine and a running server: the slow one takes 120 ms to the first token,
+    the quick one 20 ms, the server 50 ms."""
+
+    folder: Path
+    runs: list[Path]  # in the order in which they were run
+    stderr: str
+    server: ScriptedServer
+
+    @property
+    def metas(self) -> list[RunMeta]:
+        return [read_meta(run) for run in self.runs]
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    folder = tmp_path_factory.mktemp("runs")
     command = [*RUN, "--engine", "slow=fake", "-o", "slow.ttft=0.12", "--engine", "quick=fake", "-o", "quick.ttft=0.02"]
     command += ["-o", "tpot=0.002", "--model", "there=second", "--header", "there.X-Tenant: 7"]
-    command += ["--repeat", "2", "--stages", "2", "--stage-seconds", "2", "--output-tokens", "4"]
-    command += ["--runs", str(tmp_path)]
+    command += ["--repeat", "2", "--keep-loaded", "--stages", "2", "--stage-seconds", "2", "--runs", str(folder)]
+    command += ["--prompt-tokens", "uniform:60-90", "--output-tokens", "uniform:4-8"]
     with ScriptedServer(Script(ttft=0.05, models=("first", "second"), engine=None)) as server:
         done = subprocess.run(
             [*command, "--url", f"there={server.url.partition('://')[2]}"],
@@ -99,25 +117,70 @@ def test_two_configurations_of_an_engine_and_a_server_are_interleaved_and_compar
             text=True,
             env=ENVIRONMENT | {"ENGINEBENCH_THERE_API_KEY": "of-there", "ENGINEBENCH_API_KEY": "of-all"},
         )
-        assert {headers["authorization"] for headers in server.headers} == {"Bearer of-there"}
-        assert {headers["x-tenant"] for headers in server.headers} == {"7"}
-        assert {body["model"] for body in server.bodies} == {"second"}
     assert "Traceback" not in done.stderr
-    assert "This takes at least 12 s: 6 runs of 2 s: 2 s at 2 users." in done.stderr
-    folders = sorted((path.parent for path in tmp_path.glob("*/meta.json")), key=lambda run: read_meta(run).started_at)
+    runs = sorted((path.parent for path in folder.glob("*/meta.json")), key=lambda run: read_meta(run).started_at)
+    return Compared(folder, runs, done.stderr, server)
+
+
+def test_two_configurations_of_an_engine_and_a_server_are_interleaved_and_compared(compared: Compared) -> None:
+    assert "This takes at least 12 s: 6 runs of 2 s: 2 s at 2 users." in compared.stderr
+    assert "round 2 of 2" in compared.stderr
     order = ["slow", "quick", "there"]
-    assert [read_meta(run).label for run in folders] == [*order, *reversed(order)]
-    assert [read_meta(run).repeat for run in folders] == [0] * 3 + [1] * 3
-    for folder in folders:
-        ttfts = sorted(BY_NAME["ttft"].read(one) or 0.0 for one in read_requests(folder))
-        least, most = {"slow": (0.12, 0.2), "quick": (0.02, 0.1), "there": (0.05, 0.12)}[read_meta(folder).label]
+    assert [meta.label for meta in compared.metas] == [*order, *reversed(order)]
+    assert [meta.repeat for meta in compared.metas] == [0] * 3 + [1] * 3
+    for run, meta in zip(compared.runs, compared.metas, strict=True):
+        ttfts = sorted(BY_NAME["ttft"].read(record) or 0.0 for record in read_requests(run))
+        least, most = {"slow": (0.12, 0.2), "quick": (0.02, 0.1), "there": (0.05, 0.12)}[meta.label]
         assert least <= ttfts[len(ttfts) // 2] < most
-        assert all(b"of-there" not in path.read_bytes() for path in folder.iterdir() if path.is_file())
-    compare = [sys.executable, "-m", "enginebench", "compare", str(tmp_path), "--baseline", "slow", "--json"]
-    compared = subprocess.run(compare, capture_output=True, text=True, env=ENVIRONMENT)
-    document = json.loads(compared.stdout)
+    command = [sys.executable, "-m", "enginebench", "compare", str(compared.folder), "--baseline", "slow", "--json"]
+    document = json.loads(subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT).stdout)
     assert {candidate["engine"] for candidate in document["candidates"]} == {"slow", "quick", "there"}
     assert document["candidates"][0]["engine"] == "quick"
+
+
+def test_what_is_given_for_one_contender_goes_to_it_alone(compared: Compared) -> None:
+    assert {headers["authorization"] for headers in compared.server.headers} == {"Bearer of-there"}
+    assert {headers["x-tenant"] for headers in compared.server.headers} == {"7"}
+    assert {body["model"] for body in compared.server.bodies} == {"second"}
+    files = [path for run in compared.runs for path in run.iterdir() if path.is_file()]
+    assert not [path for path in files if b"of-there" in path.read_bytes()]
+
+
+def test_each_engine_is_loaded_once_on_a_port_of_its_own(compared: Compared) -> None:
+    loading = [[event.what for event in meta.events if event.what in {STARTED, READY}] for meta in compared.metas]
+    assert loading == [[STARTED, READY]] * 2 + [[]] * 4, "its loading time is that of the run for which it was loaded"
+    served = {label: {meta.url for meta in compared.metas if meta.label == label} for label in ("slow", "quick")}
+    assert [len(urls) for urls in served.values()] == [1, 1]
+    assert served["slow"] != served["quick"]
+    for label, (url,) in served.items():
+        assert f"{label} stays loaded, on port {url.rpartition(':')[2]}" in compared.stderr
+    assert all("--keep-loaded" in meta.command for meta in compared.metas)
+    logs = [(run / "server.log").exists() for run in compared.runs]
+    assert logs == [True, True, False, False, True, True], "there is none of a running server"
+
+
+def asked(run: Path) -> dict[int, list[tuple[str | None, int | None, int | None]]]:
+    """The prompts and planned lengths of each user, in order."""
+    questions: dict[int, list[tuple[str | None, int | None, int | None]]] = {}
+    for record in sorted(read_requests(run), key=lambda record: record.t_sched):
+        assert record.user is not None
+        question = (record.prompt_id, record.planned_prompt_tokens, record.planned_output_tokens)
+        questions.setdefault(record.user, []).append(question)
+    return questions
+
+
+def test_contenders_of_a_round_are_asked_the_same_and_rounds_are_asked_alike(compared: Compared) -> None:
+    """The same prompts within a round, others in the next one, and the same planned lengths in both."""
+    slow_0, quick_0, _, _, quick_1, slow_1 = (asked(run) for run in compared.runs)
+    sets = [meta.workload["prompt_set"] for meta in compared.metas]
+    assert sets[0] == sets[1] == sets[2] != sets[3] == sets[4] == sets[5]
+    for some, others, same in ((slow_0, quick_0, True), (slow_1, quick_1, True), (slow_0, slow_1, False)):
+        assert some.keys() == others.keys() == {0, 1}
+        for user in some:
+            pairs = list(zip(some[user], others[user], strict=False))
+            assert len(pairs) >= 2
+            assert all(a[1:] == b[1:] for a, b in pairs), "the same lengths"
+            assert {a[0] == b[0] for a, b in pairs} == {same}
 
 
 def test_answers_are_compared_alone_under_load_and_between_engines(tmp_path: Path) -> None:

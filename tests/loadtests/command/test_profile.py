@@ -9,7 +9,7 @@ from enginebench.records.files import profile_files, read_meta
 from tests.support.analysis.rows import rows_of
 from tests.support.loadtests.run_command import ENVIRONMENT, RUN
 
-SHORT = ("--stages", "1,3", "--stage-requests", "40", "--output-tokens", "8", "--exporter", "none")
+SHORT = ("--stages", "1,3", "--stage-requests", "20", "--output-tokens", "8", "--exporter", "none")
 FAKE = ("--engine", "fake", "-o", "ttft=0.01", "-o", "tpot=0.002")
 ATTACHED = "sh -c 'cat /proc/$0/cmdline > $1.txt' {pid} {output}"
 
@@ -19,22 +19,28 @@ def run(runs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=300)
 
 
-def test_an_engine_is_profiled_after_the_run_and_counted_nowhere(tmp_path: Path) -> None:
-    done = run(tmp_path, *SHORT, *FAKE, "--profile", ATTACHED, "--json")
-    assert done.returncode == 0, done.stderr
-    (folder,) = tmp_path.iterdir()
-    assert profile_files(folder) == ("sh.txt",)
-    assert "engines.fake.engine:FakeEngine" in (folder / "profile" / "sh.txt").read_text()
-    assert "fake: sh at 3 users; these requests are not counted" in done.stderr
+def test_engines_are_profiled_after_the_runs_and_counted_nowhere(tmp_path: Path) -> None:
+    """One engine with two models, one after the other. The profiler fails for the second one, which costs no result."""
+    runs = tmp_path / "runs"
+    once = f"test ! -e {tmp_path}/done || {{ echo no permission; exit 1; }}; touch {tmp_path}/done"
+    profiler = f"sh -c '{once}; cat /proc/$0/cmdline > $1.txt' {{pid}} {{output}}"
+    models = ("--model", "random:llama-3.2-tiny", "--model", "random:gpt2")
+    done = run(runs, *SHORT, *FAKE, *models, "--profile", profiler, "--json")
+    assert done.returncode == 2, done.stderr
+    profiled, failed = sorted(path.parent for path in runs.rglob("meta.json"))
+    metas = {read_meta(folder).label: read_meta(folder).model for folder in (profiled, failed)}
+    assert metas == {f"fake {model}": model for model in ("random:llama-3.2-tiny", "random:gpt2")}
+    assert profile_files(profiled) == ("sh.txt",)
+    assert "engines.fake.engine:FakeEngine" in (profiled / "profile" / "sh.txt").read_text()
+    assert "fake random:llama-3.2-tiny: sh at 3 users; these requests are not counted" in done.stderr
+    assert "fake random:gpt2 is not profiled: sh failed: no permission" in done.stderr
 
-    meta, rows = read_meta(folder), rows_of(done.stdout)
-    assert [stage.label for stage in meta.stages] == ["1 user", "3 users"]
-    lines = [line for path in folder.glob("requests*.jsonl") for line in path.read_text().splitlines()]
-    requests = rows.filter(metric="e2e", statistic="p50")["n"].sum()
-    assert requests <= len(lines) / 2  # a line as it was sent, and one as it ended
-    assert [path.name for path in folder.rglob("requests*.jsonl") if path.parent != folder] == []
-    assert [path.parent for path in tmp_path.rglob("meta.json")] == [folder]
-    assert f"runs/{folder.name}/profile/sh.txt" in (folder / "report.html").read_text()
+    assert [stage.label for stage in read_meta(profiled).stages] == ["1 user", "3 users"]
+    assert {path.parent for path in runs.rglob("requests*.jsonl")} == {profiled, failed}
+    counted = rows_of(done.stdout).filter(metric="e2e", statistic="p50")["n"].sum()
+    lines = [line for path in runs.rglob("requests*.jsonl") for line in path.read_text().splitlines()]
+    assert 0 < counted <= len(lines) / 2  # a line as it was sent, and one as it ended
+    assert f"runs/{profiled.name}/profile/sh.txt" in (runs / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -53,11 +59,3 @@ def test_what_cannot_be_profiled_is_a_sentence_before_anything_is_served(
     assert done.returncode == code
     assert sentence in done.stderr
     assert not list(tmp_path.iterdir())
-
-
-def test_a_profile_that_fails_costs_no_result(tmp_path: Path) -> None:
-    done = run(tmp_path, *SHORT, *FAKE, "--profile", "sh -c 'echo no permission; exit 1' {pid}")
-    assert done.returncode == 2
-    assert "fake is not profiled: sh failed: no permission" in done.stderr
-    (folder,) = tmp_path.iterdir()
-    assert (folder / "report.html").exists()

@@ -1,6 +1,5 @@
 """`enginebench run`: serve, load, stop, report; and what it says when something is wrong."""
 
-import io
 import json
 import os
 import subprocess
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from enginebench.cli import app
@@ -19,15 +17,13 @@ from enginebench.records.metrics import BY_NAME
 from enginebench.settings.schema import UserMistake, settings_of
 from loadtests import cli
 from loadtests.harness.command import drive
-from loadtests.harness.command.contenders import Contender, contenders
+from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.job import Job
-from loadtests.harness.command.rounds import rounds
+from loadtests.harness.command.run_order import rounds
 from loadtests.harness.command.scenarios import find_scenario
-from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.run.options import processes_options
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.settings.run import RunSettings
-from tests.support.engines.documented_engine import NAME, installed
+from loadtests.harness.settings.run_settings import RunSettings
 from tests.support.loadtests.locust_process import CONCURRENT
 from tests.support.loadtests.run_command import ENVIRONMENT, RUN
 from tests.support.servers.scripted import Script, ScriptedServer
@@ -109,7 +105,7 @@ def test_a_server_that_is_there_is_tested_where_it_is_with_one_model_after_anoth
         pytest.param(["--url", "http://127.0.0.1:9", "--keep-loaded"], "engines that --engine", id="none to keep"),
         pytest.param(["--engine", "fake", "--keep-loaded"], "is for --repeat", id="kept for nothing"),
         pytest.param(["--engine", "fake", "--stages", "some"], "such as 10,20,40", id="stages that are no numbers"),
-        pytest.param(["--engine", "fake", "--warm-up", "1"], "nothing left to measure", id="a warm-up that fills it"),
+        pytest.param(["--engine", "fake", "--warm-up", "1"], "no time to measure", id="a warm-up that fills it"),
         pytest.param(["--engine", "fake", "-o", "vllm.a=1"], "not among the engines", id="a setting of another engine"),
         pytest.param(["--engine", "fake", "-o", "ttft"], "name=value", id="a setting without a value"),
         pytest.param(["--url", "http://127.0.0.1:9"], "cannot reach", id="no server there"),
@@ -170,8 +166,8 @@ def test_an_unknown_scenario_is_the_first_thing_that_is_said() -> None:
         pytest.param("capacity", {"by": "users"}, None, id="capacity has objectives of its own"),
         pytest.param("concurrent", {"by": "users"}, "needs --slo", id="concurrent has none"),
         pytest.param("rate", {"warm_up": "40"}, None, id="a stage of rate has 60 s"),
-        pytest.param("concurrent", {"warm_up": "40"}, "nothing left to measure", id="one of concurrent has 30 s"),
-        pytest.param("spike", {"stage_seconds": "9"}, "nothing left to measure", id="a spike warms up for 10 s"),
+        pytest.param("concurrent", {"warm_up": "40"}, "no time to measure", id="one of concurrent has 30 s"),
+        pytest.param("spike", {"stage_seconds": "9"}, "no time to measure", id="a spike warms up for 10 s"),
         pytest.param("replay", {}, "give a trace", id="there is no trace to replay"),
     ],
 )
@@ -179,7 +175,7 @@ def test_settings_are_checked_with_the_scenarios_own_before_anything_is_started(
     scenario: str, given: dict[str, str], sentence: str | None
 ) -> None:
     if sentence is None:
-        assert Job.of(find_scenario(scenario), given, 1, []).given == given
+        assert Job.of(find_scenario(scenario), given, 1, []).texts == given
     else:
         with pytest.raises(UserMistake, match=sentence):
             Job.of(find_scenario(scenario), given, 1, [])
@@ -202,7 +198,7 @@ def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path) -> N
     document = json.loads(done.stdout)
     assert document["exit_code"] == 2
     assert [each["kind"] for each in document["warnings"] if each["severity"] == "invalid"] == ["failures"]
-    assert cli._report([tmp_path / "mine"], allow_invalid=True, as_json=True, judged=False) == 0
+    assert cli._report([tmp_path / "mine"], allow_invalid=True, as_json=True, has_slo=False) == 0
 
 
 def test_an_unknown_scenario_gets_the_choices(tmp_path: Path) -> None:
@@ -263,56 +259,3 @@ def test_engines_are_interleaved_so_that_a_drift_favours_neither() -> None:
     assert [(repeat.index, order) for repeat, order in rounds([a, b], 3)] == [(0, [a, b]), (1, [b, a]), (2, [a, b])]
     sets = [repeat.prompt_set for series in range(2) for repeat, _ in rounds([a], 3)]
     assert len(set(sets)) == 6, "every round of every series asks its own prompts"
-
-
-TWIN = "cockatoo"  # the same engine under another name
-
-
-@pytest.fixture(scope="module")
-def repeated(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], str]:
-    """Two engines with one model, twice each: the folders in the order in which they were run, and what was said."""
-    given = {"stages": "2", "stage_seconds": "1", "prompt_tokens": "uniform:30-60", "output_tokens": "uniform:4-8"}
-    engines, runs, said = [NAME, TWIN], list[Path](), io.StringIO()
-    package = tmp_path_factory.mktemp("parrot")
-    with without_settings(), installed(package):
-        twin = package / "twin-1.dist-info"
-        twin.mkdir()
-        (twin / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {TWIN}\nVersion: 1\n")
-        (twin / "entry_points.txt").write_text(f"[enginebench.engines]\n{TWIN} = parrot_engine:PARROT\n")
-        job = Job.of(CONCURRENT, given | {"runs": str(tmp_path_factory.mktemp("repeated"))}, 1, [])
-        tested = contenders(engines, [], ["tpot=0.002"])
-        assert cli._measure(job, tested, 2, Terminal(Console(file=said)), runs), said.getvalue()
-    return runs, said.getvalue()
-
-
-def asked(run: Path) -> dict[int, list[tuple[str | None, int | None, int | None]]]:
-    """By user: what was asked, one after the other."""
-    found: dict[int, list[tuple[str | None, int | None, int | None]]] = {}
-    for one in sorted(read_requests(run), key=lambda one: one.t_sched):
-        assert one.user is not None
-        found.setdefault(one.user, []).append((one.prompt_id, one.planned_prompt_tokens, one.planned_output_tokens))
-    return found
-
-
-def test_repeats_are_interleaved_and_numbered(repeated: tuple[list[Path], str]) -> None:
-    runs, said = repeated
-    metas = [read_meta(run) for run in runs]
-    assert [(meta.label, meta.repeat) for meta in metas] == [(NAME, 0), (TWIN, 0), (TWIN, 1), (NAME, 1)]
-    assert sorted(metas, key=lambda meta: meta.started_at) == metas
-    assert "round 2 of 2" in said
-
-
-def test_engines_of_a_round_are_asked_the_same_and_rounds_are_asked_alike(
-    repeated: tuple[list[Path], str],
-) -> None:
-    """The same prompts within a round, others in the next one, and the same planned lengths in both."""
-    parrot_0, twin_0, twin_1, parrot_1 = (asked(run) for run in repeated[0])
-    sets = [read_meta(run).workload["prompt_set"] for run in repeated[0]]
-    assert sets[0] == sets[1] != sets[2] == sets[3]
-    for one, other, same in ((parrot_0, twin_0, True), (parrot_1, twin_1, True), (parrot_0, parrot_1, False)):
-        assert one.keys() == other.keys() == {0, 1}
-        for user in one:
-            pairs = list(zip(one[user], other[user], strict=False))
-            assert len(pairs) >= 2
-            assert all(a[1:] == b[1:] for a, b in pairs), "the same lengths"
-            assert {a[0] == b[0] for a, b in pairs} == {same}

@@ -25,7 +25,7 @@ from enginebench.records.view import EMPTY, Missing
 from enginebench.settings.schema import read_address, write_address
 from loadtests.harness.live.buckets import CountedMetrics, edges_around
 from loadtests.harness.live.counts import SETTLED, LiveCounts
-from loadtests.harness.live.document import read_live
+from loadtests.harness.live.live_json import read_live
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.prometheus import EXPORTED, families, name_of
 from tests.support.records import META

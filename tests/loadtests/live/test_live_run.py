@@ -17,9 +17,9 @@ from enginebench.records.view import StageKey, StageView
 from enginebench.settings.system import free_port
 from loadtests.harness.live.buckets import CountedMetrics
 from loadtests.harness.live.counts import SETTLED, Counts, LiveCounts
-from loadtests.harness.live.document import read_live
-from loadtests.harness.live.text import slo_text
-from loadtests.harness.live.view import view_of
+from loadtests.harness.live.live_json import read_live
+from loadtests.harness.live.live_text import slo_text
+from loadtests.harness.live.live_view import view_of
 from tests.support.loadtests.locust_process import start
 from tests.support.records import META, record
 from tests.support.servers.scripted import Script, ScriptedServer

@@ -11,7 +11,7 @@ import pytest
 
 from enginebench.records.metrics import BY_NAME
 from enginebench.records.request import RequestRecord
-from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from tests.support.loadtests.prepared_reads import observe
 from tests.support.servers.dialect_answers import ANSWERS, aws_frame, named, whole
 from tests.support.servers.wire_script import DONE, END, delta, event, finish, frame, token

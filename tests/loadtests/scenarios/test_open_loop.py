@@ -192,7 +192,7 @@ ANOTHER_USER = """
 import gevent
 from locust import events
 
-from loadtests.harness.users.events import current_run
+from loadtests.harness.users.locust_events import current_run
 from loadtests.rate import User
 
 

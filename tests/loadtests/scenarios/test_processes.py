@@ -23,7 +23,7 @@ from enginebench.records.view import StageView
 from enginebench.settings.system import free_port
 from loadtests.harness.workload.lengths import Lengths
 from loadtests.harness.workload.prompt_source import PromptSource
-from loadtests.harness.workload.words import WORDS
+from loadtests.harness.workload.prompt_words import WORDS
 from loadtests.harness.workload.workload import Workload
 from tests.support.loadtests.locust_process import LOCUST, MS, ROOT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
@@ -149,7 +149,7 @@ time.monotonic_ns = lambda: real() + ahead
 socket.gethostname = lambda: f"host-{ahead}"
 from loadtests.harness.run import host
 host.clock_id = lambda: f"clock-{ahead}"
-from loadtests.harness.run.plan import RunPlan
+from loadtests.harness.run.run_plan import RunPlan
 RunPlan.folder_here = lambda plan, runs: pathlib.Path(os.environ["DISK"], plan.meta.run_id)
 from loadtests.concurrent import User
 """

@@ -105,7 +105,7 @@ def test_a_refusal_is_asked_again_and_recorded_by_attempt(tmp_path: Path, load: 
 @pytest.fixture(scope="module")
 def slow() -> Iterator[RunningServer]:
     """The first token takes five seconds."""
-    with served("ttft=5", arguments=("--warmup-tokens", "0")) as server:
+    with served("ttft=5", arguments=("--warm-up-tokens", "0")) as server:
         yield server
 
 
