@@ -151,9 +151,9 @@ def users_of(requests: pl.DataFrame) -> Integers | None:
 
 
 def mean_of(values: pl.Series) -> float | None:
-    """Average the known values by NumPy: sums by threads would differ in their last digits each time."""
-    known = values.drop_nulls().to_numpy()
-    return float(known.mean()) if len(known) else None
+    """Average the observed values by NumPy: sums by threads would differ in their last digits each time."""
+    observed = values.drop_nulls().to_numpy()
+    return float(observed.mean()) if len(observed) else None
 
 
 def find_run(name: str | None, runs: Path) -> Path:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from enginebench.analysis.arrays import Flags, Floats, Integers
@@ -148,10 +147,6 @@ def simulated(objectives: Sequence[Objective]) -> tuple[Objective, ...]:
     if not limits or any(objective.metric not in LATENCIES for objective in limits):
         raise CannotPlan(NotPlanned.OBJECTIVE)
     return limits
-
-
-def not_above(latencies: npt.NDArray[np.floating], limit: float) -> Flags:
-    return np.asarray(~(latencies > limit))
 
 
 @dataclass(frozen=True, slots=True)

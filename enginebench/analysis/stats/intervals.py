@@ -204,7 +204,7 @@ def _share_interval(hits: Flags, codes: Codes | None, requests: _Requests | None
         return Estimate(share, n=n, missing=Missing.CYCLIC)
     at = effective_size(hits, codes)
     if requests is None:
-        median, slow, withheld = at, share < 0.5, _too_few_misses(share, at)
+        median, slow, withheld = at, share < 0.5, 0 < rarer * at.size < MIN_EFFECTIVE and at.size < n / 2
     else:
         values, median = requests.values, requests.median_size
         slow, withheld = bool(np.median(values[hits]) > np.median(values[~hits])), _withheld(share, at, median)
@@ -260,11 +260,6 @@ def widest_bounds(
     else:
         bounds = _lowest_share(0.5, requests.median_size.size, requests.median_size), 1.0
     return max(low, bounds[0]), min(high, bounds[1])
-
-
-def _too_few_misses(share: float, size: EffectiveSampleSize) -> bool:
-    """Return whether hits or misses are too rare to show their correlation, if no latencies show it."""
-    return 0 < min(share, 1 - share) * size.size < MIN_EFFECTIVE and size.size < size.n / 2
 
 
 def _lowest_share(share: float, size: float, median: EffectiveSampleSize) -> float:

@@ -35,18 +35,18 @@ def _settled(judgement: Judgement, met: float) -> Judgement:
     """Count all requests that were cut off as hits (1), or as misses (0)."""
     if not judgement.unknown:
         return judgement
-    known, n = judgement.share, judgement.share.n + judgement.unknown
-    value = ((known.value or 0.0) * known.n + met * judgement.unknown) / n
-    return replace(judgement, share=replace(known, value=value, n=n))
+    share, n = judgement.share, judgement.share.n + judgement.unknown
+    value = ((share.value or 0.0) * share.n + met * judgement.unknown) / n
+    return replace(judgement, share=replace(share, value=value, n=n))
 
 
 def _together(judgements: Sequence[Judgement]) -> Judgement:
     """Pool the runs. One without requests, as of a server that hung, is no evidence that the load is met."""
-    known = [judgement for judgement in judgements if judgement.share.value is not None]
-    if not known:
+    valued = [judgement for judgement in judgements if judgement.share.value is not None]
+    if not valued:
         return judgements[0]
-    pooled_runs = _pool(known) if len(known) > 1 else known[0]
-    if len(known) == len(judgements) or pooled_runs.answer == "missed":
+    pooled_runs = _pool(valued) if len(valued) > 1 else valued[0]
+    if len(valued) == len(judgements) or pooled_runs.answer == "missed":
         return pooled_runs
     return replace(pooled_runs, share=replace(pooled_runs.share, missing=Missing.NOT_OBSERVED), answer=UNDECIDED)
 
@@ -55,7 +55,7 @@ def _pool(judgements: Sequence[Judgement]) -> Judgement:
     objective = judgements[0].objective
     shares = [judgement.share for judgement in judgements]
     total, values = sum(share.n for share in shares), [share.value or 0.0 for share in shares]
-    value = sum(known * share.n for known, share in zip(values, shares, strict=True)) / total if total else 0.0
+    value = sum(part * share.n for part, share in zip(values, shares, strict=True)) / total if total else 0.0
     plain = Estimate(value, n=total)
     if len(judgements) < MIN_REPEATS and {"met", "missed"} <= {judgement.answer for judgement in judgements}:
         return Judgement(objective, replace(plain, missing=Missing.FEW_REPEATS), UNDECIDED)
