@@ -43,7 +43,7 @@ PICTURES = {
     "single": f"{FAKE} --stage-requests 30",
     "sustained": f"{FAKE} --stages 16 --stage-seconds 60",
     "rate": f"{FAKE} --rate 4-20:4 --stage-seconds 15",
-    "capacity": f"{FAKE} --slo tpot_p95=0.015 --by users --search-range 2-64 --search-seconds 240 {SHORT}",
+    "capacity": f"{FAKE} --slo tpot_p95=0.015 --search-range 2-64 --search-seconds 240 {SHORT}",
     "spike": f"{FAKE} --rate 5x20+40x5+5x35 --stage-seconds 60",
     "soak": f"{FAKE} --stages 12 --stage-seconds 120 --warm-up 15",
     "failover": f"{FAKE} -o load_time=6 --rate 5 --stage-seconds 100",

@@ -10,10 +10,10 @@ from pathlib import Path
 import polars as pl
 
 from enginebench.analysis.answer import Replicas
-from enginebench.analysis.data.load import load_run, with_metrics
+from enginebench.analysis.data.run_data import load_run, with_metrics
 from enginebench.analysis.document import Document
 from enginebench.analysis.frame import Frame, frame_of
-from enginebench.analysis.plan.candidates import replicas_of
+from enginebench.analysis.plan.replicas import replicas_of
 from enginebench.analysis.plan.settings import PlanSettings, parse_peak
 from enginebench.analysis.reports import report_document
 from enginebench.analysis.summary.loading import summaries_of

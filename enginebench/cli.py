@@ -12,12 +12,14 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.exceptions import TyperException
 from typer.main import get_group
 
 from enginebench.settings.schema import UserMistake, choose_from
@@ -65,6 +67,17 @@ class LazyCommands(TyperGroup):
             raise UserMistake(f"no command called `{args[0]}`; {choose_from(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Print Typer's own complaints like ours."""
+        try:
+            code = super().main(*args, standalone_mode=False, **extra)
+        except TyperException as error:
+            _say(_usage_mistake(error))
+            code = error.exit_code
+        if not standalone_mode:
+            return code
+        sys.exit(code)
+
     def invoke(self, ctx: Any) -> Any:
         """The one place where what a user can put right becomes a sentence and exit code 2."""
         try:
@@ -92,6 +105,19 @@ def _without_types(get_params: Callable[[Any], list[Any]], ctx: Any) -> list[Any
     return parameters
 
 
+def _usage_mistake(error: Any) -> str:
+    """Return the sentence for an unknown option, a missing argument or a value that Typer cannot read."""
+    context = error.ctx
+    if (option := getattr(error, "option_name", None)) and error.message.startswith("No such option"):
+        known = [name for parameter in context.command.get_params(context) for name in parameter.opts if name[0] == "-"]
+        near = get_close_matches(option, known, n=1)
+        return f"no option called `{option}`; " + (
+            f"did you mean `{near[0]}`?" if near else f"`{context.command_path} --help` lists them."
+        )
+    sentence = error.format_message().replace("'", "`").rstrip(".")
+    return f"{sentence[0].lower()}{sentence[1:]}. See `{context.command_path} --help`."
+
+
 def _say(sentence: str) -> None:
     from enginebench.records.plain_text import plain_lines
     from enginebench.settings.console import stderr
@@ -102,7 +128,6 @@ def _say(sentence: str) -> None:
 
 app = typer.Typer(
     cls=LazyCommands,
-    no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -125,7 +150,7 @@ def about(
 
     [bold]One minute:[/bold]  enginebench quick
 
-    [bold]A running server:[/bold]  enginebench run concurrent --url http://127.0.0.1:8000
+    [bold]A running server:[/bold]  enginebench run concurrent http://127.0.0.1:8000
 
     [bold]Engines:[/bold]  enginebench run concurrent --engine vllm --engine mistralrs
 
@@ -144,7 +169,7 @@ def main() -> None:
         stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     try:
         try:
-            app()
+            app(sys.argv[1:] or ["--help"])
         finally:
             sys.stdout.flush()
     except OSError as error:  # a full disk

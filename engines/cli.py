@@ -99,7 +99,7 @@ def show(
     console.print(table)
     if (reason := rows[name]["why_not_here"]) is not None:
         console.print(f"\n[bold]{name}[/] cannot run here: {_escape(reason)}")
-    console.print(f"\nSet them like this: enginebench serve --engine {name} -o option=value")
+    console.print(f"\nSet them like this: enginebench serve {name} -o option=value")
 
 
 @engines_app.command()

@@ -5,7 +5,7 @@ are those of `transformers`, so that the difference to it is DeepSpeed's. There 
 package, DeepSpeed-MII.
 
     enginebench engines install deepspeed
-    enginebench serve --engine deepspeed
+    enginebench serve deepspeed
 """
 
 from __future__ import annotations

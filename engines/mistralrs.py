@@ -4,7 +4,7 @@ It takes text, not token ids, and streams only through its chat interface. So it
 message through unchanged, and each request is checked first: its tokenizer must turn the text into the ids that every
 other engine receives. It loads safetensors, and quantises them itself where it is asked to.
 
-    enginebench serve --engine mistralrs -o concurrency=32
+    enginebench serve mistralrs -o concurrency=32
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ It reads GGUF: a model's own file, or one that is written once from its safetens
 step's token ids come out; scheduler, attention and sampling are OpenVINO's, text and stop strings ours.
 
     enginebench engines install openvino
-    enginebench serve --engine openvino -o dtype=q8_0
+    enginebench serve openvino -o dtype=q8_0
 """
 
 from __future__ import annotations

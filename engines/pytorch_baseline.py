@@ -5,7 +5,7 @@ a device synchronisation after every layer, no warm-up, also when it is served. 
 process of its own, and pays for the interpreter, the imports, the weights and the CUDA context again. Eager PyTorch as
 people use it, with a cache and the library's own kernels, is the engine `transformers`.
 
-    enginebench serve --engine pytorch-baseline --model random:llama-3.2-1b
+    enginebench serve pytorch-baseline --model random:llama-3.2-1b
     echo '{"prompt": "Hello", "iterations": 50}' | python -m engines.pytorch_baseline
 """
 

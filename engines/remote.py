@@ -4,7 +4,7 @@ Requests are passed on and answers passed back as they come; nothing is computed
 tokenised here and sent as token ids, as every other engine gets them. Without, they are sent as text, or with
 `api=chat` as messages, and the server tokenises them. A key is read from ENGINEBENCH_REMOTE_API_KEY.
 
-    enginebench serve --engine remote -o url=http://127.0.0.1:8001/v1
+    enginebench serve remote -o url=http://127.0.0.1:8001/v1
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ token, which is sent as soon as it is sampled. `loop=generate` runs the library'
 published ladders of engines mean it; so does `draft`, which is the library's assisted generation. Nothing is compiled,
 fused or batched: it is eager PyTorch as people use it. Other attention kernels and quantised weights are settings.
 
-    enginebench serve --engine transformers -o dtype=float32 -o draft=ngram
-    enginebench serve --engine transformers -o loop=generate
+    enginebench serve transformers -o dtype=float32 -o draft=ngram
+    enginebench serve transformers -o loop=generate
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Transformers decodes greedily here: its batch has one sampling setting for all requests, and no seeds.
 
-    enginebench serve --engine transformers-batching -o concurrency=32
+    enginebench serve transformers-batching -o concurrency=32
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
     locust -f loadtests/answers.py --host http://127.0.0.1:8000 --headless
     enginebench run answers --engine candle --engine burn -o dtype=float32
 
-A greedy engine has no other reason for a second answer to a question than what else it was computing. The report says
-how many questions got another answer under load, and of several engines how many they answer alike (docs/answers.md).
+If a greedy engine answers a question in two ways, the cause is the other requests that it computed at the same time.
+The report counts the questions with different answers under load, and for several engines the questions that they
+answer equally (docs/answers.md).
 """
 
 from loadtests.harness.scenario import Scenario, tokens, users

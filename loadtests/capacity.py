@@ -1,7 +1,8 @@
 """What is the highest load that meets the objectives? A search, certified from both sides.
 
     locust -f loadtests/capacity.py --host http://127.0.0.1:8000 --headless --slo ttft_p95=0.5,failures=0.01
-    enginebench run capacity --engine transformers --slo ttft_p95=0.5,tpot_p95=0.04 --by users
+    enginebench run capacity http://127.0.0.1:8000 --slo ttft_p95=500ms,tpot_p95=40ms
+    enginebench run capacity --engine transformers --by rate
 
 Short probes locate the capacity; longer ones below and above it then certify a bracket around it, all of them together.
 Each probe is a stage of the report. A search ends when the bracket is within 20 % of its middle, or when
@@ -14,4 +15,4 @@ from loadtests.harness.users.user import ModelUser
 
 
 class User(ModelUser):
-    scenario = Scenario(by="rate", slo=slo("ttft_p95=0.5,failures=0.01"))
+    scenario = Scenario(by="users", slo=slo("ttft_p95=0.5,failures=0.01"))

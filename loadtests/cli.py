@@ -17,12 +17,12 @@ from loadtests.harness.command.run_help import RunCommand, show_all
 from loadtests.harness.command.scenarios import find_scenario, scenario_list
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.setting_groups import RESULTS
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 
 if TYPE_CHECKING:
+    from loadtests.harness.command.command_terminal import Terminal
     from loadtests.harness.command.contenders import Contender
     from loadtests.harness.command.job import Job
-    from loadtests.harness.command.terminal import Terminal
     from loadtests.harness.profiler import Profiler
 
 app = typer.Typer()
@@ -46,11 +46,14 @@ HelpAll = Annotated[
 NOT_OFFERED = {"model"}  # `run` has its own
 
 
-@app.command(cls=RunCommand, context_settings={"allow_extra_args": True})
+@app.command(cls=RunCommand)
 @with_flags(Scenario, RunSettings, leave_out=NOT_OFFERED)
 def run(
     context: typer.Context,
-    scenario: Annotated[str, typer.Argument(help="Name of a scenario, such as concurrent, or a locustfile.")],
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO", help="Name of a scenario, such as concurrent, or a locustfile.")
+    ],
+    address: Annotated[str | None, typer.Argument(metavar="URL", help="Test this server, as --url does.")] = None,
     engine: Annotated[list[str] | None, ENGINE] = None,
     url: Annotated[list[str] | None, URL] = None,
     option: EngineSettings = None,
@@ -67,7 +70,7 @@ def run(
     ] = False,
     as_json: AsJson = False,
     help_all: HelpAll = False,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Test engines or servers under load, and report.
 
@@ -84,28 +87,31 @@ def run(
 
       enginebench run concurrent --engine few=vllm -o few.concurrency=16 --engine many=vllm --repeat 5
 
-      enginebench run single --url http://127.0.0.1:8000 --output-tokens 64
+      enginebench run single http://127.0.0.1:8000 --output-tokens 64
     """
-    from loadtests.harness.command import rounds
+    from loadtests.harness.command import run_order
+    from loadtests.harness.command.command_terminal import Terminal, sigterm_is_ctrl_c
     from loadtests.harness.command.contenders import contenders
     from loadtests.harness.command.engine_checks import checked
     from loadtests.harness.command.job import Job
-    from loadtests.harness.command.terminal import Terminal, sigterm_is_ctrl_c
     from loadtests.harness.profiler import Profiler
 
     terminal = Terminal()
     path = find_scenario(scenario)
-    headers = given.pop("header") or []
-    tested = contenders(engine or [], url or [], option or [], model or [], headers)
+    headers = options.pop("header") or []
+    if address is not None and address != "localhost" and not set(":./") & set(address):
+        raise UserMistake(f"`{address}` is not the address of a server; to serve an engine: --engine {address}")
+    urls = [*([] if address is None else [address]), *(url or [])]
+    tested = contenders(engine or [], urls, option or [], model or [], headers)
     if keep_loaded:
-        rounds.check_kept(tested, repeat)
-    texts = given_texts(Scenario, given) | given_texts(RunSettings, given)
+        run_order.check_kept(tested, repeat)
+    texts = given_texts(Scenario, options) | given_texts(RunSettings, options)
     job = Job.of(path, texts, processes, context.args)
     profiler = None if profile is None else Profiler.of(profile)
     if profiler is not None and not engine:
         raise UserMistake("--profile is for engines that --engine serves: it needs their processes.")
     tested, sentence = checked(tested)
-    tested = rounds.prepared(job, tested, repeat)
+    tested = run_order.prepared(job, tested, repeat)
     if sentence is not None:
         terminal.say(sentence)
     if job.planned is not None:
@@ -134,10 +140,11 @@ def _measure(
     folders: list[Path],
     keep_loaded: bool = False,
 ) -> bool:
-    """Add each run's folder to `folders`. False when one failed; the others go on and are reported."""
+    """Add each run's folder to `folders`, and return whether all runs were complete. A failed run does not end the
+    others."""
     from loadtests.harness.command.drive import RunFailed, measure
     from loadtests.harness.command.loaded import LoadedServers
-    from loadtests.harness.command.rounds import rounds
+    from loadtests.harness.command.run_order import rounds
     from loadtests.harness.command.server_process import ServerFailed
 
     complete = True
@@ -167,20 +174,20 @@ def _profile(job: Job, tested: list[Contender], profiler: Profiler, terminal: Te
     return all(worked)
 
 
-def _report(folders: list[Path], allow_invalid: bool, as_json: bool, judged: bool = False) -> int:
-    """Have the runs analysed; the table, the sentence and the report's path go to standard output. If the analysis is
-    left out (`make bundle`), objectives are not confirmed."""
+def _report(folders: list[Path], allow_invalid: bool, as_json: bool, has_slo: bool) -> int:
+    """Analyse the runs in a separate process, and return its exit code. Without the analysis (`make bundle`), list the
+    runs, whose objectives are not confirmed."""
     if find_spec("polars") is None:
         listed = "\n".join(f"  {folder}" for folder in folders)
-        print(f"The records, for `enginebench report` where all of it is installed:\n{listed}")
-        return 1 if judged else 0
+        print(f"The records, for `enginebench report` in a complete installation:\n{listed}")
+        return 1 if has_slo else 0
     command = [sys.executable, "-P", "-m", "enginebench", "report", *map(str, folders)]
     command += ["--allow-invalid"] * allow_invalid + ["--json"] * as_json
-    # In a session of its own: Ctrl-C in the terminal goes to this process, which ends it.
+    # In its own session: Ctrl-C in the terminal goes to this process, which ends it.
     return subprocess.run(command, start_new_session=True).returncode
 
 
 @app.command()
 def scenarios() -> None:
-    """List the scenarios of `enginebench run`, and the question that each answers."""
+    """List the scenarios of `enginebench run`, and the question that each of them answers."""
     print(scenario_list(), end="")

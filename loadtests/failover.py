@@ -4,7 +4,7 @@
     enginebench run failover --engine transformers
 
 By default it kills the engine that `enginebench run` started, and the server restarts it. The report says how many
-requests failed, how long it took until a new request was answered (beside the time of the first start), and when
+requests failed, how long it took until a new request was answered (next to the time of the first start), and when
 latency was back at its earlier 95th percentile.
 """
 

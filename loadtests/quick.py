@@ -1,11 +1,11 @@
-"""How many users does this server hold, in one minute? Users double until an objective is missed, then the two loads
-around it are measured for as long as is left.
+"""How many users does this server sustain, in one minute? Users double until an objective is missed; then the two loads
+around that point are measured for the rest of the minute.
 
     locust -f loadtests/quick.py --host http://127.0.0.1:8000 --headless
     enginebench quick http://127.0.0.1:8000
 
-`enginebench quick` finds the server by itself and says what the minute has shown. What a minute cannot decide, the
-scenario `capacity` does.
+`enginebench quick` finds the server automatically and reports the result. For a confirmed capacity, run the scenario
+`capacity`.
 """
 
 from loadtests.harness.scenario import Scenario, slo, tokens

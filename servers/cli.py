@@ -19,7 +19,7 @@ app = typer.Typer()
 @app.command()
 @with_flags(ServerSettings, Watch)
 def serve(
-    engine: Annotated[str, typer.Option(help="Engine to serve; `enginebench engines` lists them.", show_default=False)],
+    engine: Annotated[str, typer.Argument(metavar="ENGINE", help="Engine to serve; `enginebench engines` lists them.")],
     option: EngineSettings = None,
     model: Annotated[
         str | None, typer.Option(help="A preset, a folder, a .gguf file or a Hugging Face id. Default: smollm2-135m.")
@@ -41,9 +41,9 @@ def serve(
 
     Examples:
 
-      enginebench serve --engine fake -o ttft=0.3 -o tpot=0.02
+      enginebench serve fake -o ttft=0.3 -o tpot=0.02
 
-      enginebench serve --engine transformers --model smollm2-135m --port 0
+      enginebench serve transformers --model smollm2-135m --port 0
     """
     settings = server_settings(flags)
     if own_server:

@@ -96,7 +96,7 @@ class Lifecycle:
 
     async def _load(self) -> None:
         self.engine.on_change = lambda: self.admission.resize(self.engine.capacity)
-        if self._settings.warmup_tokens:
+        if self._settings.warm_up_tokens:
             self.engine.warm_up = self._warm_up
         try:
             info = await self.engine.start()
@@ -111,4 +111,4 @@ class Lifecycle:
 
     def _warm_up(self, info: EngineInfo) -> GenerateRequest:
         ids = tuple(self._tokenizer.encode(WARMUP_PROMPT, True, 2 * len(WARMUP_PROMPT)))[: info.context_length // 2]
-        return GenerateRequest(self._tokenizer.decode(ids), ids, self._settings.warmup_tokens)
+        return GenerateRequest(self._tokenizer.decode(ids), ids, self._settings.warm_up_tokens)

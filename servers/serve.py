@@ -1,4 +1,4 @@
-"""Run the app on uvicorn (uvloop, httptools) until a signal stops it; running requests may finish."""
+"""Run the app on uvicorn (with uvloop, if installed) until a signal stops it; running requests may finish."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import logging
 import os
 import socket
 import sys
+from importlib.util import find_spec
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 
 from enginebench.settings.system import raise_descriptor_limit
+from engines.machine.extras import install_command
 from servers.http.address import url_of
 from servers.http.connection import Connection
 from servers.lifecycle import Lifecycle
@@ -74,9 +76,12 @@ def run(app: FastAPI, listener: socket.socket) -> str | None:
     """Serve until a signal arrives. Returns why the engine could not be loaded, or `None`."""
     lifecycle: Lifecycle = app.state.lifecycle
     address = url_of(listener)
+    loop = "uvloop" if find_spec("uvloop") is not None else "asyncio"
+    if loop == "asyncio" and sys.platform != "win32":
+        _say(f"uvloop is not installed, so the server handles fewer tokens/s: {install_command('server')}")
     config = uvicorn.Config(
         CompletionPaths(app, app.state.context),
-        loop="uvloop" if sys.platform != "win32" else "asyncio",
+        loop=loop,
         http=Connection,
         ws="none",
         lifespan="on",

@@ -53,8 +53,12 @@ class ServerSettings:
         write=shlex.join,
         group=ENGINE,
     )
-    warmup_tokens: int = setting(
-        8, "Tokens generated before the server is ready; 0 means no warm-up.", metavar="N", least=0, group=ENGINE
+    warm_up_tokens: int = setting(
+        8,
+        "Tokens generated before the server is ready; 0 means no warm-up.",
+        metavar="N",
+        least=0,
+        group=ENGINE,
     )
 
 

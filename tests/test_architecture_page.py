@@ -89,7 +89,7 @@ def environment(tree: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def summary(tree: Path) -> dict[str, object]:
     """What the report says of a run of the new scenario against the new engine."""
-    serve = [sys.executable, "-P", "-m", "enginebench", "serve", "--engine", "clock", "--port", "0"]
+    serve = [sys.executable, "-P", "-m", "enginebench", "serve", "clock", "--port", "0"]
     locust = [sys.executable, "-P", "-m", "locust", "-f", "loadtests/evening.py", "--headless", "--only-summary"]
     locust += ["--stage-seconds", "2", "--runs", "runs", "--run-id", "one"]
     report = [sys.executable, "-m", "enginebench", "report", "runs/one", "--json", "--allow-invalid"]

@@ -26,10 +26,10 @@ from typer.testing import CliRunner, Result
 from enginebench.cli import app
 from enginebench.records.files import read_meta
 from enginebench.studies.study.folder import load_study
-from loadtests.harness.run.folder import new_folder
 from loadtests.harness.run.prepare import prepare
+from loadtests.harness.run.results_folder import new_folder
 from loadtests.harness.scenario import Scenario, users
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 from tests.support.analysis.other_tools import vllm_bench
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.servers.scripted import Script, ScriptedServer
@@ -290,7 +290,7 @@ def test_texts_reach_no_terminal_and_no_file_as_commands(run: Path, tmp_path: Pa
         put("requests-0.jsonl", *line.items(), ("status", 500), line=number)(run)
     put("telemetry.jsonl", ("cpu_holder", HOSTILE), ("cpu_holder_cores", 2.0), ("run_delay", 0.9))(run)
     files = [tmp_path / f"report{suffix}" for suffix in (".md", ".csv", ".svg", ".json", ".html")]
-    done = enginebench("report", run, *(word for file in files for word in ("-o", file)))
+    done = enginebench("report", run, *(word for file in files for word in ("--output", file)))
     assert done.exit_code in {0, 2}, done.output
     for text in (done.output, *(file.read_text() for file in files[:4])):
         assert not CONTROLS.search(text)
@@ -417,7 +417,7 @@ IMPORTS: list[tuple[Damage, str]] = [
 def test_results_that_cannot_be_imported_are_refused(tmp_path: Path, damage: Damage, sentence: str) -> None:
     vllm_bench(tmp_path / "results.json")
     damage(tmp_path)
-    refused(enginebench("import", tmp_path / "results.json", "--output", tmp_path / "runs", "--label", "x"), sentence)
+    refused(enginebench("import", tmp_path / "results.json", "--runs", tmp_path / "runs", "--label", "x"), sentence)
     assert not (tmp_path / "runs").exists()
 
 

@@ -81,7 +81,7 @@ def _installed(folder: Path, extra: str, *options: str) -> Installation:
     call("venv", "--quiet", "--python", sys.executable, str(folder / "environment"))
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     wheel, source = (folder / "dist" / f"enginebench-{version}{end}" for end in ("-py3-none-any.whl", ".tar.gz"))
-    assert {"enginebench/studies/grids/brief.toml"} <= set(zipfile.ZipFile(wheel).namelist())
+    assert {"enginebench/studies/grids/baseline.toml"} <= set(zipfile.ZipFile(wheel).namelist())
     with tarfile.open(source) as archive:
         top = {name.split("/")[1] for name in archive.getnames()}
     packages = {"enginebench", "engines", "servers", "loadtests"}
@@ -134,7 +134,7 @@ def test_every_command_explains_itself(base: Installation) -> None:
 
 
 def test_doctor_starts_a_load_test_and_says_where_it_is_installed(base: Installation) -> None:
-    checks = {check["name"]: check for check in json.loads(base.call("enginebench", "doctor", "--json"))}
+    checks = {check["name"]: check for check in json.loads(base.call("enginebench", "doctor", "--load-test", "--json"))}
     assert checks["Load test"]["ok"], checks["Load test"]
     assert checks["Scenarios"]["found"] == str(base.scenarios)
 
@@ -160,7 +160,18 @@ def test_plain_locust_runs_the_installed_scenario_by_two_processes(base: Install
 
 def test_reports_are_made_of_them(tested: Installation) -> None:
     runs = [str(run) for run in tested.runs()]
-    tested.call("enginebench", "report", *runs, *CLAIM, "-o", "report.md", "-o", "report.html", "-o", "report.csv")
+    tested.call(
+        "enginebench",
+        "report",
+        *runs,
+        *CLAIM,
+        "--output",
+        "report.md",
+        "--output",
+        "report.html",
+        "--output",
+        "report.csv",
+    )
     assert "TTFT" in (tested.folder / "report.md").read_text()
     assert "<svg" in (tested.folder / "report.html").read_text()
     rows = list(csv.DictReader(io.StringIO((tested.folder / "report.csv").read_text())))

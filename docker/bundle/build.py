@@ -39,7 +39,7 @@ def build(into: Path) -> Path:
         wanted = work / "engines.in"
         wanted.write_text("\n".join(ENGINES))
         left_out = [word for name in LEFT_OUT for word in ("--no-emit-package", name)]
-        base = _locked(work / "base.txt", str(ROOT / "pyproject.toml"), *left_out)
+        base = _locked(work / "base.txt", str(ROOT / "pyproject.toml"), "--extra", "server", *left_out)
         engines = _locked(work / "engines.txt", str(wanted), "--no-deps")
         _install(folder / "packages", "--require-hashes", "-r", base, "-r", engines)
         _install(folder / "project", str(wheel))

@@ -1,4 +1,4 @@
-"""The answer of a document, as values: `write/words.py` makes one sentence of each."""
+"""The answer of a document, as values: `write/phrases.py` makes one sentence of each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.gate import Check
-from enginebench.analysis.verdict.slo import SloVerdict
+from enginebench.analysis.verdict.slo_verdict import SloVerdict
 from enginebench.records.load import Load
 from enginebench.records.metrics import Quantity
 from enginebench.records.view import Estimate
@@ -110,6 +110,7 @@ class BurstAnswer:
     recovered: float | None
     judged: bool
     failed: int
+    within: float | None = None  # of the requests after it, if it did not recover
 
 
 @dataclass(frozen=True, slots=True)

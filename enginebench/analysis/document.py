@@ -16,7 +16,7 @@ import polars as pl
 from enginebench.analysis.answer import Answer
 from enginebench.analysis.tested import Tested
 from enginebench.analysis.verdict.capacity import Capacity
-from enginebench.analysis.verdict.slo import SloVerdict, Status
+from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status
 from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate, Missing, Severity
 
@@ -40,7 +40,7 @@ class Tone(Enum):
 class Number:
     """A number in `unit` (`s`, `tokens/s`, `share`, `J`, …) with its 95 % interval, or the code of why it is missing.
 
-    `approximate` marks what was measured and is not confirmed (≈), `significant` the result of a test of a ratio or
+    `approximate` marks what was measured and is not confirmed (`*`), `significant` the result of a test of a ratio or
     change: `None` if there was none. `answered` is the percentile of the answered requests alone, if this one falls
     among failed requests.
     """
@@ -63,7 +63,7 @@ class Word:
 
 
 Cell = Number | Word | Capacity | SloVerdict | Missing | None
-"""A capacity is written as `8`, `≈ 8`, `8+`, `24 (28 miss)` or `< 1`; a verdict as `met`, `missed` or `not measured`.
+"""A capacity is written as `8`, `8*`, `≥ 8`, `24 (28 miss)` or `< 1`; a verdict as `met`, `missed` or `not measured`.
 `None` is an empty cell."""
 
 
@@ -219,7 +219,7 @@ class Section:
 class Warning:
     """Something to know before the numbers are used, and what to do. It concerns `engines` (all, if there is none) at
     `stages`; `count` is of the findings that were merged, and the evidence that of the heaviest load. A kind without
-    evidence or remedy of its own has its words in `write/words.py`."""
+    evidence or remedy of its own has its words in `write/phrases.py`."""
 
     kind: str
     severity: Severity
@@ -233,12 +233,13 @@ class Warning:
 @dataclass(frozen=True, slots=True)
 class NextStep:
     """The step to take now: a command, what it gives, and about how many seconds it takes. `purpose` is a key of
-    `write/words.py`."""
+    `write/phrases.py`. `varied`: the command asks for answers of varied length, as the runs did not."""
 
     purpose: str
     command: tuple[str, ...] = ()
     seconds: float | None = None
     names: Mapping[str, str] = field(default_factory=dict)
+    varied: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from enginebench.analysis.verdict.capacity import Capacity, capacities_of
 from enginebench.analysis.verdict.comparison import Comparison
 from enginebench.analysis.verdict.differences import Difference, differences
 from enginebench.analysis.verdict.gate import Check
-from enginebench.analysis.verdict.slo import SloVerdict, Status, judge
+from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status, judge
 from enginebench.records.metrics import BY_NAME, ICL, PERCENTILES, QUANTITY_BY_NAME, THROUGHPUT, Column, columns
-from enginebench.records.slo import Objective, of_tier, tiers_of
+from enginebench.records.slo import Objective, in_tier, tiers_of
 from enginebench.records.telemetry import GAUGES
 from enginebench.records.view import Distribution, Estimate, Finding, StageView
 
@@ -93,7 +93,7 @@ class Frame:
     @property
     def tier(self) -> tuple[Objective, ...]:
         """The objectives of the first tier."""
-        return of_tier(self.objectives)
+        return in_tier(self.objectives)
 
     def engine(self, name: str) -> EngineRuns:
         return next(engine for engine in self.engines if engine.label == name)

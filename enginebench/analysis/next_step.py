@@ -37,12 +37,15 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
             return NextStep("count", ("enginebench", "report", *_folders(frame), "--tokenizer", "FILE"))
         return NextStep("measure", frame.engine(engine).runs[0].command)
     if load is None:
-        return NextStep("lower", run_command(frame, engine, *at, f"{(beyond or 2) / 2:g}"), names=names)
+        command = run_command(frame, engine, *at, f"{(beyond or 2) / 2:g}")
+        return NextStep("lower", command, names=names, varied=_varied(frame, engine))
     if beyond is None:
-        return NextStep("higher", run_command(frame, engine, *at, f"{2 * (load or 1):g}"), names=names)
+        command = run_command(frame, engine, *at, f"{2 * (load or 1):g}")
+        return NextStep("higher", command, names=names, varied=_varied(frame, engine))
     if not capacity.confirmed:
         command = search_command(frame, engine, users, "--search-range", f"{load:g}-{beyond:g}")
-        return NextStep("bracket", command, names=names | {"load": f"{load:g}"})
+        names["load"] = f"{load:g}"
+        return NextStep("bracket", command, names=names, varied=_varied(frame, engine))
     if planned is not None:
         return NextStep("buy", names={"engine": planned})
     peak = load_of(10 * (load or 1), capacity.unit)
@@ -78,12 +81,19 @@ def run_command(
     name the server, by default as its first run was typed."""
     run = frame.engine(name).runs[0]
     asked = {length: run.workload.get(length) for length in (PROMPT_TOKENS, OUTPUT_TOKENS)}
-    tokens = str(asked[OUTPUT_TOKENS] or "")
-    if tokens.isdigit() and any(finding.kind == "lock_step" for finding in run.findings):  # its remedy
-        asked[OUTPUT_TOKENS] = f"uniform:{int(tokens) // 2}-{int(tokens) + int(tokens) // 2}"
+    if _varied(frame, name):
+        tokens = int(str(asked[OUTPUT_TOKENS]))
+        asked[OUTPUT_TOKENS] = f"uniform:{tokens // 2}-{tokens + tokens // 2}"
     lengths = [f"--{length.replace('_', '-')}={value}" for length, value in asked.items() if value]
     slo = ["--slo", _slo(frame)] if frame.tier else []
     return ("enginebench", "run", scenario, *(_target(run) if target is None else target), *options, *slo, *lengths)
+
+
+def _varied(frame: Frame, name: str) -> bool:
+    """Return whether the answers of an engine's next run vary in length: the remedy for users in lock step."""
+    run = frame.engine(name).runs[0]
+    fixed = str(run.workload.get(OUTPUT_TOKENS) or "").isdigit()
+    return fixed and any(finding.kind == "lock_step" for finding in run.findings)
 
 
 def _target(run: RunSummary) -> Iterator[str]:

@@ -17,7 +17,7 @@ from enginebench.analysis.answer import (
 from enginebench.analysis.document import Document, Section, Warning
 from enginebench.analysis.frame import Frame, column_of
 from enginebench.analysis.next_step import next_step, next_step_after_disruption, next_step_after_growth
-from enginebench.analysis.plan.candidates import replicas_answer
+from enginebench.analysis.plan.replicas import replicas_answer
 from enginebench.analysis.sections import disruptions
 from enginebench.analysis.sections.answers import answers
 from enginebench.analysis.sections.candidates import candidates
@@ -28,7 +28,7 @@ from enginebench.analysis.sections.setup import numbers, setup
 from enginebench.analysis.sections.slo import slo
 from enginebench.analysis.sections.warnings import warnings, warnings_section
 from enginebench.analysis.verdict.capacity import Capacity
-from enginebench.analysis.verdict.slo import Status
+from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.records.load import Load
 from enginebench.records.metrics import THROUGHPUT, TTFT, USER_THROUGHPUT
 from enginebench.records.view import Estimate

@@ -53,7 +53,7 @@ class Tested:
     formats: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
-    def of_benches(
+    def from_benches(
         models: tuple[str, ...], engines: tuple[str, ...], host: Mapping[str, Any], date: str, rounds: int
     ) -> Tested:
         """Describe engines that were measured without HTTP, and so without a load."""

@@ -61,16 +61,16 @@ class Quotient(Formula, frozen=True):
     bottom: Positive
 
     def __str__(self) -> str:
-        return f"{_enclosed(self.top)} ÷ {_enclosed(self.bottom.of)}"
+        return f"{_enclosed(self.top)} ÷ {_enclosed(self.bottom.operand)}"
 
 
 class Positive(Formula, frozen=True):
-    """`of` where it is above zero, else nothing."""
+    """Return the operand if it is above zero, else nothing."""
 
-    of: Formula
+    operand: Formula
 
     def __str__(self) -> str:
-        return str(self.of)
+        return str(self.operand)
 
 
 class FirstOf(Formula, frozen=True):
@@ -113,22 +113,22 @@ class Is(Formula, frozen=True):
 
 
 class Known(Formula, frozen=True):
-    """1 where `of` was observed."""
+    """Return 1 if the operand was observed."""
 
-    of: Formula
+    operand: Formula
 
     def __str__(self) -> str:
-        return f"{_enclosed(self.of)} known"
+        return f"{_enclosed(self.operand)} known"
 
 
 class Above(Formula, frozen=True):
-    """1 where `of` was observed and is more than `limit`."""
+    """Return 1 if the operand was observed and is more than `limit`."""
 
-    of: Formula
+    operand: Formula
     limit: float
 
     def __str__(self) -> str:
-        return f"{_enclosed(self.of)} > {self.limit:g}"
+        return f"{_enclosed(self.operand)} > {self.limit:g}"
 
 
 class Not(Formula, frozen=True):
@@ -141,13 +141,13 @@ class Not(Formula, frozen=True):
 
 
 class When(Formula, frozen=True):
-    """`of` where a flag is 1, else nothing."""
+    """Return the operand if the flag is 1, else nothing."""
 
     flag: Formula
-    of: Formula
+    operand: Formula
 
     def __str__(self) -> str:
-        return f"{self.of}, where {self.flag}"
+        return f"{self.operand}, where {self.flag}"
 
 
 class ByOutcome(Formula, frozen=True):
@@ -165,7 +165,7 @@ NOTHING = Positive(Constant(0.0))
 
 
 def _enclosed(formula: Formula) -> str:
-    inner = formula.of if isinstance(formula, Positive) else formula
+    inner = formula.operand if isinstance(formula, Positive) else formula
     return str(inner) if isinstance(inner, Field) else f"({inner})"
 
 
@@ -187,36 +187,36 @@ def reader(formula: Formula) -> Reader:
         case Is(field, wanted):
             return lambda record: float(getattr(record, field) == wanted)
         case Between(start, end):
-            return _of_two(start, end, lambda start, end: (end - start) / SECOND)
+            return _binary(start, end, lambda start, end: (end - start) / SECOND)
         case Difference(left, right):
-            return _of_two(left, right, lambda left, right: left - right)
+            return _binary(left, right, lambda left, right: left - right)
         case Quotient(top, bottom):
-            return _of_two(top, bottom, lambda top, bottom: top / bottom)
+            return _binary(top, bottom, lambda top, bottom: top / bottom)
         case FirstOf(first, second):
             read_first, read_second = reader(first), reader(second)
             return lambda record: read_second(record) if (value := read_first(record)) is None else value
         case ByOutcome(ok, cut_off, failed):
             return _by_outcome(reader(ok), reader(cut_off), reader(failed))
-        case Known(of):
-            return _of_one(of, lambda value: float(value is not None))
-        case Above(of, limit):
-            return _of_one(of, lambda value: float(value is not None and value > limit))
-        case Positive(of):
-            return _of_one(of, lambda value: value if value is not None and value > 0 else None)
+        case Known(operand):
+            return _unary(operand, lambda value: float(value is not None))
+        case Above(operand, limit):
+            return _unary(operand, lambda value: float(value is not None and value > limit))
+        case Positive(operand):
+            return _unary(operand, lambda value: value if value is not None and value > 0 else None)
         case Not(flag):
-            return _of_one(flag, lambda value: float(value == 0))
-        case When(flag, of):
-            read_flag, read_value = reader(flag), reader(of)
+            return _unary(flag, lambda value: float(value == 0))
+        case When(flag, operand):
+            read_flag, read_value = reader(flag), reader(operand)
             return lambda record: read_value(record) if read_flag(record) == 1 else None
     raise AssertionError(f"not a formula: {formula!r}")
 
 
-def _of_one(formula: Formula, compute: Callable[[float | None], float | None]) -> Reader:
+def _unary(formula: Formula, compute: Callable[[float | None], float | None]) -> Reader:
     read = reader(formula)
     return lambda record: compute(read(record))
 
 
-def _of_two(left: Formula, right: Formula, combine: Callable[[float, float], float]) -> Reader:
+def _binary(left: Formula, right: Formula, combine: Callable[[float, float], float]) -> Reader:
     read_left, read_right = reader(left), reader(right)
 
     def read(record: Any) -> float | None:

@@ -72,11 +72,11 @@ class Metric:
     since_due: str | None = None
     needs: str | None = None
     absent_is_good: bool = False
-    of: Reader = field(init=False, repr=False, compare=False)
+    read: Reader = field(init=False, repr=False, compare=False)
     """The value for one record; `None` where a part of it was not observed."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "of", reader(self.formula))
+        object.__setattr__(self, "read", reader(self.formula))
 
     @property
     def short_title(self) -> str:
@@ -374,42 +374,44 @@ Surface = Literal["table", "compared", "chart", "live"]
 class Column:
     """A statistic of a metric or quantity, as surfaces show it."""
 
-    of: Metric | Quantity
+    measure: Metric | Quantity
     statistic: str  # a percentile, or `value`
 
     @property
     def name(self) -> str:
-        return self.of.name
+        return self.measure.name
 
     @property
     def key(self) -> str:
         """`ttft p95`, or `throughput`: unique, for programs."""
-        return self.name if isinstance(self.of, Quantity) else f"{self.name} {self.statistic}"
+        return self.name if isinstance(self.measure, Quantity) else f"{self.name} {self.statistic}"
 
     @property
     def title(self) -> str:
         """`TTFT p95`, without the clock."""
-        return self.of.title if isinstance(self.of, Quantity) else f"{self.of.short_title} {self.statistic}"
+        return (
+            self.measure.title if isinstance(self.measure, Quantity) else f"{self.measure.short_title} {self.statistic}"
+        )
 
     @property
     def full_title(self) -> str:
         """`TTFT (user) p95`, `output tokens/s`."""
-        if isinstance(self.of, Quantity):
-            return f"{self.of.title} {self.of.unit}" if "/" in self.of.unit else self.of.title
-        return f"{self.of.title} {self.statistic}"
+        if isinstance(self.measure, Quantity):
+            return f"{self.measure.title} {self.measure.unit}" if "/" in self.measure.unit else self.measure.title
+        return f"{self.measure.title} {self.statistic}"
 
     @property
     def clock(self) -> str:
         """`user` for a metric measured from the instant the request was due in the place of another; else empty."""
-        return self.of.title.partition(" (")[2].rstrip(")")
+        return self.measure.title.partition(" (")[2].rstrip(")")
 
     @property
     def unit(self) -> Unit:
-        return self.of.unit
+        return self.measure.unit
 
     @property
     def better(self) -> Better | None:
-        return self.of.better
+        return self.measure.better
 
     @property
     def relative(self) -> bool:

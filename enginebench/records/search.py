@@ -12,7 +12,7 @@ ProbeRole = Literal["locate", "below", "above"]
 ProbeVerdict = Literal["met", "missed", "undecided"]
 SearchState = Literal["running", "found", "undecided", "missed at the lowest load", "met at the highest load"]
 
-ERROR_RATE = "The error rate is calibrated by simulation, not proven: see docs/statistics.md."
+ERROR_RATE = "The error rate is calibrated by simulation, not proven: see docs/capacity-search.md."
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ class Objective:
 
     def judge(self, request: Any) -> tuple[bool, float | None]:
         """Return whether a request that has ended met it, and its latency if it ended well and has one."""
-        value = None if self.judged is None or request.outcome != "ok" else self.judged.of(request)
+        value = None if self.judged is None or request.outcome != "ok" else self.judged.read(request)
         return _reader(self)(request) == 1, value
 
     @property
@@ -114,30 +114,30 @@ _not_failed = reader(within(None, 0.0))
 class RunObjectives:
     """The objectives of a run: for all requests, and for those of a class."""
 
-    of_all: tuple[Objective, ...] = ()
-    of_class: Mapping[str, tuple[Objective, ...]] = field(default_factory=dict)
+    for_all: tuple[Objective, ...] = ()
+    by_class: Mapping[str, tuple[Objective, ...]] = field(default_factory=dict)
 
     @staticmethod
-    def of(workload: Mapping[str, Any]) -> RunObjectives:
+    def from_workload(workload: Mapping[str, Any]) -> RunObjectives:
         """Read the `workload` of a run's `meta.json`. Raises `ValueError` with a sentence."""
-        of_class = workload.get("class_objectives") or {}
+        by_class = workload.get("class_objectives") or {}
         return RunObjectives(
             parse_objectives([workload.get("slo") or ""]),
-            {name: parse_objectives([text]) for name, text in of_class.items()},
+            {name: parse_objectives([text]) for name, text in by_class.items()},
         )
 
     def __bool__(self) -> bool:
-        return bool(self.of_all) or any(self.of_class.values())
+        return bool(self.for_all) or any(self.by_class.values())
 
     @property
     def first_tier(self) -> RunObjectives:
         """Return the objectives that goodput counts by."""
-        return replace(self, of_all=of_tier(self.of_all))
+        return replace(self, for_all=in_tier(self.for_all))
 
     def met_by(self, request: Any) -> bool | None:
         """Return whether a request that has ended met every objective, those of its class too; `None` if that is not
         known, and without objectives."""
-        objectives = (*self.of_all, *self.of_class.get(request.request_class, ()))
+        objectives = (*self.for_all, *self.by_class.get(request.request_class, ()))
         if not self:
             return None
         met = [_reader(objective)(request) for objective in objectives] or [_not_failed(request)]
@@ -169,7 +169,7 @@ def write_objectives(objectives: Iterable[Objective]) -> str:
     return ",".join(texts)
 
 
-def of_tier(objectives: Iterable[Objective], tier: str | None = None) -> tuple[Objective, ...]:
+def in_tier(objectives: Iterable[Objective], tier: str | None = None) -> tuple[Objective, ...]:
     """Return the objectives of a tier, by default of the first one."""
     objectives = tuple(objectives)
     if tier is None and objectives:

@@ -22,7 +22,7 @@ SEVERITIES: tuple[Severity, ...] = ("invalid", "warn", "note")
 
 
 class Missing(Enum):
-    """Why a value, or its interval, is missing. The legend of `analysis/write/words.py` explains each."""
+    """Why a value, or its interval, is missing. The legend of `analysis/write/phrases.py` explains each."""
 
     NOT_OBSERVED = "not_observed"
     FEW_REQUESTS = "few_requests"

@@ -7,7 +7,9 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from enginebench.records.formatting import counted
 from enginebench.settings.flags import AsJson
@@ -19,12 +21,14 @@ if TYPE_CHECKING:
 GPU_ENGINE = "vllm"  # what most people serve on a GPU
 
 
-def doctor(as_json: AsJson = False) -> None:
+def doctor(
+    load_test: Annotated[bool, typer.Option("--load-test", help="Also run a load test of ten seconds.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Check this machine: what is installed, what is missing, how to fix it, and what to run next.
 
     Exits with 2 only if enginebench cannot work at all.
     """
-    import typer
     from rich.markup import escape
 
     from enginebench.settings.console import CAUTION, GOOD, small_table, stderr, stdout
@@ -33,8 +37,12 @@ def doctor(as_json: AsJson = False) -> None:
     from engines.machine.checks import examine
     from engines.machine.cuda import by_outcome
 
-    with stderr().status("Checking this machine, with a short load test …"):
-        checks = examine()
+    progress = stderr()
+    task = f"Checking this machine{', with a load test of ten seconds' if load_test else ''} …"
+    if not progress.is_terminal:
+        progress.print(task)
+    with progress.status(task):
+        checks = examine(load_test)
     broken = [check.name for check in checks if check.required and not check.ok]
     if as_json:
         json.dump([asdict(check) for check in checks], sys.stdout, indent=2, ensure_ascii=False)

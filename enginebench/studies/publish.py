@@ -1,7 +1,7 @@
 """A study's folder as a committed result: report, tidy frame, what was asked, and the records.
 
-    python -m enginebench.studies.publish runs/brief docs/results          # docs/results/brief-amd-epyc-2-cores/
-    python -m enginebench.studies.publish runs/brief-1b docs/results --name brief-1b-amd-epyc-2-cores
+    python -m enginebench.studies.publish runs/baseline docs/results          # docs/results/baseline-amd-epyc-2-cores/
+    python -m enginebench.studies.publish runs/baseline-1b docs/results --name baseline-1b-amd-epyc-2-cores
 
 The report is made again from the records. `records.tar.xz` holds all that `enginebench study` goes on with; if it
 would be larger than 20 MB, `records.sha256` with the hash of each file replaces it. The same folder gives the same
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from enginebench.records.files import write_atomically
 from enginebench.settings.schema import UserMistake
-from enginebench.studies.document import write_report
+from enginebench.studies.report import write_report
 from enginebench.studies.study.folder import BENCH, CELLS, RUNS, SITTINGS, STUDY, load_study
 
 MAX_BYTES = 20_000_000
@@ -38,7 +38,7 @@ def publish(folder: Path, results: Path, name: str = "") -> Path:
     Raises `NotAStudy`, and `UserMistake` if the study's folder cannot be written to.
     """
     document, written = write_report(folder)
-    if not name:  # `brief-amd-epyc-2-cores`
+    if not name:  # `baseline-amd-epyc-2-cores`
         hardware = document.tested.hardware[0]
         machine = hardware.gpus or f"{hardware.cpu} {hardware.cores or ''} cores"
         machine = re.sub(r"\((r|tm)\)|\b(cpu|processor)\b", "", machine.lower())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from enginebench.analysis.data.load import NotARun
+from enginebench.analysis.data.run_data import NotARun
 from enginebench.analysis.plan.settings import PlanSettings, parse_peak
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
@@ -16,7 +16,7 @@ from enginebench.records.slo import parse_objectives
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.folder import CellState, NotAStudy, StudyFolder
 from enginebench.studies.study.grid import Cell, NotMeasured
-from engines.bench.result import BenchResult, Result, read_result
+from engines.bench.result import BenchEngine, BenchResult, LeftOut, Row, read_result
 
 GPUS = "gpus"  # of a run's host: the names of the GPUs of the sitting
 
@@ -69,14 +69,14 @@ def read_source(study: StudyFolder, says: Callable[[str], None] = lambda _: None
     missing = list(grid.not_measured)
     for part in grid.parts:
         for model in grid.models:
-            done = [state for state in study.of(part.name, model.label) if state.outcome == "done"]
+            done = [state for state in study.select(part.name, model.label) if state.outcome == "done"]
             places = [(state.cell, path) for state in done if (path := study.result(state)) is not None]
             title = part.title or part.name
             if not places:
                 continue
             says(f"Reading {part.name} with {model.label} …")
             if part.kind == "bench":
-                bench, unreadable = _bench(part.name, title, model.label, places)
+                bench, unreadable = _bench(study.facts.name, part.name, title, model.label, places)
                 benches += [bench] if bench is not None else []
                 missing += unreadable
                 continue
@@ -131,44 +131,32 @@ def _is_before(at: str, other: str) -> bool:
 
 
 def _bench(
-    part: str, title: str, model: str, places: Sequence[tuple[Cell, Path]]
+    study: str, part: str, title: str, model: str, places: Sequence[tuple[Cell, Path]]
 ) -> tuple[PartBench | None, list[NotMeasured]]:
-    """Join the documents of all cells: each repeat is a round of its engine."""
-    documents, unreadable = [], []
+    """Join the results of all cells, each of which has one engine and one round: its repeat of the study."""
+    result = BenchResult("")
+    engines: dict[str, BenchEngine] = {}
+    rows: list[Row] = []
+    left_out: dict[tuple[str, str], LeftOut] = {}
+    unreadable = []
     for cell, path in places:
         try:
-            documents.append((cell, read_result(path)))
+            cell_result = read_result(path)
         except (UserMistake, OSError) as error:
             unreadable.append(NotMeasured(cell.id, str(error)))
-    return (PartBench(part, title, model, _as_one(documents)) if documents else None), unreadable
-
-
-def _as_one(documents: Sequence[tuple[Cell, BenchResult]]) -> BenchResult:
-    results: dict[str, Result] = {}
-    for cell, document in documents:
-        for result in document.results:
-            result = replace(result, label=cell.engine)
-            results[cell.engine] = _joined(results[cell.engine], result) if cell.engine in results else result
-    first = documents[0][1]
-    rounds = tuple(each for _, document in documents for each in document.rounds)
-    return replace(first, rounds=rounds, results=tuple(results.values()))
-
-
-def _joined(before: Result, after: Result) -> Result:
-    """Join the rounds of two results; a case that was left out keeps the last round's reason."""
-    series = {measured.measure.name: measured for measured in before.series}
-    for more in after.series:
-        known = series.get(more.measure.name)
-        series[more.measure.name] = more if known is None else replace(known, rounds=(*known.rounds, *more.rounds))
-    left_out = {case.case: case for case in (*before.left_out, *after.left_out)}
-    return replace(
-        before,
-        info=before.info or after.info,
-        quality=before.quality or after.quality,
-        series=tuple(series.values()),
-        left_out=tuple(left_out.values()),
-        failure=after.failure if not series else None,
-    )
+            continue
+        result = result if result.made_at else cell_result
+        for engine in cell_result.engines:
+            before = engines.setdefault(cell.engine, replace(engine, label=cell.engine))
+            engines[cell.engine] = replace(before, quality=before.quality or engine.quality)
+        for row in cell_result.rows:
+            label = None if row.engine is None else cell.engine
+            rows.append(replace(row, study=study, part=part, model=model, engine=label, repeat=cell.repeat))
+        left_out |= {(cell.engine, c.case): replace(c, engine=cell.engine) for c in cell_result.left_out}
+    if not result.made_at:
+        return None, unreadable
+    joined = replace(result, engines=tuple(engines.values()), rows=tuple(rows), left_out=tuple(left_out.values()))
+    return PartBench(part, title, model, joined), unreadable
 
 
 def _missing(cells: Sequence[CellState]) -> list[NotMeasured]:

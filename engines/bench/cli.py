@@ -39,7 +39,7 @@ def bench(
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write every sample to this file, as JSON.")
+        Path | None, typer.Option(metavar="FILE", help="Also write the result of every round to this file, as JSON.")
     ] = None,
     as_json: AsJson = False,
     **flags: Any,
@@ -54,7 +54,7 @@ def bench(
 
     Examples:
 
-      enginebench bench transformers candle burn --rounds 5 --output bench.json
+      enginebench bench transformers candle burn --repeat 5 --output bench.json
 
       enginebench bench candle -o concurrency=32 --sweep dtype=float32,q8_0,q4_0
     """
@@ -72,10 +72,10 @@ def bench(
     result = asyncio.run(_measure(variants, models, settings, stderr(), output))
     if shown:
         from enginebench.analysis.commands.output import deliver
-        from engines.bench.document import document_of
+        from engines.bench.document import bench_document
 
-        deliver(document_of(result), as_json=as_json)
-    if any(variant.failure is not None for variant in result.results):
+        deliver(bench_document(result), as_json=as_json)
+    if result.failures:
         raise typer.Exit(2)
 
 
@@ -117,7 +117,7 @@ async def _measure(
     """Measure all rounds, and write the result so far after each."""
     from enginebench.records.files import write_atomically
     from engines.bench.result import to_json
-    from engines.bench.rounds import Session
+    from engines.bench.rounds import measure_rounds
 
     with log.status("Measuring …") as status:
 
@@ -126,9 +126,7 @@ async def _measure(
             if not log.is_terminal and line.endswith("loading"):
                 log.print(line)
 
-        session = Session(variants, models, settings, tell)
-        for _ in range(settings.rounds):
-            await session.take_round()
+        async for result in measure_rounds(variants, models, settings, tell):
             if output is not None:
-                write_atomically(output, to_json(session.result()))
-    return session.result()
+                write_atomically(output, to_json(result))
+    return result

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from statistics import fmean, median
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 
 import polars as pl
 
 from enginebench.analysis.answer import BenchAnswer, NoAnswer
-from enginebench.analysis.document import Cell, Column, Document, Number, Section, Table, Word
+from enginebench.analysis.document import Cell, Column, Document, Number, Section, Table, Word, count, word
 from enginebench.analysis.frame import SCHEMA, cells
 from enginebench.analysis.sections.answers import quality_table
 from enginebench.analysis.stats.repeats import holm, ratio_test, repeats_interval
 from enginebench.analysis.tested import Tested
 from enginebench.records.rules import MARGIN, SIGNIFICANCE
-from enginebench.records.view import Estimate
-from engines.bench.result import DECODE, BenchResult, Result, Series
+from enginebench.records.view import Estimate, Missing
+from engines.bench.result import ARITHMETIC, BANDWIDTH, MEDIAN, METRICS, BenchResult, Family, Row
 
 COLUMNS = (
     Column("engine", text=True),
@@ -38,116 +36,140 @@ CANDIDATES = (
 )
 
 
-def document_of(result: BenchResult) -> Document:
-    models = tuple(dict.fromkeys(variant.model for variant in result.measured if variant.model))
-    engines = tuple(dict.fromkeys(variant.label for variant in result.measured))
-    rounds = max((len(series.rounds) for variant in result.measured for series in variant.series), default=1)
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The rows of one metric of one engine, one for each round and statistic."""
+
+    engine: str
+    metric: str
+    size: int | None
+    rows: tuple[Row, ...]
+
+    @property
+    def family(self) -> Family:
+        return METRICS[self.metric].family
+
+    @property
+    def unit(self) -> str:
+        return METRICS[self.metric].unit
+
+    def values(self, statistic: str = MEDIAN) -> list[float | None]:
+        return [row.value for row in self.rows if row.statistic == statistic]
+
+    def estimate(self, statistic: str = MEDIAN) -> Estimate:
+        """Return the mean over the rounds with its interval; without a value if a round has none."""
+        values = [value for value in self.values(statistic) if value is not None]
+        if len(values) < len(self.values()):
+            return Estimate(None, n=len(values), missing=Missing.NOT_OBSERVED)
+        interval = repeats_interval(values)
+        return interval if statistic == MEDIAN else interval.within(0.0, 1.0)
+
+    @property
+    def rate(self) -> Number | None:
+        """Return tokens per second by our clock; `None` for other metrics."""
+        if self.unit == "s" and self.family != "loading":
+            return Number(self.estimate().inverse.scaled(self.size or 1), "tokens/s")
+        return Number(self.estimate(), "tokens/s") if self.unit == "tokens/s" else None
+
+
+def bench_document(result: BenchResult) -> Document:
+    series = series_of(result.rows)
+    labels = {item.engine for item in series}
+    measured = [engine for engine in result.engines if engine.label in labels]
+    formats = {engine.label: engine.info.dtype for engine in measured if engine.info is not None}
+    repeats = {(row.engine, row.repeat) for row in result.rows}
+    rounds = max((sum(engine == label for engine, _ in repeats) for label in labels), default=1)
+    models = tuple(dict.fromkeys(engine.model for engine in measured if engine.model))
+    names = tuple(engine.label for engine in measured)
     return Document(
         title="bench",
-        tested=Tested.of_benches(models, engines, result.host, result.made_at, rounds),
+        tested=Tested.from_benches(models, names, result.host, result.made_at, rounds),
         objectives=(),
-        answer=answer_of(result),
-        candidates=candidates(result),
+        answer=answer(series),
+        candidates=candidates(series, formats),
         figure=None,
         next=None,
         warnings=(),
-        sections=sections_of(result),
-        frame=pl.DataFrame(list(rows_of(result)), schema=SCHEMA),
+        sections=sections(result, series),
+        frame=frame(result.rows),
     )
 
 
-def rows_of(result: BenchResult, **place: str) -> Iterator[dict[str, Any]]:
-    """Yield rows of the frame: every measure in each round and over the rounds. `place` has study, part and model."""
-    for variant in result.measured:
-        for series in variant.series:
-            measure = series.measure
-            at = {"model": variant.model, "engine": variant.label, "stage": measure.title} | place
-            for repeat, samples in enumerate(series.rounds):
-                if samples:
-                    estimate = Estimate(median(samples), n=len(samples))
-                    yield at | {"repeat": repeat} | cells(measure.name, "median", measure.unit, estimate)
-            yield at | cells(measure.name, "median", measure.unit, repeats_interval(series.medians))
+def series_of(rows: Iterable[Row]) -> list[Series]:
+    """Group rows by engine, metric and size, in the order of the first round."""
+    groups: dict[tuple[str, str, int | None], list[Row]] = {}
+    for row in rows:
+        if row.engine is not None:
+            groups.setdefault((row.engine, row.metric, row.load), []).append(row)
+    return [Series(*key, tuple(group)) for key, group in groups.items()]
 
 
-def sections_of(result: BenchResult) -> tuple[Section, ...]:
+def frame(rows: Sequence[Row]) -> pl.DataFrame:
+    """Add to the rows of the rounds those over all rounds of an engine."""
+    over = []
+    for series in series_of(rows):
+        for row in {row.statistic: row for row in series.rows}.values():
+            estimate = series.estimate(row.statistic)
+            over.append(asdict(replace(row, repeat=None)) | cells(row.metric, row.statistic, row.unit, estimate))
+    return pl.DataFrame([*map(asdict, rows), *over], schema=SCHEMA)
+
+
+def sections(result: BenchResult, series: Sequence[Series]) -> tuple[Section, ...]:
     """Build the measures with the quality on a fixed text, and what could not be measured."""
-    rows = tuple(tuple(_cells(variant, series)) for variant in result.measured for series in variant.series)
-    blocks = [Table("bench", "Measures", COLUMNS, rows, 0).without_empty_columns()] if rows else []
-    quality = quality_table(
-        {variant.label: variant.quality for variant in result.measured if variant.quality is not None}
-    )
-    blocks += [] if quality is None else [quality]
-    lacking: list[tuple[Cell, ...]] = [
-        (Word(variant.label), Word("all"), Word(variant.failure))
-        for variant in result.results
-        if variant.failure is not None
-    ]
-    lacking += [
-        (Word(variant.label), Word(left.case), Word(left.why))
-        for variant in result.results
-        for left in variant.left_out
-    ]
+    measures = Table("bench", "Measures", COLUMNS, tuple(map(_measure_cells, series)), 0).without_empty_columns()
+    quality = quality_table({engine.label: engine.quality for engine in result.engines if engine.quality is not None})
     headings = (Column("engine", text=True), Column("measure", text=True), Column("reason", text=True))
-    missing = Table("left-out", "Not measured", headings, tuple(lacking))
-    sections = (
-        Section("bench", "Engines without HTTP", tuple(blocks)),
+    reasons = tuple((Word(case.engine), Word(case.case), Word(case.why)) for case in result.left_out)
+    missing = Table("left-out", "Not measured", headings, reasons)
+    built = (
+        Section("bench", "Engines without HTTP", (measures,) if quality is None else (measures, quality)),
         Section("left-out", "Not measured", (missing,)),
     )
-    return tuple(section for section, rows in zip(sections, (blocks, lacking), strict=True) if rows)
+    return tuple(section for section, rows in zip(built, (series, reasons), strict=True) if rows)
 
 
-def _cells(result: Result, series: Series) -> Iterator[Cell]:
-    measure, estimate = series.measure, repeats_interval(series.medians)
-    yield from (Word(result.label), Word(measure.title), Number(estimate, measure.unit))
-    yield Number(Estimate(float(sum(map(len, series.rounds)))), style="count")
-    yield _rate(series) if measure.unit == "s" and measure.family != "loading" and estimate.value else None
-    shares = (None, None) if series.share is None else (series.share.bandwidth, series.share.flops)
-    yield from (None if share is None else Number(Estimate(share), "share") for share in shares)
+def _measure_cells(series: Series) -> tuple[Cell, ...]:
+    shares = (series.estimate(statistic) for statistic in (BANDWIDTH, ARITHMETIC))
+    return (
+        Word(series.engine),
+        Word(METRICS[series.metric].title.format(series.size)),
+        Number(series.estimate(), series.unit),
+        count(sum(row.n for row in series.rows if row.statistic == MEDIAN)),
+        series.rate if series.unit == "s" else None,
+        *(None if share.value is None else Number(share, "share") for share in shares),
+    )
 
 
-def _rate(series: Series) -> Number:
-    """Convert a measure in seconds to tokens per second."""
-    size = series.measure.size or 1
-    return Number(repeats_interval(series.medians).inverse.scaled(size), "tokens/s")
-
-
-def candidates(result: BenchResult) -> Table | None:
+def candidates(series: Sequence[Series], formats: Mapping[str, str]) -> Table | None:
     """Build a row for each engine with its largest prefill and batch, the fastest decoder first."""
     rows: list[tuple[float, tuple[Cell, ...]]] = []
-    for variant in result.measured:
-        decode, prefill, batch = (_largest(variant, family) for family in ("decode", "prefill", "batch"))
-        memory = next((series for series in variant.series if series.measure.name == "memory peak"), None)
-        rate = None if decode is None else _rate(decode)
-        row: tuple[Cell, ...] = (
-            Word(variant.label),
-            None if variant.info is None or variant.info.dtype is None else Word(variant.info.dtype),
-            rate,
-            None if prefill is None else _rate(prefill),
-            None if batch is None else Number(repeats_interval(batch.medians), "tokens/s"),
-            None if memory is None else Number(repeats_interval(memory.medians), "B"),
-        )
-        rows.append((rate.estimate.value or 0.0 if rate is not None else 0.0, row))
+    for engine in dict.fromkeys(item.engine for item in series):
+        own = [item for item in series if item.engine == engine]
+        decode, prefill, batch = (_largest_rate(own, family) for family in ("decode", "prefill", "batch"))
+        memory = next((Number(item.estimate(), "B") for item in own if item.metric == "memory peak"), None)
+        speed = 0.0 if decode is None else decode.estimate.value or 0.0
+        rows.append((speed, (Word(engine), word(formats.get(engine)), decode, prefill, batch, memory)))
     ranked = tuple(row for _, row in sorted(rows, key=lambda ranked: -ranked[0]))
     return Table("candidates", "Candidates", CANDIDATES, ranked, 0).without_empty_columns() if rows else None
 
 
-def _largest(result: Result, family: str) -> Series | None:
-    """Return the measured series of the largest size by our clock."""
-    timed = [series for series in result.family(family) if series.measure.unit in {"s", "tokens/s"} and series.medians]
-    return max(timed, key=lambda series: (series.measure.size or 0, -len(series.measure.name)), default=None)
+def _largest_rate(series: Sequence[Series], family: Family) -> Number | None:
+    """Return the tokens per second of the largest size, by our clock and with prompts."""
+    timed = [item for item in series if item.metric == family and item.rate is not None]
+    return max(timed, key=lambda item: item.size or 0).rate if timed else None
 
 
-def answer_of(result: BenchResult) -> BenchAnswer | NoAnswer:
+def answer(series: Sequence[Series]) -> BenchAnswer | NoAnswer:
     """Return the fastest decoder over the rounds, and its lead over the next."""
-    decodes = {variant.label: series.medians for variant in result.measured for series in variant.family("decode")}
-    ranked = sorted((label for label in decodes if decodes[label]), key=lambda label: fmean(decodes[label]))
-    if not ranked:
+    decodes = sorted((item for item in series if item.metric == "decode"), key=lambda item: item.estimate().value or 0)
+    if not decodes:
         return NoAnswer.NOTHING_MEASURED
-    best = decodes[ranked[0]]
-    answer = BenchAnswer(ranked[0], None, DECODE, "tokens/s", repeats_interval(best).inverse, None, None)
-    if len(ranked) == 1:
-        return answer
-    tests = [ratio_test(decodes[other], best, len(best) == len(decodes[other])) for other in ranked[1:]]
+    best = decodes[0]
+    alone = BenchAnswer(best.engine, None, "decode", "tokens/s", best.estimate().inverse, None, None)
+    if len(decodes) == 1:
+        return alone
+    runs = [[value for value in item.values() if value is not None] for item in decodes]
+    tests = [ratio_test(others, runs[0], len(runs[0]) == len(others)) for others in runs[1:]]
     (ratio, _), p = tests[0], holm([p for _, p in tests])[0]
     significant = None if p is None or ratio.value is None else p <= SIGNIFICANCE and ratio.value >= MARGIN
-    return replace(answer, next=ranked[1], ratio=ratio, significant=significant)
+    return replace(alone, next=decodes[1].engine, ratio=ratio, significant=significant)

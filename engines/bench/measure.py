@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from enginebench.settings.schema import UserMistake
-from engines.bench.result import DECODE
 from engines.bench.settings import Case
 from engines.contract.base import GenerateRequest, Model
 from engines.process.child import ChildEngine
@@ -64,6 +63,8 @@ class Prompts:
 
 Arrivals = Sequence[tuple[float, int]]
 """Seconds at which tokens arrived, and their number."""
+Key = tuple[str, int | None]
+"""The name of a metric, and the size of its case."""
 
 
 class ShortAnswer(Exception):
@@ -127,24 +128,24 @@ async def _answer(engine: ChildEngine, request: GenerateRequest) -> TimedAnswer:
     return TimedAnswer(sent, arrivals, stream.usage.first_token if stream.usage is not None else None)
 
 
-def values_of(case: Case, answers: Sequence[TimedAnswer]) -> Mapping[str, float]:
-    """Return the values of one turn by the measure's name: seconds, or tokens per second of a batch."""
+def values_of(case: Case, answers: Sequence[TimedAnswer]) -> Iterator[tuple[Key, float]]:
+    """Yield the values of one turn: seconds, or tokens per second of a batch."""
     if case.kind == "batch":
-        return dict(_batch_values(case, answers))
+        began, ended = min(answer.sent for answer in answers), max(answer.arrivals[-1][0] for answer in answers)
+        yield ("batch", case.size), sum(answer.tokens for answer in answers) / (ended - began)
+        rate = decode_rate([answer.arrivals for answer in answers])
+        if rate is not None:
+            yield ("batch decode", case.size), rate
+        return
     (answer,) = answers
     if case.kind == "prefill":
-        inside = {} if answer.first_token is None else {f"{case.name} inside": answer.first_token}
-        return {case.name: answer.to_first} | inside
-    per_token = answer.per_token
-    return {case.name: answer.to_last} | ({} if per_token is None else {DECODE: per_token})
-
-
-def _batch_values(case: Case, answers: Sequence[TimedAnswer]) -> Iterable[tuple[str, float]]:
-    began, ended = min(answer.sent for answer in answers), max(answer.arrivals[-1][0] for answer in answers)
-    yield case.name, sum(answer.tokens for answer in answers) / (ended - began)
-    rate = decode_rate([answer.arrivals for answer in answers])
-    if rate is not None:
-        yield f"{case.name} decode", rate
+        yield ("prefill", case.size), answer.to_first
+        if answer.first_token is not None:
+            yield ("prefill inside", case.size), answer.first_token
+        return
+    yield ("generate", case.size), answer.to_last
+    if answer.per_token is not None:
+        yield ("decode", None), answer.per_token
 
 
 def decode_rate(arrivals: Sequence[Arrivals]) -> float | None:

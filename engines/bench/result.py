@@ -1,11 +1,10 @@
-"""The result of a bench: one JSON document with every sample, from which the report is made."""
+"""The result of a bench: rows of the analysis' frame, the engines that they belong to, and what was not measured."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median
 from typing import Any, Literal
 
 import msgspec
@@ -14,98 +13,81 @@ from enginebench.records.files import read_document
 from enginebench.records.quality import Quality
 from enginebench.records.run import HOST, as_typed, instant
 from enginebench.settings.schema import UserMistake
-from engines.bench.settings import LeftOut
 from engines.contract.base import EngineInfo
 
-SCHEMA = 1
+SCHEMA = 2
 Family = Literal["loading", "prefill", "generate", "decode", "batch"]
-Unit = Literal["s", "B", "share", "tokens/s"]
-MEMORY = "memory"  # after a case's name: the peak up to it
-DECODE = "decode"  # the time per token of the longest generation
-MEASURES: Mapping[str, tuple[Family, str, Unit]] = {
-    "load": ("loading", "loading time", "s"),
-    "memory": ("loading", "memory, loaded", "B"),
-    "memory peak": ("loading", "memory, peak", "B"),
-    "device memory": ("loading", "device memory, allocated by the engine", "B"),
-    "device memory used": ("loading", "device memory, by NVML", "B"),
-    "kv cache": ("loading", "KV cache in use, largest batch", "share"),
-    "prefill": ("prefill", "prefill of {} tokens", "s"),
-    "prefill inside": ("prefill", "prefill of {} tokens, by the engine's own clock", "s"),
-    "prefill memory": ("prefill", "peak memory, up to {} tokens", "B"),
-    DECODE: ("decode", "time per decoded token", "s"),
-    "generate": ("generate", "generation of {} tokens", "s"),
-    "batch": ("batch", "{} at a time, with prompts", "tokens/s"),
-    "batch decode": ("batch", "{} at a time, decoding", "tokens/s"),
-}
-"""By the name of a `Measure` without its number."""
+MEDIAN, BANDWIDTH, ARITHMETIC = "median", "share of memory bandwidth", "share of arithmetic"  # statistics of a row
+EVERYTHING = "all"  # what was not measured of an engine that failed
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """A measure; `size` is that of its case: tokens or requests."""
+class Metric:
+    """A metric of a bench; its `title` has a place for the size of its case."""
 
-    name: str
     family: Family
     title: str
-    unit: Unit
-    size: int | None = None
+    unit: Literal["s", "B", "share", "tokens/s"]
+
+
+METRICS: Mapping[str, Metric] = {
+    "load": Metric("loading", "loading time", "s"),
+    "memory": Metric("loading", "memory, loaded", "B"),
+    "memory peak": Metric("loading", "memory, peak", "B"),
+    "device memory": Metric("loading", "device memory, allocated by the engine", "B"),
+    "device memory used": Metric("loading", "device memory, by NVML", "B"),
+    "kv cache": Metric("loading", "KV cache in use, largest batch", "share"),
+    "prefill": Metric("prefill", "prefill of {} tokens", "s"),
+    "prefill inside": Metric("prefill", "prefill of {} tokens, by the engine's own clock", "s"),
+    "prefill memory": Metric("prefill", "peak memory, up to {} tokens", "B"),
+    "decode": Metric("decode", "time per decoded token", "s"),  # of the longest generation
+    "generate": Metric("generate", "generation of {} tokens", "s"),
+    "batch": Metric("batch", "{} at a time, with prompts", "tokens/s"),
+    "batch decode": Metric("batch", "{} at a time, decoding", "tokens/s"),
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """Bytes per second that can be read, and floating-point operations per second of `dtype`; `None` if unknown."""
+class Row:
+    """A row of the frame: a metric in one round, or what the machine allows, which has no engine.
 
-    device: str
-    dtype: str
-    bandwidth: float | None
-    flops: float | None
-    by: str  # the library that measured
+    `load` is the size of the case: tokens of a prompt or an answer, or requests of a batch.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Shares of what the device allows, medians over rounds; `None` if the limit or the model's cost is unknown."""
-
-    bandwidth: float | None
-    flops: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One measure of one variant: the samples of each round in the order in which they were taken."""
-
-    measure: Measure
-    rounds: tuple[tuple[float, ...], ...]
-    share: Share | None = None
-
-    @property
-    def medians(self) -> list[float]:
-        """Return the median of each round that has samples."""
-        return [median(samples) for samples in self.rounds if samples]
+    metric: str
+    statistic: str
+    unit: str
+    value: float | None
+    repeat: int | None
+    engine: str | None = None
+    model: str | None = None
+    load: int | None = None
+    load_unit: str | None = None
+    stage: str | None = None
+    n: int = 1
+    study: str | None = None
+    part: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """One variant. `info` is `None` and `failure` says why if it could not be loaded at all."""
+class BenchEngine:
+    """An engine with one model and one set of options. `info` is `None` if it could not be loaded at all."""
 
     label: str
     engine: str
     model: str | None
     options: Mapping[str, str]
-    info: EngineInfo | None
-    series: tuple[Series, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
-    failure: str | None = None
-    quality: Quality | None = None  # asked once, in the first round
-
-    def family(self, name: str) -> list[Series]:
-        return [series for series in self.series if series.measure.family == name]
+    info: EngineInfo | None = None
+    quality: Quality | None = None  # measured once, in the first round
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    order: tuple[str, ...]
-    limits: tuple[Limit, ...]
+class LeftOut:
+    """A case of an engine that was not measured to its end, or `EVERYTHING`, and why."""
+
+    engine: str
+    case: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,25 +95,18 @@ class BenchResult:
     """All times are by the wall clock of the measuring process, at its end of the engine's pipe."""
 
     made_at: str  # ISO 8601, UTC
-    command: tuple[str, ...]
-    host: Mapping[str, Any]
-    versions: Mapping[str, str]
-    settings: Mapping[str, Any]
-    rounds: tuple[Round, ...]
-    results: tuple[Result, ...]
+    command: tuple[str, ...] = ()
+    host: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    engines: tuple[BenchEngine, ...] = ()
+    rows: tuple[Row, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     schema: int = SCHEMA
 
     @property
-    def measured(self) -> list[Result]:
-        return [result for result in self.results if result.series]
-
-
-def measure_of(name: str) -> Measure:
-    """Return the measure of a name that this package gives, such as `prefill 512 memory`."""
-    words = name.split()
-    size = next((int(word) for word in words if word.isdigit()), None)
-    family, title, unit = MEASURES[" ".join(word for word in words if not word.isdigit())]
-    return Measure(name, family, title.format(size), unit, size)
+    def failures(self) -> list[str]:
+        return [missing.why for missing in self.left_out if missing.case == EVERYTHING]
 
 
 def to_json(result: BenchResult) -> str:
@@ -146,8 +121,9 @@ def read_result(path: Path) -> BenchResult:
             raise UserMistake(f"{path} has schema {document.get('schema')}; this version reads {SCHEMA}.")
         result = msgspec.convert(document, BenchResult)
         instant(result.made_at)
-        if any(variant.info is None for variant in result.measured):
-            raise ValueError("a measured variant lacks the facts of its engine")
+        loaded = {engine.label for engine in result.engines if engine.info is not None}
+        if any(row.engine not in loaded or row.metric not in METRICS for row in result.rows if row.engine is not None):
+            raise ValueError("a row belongs to no engine, or has an unknown metric")
         return replace(result, host=as_typed(result.host, HOST))
     except UserMistake:
         raise

@@ -16,16 +16,16 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from math import prod
-from statistics import median
 from typing import Any
 
 import numpy as np
 
-from engines.bench.result import Limit, Series, Share
+from engines.bench.measure import Key
+from engines.bench.result import ARITHMETIC, BANDWIDTH, Row
 from engines.contract.base import Model
 from engines.machine.devices import BY_BUS, usable_cores
 from engines.models.presets import PRESETS, RANDOM
@@ -68,6 +68,21 @@ def cpu_flops(side: int = SIDE) -> float:
     return 2 * side**3 / _fastest(lambda: np.matmul(a, a, out=out))
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Bytes per second that can be read, and floating-point operations per second of `dtype`."""
+
+    device: str
+    dtype: str
+    bandwidth: float
+    flops: float
+
+    def rows(self, repeat: int) -> Iterator[Row]:
+        place = f"{self.device}, {self.dtype}"
+        yield Row("memory bandwidth", "largest", "B/s", self.bandwidth, repeat, stage=place)
+        yield Row("arithmetic", "largest", "FLOP/s", self.flops, repeat, stage=place)
+
+
 def _gpu_limit(device: str, dtype: str) -> Limit:
     """Measure with CUDA events."""
     import torch
@@ -91,7 +106,7 @@ def _gpu_limit(device: str, dtype: str) -> Limit:
         del array
         a = torch.randn((GPU_SIDE, GPU_SIDE), device=device).to(getattr(torch, dtype))
         flops = 2 * GPU_SIDE**3 / fastest(lambda: a @ a)
-    return Limit(device, dtype, bandwidth, flops, f"torch {torch.__version__}")
+    return Limit(device, dtype, bandwidth, flops)
 
 
 def measured_here(device: str, dtype: str) -> Limit:
@@ -100,12 +115,12 @@ def measured_here(device: str, dtype: str) -> Limit:
         return _gpu_limit(device, dtype)
     bandwidth = read_bandwidth()
     if dtype not in HALF:
-        return Limit("cpu", "float32", bandwidth, cpu_flops(), f"NumPy {np.__version__}")
+        return Limit("cpu", "float32", bandwidth, cpu_flops())
     import torch
 
     a = torch.ones((SIDE, SIDE), dtype=getattr(torch, dtype))
     flops = 2 * SIDE**3 / _fastest(lambda: a @ a)
-    return Limit("cpu", dtype, bandwidth, flops, f"NumPy {np.__version__}, torch {torch.__version__}")
+    return Limit("cpu", dtype, bandwidth, flops)
 
 
 def arithmetic_of(dtype: str) -> str:
@@ -197,53 +212,35 @@ def _attention(config: Mapping[str, Any]) -> int:
     return layers * heads * int(config.get("head_dim") or width // heads)
 
 
-def share_of(
-    series: Series, dtype: str, cost: ModelCost | None, limits: Sequence[Limit | None], gpus: int = 1
-) -> Share | None:
-    """Return the median share over the rounds, by the limits of each round; `None` for a measure without a bound.
+def shares_of(
+    key: Key, value: float, dtype: str, cost: ModelCost, limit: Limit, gpus: int
+) -> Iterator[tuple[str, float | None]]:
+    """Yield the shares of the limits that a measured value means, by statistic; nothing for a metric without a bound.
 
-    A limit is that of one GPU; `gpus` share the model with tensor parallelism. With 0 another machine computes, whose
-    limits are unknown. Memory counts the weights alone, which a step reads once for its whole batch. Arithmetic has no
-    share for quantised weights: the engine chooses the format in which they are multiplied. No share is above 1: a
-    larger one means that the limit is not one, for example if the weights stay in a processor's cache.
+    The limit is that of one GPU; `gpus` share the model with tensor parallelism. Memory counts the weights alone, which
+    a step reads once for its whole batch. Arithmetic has no share for quantised weights: the engine chooses the format
+    in which they are multiplied. No share is above 1: a larger one means that the limit is not one, for example if the
+    weights stay in a processor's cache, and is `None`.
     """
-    if cost is None or not gpus:
-        return None
-    pairs = [
-        (median(samples), limit)
-        for samples, limit in zip(series.rounds, limits, strict=True)
-        if samples and limit is not None
-    ]
-    needs = [_needs(series, value, dtype, cost) for value, _ in pairs]
-    if not needs or needs[0] is None:
-        return None
-    bandwidths, flops = [], []
-    for need, (_, limit) in zip(needs, pairs, strict=True):
-        assert need is not None
-        if need[0] is not None and limit.bandwidth:
-            bandwidths.append(need[0] / (gpus * limit.bandwidth))
-        if limit.flops and dtype in FLOATS:
-            flops.append(need[1] / (gpus * limit.flops))
-    return Share(_bounded(bandwidths), _bounded(flops))
+    name, size = key
+    match name:
+        case "decode":
+            steps, flops = 1 / value, cost.decode_flops / value
+        case "batch decode" if size:
+            steps, flops = value / size, cost.decode_flops * value
+        case "prefill" if size:
+            steps, flops = 1 / value, cost.prefill_flops(size) / value
+        case _:
+            return
+    step = cost.bytes_per_step(dtype)
+    if step is not None:
+        yield BANDWIDTH, _bounded(step * steps / (gpus * limit.bandwidth))
+    if dtype in FLOATS:
+        yield ARITHMETIC, _bounded(flops / (gpus * limit.flops))
 
 
-def _bounded(shares: Sequence[float]) -> float | None:
-    share = median(shares) if shares else None
-    return None if share is None or share > 1 + NOISE else min(share, 1.0)
-
-
-def _needs(series: Series, value: float, dtype: str, cost: ModelCost) -> tuple[float | None, float] | None:
-    """Return bytes and operations per second that the measured value means."""
-    measure, read = series.measure, cost.bytes_per_step(dtype)
-    if measure.family == "decode":
-        return None if read is None else read / value, cost.decode_flops / value
-    if measure.family == "batch" and measure.name.endswith("decode"):
-        assert measure.size is not None
-        return None if read is None else read * value / measure.size, cost.decode_flops * value
-    if measure.family == "prefill" and measure.unit == "s":
-        assert measure.size is not None
-        return None if read is None else read / value, cost.prefill_flops(measure.size) / value
-    return None
+def _bounded(share: float) -> float | None:
+    return None if share > 1 + NOISE else min(share, 1.0)
 
 
 def main() -> None:

@@ -6,16 +6,17 @@ requests within one do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from statistics import median
 
 from enginebench.records.command import typed_command
 from engines.bench.measure import Prompts
-from engines.bench.result import BenchResult, Limit, Result, Round, Series, measure_of
-from engines.bench.roofline import arithmetic_of, cost_of, measure_limit, share_of
-from engines.bench.settings import BenchSettings, LeftOut, Variant
-from engines.bench.turns import Measured, Tell, measure_variant
+from engines.bench.result import EVERYTHING, MEDIAN, METRICS, BenchEngine, BenchResult, LeftOut, Row
+from engines.bench.roofline import Limit, arithmetic_of, cost_of, measure_limit, shares_of
+from engines.bench.settings import BenchSettings, Variant
+from engines.bench.turns import Tell, Turn, measure_variant
 from engines.contract.base import EngineInfo, Model
 from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import check_options, engine_class
@@ -24,109 +25,85 @@ from loadtests.harness.run.host import host_facts, versions
 PACKAGES = ("enginebench", "numpy", "torch", "transformers", "mistralrs")
 
 
-class Session:
-    """`models` has every variant's model by name; `tell` gets a line of progress."""
-
-    def __init__(
-        self,
-        variants: Sequence[Variant],
-        models: Mapping[str | None, Model | None],
-        settings: BenchSettings,
-        tell: Tell,
-    ) -> None:
-        self._variants, self._models, self._settings, self._tell = variants, models, settings, tell
-        self._made_at = datetime.now(UTC).isoformat(timespec="seconds")
-        self._rounds: list[Round] = []
-        self._measured: dict[str, list[Measured | None]] = {variant.label: [] for variant in variants}
-        self._failures: dict[str, str] = {}
-
-    async def take_round(self) -> None:
-        """Measure every variant once more."""
-        number = len(self._rounds)
-        order = list(self._variants) if number % 2 == 0 else list(reversed(self._variants))
+async def measure_rounds(
+    variants: Sequence[Variant], models: Mapping[str | None, Model | None], settings: BenchSettings, tell: Tell
+) -> AsyncIterator[BenchResult]:
+    """Yield the result so far after each round. `models` has every variant's model by name; `tell` reports progress."""
+    made_at, host = datetime.now(UTC).isoformat(timespec="seconds"), host_facts()
+    engines = {variant.label: _engine(variant, models[variant.model]) for variant in variants}
+    rows: list[Row] = []
+    missing: dict[tuple[str, str], LeftOut] = {}
+    for number in range(settings.rounds):
         limits = dict[tuple[str, str], Limit | None]()
-        for variant in order:
-            measured = await self._measure(variant, number)
-            self._measured[variant.label].append(measured)
-            if measured is None:
+        for variant in variants if number % 2 == 0 else reversed(variants):
+            label, model = variant.label, models[variant.model]
+            if (label, EVERYTHING) in missing:
                 continue
-            key = (measured.info.device, arithmetic_of(measured.info.dtype))
+
+            def tell_more(what: str, prefix: str = f"round {number + 1}: {label}, ") -> None:
+                tell(prefix + what)
+
+            tell_more("loading")
+            prompts = Prompts(model, f"bench round {number}")
+            try:
+                turn = await measure_variant(variant, model, settings, prompts, tell_more, with_quality=number == 0)
+            except (ValueError, EngineUnavailable) as error:
+                missing[label, EVERYTHING] = LeftOut(label, EVERYTHING, str(error))
+                continue
+            before = engines[label]
+            engines[label] = replace(before, info=before.info or turn.info, quality=before.quality or turn.quality)
+            missing |= {(label, case): LeftOut(label, case, why) for case, why in turn.left_out.items()}
+            key = (turn.info.device, arithmetic_of(turn.info.dtype))
             if key not in limits:
-                self._tell(f"round {number + 1}: what {key[0]} allows in {key[1]}")
+                tell(f"round {number + 1}: what {key[0]} allows in {key[1]}")
                 limits[key] = await measure_limit(*key)
-        measurable = tuple(limit for limit in limits.values() if limit is not None)
-        self._rounds.append(Round(tuple(variant.label for variant in order), measurable))
-
-    async def _measure(self, variant: Variant, number: int) -> Measured | None:
-        if variant.label in self._failures:
-            return None
-
-        def tell(what: str) -> None:
-            self._tell(f"round {number + 1}: {variant.label}, {what}")
-
-        tell("loading")
-        model = self._models[variant.model]
-        prompts = Prompts(model, f"bench round {number}")
-        try:
-            return await measure_variant(variant, model, self._settings, prompts, tell, with_quality=number == 0)
-        except (ValueError, EngineUnavailable) as error:
-            self._failures[variant.label] = str(error)
-            return None
-
-    def result(self) -> BenchResult:
-        """Return the result of the rounds so far."""
-        return BenchResult(
-            made_at=self._made_at,
+            rows += _rows(variant, model, number, turn, limits[key])
+        rows += [row for limit in limits.values() if limit is not None for row in limit.rows(number)]
+        yield BenchResult(
+            made_at=made_at,
             command=typed_command(),
-            host=host_facts(),
+            host=host,
             versions=versions(*PACKAGES),
-            settings=asdict(self._settings),
-            rounds=tuple(self._rounds),
-            results=tuple(self._result_of(variant) for variant in self._variants),
+            settings=asdict(settings),
+            engines=tuple(engines.values()),
+            rows=tuple(rows),
+            left_out=tuple(missing.values()),
         )
 
-    def _result_of(self, variant: Variant) -> Result:
-        rounds, model = self._measured[variant.label], self._models[variant.model]
-        measurements = [measured for measured in rounds if measured is not None]
-        info = measurements[0].info if measurements else None
-        left_out = dict[str, LeftOut]()
-        for measured in measurements:
-            lacking = [
-                case for case in measured.left_out if not all(case.case in other.values for other in measurements)
-            ]
-            left_out |= {case.case: case for case in lacking}
-        return Result(
-            label=variant.label,
-            engine=variant.engine,
+
+def _engine(variant: Variant, model: Model | None) -> BenchEngine:
+    return BenchEngine(variant.label, variant.engine, None if model is None else model.name, dict(variant.options))
+
+
+def _rows(variant: Variant, model: Model | None, number: int, turn: Turn, limit: Limit | None) -> Iterator[Row]:
+    """Yield the median of each metric in this round, and the shares of the limit."""
+    cost = None if model is None else cost_of(model)
+    gpus = gpus_of(variant, turn.info)
+    for (name, size), samples in turn.samples.items():
+        metric, value = METRICS[name], median(samples)
+        unit = None if size is None else "requests" if metric.family == "batch" else "tokens"
+        row = Row(
+            metric=name,
+            statistic=MEDIAN,
+            unit=metric.unit,
+            value=value,
+            repeat=number,
+            engine=variant.label,
             model=None if model is None else model.name,
-            options=dict(variant.options),
-            info=info,
-            series=() if info is None else self._series(variant, info, model, rounds),
-            left_out=tuple(left_out.values()),
-            failure=self._failures.get(variant.label),
-            quality=measurements[0].quality if measurements else None,
+            load=size,
+            load_unit=unit,
+            stage=None if size is None else f"{size} {unit}",
+            n=len(samples),
         )
-
-    def _series(
-        self, variant: Variant, info: EngineInfo, model: Model | None, rounds: Sequence[Measured | None]
-    ) -> tuple[Series, ...]:
-        cost = None if model is None else cost_of(model)
-        gpus, key = gpus_of(variant, info), (info.device, arithmetic_of(info.dtype))
-        limits = [
-            next((limit for limit in round.limits if (limit.device, limit.dtype) == key), None)
-            for round in self._rounds
-        ]
-        names = dict.fromkeys(name for measured in rounds if measured is not None for name in measured.values)
-        series = []
-        for name in names:
-            samples = tuple(() if measured is None else tuple(measured.values.get(name, ())) for measured in rounds)
-            measure = measure_of(name)
-            series.append(Series(measure, samples, share_of(Series(measure, samples), info.dtype, cost, limits, gpus)))
-        return tuple(series)
+        yield row
+        if cost is not None and limit is not None and gpus:
+            for statistic, share in shares_of((name, size), value, turn.info.dtype, cost, limit, gpus):
+                yield replace(row, statistic=statistic, unit="share", value=share)
 
 
 def gpus_of(variant: Variant, info: EngineInfo) -> int:
-    """Return the number of GPUs that share the model; 1 on a CPU, whose limits are those of all its cores."""
+    """Return the number of GPUs that share the model: 0 if another machine computes, whose limits are unknown; 1 on a
+    CPU, whose limits are those of all its cores."""
     if not info.device.startswith("cuda"):
         return 1
     return engine_class(variant.engine).gpus_of(check_options(variant.engine, variant.options).parsed)

@@ -44,7 +44,7 @@ class BenchSettings:
     prompt_tokens: int = measure_setting(32, "Prompt length for generation and batches.", metavar="TOKENS", least=1)
     samples: int = effort_setting(100, "Samples of each measure, over all rounds.", metavar="N", least=1)
     rounds: int = effort_setting(
-        5, "Rounds; in each one, every engine is restarted and measured.", metavar="N", least=1
+        5, "Rounds; in each one, every engine is restarted and measured.", flag="--repeat", metavar="N", least=1
     )
     warm_up: int = effort_setting(
         3, "Requests before the first sample of a measure, in every round.", metavar="N", least=0
@@ -105,17 +105,14 @@ class Case:
     def name(self) -> str:
         return f"{self.kind} {self.size}"
 
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A case that was not measured to its end, and why."""
-
-    case: str
-    why: str
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of one request, prompt and answer."""
+        return self.prompt_tokens + self.answer_tokens
 
 
-def cases_of(settings: BenchSettings, info: EngineInfo) -> tuple[list[Case], list[LeftOut]]:
-    """Return the cases in the order in which they are measured, and those that this engine cannot run."""
+def cases_of(settings: BenchSettings, info: EngineInfo) -> tuple[list[Case], dict[str, str]]:
+    """Return the cases in the order in which they are measured, and why this engine cannot run others, by name."""
     max_batch = MAX_BATCH_ON_CPU if info.device.partition(":")[0] in {"cpu", "none"} else MAX_BATCH_ON_GPU
     batches = settings.batch or [2**power for power in range(max_batch.bit_length())]
     prompt = settings.prompt_tokens
@@ -123,12 +120,12 @@ def cases_of(settings: BenchSettings, info: EngineInfo) -> tuple[list[Case], lis
     cases = [Case("prefill", size, 1, size - (size == info.context_length), 1) for size in settings.prefill]
     cases += [Case("generate", size, 1, prompt, size) for size in settings.generate]
     cases += [Case("batch", size, size, prompt, BATCH_TOKENS) for size in batches]
-    possible, left_out = [], []
+    possible, left_out = [], {}
     for case in cases:
-        if case.prompt_tokens + case.answer_tokens > info.context_length:
-            left_out.append(LeftOut(case.name, f"the context holds {info.context_length} tokens"))
+        if case.tokens > info.context_length:
+            left_out[case.name] = f"the context holds {info.context_length} tokens"
         elif case.requests > info.max_concurrency:
-            left_out.append(LeftOut(case.name, f"the engine runs {info.max_concurrency} at a time with these options"))
+            left_out[case.name] = f"the engine runs {info.max_concurrency} at a time with these options"
         else:
             possible.append(case)
     return possible, left_out

@@ -8,19 +8,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 
 from enginebench.records.quality import Quality
-from engines.bench.measure import Prompts, ShortAnswer, take_turn, values_of
+from engines.bench.measure import Key, Prompts, ShortAnswer, take_turn, values_of
 from engines.bench.quality import measure_quality
-from engines.bench.result import MEMORY
-from engines.bench.settings import BenchSettings, Case, LeftOut, Variant, cases_of
+from engines.bench.settings import BenchSettings, Case, Variant, cases_of
 from engines.contract.base import EngineInfo, Model
 from engines.contract.errors import EngineError, EngineUnavailable
-from engines.machine.devices import device_memory_of
+from engines.machine.memory import device_memory_of
 from engines.process.child import ChildEngine
 from engines.process.loading import load_engine
 
@@ -33,66 +32,68 @@ Tell = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Measured:
-    """Values by the measure's name, in the order in which they were taken."""
+class Turn:
+    """What one variant gave in one round: samples in the order in which they were taken, and why cases are missing."""
 
     info: EngineInfo
-    values: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    left_out: list[LeftOut] = field(default_factory=list)
+    samples: dict[Key, list[float]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
     quality: Quality | None = None
+
+    def keep_largest(self, key: Key, readings: Iterable[float | None]) -> None:
+        values = [value for value in readings if value is not None]
+        if values:
+            self.samples[key] = [float(max(values))]
 
 
 async def measure_variant(
     variant: Variant, model: Model | None, settings: BenchSettings, prompts: Prompts, tell: Tell, with_quality: bool
-) -> Measured:
+) -> Turn:
     """Start one variant, measure its cases and stop it.
 
     Raises `UserMistake` and `EngineUnavailable` if it cannot be loaded or no case can be measured.
     """
     engine = load_engine(variant.engine, model, variant.options)
     began = time.monotonic()
-    measured = Measured(await engine.start())
-    measured.values["load"].append(time.monotonic() - began)
+    turn = Turn(await engine.start())
+    turn.samples["load", None] = [time.monotonic() - began]
     try:
-        loaded = await engine.stats()
-        if loaded.memory_bytes is not None:
-            measured.values["memory"].append(loaded.memory_bytes)
-        await _Turns(engine, measured, settings, prompts, tell).run()
+        turn.keep_largest(("memory", None), [(await engine.stats()).memory_bytes])
+        await _Cases(engine, turn, settings, prompts, tell).run()
         if with_quality and engine.state == "ready":
             tell("quality")
-            measured.quality = await measure_quality(engine, measured.info, model)
+            turn.quality = await measure_quality(engine, turn.info, model)
     finally:
         await engine.stop()
-    return measured
+    return turn
 
 
-class _Turns:
+class _Cases:
     """Measures all cases of a loaded engine."""
 
-    def __init__(
-        self, engine: ChildEngine, measured: Measured, settings: BenchSettings, prompts: Prompts, tell: Tell
-    ) -> None:
-        self._engine, self._measured, self._settings = engine, measured, settings
+    def __init__(self, engine: ChildEngine, turn: Turn, settings: BenchSettings, prompts: Prompts, tell: Tell) -> None:
+        self._engine, self._turn, self._settings = engine, turn, settings
         self._prompts, self._tell = prompts, tell
         self._typical: dict[str, tuple[int, float]] = {}  # by kind: the last size and its seconds
         self._given_up: dict[str, str] = {}  # by kind: why larger sizes are left out
         self._taken: list[Case] = []
 
     async def run(self) -> None:
-        cases, impossible = cases_of(self._settings, self._measured.info)
-        self._measured.left_out += impossible
+        cases, self._turn.left_out = cases_of(self._settings, self._turn.info)
         for case in cases:
             why = self._given_up.get(case.kind) or self._too_long(case)
             if why is None:
                 why = await self._measure(case)
             if why is not None:
                 self._given_up[case.kind] = why
-                self._measured.left_out.append(LeftOut(case.name, why))
+                self._turn.left_out[case.name] = why
             if self._engine.state != "ready":
                 break
-        if not self._typical and self._measured.left_out:
-            raise EngineUnavailable(f"{self._measured.left_out[-1].why}.")
-        await self._watch_memory()
+        if not self._taken and self._turn.left_out:
+            raise EngineUnavailable(f"{list(self._turn.left_out.values())[-1]}.")
+        if self._taken and self._engine.state == "ready":
+            await self._read_gauges(max(self._taken, key=lambda case: (case.requests, case.tokens)))
+        self._turn.keep_largest(("memory peak", None), [(await self._engine.stats()).memory_peak_bytes])
 
     def _too_long(self, case: Case) -> str | None:
         """Return why the case would take too long: at least in proportion to the last smaller one."""
@@ -106,7 +107,7 @@ class _Turns:
 
     async def _measure(self, case: Case) -> str | None:
         """Warm up and take the samples. Return why they are missing, or `None`."""
-        settings, taken, values = self._settings, list[float](), defaultdict[str, list[float]](list)
+        settings, taken, samples = self._settings, list[float](), defaultdict[Key, list[float]](list)
         try:
             began = time.monotonic()
             for _ in range(settings.warm_up):
@@ -117,40 +118,37 @@ class _Turns:
             while len(taken) < settings.samples_per_round and (not taken or time.monotonic() < deadline):
                 answers = await take_turn(self._engine, case, self._prompts)
                 taken.append(median(answer.to_last for answer in answers))
-                for name, value in values_of(case, answers).items():
-                    values[name].append(value)
+                for key, value in values_of(case, answers):
+                    samples[key].append(value)
         except (EngineError, ShortAnswer, ValueError) as error:
             with suppress(EngineUnavailable, TimeoutError):
                 async with asyncio.timeout(RESTART_TIMEOUT):
                     await self._engine.until_ready()
             return str(error).rstrip(".")
         finally:
-            self._measured.values |= values  # the decode of a longer generation takes the place of a shorter one's
+            self._turn.samples |= samples  # the decode of a longer generation takes the place of a shorter one's
         self._typical[case.kind] = (case.size, median(taken))
         self._taken.append(case)
         if case.kind == "prefill":  # sizes rise, so the peak so far is that of this length
             stats = await self._engine.stats()
-            self._keep(f"{case.name} {MEMORY}", [stats.device_memory_peak_bytes or stats.memory_peak_bytes])
+            peak = stats.device_memory_peak_bytes or stats.memory_peak_bytes
+            self._turn.keep_largest(("prefill memory", case.size), [peak])
         self._tell(case.name)
         return None
 
-    async def _watch_memory(self) -> None:
-        """Read the gauges while the largest batch is repeated for some seconds, untimed."""
-        if self._engine.state == "ready" and self._taken:
-            largest = max(self._taken, key=lambda case: (case.requests, case.prompt_tokens + case.answer_tokens))
-            device, used, kv = [], [], []
-            work = asyncio.create_task(self._repeat(largest, min(GAUGE_SECONDS, self._settings.seconds)))
-            while not work.done():
-                await asyncio.wait([work], timeout=GAUGE_INTERVAL)
-                stats = await self._engine.stats()
-                device.append(stats.device_memory_peak_bytes)
-                kv.append(stats.kv_cache_usage)
-                used.append(device_memory_of(self._engine.pid))
-            await work
-            self._keep("device memory", device)
-            self._keep("device memory used", used)
-            self._keep("kv cache", kv)
-        self._keep("memory peak", [(await self._engine.stats()).memory_peak_bytes])
+    async def _read_gauges(self, case: Case) -> None:
+        """Read the engine's gauges while a case is repeated for some seconds, untimed."""
+        device, used, kv = list[float | None](), list[float | None](), list[float | None]()
+        work = asyncio.create_task(self._repeat(case, min(GAUGE_SECONDS, self._settings.seconds)))
+        while not work.done():
+            await asyncio.wait([work], timeout=GAUGE_INTERVAL)
+            stats = await self._engine.stats()
+            device.append(stats.device_memory_peak_bytes)
+            kv.append(stats.kv_cache_usage)
+            used.append(device_memory_of(self._engine.pid))
+        await work
+        for name, readings in (("device memory", device), ("device memory used", used), ("kv cache", kv)):
+            self._turn.keep_largest((name, None), readings)
 
     async def _repeat(self, case: Case, seconds: float) -> None:
         ends = time.monotonic() + seconds
@@ -158,9 +156,4 @@ class _Turns:
             while time.monotonic() < ends:
                 await take_turn(self._engine, case, self._prompts)
         except (EngineError, ShortAnswer) as error:
-            self._measured.left_out.append(LeftOut("kv cache", str(error).rstrip(".")))
-
-    def _keep(self, name: str, readings: list[int | None] | list[float | None]) -> None:
-        values = [value for value in readings if value is not None]
-        if values:
-            self._measured.values[name].append(float(max(values)))
+            self._turn.left_out["kv cache"] = str(error).rstrip(".")

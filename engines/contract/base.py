@@ -6,7 +6,7 @@ An engine does not deal with HTTP, queues or metrics. It runs in a child process
 Subclass `Engine` when the library is asynchronous, or `BlockingEngine` when it computes in the calling thread. This
 module uses only the standard library, because it is also imported in environments that have nothing else of ours.
 
-Run one:  enginebench serve --engine fake -o ttft=0.3 -o tpot=0.02
+Run one:  enginebench serve fake -o ttft=0.3 -o tpot=0.02
 """
 
 from __future__ import annotations

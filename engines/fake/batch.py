@@ -1,6 +1,6 @@
 """The fake engine's common batch: every running request receives a token at the end of each step.
 
-enginebench serve --engine fake -o step=0.02 -o step_per_running=0.002 -o step_per_prompt_token=0.0005
+enginebench serve fake -o step=0.02 -o step_per_running=0.002 -o step_per_prompt_token=0.0005
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ thousand sleeping tasks would cost several times as much CPU as the tokens.
 
 With `step`, all requests share one batch instead: engines/fake/batch.py.
 
-    enginebench serve --engine fake -o ttft=0.3 -o tpot=0.02
+    enginebench serve fake -o ttft=0.3 -o tpot=0.02
 """
 
 from __future__ import annotations

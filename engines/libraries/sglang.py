@@ -6,7 +6,7 @@ computing at them all the same. A seed is not promised: SGLang heeds it in its d
 are others. A server of SGLang that runs already is reached by the engine `remote`.
 
     enginebench engines install sglang
-    enginebench serve --engine sglang -o tensor_parallel=2
+    enginebench serve sglang -o tensor_parallel=2
 """
 
 from __future__ import annotations

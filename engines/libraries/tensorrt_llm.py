@@ -8,7 +8,7 @@ have TensorRT-LLM: there, `-o python=/usr/bin/python3` runs it without an instal
 already is reached by the engine `remote`.
 
     enginebench engines install tensorrt-llm
-    enginebench serve --engine tensorrt-llm
+    enginebench serve tensorrt-llm
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ sampling, stop strings and text are vLLM's own. Its prefix cache is off unless a
 costs what it costs other engines; on a CPU all cores compute, although vLLM's default keeps one free.
 
     enginebench engines install vllm
-    enginebench serve --engine vllm
-    enginebench serve --engine vllm -o tensor_parallel=2 -o speculative_tokens=4
+    enginebench serve vllm
+    enginebench serve vllm -o tensor_parallel=2 -o speculative_tokens=4
 """
 
 from __future__ import annotations

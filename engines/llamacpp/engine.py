@@ -5,7 +5,7 @@ its own (server.py). Prompts go in as token ids, each step's text comes out; bat
 are llama.cpp's. Prompts are not remembered (`cache_prompt`), so that a repeated one costs what it costs other engines.
 
     enginebench engines install llamacpp
-    enginebench serve --engine llamacpp -o dtype=q8_0
+    enginebench serve llamacpp -o dtype=q8_0
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ connection, ends an answer only at the end of text, and takes the temperature on
 a process of its own, which is killed at the end of the answer; the next process is started ahead and loads its model in
 the meantime. `engines.lmrs.alphabet` makes it read the same token ids as every other engine.
 
-    enginebench serve --engine lmrs --model random:llama-3.2-1b -o dtype=q8_0
+    enginebench serve lmrs --model random:llama-3.2-1b -o dtype=q8_0
 """
 
 from __future__ import annotations

@@ -20,8 +20,9 @@ from pathlib import Path
 
 from enginebench.settings.system import last_line
 from engines.machine.cuda import Check, gpu_checks
-from engines.machine.devices import NoAnswer, driver, free_memory, usable_cores
+from engines.machine.devices import NoAnswer, driver, usable_cores
 from engines.machine.extras import install_command
+from engines.machine.memory import free_memory
 from engines.models.cache import cache_folder
 
 OLDEST_PYTHON = (3, 11)
@@ -32,12 +33,12 @@ STAMP_ATTEMPTS = 5
 STAMP_DELAY = 0.02  # seconds from asking for stamps to sending
 LOAD_TEST_LIMIT = 180.0  # seconds; it takes ten on a quiet machine, and forty where six other programs compute
 SO_TIMESTAMPNS = 35  # asm-generic/socket.h; Python has no name for it
-FOR_REPORTS, FOR_DOWNLOADS = ("polars", "scipy"), ("pip", "uv")  # `make bundle` leaves them out
+FOR_REPORTS, FOR_DOWNLOADS = ("polars", "scipy"), ("pip",)  # `make bundle` leaves them out
 EXTRAS = ("transformers", "mistralrs")
 
 
-def examine() -> list[Check]:
-    """Return every check, in the order to read them."""
+def examine(load_test: bool = False) -> list[Check]:
+    """Return every check, in the order to read them; with a short load test only if asked for."""
     return [
         _python(),
         _scenarios(),
@@ -49,7 +50,8 @@ def examine() -> list[Check]:
         *_cuda(),
         _kernel_stamps(),
         _open_files(),
-        _load_test(),
+        *([_load_test()] if load_test else []),
+        _program("uv", "to install engines in environments of their own: pip install uv"),
         _program("prometheus", "to scrape a server; on Debian: apt-get install prometheus"),
         _program("chromium", "to look at reports from the tests; on Debian: apt-get install chromium"),
         _program("cargo", "to build the Rust engines; see https://rustup.rs"),

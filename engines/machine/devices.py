@@ -1,4 +1,4 @@
-"""What processes started from here may use: cores, memory, and NVIDIA GPUs as its library NVML reports them."""
+"""What processes started from here may use: cores, and NVIDIA GPUs as its library NVML reports them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# Limit, use, and the page cache in that use, which is given back when it is needed: control groups of version 2 and 1.
-# https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
-GROUP_FILES = {
-    2: ("memory.max", "memory.current", ("inactive_file", "active_file")),
-    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
-}
 GPUS_OF_LINUX = Path("/proc/driver/nvidia/gpus")  # a folder for each, as the kernel's module reports them
 GPUS_OF_AMD = Path("/sys/class/kfd/kfd/topology/nodes")  # CPUs too, as nodes without SIMD units
 FIRST_BFLOAT16 = (8, 0)  # compute capability from which NVIDIA's GPUs multiply bfloat16
@@ -113,7 +106,7 @@ def compute_capability(device: str) -> tuple[int, int] | None:
     at = int(number) if number.isdigit() else 0
     if at >= len(names):
         return None
-    return ask_driver(lambda nvml: tuple(nvml.nvmlDeviceGetCudaComputeCapability(_handle(nvml, names[at]))), None)
+    return ask_driver(lambda nvml: tuple(nvml.nvmlDeviceGetCudaComputeCapability(gpu_handle(nvml, names[at]))), None)
 
 
 def automatic_dtype(device: str, on_cpu: str = "float32", capability: tuple[int, int] | None = None) -> str:
@@ -143,62 +136,6 @@ def cuda_program(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join(folders))
 
 
-@dataclass(frozen=True, slots=True)
-class GpuMemory:
-    """Bytes."""
-
-    free: int
-    total: int
-
-
-def free_memory() -> int:
-    """Return bytes: what the machine has available, or what the limit of a control group leaves, if that is less."""
-    import psutil
-
-    return min([psutil.virtual_memory().available, *_left_by_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
-
-
-def _left_by_groups(membership: Path, mounted: Path) -> Iterator[int]:
-    """Yield the bytes left by every group of this process that has a limit, up to the root."""
-    try:
-        lines = membership.read_text().splitlines()
-    except OSError:  # not Linux
-        return
-    for line in lines:
-        number, controllers, path = line.split(":", 2)
-        if number == "0":
-            root, version = mounted, 2
-        elif "memory" in controllers.split(","):
-            root, version = mounted / "memory", 1
-        else:
-            continue
-        group = root / path.lstrip("/")  # a container may see its own group as the root, under its path outside
-        for folder in (group, *group.parents):
-            if folder.is_relative_to(root) and (left := _left(folder, version)) is not None:
-                yield left
-
-
-def _left(folder: Path, version: int) -> int | None:
-    """Return the bytes that the group has left; `None` if it has no limit."""
-    limit, used, cached = GROUP_FILES[version]
-    try:
-        most, now = int((folder / limit).read_text()), int((folder / used).read_text())
-        parts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-    except (OSError, ValueError):  # no such group, or `max`
-        return None
-    return max(0, most - now + sum(int(parts.get(name, 0)) for name in cached))
-
-
-def gpu_memory(names: Sequence[str]) -> list[GpuMemory]:
-    """Return the memory of each GPU, named as in CUDA_VISIBLE_DEVICES; nothing without a driver."""
-
-    def memory(nvml: Any) -> list[GpuMemory]:
-        memories = [nvml.nvmlDeviceGetMemoryInfo(_handle(nvml, name)) for name in names]
-        return [GpuMemory(int(memory.free), int(memory.total)) for memory in memories]
-
-    return ask_driver(memory, [])
-
-
 def gpu_facts() -> list[dict[str, Any]]:
     """Return name, driver, bytes of memory and power limit in watts of each visible GPU; none without a driver. A slice
     of one (MIG, vGPU) has no power limit of its own."""
@@ -211,7 +148,7 @@ def gpu_facts() -> list[dict[str, Any]]:
                 "memory": int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
                 "power_limit": _power_limit(nvml, handle),
             }
-            for handle in (_handle(nvml, name) for name in visible_gpus())
+            for handle in (gpu_handle(nvml, name) for name in visible_gpus())
         ]
 
     return ask_driver(facts, [])
@@ -224,29 +161,5 @@ def _power_limit(nvml: Any, handle: Any) -> float | None:
         return None
 
 
-def _handle(nvml: Any, name: str) -> Any:
+def gpu_handle(nvml: Any, name: str) -> Any:
     return nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else nvml.nvmlDeviceGetHandleByUUID(name)
-
-
-def device_memory_of(pid: int | None) -> int | None:
-    """Return bytes on all GPUs, of the process and all under it; `None` without a driver, or where they use no GPU."""
-    if pid is None:
-        return None
-    import psutil
-
-    try:
-        leader = psutil.Process(pid)
-        members = {leader.pid, *(child.pid for child in leader.children(recursive=True))}
-    except psutil.Error:
-        return None
-
-    def used(nvml: Any) -> list[int]:
-        return [
-            process.usedGpuMemory
-            for index in range(nvml.nvmlDeviceGetCount())
-            for process in nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByIndex(index))
-            if process.pid in members and process.usedGpuMemory is not None
-        ]
-
-    sizes: list[int] = ask_driver(used, [])
-    return sum(sizes) if sizes else None

@@ -76,8 +76,8 @@ def check_name(spec: str) -> None:
         raise UserMistake(f"there is no model at {spec}; a model is a folder with config.json, or a .gguf file.")
     if not HUB_ID.fullmatch(spec):
         raise UserMistake(
-            f"no model called `{spec}`; choose from {', '.join(PRESETS)}, random:<one of these>, a folder, a .gguf "
-            "file, or owner/name on the Hugging Face hub."
+            f"no model called `{spec}`; {choose_from(spec, PRESETS)} It may also be random: with one of these names, a "
+            "folder, a .gguf file, or owner/name on the Hugging Face hub."
         )
 
 

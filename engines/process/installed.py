@@ -223,9 +223,9 @@ def _identity(packages: Packages) -> str:
 
 def _uv(*arguments: str) -> None:
     """Raises `EngineUnavailable`."""
-    import uv  # here: engines import this module in their own environments, too
-
-    program = uv.find_uv_bin()
+    folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    if (program := shutil.which("uv", path=folders)) is None:
+        raise EngineUnavailable("this needs uv, which is not on the path; install it with: pip install uv")
     # Ours would be taken for the environment that is meant.
     environment = {name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH"}}
     try:

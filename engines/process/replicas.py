@@ -4,7 +4,7 @@ Each holds the whole model, on a GPU of its own (several with `tensor_parallel`)
 request goes to the ready replica that has the fewest; when one ends, only its requests fail, and the others continue
 while it is restarted.
 
-    enginebench serve --engine transformers -o replicas=2
+    enginebench serve transformers -o replicas=2
 """
 
 from __future__ import annotations

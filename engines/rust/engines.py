@@ -5,8 +5,8 @@ Candle is Hugging Face's library: the models of candle-transformers, one request
 or weights quantised while loading, a decoder of ours on Candle's operations runs instead, for Llama-family models. Burn
 runs one model on every device: a Llama-family decoder, with continuous batching.
 
-    enginebench serve --engine candle -o concurrency=32
-    enginebench serve --engine burn -o threads=4
+    enginebench serve candle -o concurrency=32
+    enginebench serve burn -o threads=4
 """
 
 from __future__ import annotations

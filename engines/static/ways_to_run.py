@@ -13,9 +13,9 @@ share one pool of memory: a step's logits are used before the next one runs. Pro
 own, since the rows that they are for are other ones each time, and copied.
 `compile-cuda-graph` captures the layers that Inductor compiled.
 
-    enginebench serve --engine torch-jit -o batches=1,8
-    enginebench serve --engine torch-compile
-    enginebench serve --engine compile-cuda-graph -o batches=1,8,32
+    enginebench serve torch-jit -o batches=1,8
+    enginebench serve torch-compile
+    enginebench serve compile-cuda-graph -o batches=1,8,32
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command of `--profile`: a profiler that attaches to an engine's process, or that starts it.
+"""The profiler of `--profile`, which attaches to an engine's process or starts it.
 
 enginebench run concurrent --engine transformers --profile py-spy
 enginebench run concurrent --engine candle --profile 'perf record --pid {pid} --output {output}.data sleep 10'
@@ -22,14 +22,14 @@ PRESETS = {
     "nsys": "nsys profile --trace=cuda,nvtx --trace-fork-before-exec=true --sample=none --cpuctxsw=none "
     "--force-overwrite=true --output {output} {command}",
 }
-SECONDS = 10.0  # of load, for a profiler that starts the engine and so has no end of its own
+SECONDS = 10.0  # of load, for a profiler that starts the engine and ends with it
 LIMIT = 600.0  # seconds for a profiler that attaches
 ASIDE = ("/bin/sh", "-c", 'exec 9>&1 1>&2; exec "$@"', "sh")  # standard output is the engine's protocol
 RESTORED = ("/bin/sh", "-c", 'exec "$@" 1>&9 9>&-', "sh")
 
 
 class ProfileFailed(Exception):
-    """The profiler recorded nothing. One sentence."""
+    """The profiler recorded nothing. The text is a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Profiler:
         return Path(self.words[0]).name
 
     def prefix(self, output: Path) -> tuple[str, ...]:
-        """Return what goes before the engine's command; nothing for a profiler that attaches."""
+        """Return the words before the engine's command; nothing for a profiler that attaches."""
         return (*ASIDE, *self._filled(output)[:-1], *RESTORED) if self.words[-1] == STARTED else ()
 
     def attach(self, pid: int, output: Path) -> None:
@@ -85,6 +85,6 @@ class Profiler:
         return [word.replace("{output}", str(output)) for word in self.words]
 
     def output(self, folder: Path) -> Path:
-        """Return the path of its files in `folder`, without a suffix. The folder is made."""
+        """Make `folder`, and return the path of the profiler's files in it, without a suffix."""
         folder.mkdir(parents=True, exist_ok=True)
         return folder.absolute() / self.name

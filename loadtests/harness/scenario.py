@@ -1,8 +1,8 @@
-"""A scenario is a value: the load, and what to send. Each file in `loadtests/` defines one and is a locustfile.
+"""A scenario: the load, and the requests. Each file in `loadtests/` defines one and is a locustfile.
 
 Each field is a setting, declared once in `settings/`: it becomes a flag of `locust -f` and of `enginebench run`, a
-field of Locust's page and an environment variable. A scenario gives defaults of its own; a flag or a variable overrides
-them.
+field of Locust's page and an environment variable. A scenario has its own defaults, which a flag or a variable
+overrides.
 """
 
 from __future__ import annotations
@@ -13,43 +13,43 @@ from pathlib import Path
 from typing import Any
 
 from enginebench.records.formatting import in_words
-from enginebench.records.slo import Objective, of_tier, parse_objectives
+from enginebench.records.slo import Objective, in_tier, parse_objectives
 from enginebench.records.stage import StagePlan
 from enginebench.settings.schema import UserMistake, settings_of
 from loadtests.harness.schedule.growth import Growth
-from loadtests.harness.schedule.loads import parse_rates, parse_users
+from loadtests.harness.schedule.load_grammar import parse_rates, parse_users
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
 from loadtests.harness.schedule.stages import check_arrivals, plan_stages
 from loadtests.harness.schedule.trace import Trace, trace_stage
-from loadtests.harness.settings.load import LoadSettings
-from loadtests.harness.settings.requests import RequestSettings
-from loadtests.harness.settings.search import PRECISION, SearchSettings
+from loadtests.harness.settings.load_settings import LoadSettings
+from loadtests.harness.settings.request_settings import RequestSettings
+from loadtests.harness.settings.search_settings import PRECISION, SearchSettings
 from loadtests.harness.workload.classes import parse_classes
 from loadtests.harness.workload.datasets import dataset
 from loadtests.harness.workload.lengths import parse_lengths, parse_several
 from loadtests.harness.workload.random_number import parse_pause
 from loadtests.harness.workload.trace_files import read_trace
 
-# How a scenario writes its values: `users("10,20-40:10")` and `rates("2,4,8")` are a stage for each,
-# `tokens("10,50")` too, and `tokens("uniform:64-192")` one stage of lengths that vary.
+# Values of a scenario: `users("10,20-40:10")`, `rates("2,4,8")` and `tokens("10,50")` make one stage for each number;
+# `tokens("uniform:64-192")` makes one stage with random lengths.
 users, rates, tokens = parse_users, parse_rates, parse_several
-# `length("uniform:2-12")`, `pause("lognormal:4,0.7")` in seconds: one value, which may vary.
+# `length("uniform:2-12")` and `pause("lognormal:4,0.7")`, in seconds, are single values or distributions.
 length, pause = parse_lengths, parse_pause
 # `request_classes("chat: weight=3 prompt=200; batch: prompt=4000")`
 request_classes = parse_classes
 
 
 def slo(objectives: str) -> tuple[Objective, ...]:
-    """`slo("ttft_p95=0.5,failures=0.01")`: what a search for capacity must keep."""
+    """Read the objectives of a search for capacity, such as `slo("ttft_p95=0.5,failures=0.01")`."""
     return parse_objectives([objectives])
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario(RequestSettings, SearchSettings, LoadSettings):
-    """Seconds and tokens. How a scenario is planned is here; its fields are those of the three."""
+    """All settings of a scenario, in seconds and tokens, and its plan."""
 
     def plan(self) -> tuple[StagePlan, ...]:
-        """The stages, of a search the first. Raises `UserMistake` when nothing would be measured."""
+        """Return the stages; of a search only the first. Raises `UserMistake` if nothing would be measured."""
         growth = self.growth()
         if growth is not None:
             return (growth.first,)
@@ -80,29 +80,28 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
         return read_trace(str(Path(self.trace).absolute()))
 
     def recorded(self) -> Trace | None:
-        """The trace as it is played, or the dataset; `None` where prompts are made. Raises `UserMistake`, also for rows
-        that only another API takes."""
+        """Return the trace or the dataset; `None` if prompts are generated. Raises `UserMistake`, also for rows that
+        only another API accepts."""
         recorded = self.played() or (dataset(self.dataset) if self.dataset else None)
         for request in recorded.requests if recorded is not None else ():
             if request.fields and request.endpoint != self.endpoint:
                 names = in_words([f"`{name}`" for name in request.fields])
                 raise UserMistake(
-                    f"{request.row} of {self.trace or self.dataset} has {names} as only --endpoint {request.endpoint} "
-                    "takes them, such as images, tools or sampling of its own."
+                    f"{request.row} of {self.trace or self.dataset} has {names} in a form that only --endpoint "
+                    f"{request.endpoint} accepts, such as images, tools or its own sampling."
                 )
         return recorded
 
     def growth(self) -> Growth | None:
-        """How the users grow; `None` if the loads do not follow from growth. Raises `UserMistake` without an
-        objective."""
+        """Return how the users grow; `None` without `--by growth`. Raises `UserMistake` without an objective."""
         if self.by != "growth":
             return None
         if not self.slo:
-            raise UserMistake("--by growth needs an objective until which users grow: --slo ttft_p95=1.")
-        return Growth(of_tier(self.slo), self.search_seconds)
+            raise UserMistake("--by growth needs an objective that ends the growth: --slo ttft_p95=1.")
+        return Growth(in_tier(self.slo), self.search_seconds)
 
     def search_plan(self) -> SearchPlan | None:
-        """Return what is searched for; `None` if nothing is. Raises `UserMistake` without an objective."""
+        """Return the plan of a search for capacity; `None` without one. Raises `UserMistake` without an objective."""
         if self.by == "stages" or self.by == "growth":
             return None
         if not self.slo:
@@ -110,35 +109,37 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
         return SearchPlan(self.by, self.slo, *self.search_range, PRECISION, self.search_seconds, self.arrivals)
 
     def facts(self) -> dict[str, Any]:
-        """Every setting as it is in force, as text or number, for `meta.json`."""
-        return {
-            one.name: value if isinstance(value := getattr(self, one.name), int | float | None) else one.text(value)
-            for one in settings_of(Scenario)
-        }
+        """Return every setting as text or number, for `meta.json`."""
+        facts = {}
+        for setting in settings_of(Scenario):
+            value = getattr(self, setting.name)
+            facts[setting.name] = value if isinstance(value, int | float | None) else setting.text(value)
+        return facts
 
 
-def read(defaults: Any, given: Mapping[str, Any]) -> Any:
-    """`defaults` (a scenario or run settings) with the values in `given` in place of its own, each as text or as read.
+def read(defaults: Any, options: Mapping[str, Any]) -> Any:
+    """Return `defaults` (a scenario or run settings) with the values of `options`, each a text or a read value.
 
     Raises `UserMistake`.
     """
     values = {}
-    for one in settings_of(type(defaults)):
-        if one.name in given:
-            value = given[one.name]
-            values[one.name] = one.parse(
-                "" if value is None else one.text(value) if not isinstance(value, str) else value
-            )
+    for setting in settings_of(type(defaults)):
+        if setting.name in options:
+            value = options[setting.name]
+            text = "" if value is None else value if isinstance(value, str) else setting.text(value)
+            values[setting.name] = setting.parse(text)
     if isinstance(defaults, Scenario):
         _choose_loop(defaults, values)
     return replace(defaults, **values)
 
 
 def _choose_loop(defaults: Scenario, values: dict[str, Any]) -> None:
-    """Users take the place of a scenario's own rates, and rates that of its users. `values` are read ones, by name."""
+    """Raises `UserMistake` if `values`, by name, have users for a scenario whose requests arrive at a rate."""
     users_given = values.get("stages", defaults.stages) != defaults.stages
     rates_given = values.get("rate", defaults.rate) != defaults.rate
     if users_given and rates_given:
         raise UserMistake("choose either users (--stages) or requests per second (--rate), not both.")
-    if users_given:
-        values["rate"] = ()
+    if users_given and defaults.rate:
+        raise UserMistake(
+            "this scenario sends requests at a rate: set it with --rate, or test users with `concurrent`."
+        )

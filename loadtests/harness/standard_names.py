@@ -1,10 +1,10 @@
-"""A name of the standard library means the standard library, whatever a locustfile is called and wherever it lies.
+"""The names of the standard library, which a locustfile must not take.
 
 Locust loads `loadtests/concurrent.py` as a module called `concurrent`, puts it into `sys.modules`, and puts its folder
-and the current one first on `sys.path`. From then on nothing in the process would find `concurrent.futures`: neither
-what is imported lazily later, such as gevent's thread pool, nor a locustfile's neighbours.
+and the current one first on `sys.path`. Then no later import would find `concurrent.futures`, for example that of
+gevent's thread pool.
 
-Imports nothing that a locustfile could hide.
+This module imports nothing that a locustfile could hide.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ else:
 
 
 class StandardLibraryFirst:
-    """Finds a standard module in the standard library, ahead of the folders that Locust puts first on the path."""
+    """Find a standard module in the standard library, before the folders that Locust puts first on the path."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
@@ -33,34 +33,30 @@ class StandardLibraryFirst:
 
 
 def restore_standard_names() -> None:
-    """Give every standard name back that a locustfile has taken. Called again, it finds those loaded since."""
+    """Restore every standard name that a locustfile has taken so far."""
     if StandardLibraryFirst not in sys.meta_path:
         paths = next(index for index, finder in enumerate(sys.meta_path) if finder is PathFinder)
         sys.meta_path.insert(paths, StandardLibraryFirst)
     for name in sys.stdlib_module_names & sys.modules.keys():
         module = sys.modules[name]
         if _is_a_locustfile(module):
-            _rename(name, module)
+            module.__name__ = f"loadtests.{name}"
+            sys.modules[module.__name__] = module
+            setattr(sys.modules["loadtests"], name, module)
+            del sys.modules[name]
             _restore(name)
 
 
 def _is_a_locustfile(module: ModuleType) -> bool:
-    """Whether it is one file, and not the standard library's."""
+    """Return whether the module is a single file outside of the standard library."""
     file = getattr(module, "__file__", None)
     if file is None or hasattr(module, "__path__") or not file.endswith(".py"):
         return False
     return bool(file.replace("\\", "/").rpartition("/")[0] != STANDARD)
 
 
-def _rename(name: str, locustfile: ModuleType) -> None:
-    locustfile.__name__ = f"loadtests.{name}"
-    sys.modules[locustfile.__name__] = locustfile
-    setattr(sys.modules["loadtests"], name, locustfile)
-    del sys.modules[name]
-
-
 def _restore(name: str) -> None:
-    # Who imported the module before still has it, with its locks and gevent's patches: nobody may get a second one.
+    # Earlier importers have the original module, with its locks and gevent's patches, which a second one would lack.
     before = next((kept for kept in gc.get_objects() if isinstance(kept, ModuleType) and kept.__name__ == name), None)
     if before is not None:
         sys.modules[name] = before

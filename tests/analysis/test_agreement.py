@@ -83,7 +83,7 @@ def document(folder: Path) -> Document:
 def printed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What each command prints or writes, by surface."""
     files = {suffix: tmp_path_factory.mktemp("files") / f"report.{suffix}" for suffix in ("html", "md")}
-    outputs = [word for path in files.values() for word in ("-o", str(path))]
+    outputs = [word for path in files.values() for word in ("--output", str(path))]
     baseline = tmp_path_factory.mktemp("baseline")
     commands = {
         "terminal": ["report", str(folder), "--slo", SLO, *outputs],

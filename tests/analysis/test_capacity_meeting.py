@@ -13,12 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 from enginebench.analysis.answer import ReplicasAnswer
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.document import Document, Number, Table
 from enginebench.analysis.frame import frame_of
 from enginebench.analysis.plan.accuracy import MAX_ERROR
-from enginebench.analysis.plan.candidates import Plan, plans_of
-from enginebench.analysis.plan.document import plan_document
+from enginebench.analysis.plan.replicas import Plan, plans_of
+from enginebench.analysis.plan.report import plan_document
 from enginebench.analysis.plan.settings import PlanSettings
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.analysis.write.sentence import sentence

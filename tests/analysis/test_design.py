@@ -104,7 +104,7 @@ def enginebench(program: Path, *words: str | Path) -> subprocess.CompletedProces
 def report(program: Path, runs: Path, *words: str) -> dict[str, str]:
     """What `enginebench report` says, by surface."""
     files = {suffix: program / f"report.{suffix}" for suffix in ("html", "md", "csv", "json")}
-    outputs = [word for path in files.values() for word in ("-o", str(path))]
+    outputs = [word for path in files.values() for word in ("--output", str(path))]
     done = enginebench(program, "report", runs, *outputs, *words)
     assert done.returncode in {0, 1}, done.stderr
     return {"terminal": done.stdout} | {suffix: path.read_text() for suffix, path in files.items()}
@@ -118,12 +118,12 @@ def printed(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
     replace(records / "request.py", RECORD_FIELD, FIELD + RECORD_FIELD)
     replace(records / "metrics.py", METRIC_PLACE, METRIC_PLACE + METRIC)
     replace(records / "view.py", CODE_PLACE, CODE + CODE_PLACE)
-    for path, text in ((records / "findings" / "table.py", KIND), (reports, SECTION)):
+    for path, text in ((records / "findings" / "kinds.py", KIND), (reports, SECTION)):
         path.write_text(path.read_text() + text)
     baseline, gated = tmp_path_factory.mktemp("baseline"), program / "gate.md"
     saved = enginebench(program, "gate", "--baseline", baseline, "--save-baseline", runs)
     assert saved.returncode == 0, saved.stderr
-    gate = enginebench(program, "gate", "--baseline", baseline, "-o", gated, runs)
+    gate = enginebench(program, "gate", "--baseline", baseline, "--output", gated, runs)
     assert gate.returncode == 0, gate.stderr
     return report(program, runs, "--slo", "shine_p50=4") | {
         "compare": enginebench(program, "compare", runs, "--baseline", "slow").stdout,

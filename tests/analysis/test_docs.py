@@ -6,10 +6,10 @@ from pathlib import Path
 
 import polars as pl
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.findings import RUN_CHECKS
-from enginebench.analysis.write.words import WARNINGS
-from enginebench.records.findings.table import KIND_BY_NAME, KINDS, documentation
+from enginebench.analysis.write.phrases import WARNINGS
+from enginebench.records.findings.kinds import KIND_BY_NAME, KINDS, documentation
 from enginebench.records.metrics import tables
 from tests.support.analysis.synthetic import Engine, simulate
 
@@ -24,7 +24,7 @@ def test_the_tables_of_metrics_are_those_of_the_code() -> None:
 
 def test_the_table_of_findings_is_that_of_the_code() -> None:
     page = (ROOT / "docs" / "troubleshooting.md").read_text()
-    begin, end = "<!-- begin: python -m enginebench.records.findings.table -->\n", "<!-- end -->"
+    begin, end = "<!-- begin: python -m enginebench.records.findings.kinds -->\n", "<!-- end -->"
     assert page.partition(begin)[2].partition(end)[0] == documentation()
     assert len(documentation().splitlines()) == 2 + len(KINDS)
 

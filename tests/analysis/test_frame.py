@@ -24,7 +24,7 @@ from enginebench.analysis.sections.warnings import warnings
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.differences import Kind
-from enginebench.analysis.verdict.slo import Status
+from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.analysis.write.cells import show
 from enginebench.records.metrics import QUANTITY_BY_NAME, THROUGHPUT, TTFT
 from enginebench.records.quality import Quality

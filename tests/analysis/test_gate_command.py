@@ -121,7 +121,7 @@ def test_another_version_of_this_tool_is_judged(baseline: Path, tmp_path: Path) 
 
 def test_junit_and_markdown_have_every_check(baseline: Path, tmp_path: Path) -> None:
     xml, comment = tmp_path / "gate.xml", tmp_path / "gate.md"
-    done = gate(baseline, version(tmp_path / "runs", 1.3), "-o", str(xml), "-o", str(comment), "--json")
+    done = gate(baseline, version(tmp_path / "runs", 1.3), "--output", str(xml), "--output", str(comment), "--json")
     document = json.loads(done.stdout)
     assert (document["exit_code"], document["answer"]["passed"]) == (1, False)
     root = ElementTree.fromstring(xml.read_text())

@@ -20,7 +20,7 @@ import pytest
 
 from enginebench.analysis.frame import Frame, frame_of
 from enginebench.analysis.summary.loading import summaries_of
-from enginebench.analysis.verdict.slo import Status
+from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.records.metrics import ATTAINMENT, BY_NAME, FAILURE_SHARE, GOODPUT, PERCENTILES, THROUGHPUT
 from enginebench.records.request import RequestRecord
 from enginebench.records.rules import UNJUDGED, is_failure, nearest_rank
@@ -29,9 +29,9 @@ from enginebench.records.view import Missing, StageView
 from enginebench.settings.system import free_port
 from grafana import load_promql
 from loadtests.harness.live.buckets import GROWTH, edges_around
-from loadtests.harness.live.document import LiveDocument, read_live
+from loadtests.harness.live.live_json import LiveDocument, read_live
+from loadtests.harness.live.live_text import slo_text
 from loadtests.harness.live.prometheus import EXPORTED, PREFIX, name_of
-from loadtests.harness.live.text import slo_text
 from tests.support.dashboards import filled_in
 from tests.support.loadtests.locust_process import start
 from tests.support.prometheus import prometheus, until
@@ -141,7 +141,7 @@ def test_quantities_are_the_frames(run: Run) -> None:
 
 def test_prometheus_counts_the_records(run: Run) -> None:
     """Over the whole run: what a recording rule says is exact, because all counters are scraped together from 0 on."""
-    objectives = RunObjectives.of(run.workload)
+    objectives = RunObjectives.from_workload(run.workload)
     judged = [record for record in run.records if record.outcome not in UNJUDGED]
     bad = sum(objectives.met_by(record) is not True for record in judged)
     failed = sum(is_failure(record.outcome) for record in judged)
@@ -156,7 +156,7 @@ def test_prometheus_counts_the_records(run: Run) -> None:
 @pytest.mark.parametrize("q", [0.5, 0.9])
 @pytest.mark.parametrize("name", ["ttft_user", "tpot", "e2e_user"])
 def test_a_percentile_of_prometheus_is_in_the_exported_bucket_of_the_exact_one(run: Run, name: str, q: float) -> None:
-    values = [math.inf if is_failure(record.outcome) else BY_NAME[name].of(record) for record in run.records]
+    values = [math.inf if is_failure(record.outcome) else BY_NAME[name].read(record) for record in run.records]
     known = sorted(value for value in values if value is not None)
     exact = known[nearest_rank(len(known), q) - 1]
     limits = {"e2e_user": [run.limit], "ttft_user": [0.5]}

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.document import Number
 from enginebench.analysis.summary.run_summary import summarise, write_summary
 from enginebench.analysis.write.cells import show

@@ -89,7 +89,7 @@ def test_an_engine_is_served_and_tested_and_the_records_come_home(run_here: Run,
 
 
 def test_engines_are_measured_without_http_and_the_figures_come_home(run_here: Run, tmp_path: Path) -> None:
-    sizes = ["--prefill", "32", "--generate", "10", "--batch", "2", "--rounds", "1", "--samples", "2"]
+    sizes = ["--prefill", "32", "--generate", "10", "--batch", "2", "--repeat", "1", "--samples", "2"]
     refused = run_here("bench", "fake", *sizes)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "give --output FILE" in refused.stderr

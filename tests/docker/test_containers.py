@@ -75,7 +75,7 @@ def test_an_image_runs_as_a_user_without_rights_and_lists_its_packages(engine: C
 
 def test_the_rust_engines_of_the_image_answer(engine: Containers) -> None:
     """Built by its own stage: without optimisation where no registry is reached, and so with a model of no size."""
-    sizes = ["--prefill", "32", "--generate", "10", "--batch", "1", "--rounds", "1", "--samples", "1", "--warm-up", "0"]
+    sizes = ["--prefill", "32", "--generate", "10", "--batch", "1", "--repeat", "1", "--samples", "1", "--warm-up", "0"]
     words = ["bench", "candle", "burn", "--model", "random:llama-3.2-tiny", *sizes, "--json"]
     printed = engine.run("run", "--rm", "--no-healthcheck", IMAGES["server"], *words, timeout=600)
     results = json.loads(printed)["results"]

@@ -204,7 +204,7 @@ def test_the_image_holds_the_engine_that_is_served(
     server = composition("compose.yaml", **variables)["server"]
     assert server["build"]["args"] == {"EXTRAS": extras, "FLAVOUR": "cpu", "PROGRAMS": "candle burn"}
     assert server["image"] == f"enginebench/server:{VERSION}-cpu"
-    assert server["command"] == ["serve", "--engine", engine, "--host", "0.0.0.0", "--port", "8000"]
+    assert server["command"] == ["serve", engine, "--host", "0.0.0.0", "--port", "8000"]
     assert set(extras.split()) <= set(_pyproject()["project"]["optional-dependencies"])
 
 
@@ -236,7 +236,7 @@ def test_a_library_stands_behind_our_server_in_its_own_image(composition: Compos
     assert (server["build"]["target"], server["image"]) == ("library-server", f"enginebench/server:{VERSION}-{library}")
     assert server["build"]["args"]["LIBRARY"] == library
     words = server["command"]
-    assert words[:3] == ["serve", "--engine", library]
+    assert words[:2] == ["serve", library]
     assert words[words.index("--model") + 1] == chosen["MODEL"]
     options = options_by_engine([words[at + 1] for at, word in enumerate(words) if word == "-o"], [library])[library]
     assert options == {"python": "/opt/library-python", "concurrency": "64", "dtype": "bfloat16"}

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from enginebench.records.findings.kinds import KIND_BY_NAME
 from enginebench.records.findings.load_generator import LATE
-from enginebench.records.findings.table import KIND_BY_NAME
 from enginebench.records.metrics import MOMENTARY, QUANTITIES, TOTALS
 from grafana import load_promql
 from loadtests.harness.command.server_process import PORTS
 from loadtests.harness.live.prometheus import EXPORTED, PREFIX, name_of
-from loadtests.harness.settings.run import EXPORTER_PORTS, RunSettings
+from loadtests.harness.settings.run_settings import EXPORTER_PORTS, RunSettings
 
 FOLDER = Path(__file__).parents[2] / "docker" / "prometheus"
 RULES = sorted(FOLDER.glob("rules/**/*.yml"))

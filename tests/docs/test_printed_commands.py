@@ -30,7 +30,7 @@ from enginebench.studies.study.archive import pack
 from enginebench.studies.study.folder import StudyFacts, write_facts
 from enginebench.studies.study.grid_file import find_grid, read_grid
 from enginebench.studies.study.sitting import variants as variants_here
-from loadtests.harness.command import engine_checks, rounds
+from loadtests.harness.command import engine_checks, run_order
 from tests.support.analysis import other_tools
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.engines.documented_engine import installed
@@ -116,15 +116,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def _study(here: Path) -> None:
     """One that has not begun, as a folder and as an archive."""
-    for folder, quick in ((here / "runs" / "brief-quick", True), (here / "packed" / "brief", False)):
+    for folder, quick in ((here / "runs" / "baseline-quick", True), (here / "packed" / "baseline", False)):
         folder.mkdir(parents=True)
-        grid, variants = read_grid(find_grid("brief"), variants_here(quick))
+        grid, variants = read_grid(find_grid("baseline"), variants_here(quick))
         facts: dict[str, Any] = {"command": (), "commit": None, "started_at": "", "host": {}}
-        write_facts(folder, StudyFacts(name="brief", variants=variants, grid=grid, **facts))
-    committed = here / "docs/results/brief-amd-epyc-2-cores"
+        write_facts(folder, StudyFacts(name="baseline", variants=variants, grid=grid, **facts))
+    committed = here / "docs/results/baseline-amd-epyc-2-cores"
     committed.mkdir(parents=True)
-    for path in (here / "brief.tar.gz", committed / "records.tar.xz"):
-        pack(here / "packed" / "brief", path)
+    for path in (here / "baseline.tar.gz", committed / "records.tar.xz"):
+        pack(here / "packed" / "baseline", path)
 
 
 @pytest.mark.parametrize("words", printed())
@@ -158,7 +158,7 @@ def accepted(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         raise UserMistake(REACHED)
 
     monkeypatch.setattr(engine_checks, "_choices", number_formats)
-    monkeypatch.setattr(rounds, "prepared", reached)  # it asks the servers
+    monkeypatch.setattr(run_order, "prepared", reached)  # it asks the servers
     monkeypatch.setattr("loadtests.harness.calibration.calibrate.calibrate", reached)
     monkeypatch.setattr("engines.bench.cli._measure", reached)
     monkeypatch.setattr("enginebench.studies.study.sitting.measure", reached)

@@ -60,7 +60,7 @@ def test_an_engine_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch) -> 
 def test_engines_shows_the_options_of_one() -> None:
     shown = ask("engines", "fake")
     assert "seconds to the first token" in shown
-    assert "enginebench serve --engine fake -o option=value" in shown
+    assert "enginebench serve fake -o option=value" in shown
 
 
 def test_an_engine_that_is_not_there_gets_the_choices() -> None:

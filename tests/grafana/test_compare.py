@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import RunSummary, summarise
 from enginebench.records.metrics import BY_NAME
 from enginebench.settings.system import free_port

@@ -128,7 +128,7 @@ def _load_test(folder: Path) -> Iterator[str]:
 def _server() -> Iterator[str]:
     """The fake engine behind the whole server, as people start it; gives its `host:port`."""
     port = free_port()
-    command = [Path(sys.executable).parent / "enginebench", "serve", "--engine", "fake", "--port", str(port)]
+    command = [Path(sys.executable).parent / "enginebench", "serve", "fake", "--port", str(port)]
     for name, value in {"ttft": TTFT, "tpot": TPOT, "concurrency": PLACES}.items():
         command += ["-o", f"{name}={value}"]
     command += ["--queue-size", str(QUEUE)]

@@ -10,10 +10,10 @@ from typing import Any
 import configargparse  # type: ignore[import-untyped]
 import pytest
 
-from enginebench.settings.schema import settings_of
+from enginebench.settings.schema import UserMistake, settings_of
 from loadtests.harness.run.options import add_options, read_options
 from loadtests.harness.scenario import Scenario, rates, read, slo, tokens, users
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 from loadtests.harness.workload.random_number import Pause, parse_pause
 
 SINGLE = Scenario(stages=users("1"), stage_requests=100, warm_up=(0.1, True), prompt_tokens=tokens("10,50"))
@@ -72,9 +72,9 @@ def test_a_wrong_value_gets_a_sentence(given: dict[str, str], sentence: str) -> 
         read(SINGLE, given)
 
 
-def test_users_take_the_place_of_a_scenarios_own_rates() -> None:
-    (stage,) = read(Scenario(rate=rates("20")), {"stages": "3"}).plan()
-    assert stage.label == "3 users"
+def test_users_are_refused_where_requests_arrive_at_a_rate() -> None:
+    with pytest.raises(UserMistake, match="this scenario sends requests at a rate: set it with --rate, or test users"):
+        read(Scenario(rate=rates("20")), {"stages": "3"})
 
 
 def test_every_setting_comes_back_from_its_own_text() -> None:

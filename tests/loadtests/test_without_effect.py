@@ -34,11 +34,11 @@ DATASET = str(QUESTIONS)
         pytest.param({"rate": "4", "turns": "2"}, "--turns .* in an open loop", id="no conversations of arrivals"),
         pytest.param({"turn_tokens": "9"}, "--turn-tokens .* without conversations: --turns", id="one turn"),
         pytest.param({"search_seconds": "60"}, "--search-seconds .* without a search: --by", id="no search"),
-        pytest.param({"by": "rate", "stages": "4"}, "--stages .* which chooses its loads", id="a search with loads"),
+        pytest.param({"by": "rate", "stages": "4"}, "--stages .* its own loads", id="a search with loads"),
         pytest.param({"by": "users", "stage_requests": "9"}, "--stage-requests .* in a search", id="or with lengths"),
         pytest.param({"by": "growth", "warm_up": "9"}, "--warm-up .* in a search", id="growing users"),
         pytest.param({"by": "growth", "search_range": "2-9"}, "--search-range .* one user", id="and where they begin"),
-        pytest.param({"stages": "2x5", "stage_seconds": "9"}, "--stage-seconds .* of its own", id="lengths twice"),
+        pytest.param({"stages": "2x5", "stage_seconds": "9"}, "--stage-seconds .* its own length", id="lengths twice"),
         pytest.param({"dataset": DATASET, "prompt_tokens": "9"}, "--prompt-tokens .* has the prompts", id="a dataset"),
         pytest.param({"dataset": DATASET, "turns": "2"}, "--turns has no effect with --dataset", id="its rows"),
         pytest.param(
@@ -49,13 +49,13 @@ DATASET = str(QUESTIONS)
         pytest.param({"trace": "t.jsonl", "output_tokens": "4"}, "--output-tokens .* with --trace", id="and lengths"),
         pytest.param(
             {"classes": "a: prompt=9; b: prompt=8", "prompt_tokens": "9"},
-            "--prompt-tokens has no effect where every class has a prompt= of its own",
+            "--prompt-tokens has no effect if every class has its own prompt=",
             id="classes with lengths",
         ),
         pytest.param(
-            {"classes": "a: output=9", "output_tokens": "9"}, "--output-tokens .* has an output= ", id="of answers, too"
+            {"classes": "a: output=9", "output_tokens": "9"}, "--output-tokens .* its own output=", id="of answers, too"
         ),
-        pytest.param({"trace": "t.jsonl", "by": "users"}, "--trace has no effect where users ask", id="and users"),
+        pytest.param({"trace": "t.jsonl", "by": "users"}, "--trace has no effect with users", id="and users"),
     ],
 )
 def test_what_does_nothing_is_refused(given: dict[str, str], sentence: str) -> None:

@@ -51,7 +51,7 @@ WHOLE = {
 
 
 def test_every_metric_of_a_whole_answer_has_the_value_computed_by_hand() -> None:
-    values = {metric.name: metric.of(record(icl=(50 * MS, 150 * MS))) for metric in REQUEST_METRICS}
+    values = {metric.name: metric.read(record(icl=(50 * MS, 150 * MS))) for metric in REQUEST_METRICS}
     assert values == pytest.approx(WHOLE, abs=1e-12)
 
 
@@ -102,7 +102,7 @@ def test_every_metric_of_a_whole_answer_has_the_value_computed_by_hand() -> None
     ],
 )  # fmt: skip
 def test_what_was_not_observed_is_none(changes: dict[str, Any], expected: dict[str, float | None]) -> None:
-    found = {name: BY_NAME[name].of(record(**changes)) for name in expected}
+    found = {name: BY_NAME[name].read(record(**changes)) for name in expected}
     assert found == pytest.approx(expected, abs=1e-12)
 
 

@@ -11,7 +11,7 @@ from enginebench.records.slo import (
     FAILURES,
     Objective,
     RunObjectives,
-    of_tier,
+    in_tier,
     parse_objectives,
     tiers_of,
     write_objectives,
@@ -37,9 +37,9 @@ def test_objectives_are_read_as_they_are_written() -> None:
 def test_a_tier_holds_for_the_rest_of_its_text() -> None:
     objectives = parse_objectives(["fast:ttft_p95=0.3,tpot_p95=0.03", "slow:ttft_p95=2"])
     assert tiers_of(objectives) == ("fast", "slow")
-    assert [objective.name for objective in of_tier(objectives)] == ["ttft_p95", "tpot_p95"]
-    assert of_tier(objectives, "slow") == (Objective("ttft", 0.95, 2.0, "slow"),)
-    assert of_tier(()) == ()
+    assert [objective.name for objective in in_tier(objectives)] == ["ttft_p95", "tpot_p95"]
+    assert in_tier(objectives, "slow") == (Objective("ttft", 0.95, 2.0, "slow"),)
+    assert in_tier(()) == ()
 
 
 def test_what_has_no_tier_keeps_none_behind_one_that_has() -> None:
@@ -110,11 +110,11 @@ def test_one_request(objective: str, changes: dict[str, Any], expected: tuple[bo
 
 
 def test_a_request_of_a_class_is_judged_by_the_objectives_of_its_class_too() -> None:
-    objectives = RunObjectives.of({"slo": "ttft_p50=1", "class_objectives": {"chat": "e2e_p50=0.5"}})
+    objectives = RunObjectives.from_workload({"slo": "ttft_p50=1", "class_objectives": {"chat": "e2e_p50=0.5"}})
     assert objectives.met_by(record(request_class="batch"))
     assert not objectives.met_by(record(request_class="chat"))  # E2E of 501 ms
     assert objectives.met_by(record(outcome="cut_off")), "its first token had come in time"
     assert objectives.met_by(record(outcome="cut_off", t_first=None)) is None
     assert objectives.met_by(record(outcome="timeout", request_class="other")) is False
     assert RunObjectives().met_by(record()) is None, "without objectives nothing is good or bad"
-    assert not RunObjectives.of({})
+    assert not RunObjectives.from_workload({})

@@ -23,16 +23,16 @@ from tests.support.servers.served import COMMAND, ROOT, body, served, until
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        pytest.param(("--engine", "vlm"), "no engine called `vlm`; did you mean `vllm`?", id="an unknown engine"),
-        pytest.param(("--engine", "fake", "-o", "ttft"), "setting is name=value", id="an option without a value"),
-        pytest.param(("--engine", "fake", "-o", "tpott=1"), "no option called `tpott`", id="an unknown option"),
-        pytest.param(("--engine", "fake", "-o", "ttft=soon"), "`ttft` is a number", id="an option of the wrong kind"),
-        pytest.param(("--engine", "fake", "-o", "ttft=-1"), "0 or more", id="an option out of range"),
-        pytest.param(("--engine", "fake", "--port", "70000"), "--port is 65535 or less, not 70000", id="a high port"),
-        pytest.param(("--engine", "fake", "--hung-after", "0"), "--hung-after is 1 or more, not 0", id="no patience"),
-        pytest.param(("--engine", "fake", "--host", "192.0.2.1"), "choose another --host", id="an address of others"),
+        pytest.param(("vlm",), "no engine called `vlm`; did you mean `vllm`?", id="an unknown engine"),
+        pytest.param(("fake", "-o", "ttft"), "setting is name=value", id="an option without a value"),
+        pytest.param(("fake", "-o", "tpott=1"), "no option called `tpott`", id="an unknown option"),
+        pytest.param(("fake", "-o", "ttft=soon"), "`ttft` is a number", id="an option of the wrong kind"),
+        pytest.param(("fake", "-o", "ttft=-1"), "0 or more", id="an option out of range"),
+        pytest.param(("fake", "--port", "70000"), "--port is 65535 or less, not 70000", id="a high port"),
+        pytest.param(("fake", "--hung-after", "0"), "--hung-after is 1 or more, not 0", id="no patience"),
+        pytest.param(("fake", "--host", "192.0.2.1"), "choose another --host", id="an address of others"),
         pytest.param(
-            ("--engine", "transformers", "--model", "./nowhere"),
+            ("transformers", "--model", "./nowhere"),
             "no model at ./nowhere",
             id="a model that is not there",
         ),
@@ -60,7 +60,7 @@ def test_an_engines_own_server_counts_gpus_as_the_engine_does(monkeypatch: pytes
     monkeypatch.setattr("os.execve", become)
     monkeypatch.setattr("engines.models.fetch.fetch_and_show", lambda *given: None)
     monkeypatch.setattr("engines.process.loading.own_server", lambda *given: launch)
-    done = CliRunner().invoke(app, ["serve", "--engine", "fake", "--own-server", "--port", "0"])
+    done = CliRunner().invoke(app, ["serve", "fake", "--own-server", "--port", "0"])
     assert done.exit_code == 0
     assert (variables.get("UNWANTED"), variables["WANTED"]) == (None, "2")
     assert variables["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
@@ -74,7 +74,7 @@ def test_what_an_engine_lacks_is_said_before_a_model_is_fetched(monkeypatch: pyt
         "engines.transformers.TransformersEngine.why_not_here", classmethod(lambda cls: "it needs the moon.")
     )
     monkeypatch.setattr("engines.models.fetch.fetch_and_show", fetched)
-    done = CliRunner().invoke(app, ["serve", "--engine", "transformers", "--port", "0"])
+    done = CliRunner().invoke(app, ["serve", "transformers", "--port", "0"])
     assert done.exit_code == 2
     assert done.stderr == "transformers cannot run here: it needs the moon.\n"
 
@@ -82,7 +82,7 @@ def test_what_an_engine_lacks_is_said_before_a_model_is_fetched(monkeypatch: pyt
 def test_a_port_in_use_is_reported_before_anything_is_loaded() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        command = [*COMMAND, "--engine", "fake", "--port", str(port), "-o", "load_time=50"]
+        command = [*COMMAND, "fake", "--port", str(port), "-o", "load_time=50"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"cannot listen on 127.0.0.1:{port} (Address already in use); choose another --port" in done.stderr
@@ -98,7 +98,7 @@ def test_a_port_in_use_is_reported_before_anything_is_loaded() -> None:
     ],
 )
 def test_an_end_while_loading(victim: str, blow: signal.Signals, code: int, sentence: str) -> None:
-    command = [*COMMAND, "--engine", "fake", "-o", "load_time=60"]
+    command = [*COMMAND, "fake", "-o", "load_time=60"]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     server = psutil.Process(process.pid)
     engines: list[psutil.Process] = []

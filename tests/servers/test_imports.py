@@ -17,7 +17,7 @@ FOREIGN = {
 
 
 def test_a_serving_process_imports_no_package_of_the_other_rooms() -> None:
-    with started([sys.executable, "-X", "importtime", *COMMAND[1:], "--engine", "fake"]) as (server, output):
+    with started([sys.executable, "-X", "importtime", *COMMAND[1:], "fake"]) as (server, output):
         server.client.get("/metrics").raise_for_status()
         server.ask(2).raise_for_status()
         assert server.stop() == 0

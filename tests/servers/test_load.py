@@ -83,7 +83,7 @@ def test_server_and_client_agree_on_the_time_to_first_token() -> None:
 
     That is the median of the best of three series, because a busy machine can make any of them late.
     """
-    with served("ttft=0.02", "tpot=0.005", arguments=("--warmup-tokens", "0")) as server:
+    with served("ttft=0.02", "tpot=0.005", arguments=("--warm-up-tokens", "0")) as server:
         with server.connect() as connection:
             series = [[_first_token(connection) for _ in range(20)] for _ in range(3)]
         seen, said = (sum(one[side] for each in series for one in each) for side in (0, 1))
@@ -157,7 +157,7 @@ def test_a_disconnect_in_the_queue_is_counted(narrow: RunningServer) -> None:
 
 
 def test_a_disconnect_before_the_first_token_is_noticed() -> None:
-    with served("ttft=600", arguments=("--warmup-tokens", "0")) as server:
+    with served("ttft=600", arguments=("--warm-up-tokens", "0")) as server:
         for stream in (True, False):
             with pytest.raises(httpx.ReadTimeout):
                 httpx.post(server.url + CHAT, json=body(1, stream=stream), timeout=0.3)
@@ -196,7 +196,7 @@ def test_a_client_that_reads_no_longer_does_not_hold_its_request() -> None:
 
 
 def test_an_engine_that_fails_before_and_after_the_first_token() -> None:
-    with served("fail_rate=1", "fail_after=3", "tpot=0.001", arguments=("--warmup-tokens", "0")) as server:
+    with served("fail_rate=1", "fail_after=3", "tpot=0.001", arguments=("--warm-up-tokens", "0")) as server:
         answer = server.ask(9)
         assert answer.status_code == 500
         assert answer.json()["error"] == {
@@ -294,7 +294,7 @@ def test_no_request_is_accepted_before_the_engine_is_loaded() -> None:
 
     from tests.support.servers.served import COMMAND, ROOT
 
-    command = [*COMMAND, "--engine", "fake", "-o", "load_time=1.5"]
+    command = [*COMMAND, "fake", "-o", "load_time=1.5"]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
@@ -346,7 +346,7 @@ def test_draining_has_an_end() -> None:
 
 
 def test_an_answer_that_had_not_begun_when_draining_ends_is_refused_with_retry_after() -> None:
-    arguments = ("--drain-timeout", "0.3", "--warmup-tokens", "0")
+    arguments = ("--drain-timeout", "0.3", "--warm-up-tokens", "0")
     with served("ttft=600", arguments=arguments) as server, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(server.ask, 1)
         until(lambda: server.metric("requests_running") == 1, "the request runs")

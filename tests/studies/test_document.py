@@ -12,7 +12,7 @@ from enginebench.analysis.answer import BestAnswer
 from enginebench.analysis.document import Block, Document, Table
 from enginebench.analysis.write.cells import show
 from enginebench.cli import app
-from enginebench.studies.document import study_document
+from enginebench.studies.report import study_document
 from enginebench.studies.source import read_source
 from enginebench.studies.study.folder import load_study
 from tests.support.studies import GRID, write_study
@@ -86,5 +86,5 @@ def test_the_status_counts_every_cell(folder: Path) -> None:
 
 
 def test_the_frame_has_every_part(document: Document) -> None:
-    assert set(document.frame["study"]) == {"brief"}
+    assert set(document.frame["study"]) == {"baseline"}
     assert set(document.frame["part"]) == {"users", "lengths"}

@@ -55,9 +55,9 @@ def write_study(folder: Path, grid: Grid = GRID, loads: tuple[int, ...] = (1, 4,
     """A study of the first model; every cell of the second one is skipped, and one failed."""
     folder.mkdir(parents=True)
     host = {"cpu": "Test CPU", "cores": 2, "memory": 8 << 30, "os": "Linux"}
-    command = ("enginebench", "study", "brief")
+    command = ("enginebench", "study", "baseline")
     facts = StudyFacts(
-        name="brief",
+        name="baseline",
         variants=(),
         grid=grid,
         command=command,

@@ -75,7 +75,7 @@ def _enginebench(url: str, load: Load, folder: Path) -> list[str]:
 def _read_enginebench(folder: Path) -> Iterator[Seen]:
     """Read the records with the report's formulas."""
     for request in read_requests(folder / "run"):
-        ttft, tpot = BY_NAME["ttft"].of(request), BY_NAME["tpot"].of(request)
+        ttft, tpot = BY_NAME["ttft"].read(request), BY_NAME["tpot"].read(request)
         if request.outcome == "ok" and ttft is not None and tpot is not None:
             yield Seen(str(request.prompt_id), ttft, tpot)
 

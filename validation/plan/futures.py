@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.plan.simulate import simulate
 from enginebench.records.load import Load, Rate, Users
 from enginebench.records.slo import Objective

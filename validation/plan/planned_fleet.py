@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.plan.fleet import Attainment
 from enginebench.analysis.plan.simulate import simulate
 from enginebench.analysis.summary.run_summary import summarise
@@ -91,7 +91,7 @@ def planned(run: Path, rate: float = RATE) -> Attainment:
 def fleet(haproxy: str, replicas: int, folder: Path, batch: tuple[str, ...] = BATCH) -> Iterator[str]:
     """Yield the URL of the balancer in front of replicas of the measured engine."""
     options = [word for option in batch for word in ("-o", option)]
-    command = [*PYTHON, "-m", "enginebench", "serve", "--engine", "fake", *options, "--port", "0"]
+    command = [*PYTHON, "-m", "enginebench", "serve", "fake", *options, "--port", "0"]
     with ExitStack() as stack:
         ports = [stack.enter_context(started_server(command))[1] for _ in range(replicas)]
         yield stack.enter_context(load_balancer(haproxy, ports, folder))

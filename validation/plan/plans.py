@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.plan.accuracy import fit_stages, hold_out
 from enginebench.analysis.plan.measured import MeasuredStage, measured_stages
 from enginebench.analysis.plan.model import futures
@@ -104,7 +104,7 @@ def covered(run: int, rate: float, window: float, seed: int) -> dict[str, bool]:
     for future in futures(BAND_FUTURES, seed=run):
         rng = future.rng
         arrivals = poisson_arrivals(unseen.load.value, end, rng)
-        served = serve(future.of(model), arrivals, lengths.drawn(len(arrivals), rng), rng)
+        served = serve(future.drifted(model), arrivals, lengths.drawn(len(arrivals), rng), rng)
         predictions.append(figures(served, WARM_UP, end))
     predicted = {figure: band([prediction[figure] for prediction in predictions]) for figure in FIGURES}
     return {figure: predicted[figure].holds(unseen.figures[figure]) for figure in FIGURES}

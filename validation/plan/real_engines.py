@@ -24,7 +24,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from enginebench.analysis.data.load import RunData, load_run
+from enginebench.analysis.data.run_data import RunData, load_run
 from enginebench.analysis.plan.accuracy import fit_stages, predict_unseen
 from enginebench.analysis.plan.measured import BEYOND, MeasuredStage, declared_slots, measured_stages
 from enginebench.analysis.plan.model import EngineModel
@@ -91,7 +91,7 @@ def measure(engine: str, options: Sequence[str], stages: Sequence[int], settings
     half = len(cores) // 2
     with ExitStack() as stack:
         with on_cores(cores[half:]):
-            serve = [*PYTHON, "-m", "enginebench", "serve", "--engine", engine, *words, *model, "--port", "0"]
+            serve = [*PYTHON, "-m", "enginebench", "serve", engine, *words, *model, "--port", "0"]
             _, port = stack.enter_context(started_server(serve))
         with on_cores(cores[:half] or cores):
             load(port, sorted(set(stages), reverse=True), WARM_UP_SECONDS, f"warm-up-{engine}", settings)

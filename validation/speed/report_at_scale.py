@@ -31,7 +31,7 @@ import polars as pl
 import psutil
 
 from enginebench.analysis.data.lines import SCHEMA
-from enginebench.analysis.data.table import TABLE, sink
+from enginebench.analysis.data.requests_table import TABLE, sink
 from enginebench.records.command import typed_command
 from enginebench.records.files import write_meta
 from enginebench.records.load import Users

@@ -170,7 +170,7 @@ def _request(scenario: Scenario) -> bytes:
 def server(scenario: Scenario) -> AbstractContextManager[tuple[psutil.Process, int]]:
     """Return a server process and its port."""
     options = [part for option in scenario.options for part in ("-o", option)]
-    command = [sys.executable, "-m", "enginebench", "serve", "--engine", "fake", "--port", "0", *options]
+    command = [sys.executable, "-m", "enginebench", "serve", "fake", "--port", "0", *options]
     if scenario.stamped is not None:
         command = [sys.executable, "-m", "validation.speed.stamped_engine", str(scenario.stamped)]
     return started_server(command)

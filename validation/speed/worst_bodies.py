@@ -120,7 +120,7 @@ def read_stream(port: int, results: Pipe) -> None:
 def measure(chosen: list[Body]) -> list[Result]:
     """Send each body alone, then all of them, four at a time."""
     here, there = multiprocessing.Pipe()
-    command = [sys.executable, "-m", "enginebench", "serve", "--engine", "fake", "-o", f"tpot={TPOT}", "--port", "0"]
+    command = [sys.executable, "-m", "enginebench", "serve", "fake", "-o", f"tpot={TPOT}", "--port", "0"]
     rows: list[tuple[str, int, int, float, float, int]] = []
     with started_server(command) as (process, port):
         reader = multiprocessing.get_context("spawn").Process(target=read_stream, args=(port, there))

@@ -18,7 +18,7 @@ from statistics import median
 import msgspec
 import numpy as np
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import RunSummary, summarise
 from enginebench.records.load import Users
 from enginebench.records.request import RequestRecord

@@ -1,7 +1,7 @@
 """Simulate the search for capacity, in virtual time, on servers of known capacity:  make searches
 
 The same search as in a real run is fed the same counts. Requests are those sent, warm-ups included. Writes
-validation/results/capacity.json, with its seed and command, and prints the table of docs/statistics.md.
+validation/results/capacity.json, with its seed and command, and prints the table of docs/capacity-search.md.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
+from loadtests.harness.schedule.search.capacity_search import Goal, Probe, Search
 from loadtests.harness.schedule.search.evidence import SLOW, ProbeOutcomes
-from loadtests.harness.schedule.search.search import Goal, Probe, Search
 from validation.program import RESULTS
 from validation.statistics.capacity_systems import SYSTEMS, System
 from validation.statistics.systems import Generator
@@ -102,7 +102,7 @@ def measure_one(index: int, searches: int, seed: int) -> Cell:
 
 
 def table(cells: Sequence[Cell]) -> str:
-    """Markdown, as docs/statistics.md shows it."""
+    """Markdown, as docs/capacity-search.md shows it."""
     widths = [f"requests until ± {100 * p:g} %" for p in PRECISIONS]
     headers = ["system", "capacity", "bracket right", "estimate within 5 %", *widths, "± 30 % by 10 000"]
     lines = ["| " + " | ".join(headers) + " |", "|---" * len(headers) + "|"]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from enginebench.analysis.stats.intervals import share_bounds, share_intervals
-from enginebench.analysis.verdict.slo import Status, judge
+from enginebench.analysis.verdict.slo_verdict import Status, judge
 from enginebench.records.rules import answer_of, nearest_rank
 from enginebench.records.slo import Objective
 from enginebench.records.view import Judgement, StageView
@@ -122,7 +122,7 @@ def _verdict(stages: Sequence[StageView], objective: Objective, long_run: bool, 
 
 
 def table(cells: Sequence[ConfirmedCell]) -> str:
-    """Markdown, as docs/statistics.md shows it: over all systems, and the worst of them."""
+    """Markdown, as docs/simulations.md shows it: over all systems, and the worst of them."""
     rows = [
         "| speed from run to run | repeats | confirmed | wrong, of met | wrong, of missed |",
         "|---|---|---|---|---|",

@@ -203,7 +203,7 @@ def _effective(number: str, traces: list[Trace], truth: dict[str, float]) -> flo
 
 
 def table(cells: list[Cell]) -> str:
-    """Markdown, as docs/statistics.md shows it: coverage in per cent, with the share shown where it is below 90 %, and
+    """Markdown, as docs/simulations.md shows it: coverage in per cent, with the share shown where it is below 90 %, and
     the share without an upper end where it is above 10 %."""
     rows = [f"| system | effective | {' | '.join(NAMES)} |", f"|{'---|' * (len(NAMES) + 2)}"]
     for at in range(0, len(cells), len(NAMES)):

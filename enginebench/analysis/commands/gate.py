@@ -27,7 +27,9 @@ def gate(
         list[str],
         typer.Argument(help="Runs, or folders of runs, of the version to judge: 5 of them.", metavar="RUNS"),
     ],
-    baseline: Annotated[Path, typer.Option(help="Folder of the runs, or saved summaries, to compare with.")],
+    baseline: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder of the runs, or saved summaries, to compare with.")
+    ],
     save_baseline: Annotated[
         bool, typer.Option("--save-baseline", help="Save the runs as the baseline; nothing is judged.")
     ] = False,
@@ -48,7 +50,7 @@ def gate(
 
       enginebench gate --baseline baseline --save-baseline runs
 
-      enginebench gate --baseline baseline -o gate.xml -o gate.md runs
+      enginebench gate --baseline baseline --output gate.xml --output gate.md runs
     """
     from enginebench.analysis.summary.loading import summaries_of
     from enginebench.analysis.summary.run_summary import save_baseline as save
@@ -77,7 +79,7 @@ def judged(before: Sequence[RunSummary], current: Sequence[RunSummary], settings
     from enginebench.analysis.frame import frame_of
     from enginebench.analysis.sections.gate import gate_document
     from enginebench.analysis.sections.warnings import warnings
-    from enginebench.analysis.verdict.differences import of_versions
+    from enginebench.analysis.verdict.differences import version_differences
     from enginebench.analysis.verdict.gate import judge
     from enginebench.records.metrics import columns
 
@@ -93,7 +95,7 @@ def judged(before: Sequence[RunSummary], current: Sequence[RunSummary], settings
         )
     if {run.objectives for run in before} != {run.objectives for run in current}:
         raise UserMistake("the baseline was saved with other objectives: give the same --slo, or save a new baseline.")
-    differ = list(dict.fromkeys(difference.kind.value for difference in of_versions(baseline, now)))
+    differ = list(dict.fromkeys(difference.kind.value for difference in version_differences(baseline, now)))
     if differ and not settings.allow_different:
         raise UserMistake(
             f"the runs and the baseline differ in {in_words(differ)}: save a new baseline, or judge them anyway with "

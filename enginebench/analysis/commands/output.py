@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 PAGE = "report.html"
 OUTPUT = typer.Option(
     "--output",
-    "-o",
     help="Also write the report to this file; may be repeated. The suffix sets the format: .html, .md, .csv, .parquet, "
     ".json, .svg (the first chart) or, for a CI server, .xml (JUnit).",
     metavar="FILE",
@@ -57,7 +56,9 @@ def deliver(
             written.insert(0, page)
         except OSError as error:  # the runs are on a disk that cannot be written to
             reason = error.strerror or error
-            typer.echo(f"There is no page: {page} ({reason}). Use -o report.html to write one elsewhere.", err=True)
+            typer.echo(
+                f"There is no page: {page} ({reason}). Use --output report.html to write one elsewhere.", err=True
+            )
     if as_json:
         typer.echo(json_of(document), nl=False)
     else:

@@ -40,7 +40,7 @@ def plan(
 
     Examples:
 
-      enginebench plan runs --peak 80 --slo ttft_p99=1s -o plan.html
+      enginebench plan runs --peak 80 --slo ttft_p99=1s --output plan.html
 
       enginebench plan runs --peak 40/s --slo ttft_p95=500ms --slo tpot_p95=50ms --headroom 0.2 --price 1.80
     """
@@ -51,8 +51,8 @@ def plan(
         raise UserMistake("a plan needs a peak and an objective: --peak 80 --slo ttft_p99=1s.")
     from enginebench.analysis.commands.report import read_runs
     from enginebench.analysis.frame import frame_of
-    from enginebench.analysis.plan.candidates import separated
-    from enginebench.analysis.plan.document import plan_document
+    from enginebench.analysis.plan.replicas import separated
+    from enginebench.analysis.plan.report import plan_document
     from enginebench.settings.console import stderr
 
     summaries = separated(read_runs(names or (), folder, settings.slo, need_requests=True))

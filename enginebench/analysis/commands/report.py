@@ -53,7 +53,7 @@ def report(
 
       enginebench report runs --slo ttft_p99=1s --peak 80 --price 2.20
 
-      enginebench report -o report.md -o numbers.csv
+      enginebench report --output report.md --output numbers.csv
     """
     folder: RunsSettings = read_settings(RunsSettings, given)
     plan: PlanSettings = read_settings(PlanSettings, given)
@@ -62,7 +62,7 @@ def report(
         raise UserMistake("--peak needs an objective, such as --slo ttft_p99=1s.")
     summaries = read_runs(names or (), folder, plan.slo, need_requests=True)
     from enginebench.analysis.frame import frame_of
-    from enginebench.analysis.plan.candidates import replicas_of
+    from enginebench.analysis.plan.replicas import replicas_of
     from enginebench.analysis.reports import report_document
 
     plan.check_labels([summary.label for summary in summaries])
@@ -81,7 +81,11 @@ def compare(
     ],
     baseline: Annotated[
         str | None,
-        typer.Option(help="The label to compare with. Default: transformers, if it is there.", show_default=False),
+        typer.Option(
+            metavar="LABEL",
+            help="The label to compare with. Default: transformers, if it is there.",
+            show_default=False,
+        ),
     ] = None,
     stage: Annotated[
         str | None,

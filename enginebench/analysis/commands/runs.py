@@ -13,7 +13,7 @@ from enginebench.settings.schema import UserMistake
 
 
 def list_runs(
-    folder: Annotated[Path, typer.Argument(help="Folder of the runs.", metavar="DIR")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(help="Folder of the runs.", metavar="FOLDER")] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """List the runs of a folder, the newest first.

@@ -15,7 +15,7 @@ import polars as pl
 
 from enginebench.analysis.arrays import Flags, Floats, Integers
 from enginebench.analysis.data.formulas import expression
-from enginebench.analysis.data.table import scan
+from enginebench.analysis.data.requests_table import scan
 from enginebench.records.metrics import FIRST_TOKENS, ICL, OUTPUT_TOKENS, SEEN_TOKENS
 from enginebench.records.stage import SECOND
 

@@ -40,8 +40,8 @@ def expression(formula: Formula) -> pl.Expr:
             return expression(left) - expression(right)
         case Quotient(top, bottom):
             return expression(top) / expression(bottom)
-        case Positive(of):
-            return pl.when(expression(of) > 0).then(expression(of))
+        case Positive(operand):
+            return pl.when(expression(operand) > 0).then(expression(operand))
         case FirstOf(first, second):
             return pl.coalesce(expression(first), expression(second))
         case Constant(value):
@@ -50,14 +50,14 @@ def expression(formula: Formula) -> pl.Expr:
             return pl.col(field).list.max() / SECOND
         case Is(field, wanted):
             return pl.col(field).eq_missing(wanted).cast(pl.Float64)
-        case Known(of):
-            return expression(of).is_not_null().cast(pl.Float64)
-        case Above(of, limit):
-            return (expression(of) > limit).fill_null(False).cast(pl.Float64)
+        case Known(operand):
+            return expression(operand).is_not_null().cast(pl.Float64)
+        case Above(operand, limit):
+            return (expression(operand) > limit).fill_null(False).cast(pl.Float64)
         case Not(flag):
             return 1.0 - expression(flag)
-        case When(flag, of):
-            return pl.when(expression(flag) == 1).then(expression(of))
+        case When(flag, operand):
+            return pl.when(expression(flag) == 1).then(expression(operand))
         case ByOutcome(ok, cut_off, failed):
             outcome = pl.col("outcome")
             ended = pl.when(outcome == "ok").then(expression(ok)).when(outcome == "cut_off").then(expression(cut_off))

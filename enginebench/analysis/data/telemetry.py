@@ -145,7 +145,7 @@ class TelemetrySeries:
         name = max(used, key=lambda name: sum(used[name]))
         return name, fmean(used[name])
 
-    def of_worst_process(self, quantity: str, start: int, end: int) -> Level | None:
+    def worst_process(self, quantity: str, start: int, end: int) -> Level | None:
         """Return the level of one of `OWN` in the process of the load generator with the largest mean."""
         levels = [_level(process.within(quantity, start, end)) for process in self.processes.values()]
         return max((level for level in levels if level is not None), key=lambda level: level.mean, default=None)

@@ -15,7 +15,7 @@ from enginebench.analysis.arrays import Floats
 from enginebench.analysis.data.chunks import chunks_of
 from enginebench.analysis.data.flow import Arrivals, InFlight, Instants
 from enginebench.analysis.data.gaps import GapCounter
-from enginebench.analysis.data.load import RunData, with_metrics
+from enginebench.analysis.data.run_data import RunData, with_metrics
 from enginebench.analysis.data.telemetry import Increase
 from enginebench.analysis.stats.intervals import BINS
 from enginebench.records.load import Load

@@ -19,7 +19,7 @@ KNOWN = "guidellm's benchmarks.json (0.4 to 0.7), and the JSON of vllm bench ser
 
 def import_results(
     files: Annotated[list[Path], typer.Argument(help="Results of other tools; several of one label are repeats.")],
-    output: Annotated[Path, typer.Option(help="Folder to write the runs into.", metavar="FOLDER")] = Path("runs"),
+    runs: Annotated[Path, typer.Option(help="Folder to write the runs into.", metavar="FOLDER")] = Path("runs"),
     label: Annotated[
         str | None,
         typer.Option(help="What reports call the runs. Default: the model, else the file's name.", show_default=False),
@@ -38,7 +38,7 @@ def import_results(
 
       enginebench import benchmarks.json --label vllm
 
-      enginebench import results/run-1.json results/run-2.json results/run-3.json --label vllm --output runs
+      enginebench import results/run-1.json results/run-2.json results/run-3.json --label vllm --runs runs
     """
     from enginebench.analysis.importers.results import write_run
 
@@ -48,7 +48,7 @@ def import_results(
             name = label or (results.source.model or file.stem).rpartition("/")[2]
             repeat = repeats.get(name, 0)
             repeats[name] = repeat + 1
-            folder = write_run(results, file, output, name, repeat)
+            folder = write_run(results, file, runs, name, repeat)
             requests = sum(len(stage.requests) for stage in results.stages)
             typer.echo(f"{folder}: {requests} requests of {results.source.tool}")
             typer.echo(f"missing in this file: {'; '.join(results.source.lacks)}", err=True)

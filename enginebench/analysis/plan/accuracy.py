@@ -31,7 +31,7 @@ def replay(model: EngineModel, stage: MeasuredStage, count: int = FUTURES) -> li
     lengths, arrivals = stage.requests.lengths, isinstance(stage.load, Rate)
     due = stage.requests.sched - stage.begin if arrivals else stage.starts
     closed = None if arrivals else ClosedLoop(stage.end - stage.begin, stage.think)
-    return [serve(future.of(model), due, lengths, future.rng, closed) for future in futures(count)]
+    return [serve(future.drifted(model), due, lengths, future.rng, closed) for future in futures(count)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ class Fleet:
 
     def _arrivals(self, replicas: int, future: Future) -> Requests:
         """Give each replica every n-th arrival of a Poisson process; some of a large fleet stand for all."""
-        model, asked = future.of(self.model), self._lengths(future)
+        model, asked = future.drifted(self.model), self._lengths(future)
 
         def run(warm_up: float) -> Requests:
             rng, served = future.rng, []
@@ -138,7 +138,7 @@ class Fleet:
 
     def _users(self, users: int, future: Future) -> Requests:
         """Simulate the users of one replica."""
-        peak, model, asked = self.peak, future.of(self.model), self._lengths(future)
+        peak, model, asked = self.peak, future.drifted(self.model), self._lengths(future)
 
         def run(warm_up: float) -> Requests:
             rng, closed = future.rng, ClosedLoop(warm_up + peak.seconds, peak.think, warm_up, MAX_REQUESTS)

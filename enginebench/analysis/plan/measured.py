@@ -12,7 +12,7 @@ import polars as pl
 
 from enginebench.analysis.arrays import Floats
 from enginebench.analysis.data.chunks import chunks_within
-from enginebench.analysis.data.load import RunData, with_metrics
+from enginebench.analysis.data.run_data import RunData, with_metrics
 from enginebench.analysis.data.windows import Window, windows_of
 from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.requests import Lengths, Requests, answers_per_second, figures, latencies_of

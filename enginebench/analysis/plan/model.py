@@ -68,7 +68,7 @@ class Future:
             point, part = point + digit * part, part / 2
         return NormalDist().inv_cdf(point)
 
-    def of(self, model: EngineModel) -> EngineModel:
+    def drifted(self, model: EngineModel) -> EngineModel:
         """Return the replica on that day."""
         return replace(model, slower=math.exp(model.fit.drift * self.deviations))
 

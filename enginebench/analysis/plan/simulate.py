@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from enginebench.analysis.data.load import RunData
+from enginebench.analysis.data.run_data import RunData
 from enginebench.analysis.plan.accuracy import MAX_ERROR, HeldOut, fit_stages, hold_out
 from enginebench.analysis.plan.fleet import Fleet, Peak, SimulatedReplicas, fewest_replicas
 from enginebench.analysis.plan.measured import declared_slots, measured_stages, supported_loads

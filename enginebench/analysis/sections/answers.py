@@ -8,8 +8,8 @@ from pathlib import Path
 
 import polars as pl
 
-from enginebench.analysis.data.answers import ASKED, AnswerDifference, difference_of, kept_answers
-from enginebench.analysis.data.table import has_columns, scan
+from enginebench.analysis.data.answer_differences import ASKED, AnswerDifference, difference_of, kept_answers
+from enginebench.analysis.data.requests_table import has_columns, scan
 from enginebench.analysis.document import ENGINE, Block, Cell, Column, Number, Section, Table, Word, count, part, word
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.summary.run_summary import RunSummary

@@ -23,7 +23,7 @@ from enginebench.analysis.document import (
 )
 from enginebench.analysis.frame import Frame, column_of
 from enginebench.analysis.verdict.differences import Kind
-from enginebench.analysis.verdict.slo import SloVerdict, Status
+from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status
 from enginebench.records.load import Load
 from enginebench.records.metrics import (
     BY_NAME,
@@ -37,7 +37,8 @@ from enginebench.records.metrics import (
 from enginebench.records.metrics import Column as MetricColumn
 from enginebench.records.view import Estimate
 
-OVER_NEXT = "over the next best"
+OVER_NEXT = "tokens/s vs row below"
+SIMULATED = Column("replicas by simulation", rank=2)
 KEY = "candidates"
 TOKENS = MetricColumn(QUANTITY_BY_NAME[THROUGHPUT], "value")
 SHOWN = ("p99", "p95", "p50")  # the highest percentile that enough requests support, if no SLO names one
@@ -71,7 +72,7 @@ def by_load(frame: Frame) -> Table:
         (Column("requests within"), lambda row: within(frame.verdict(row.engine, row.stage))),
         *_failures(frame, rows),
         *[_latency(frame, column) for column in latency_columns(frame)],
-        (Column(TOKENS.of.unit), lambda row: _tokens(frame, row)),
+        (Column(TOKENS.measure.unit), lambda row: _tokens(frame, row)),
     ]
     return _table(frame, "Loads", columns, rows)
 
@@ -82,6 +83,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
     planned = {candidate.name: candidate for candidate in replicas}
     months = {candidate.name: Estimate(candidate.month) for candidate in replicas}
     costs = {candidate.name: candidate.per_million for candidate in replicas}
+    disagrees = any(candidate.simulated not in {None, candidate.count} for candidate in replicas)
     differs = {difference.kind: difference.values for difference in frame.differences}
     at = "" if peak else f" at {frame.stage}" if frame.stage is not None else ""
     loads = {view.label: view.load for view in frame.stages}
@@ -99,11 +101,11 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         *[_differing(title, differs[kind]) for kind, title in DIFFERING.items() if kind in differs],
         (Column(f"{unit} within the SLO"), lambda row: frame.capacities.get(row.engine)),
         (Column(f"replicas for {peak.label if peak else ''}"), lambda row: _replicas(planned.get(row.engine))),
-        (Column("replicas, simulated", rank=2), lambda row: _simulated(planned.get(row.engine))),
+        *([(SIMULATED, lambda row: _simulated(planned.get(row.engine)))] if disagrees else []),
         (Column("a month"), lambda row: _dollars(months.get(row.engine))),
         (Column("per 1M tokens", rank=3), lambda row: _dollars(costs.get(row.engine))),
         (Column(f"requests within{at}"), lambda row: within(frame.verdict(row.engine, row.stage))),
-        (Column(f"{TOKENS.of.unit}{at}"), lambda row: _tokens(frame, row)),
+        (Column(f"{TOKENS.measure.unit}{at}"), lambda row: _tokens(frame, row)),
         *([] if peak else [(Column(OVER_NEXT), lambda row: _ratio(frame, row.engine, following.get(row.engine)))]),
         *_failures(frame, rows),
         *[_latency(frame, column, at) for column in latency_columns(frame)],
@@ -112,7 +114,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         return _table(frame, "Candidates", columns, rows)
     prices = {round(r.month / r.number / HOURS_A_MONTH, 4) for r in replicas if r.month is not None and r.number}
     price = f"; a replica costs ${prices.pop():.2f} an hour" if len(prices) == 1 else ""
-    return _table(frame, f"Candidates, each at its {unit} within the SLO{price}", columns, rows)
+    return _table(frame, f"Candidates, each at its highest load within the SLO{price}", columns, rows)
 
 
 def _load(load: float) -> Cell:
@@ -216,11 +218,7 @@ def _replicas(replicas: Replicas | None) -> Cell:
 
 
 def _simulated(replicas: Replicas | None) -> Cell:
-    if replicas is None or (replicas.simulated is None and replicas.not_simulated is None):
-        return None
-    if replicas.not_simulated is not None:
-        return Word(replicas.not_simulated.value, Tone.DIM)
-    return count(replicas.simulated)
+    return None if replicas is None or replicas.simulated is None else count(replicas.simulated)
 
 
 def _dollars(amount: Estimate | None) -> Cell:

@@ -35,14 +35,16 @@ def first_disruption(frame: Frame) -> tuple[str, Disruption] | None:
 
 
 def answer(engine: str, disruption: Disruption) -> BurstAnswer:
+    recovered = disruption.slo_recovered if disruption.judged else disruption.recovered
     return BurstAnswer(
         engine=engine,
         command=disruption.command,
         absorbed=disruption.absorbed,
         peak=disruption.peak,
-        recovered=disruption.slo_recovered if disruption.judged else disruption.recovered,
+        recovered=recovered,
         judged=disruption.judged,
         failed=disruption.failed,
+        within=disruption.periods[-1].within if recovered is None else None,
     )
 
 
@@ -55,6 +57,7 @@ def periods(disruption: Disruption) -> Table:
         rows.append(
             (
                 Word(name),
+                Number(Estimate(seconds), "s"),
                 Number(Estimate(period.requests / seconds if seconds > 0 else None)),
                 count(period.requests),
                 count(period.failed, Tone.BAD if period.failed else Tone.PLAIN) if disruption.failed else None,
@@ -64,9 +67,10 @@ def periods(disruption: Disruption) -> Table:
             )
         )
     numbers = ("failed", "within the SLO", "TTFT p50", "TTFT p95", "longest TTFT")
-    headings = (Column("", text=True), Column("req/s"), REQUESTS, *map(Column, numbers))
+    headings = (Column("", text=True), Column("time"), Column("req/s"), REQUESTS, *map(Column, numbers))
     headings = (*headings, Column("most in flight", rank=2))
-    title = "Before, during and after, without warm-up and cool-down"
+    warm_up = disruption.periods[0].start
+    title = "Before, during and after" + (f"; the warm-up of {warm_up:.0f} s is left out" if warm_up >= 1 else "")
     return Table("periods", title, headings, tuple(rows)).without_empty_columns()
 
 

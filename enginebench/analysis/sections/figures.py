@@ -71,7 +71,7 @@ def by_load(frame: Frame, column: Column) -> Figure | None:
     objective = next((objective for objective in frame.tier if column_of(objective) == column), None)
     return Figure(
         key=column.key.replace(" ", "-"),
-        title=column.title if isinstance(column.of, Metric) else column.full_title,
+        title=column.title if isinstance(column.measure, Metric) else column.full_title,
         kind="load",
         x=_load_axis(frame),
         y=Axis(column.title, column.unit, _logarithmic(values)),

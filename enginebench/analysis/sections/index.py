@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from enginebench.analysis.data.load import NotARun
+from enginebench.analysis.data.run_data import NotARun
 from enginebench.analysis.document import Cell, Column, Number, Table, Tone, Word
 from enginebench.analysis.frame import frame_of
 from enginebench.analysis.summary.run_summary import RunSummary, read_summary

@@ -21,7 +21,7 @@ from enginebench.analysis.document import (
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.sections.loads import places
 from enginebench.analysis.stats.pooled_percentile import pooled_percentile
-from enginebench.analysis.verdict.slo import Status
+from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.records.metrics import Column as MetricColumn
 from enginebench.records.metrics import Metric, columns
 from enginebench.records.view import ClassView, Estimate
@@ -87,7 +87,7 @@ def _probes(frame: Frame) -> Block | None:
 
 def _classes(frame: Frame) -> Table | None:
     """Show each class of requests at each load."""
-    shown = [column for column in columns("compared", frame.since_due) if isinstance(column.of, Metric)]
+    shown = [column for column in columns("compared", frame.since_due) if isinstance(column.measure, Metric)]
     shown = [column for column in shown if column.statistic == "p95"]
     rows = []
     for stage, engine in places(frame):

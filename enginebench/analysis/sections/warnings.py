@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from enginebench.analysis.document import Cell, Column, Section, Table, Tone, Warning, Word
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.verdict.differences import run_to_run
-from enginebench.records.findings.table import KIND_BY_NAME
+from enginebench.records.findings.kinds import KIND_BY_NAME
 from enginebench.records.formatting import format_share
 from enginebench.records.view import SEVERITIES, Finding, Severity
 
@@ -20,16 +20,17 @@ def warnings(*frames: Frame) -> tuple[Warning, ...]:
     for finding in (finding for frame in frames for finding in frame.findings):
         groups.setdefault((finding.severity, finding.kind, finding.remedy), []).append(finding)
     names = {name for frame in frames for name in frame.names}
-    merged = [_merge(names, findings) for findings in groups.values()]
+    several = len({view.label for frame in frames for view in frame.stages}) > 1
+    merged = [_merge(names, findings, several) for findings in groups.values()]
     merged += dict.fromkeys(warning for frame in frames for warning in _of_comparison(frame))
     return tuple(sorted(merged, key=lambda warning: (SEVERITIES.index(warning.severity), -warning.count)))
 
 
-def _merge(names: set[str], findings: list[Finding]) -> Warning:
-    """The evidence is that of the heaviest load."""
+def _merge(names: set[str], findings: list[Finding], several: bool) -> Warning:
+    """The evidence is that of the heaviest load; one of several names the loads."""
     worst = max(findings, key=lambda finding: -1 if finding.stage is None else finding.stage.index)
     engines = tuple(dict.fromkeys(finding.label for finding in findings if finding.label))
-    places = [finding.stage for finding in findings if finding.stage is not None]
+    places = [finding.stage for finding in findings if finding.stage is not None and several]
     stages = tuple(dict.fromkeys(stage.label for stage in sorted(places, key=lambda stage: stage.index)))
     concerned = () if set(engines) == names else engines
     return Warning(worst.kind, worst.severity, worst.evidence, worst.remedy, concerned, stages, len(findings))

@@ -31,7 +31,7 @@ from enginebench.analysis.stats.effective_size import (
     mean_error,
     user_codes,
 )
-from enginebench.analysis.stats.estimate import TAIL, least_samples
+from enginebench.analysis.stats.quantiles import TAIL, least_samples
 from enginebench.records.rules import nearest_rank
 from enginebench.records.view import NO_SAMPLES, Estimate, Missing
 

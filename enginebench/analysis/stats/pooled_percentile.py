@@ -18,8 +18,8 @@ from functools import lru_cache
 import numpy as np
 
 from enginebench.analysis.arrays import Floats, Integers
-from enginebench.analysis.stats.estimate import t_quantile
 from enginebench.analysis.stats.intervals import NEGLIGIBLE, needed
+from enginebench.analysis.stats.quantiles import t_quantile
 from enginebench.analysis.stats.repeats import REPEATS, ROUNDING, within_run_error
 from enginebench.records.metrics import PERCENTILES
 from enginebench.records.quality import MAX_EXPONENT

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from enginebench.analysis.data.answers import ASKED, AnswerDifference, difference_of, kept_answers
-from enginebench.analysis.data.load import RunData
-from enginebench.analysis.data.table import scan
+from enginebench.analysis.data.answer_differences import ASKED, AnswerDifference, difference_of, kept_answers
+from enginebench.analysis.data.requests_table import scan
+from enginebench.analysis.data.run_data import RunData
 from enginebench.records.formatting import significant
 from enginebench.records.view import Evidence, StageView
 

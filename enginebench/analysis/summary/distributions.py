@@ -15,7 +15,7 @@ import polars as pl
 
 from enginebench.analysis.arrays import Floats
 from enginebench.analysis.data.formulas import expression
-from enginebench.analysis.data.load import users_of
+from enginebench.analysis.data.run_data import users_of
 from enginebench.analysis.stats.intervals import percentile_intervals
 from enginebench.analysis.stats.pooled_percentile import packed
 from enginebench.records.metrics import PERCENTILES, REQUEST_METRICS, Metric, over_runs

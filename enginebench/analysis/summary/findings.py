@@ -1,6 +1,6 @@
 """The findings of a run: those of its stages, and those that need the whole run or statistics.
 
-`enginebench/records/findings/table.py` has their kinds.
+`enginebench/records/findings/kinds.py` has their kinds.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import polars as pl
 
-from enginebench.analysis.data.load import RunData
+from enginebench.analysis.data.run_data import RunData
 from enginebench.analysis.data.telemetry import PLANNER
 from enginebench.analysis.data.windows import windows_of
 from enginebench.analysis.summary.answers_under_load import answers_under_load
 from enginebench.analysis.summary.stability import changes
-from enginebench.records.findings.table import KIND_BY_NAME, Kind, evidence_of_view, findings_of
+from enginebench.records.findings.kinds import KIND_BY_NAME, Kind, evidence_of_view, findings_of
 from enginebench.records.formatting import counted, format_count, format_seconds, format_share, in_words, join_labels
 from enginebench.records.metrics import CHUNK_RATE, CLIENT_ERROR
 from enginebench.records.stage import SECOND
@@ -185,7 +185,7 @@ def _unsteady(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
             before, after = change.series.write(change.before), change.series.write(change.after)
             series.append(f"{change.series.title} went from {before} to {after}")
         if series:
-            words = f"{in_words(series)} during the measurement: the numbers depend on how long the test ran"
+            words = f"{in_words(series)} while it was measured: a longer test would give other numbers"
             yield Evidence("warn", words, stage=view.key)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import polars as pl
 
-from enginebench.analysis.data.load import NotARun, find_run, load_run
-from enginebench.analysis.data.table import READ_ONLY
+from enginebench.analysis.data.requests_table import READ_ONLY
+from enginebench.analysis.data.run_data import NotARun, find_run, load_run
 from enginebench.analysis.summary.run_summary import SUMMARY, RunSummary, read_summary, summarise, write_summary
 from enginebench.records.files import META
 from enginebench.records.plain_text import plain

@@ -12,7 +12,7 @@ from dataclasses import replace
 import polars as pl
 
 from enginebench.analysis.data.formulas import expression
-from enginebench.analysis.data.load import users_of
+from enginebench.analysis.data.run_data import users_of
 from enginebench.analysis.stats.intervals import bin_by_user, bin_events, rate_interval, share_bounds, share_intervals
 from enginebench.records.metrics import OUTPUT_TOKENS
 from enginebench.records.rules import NO_FAILURE, SloAnswer, answer_of, attempted, within
@@ -91,13 +91,13 @@ def goodput(scheduled: pl.DataFrame, objectives: RunObjectives, window: tuple[in
 
 def _together(scheduled: pl.DataFrame, objectives: RunObjectives) -> pl.DataFrame:
     """Judge each request by the objectives of all and by those of its class."""
-    judged = [(expression(objective.within), _latency(objective)) for objective in objectives.of_all]
-    for name, own in objectives.of_class.items():
-        of_class = pl.col("request_class").eq_missing(name)
+    judged = [(expression(objective.within), _latency(objective)) for objective in objectives.for_all]
+    for name, own in objectives.by_class.items():
+        in_class = pl.col("request_class").eq_missing(name)
         judged += [
             (
-                pl.when(of_class).then(expression(objective.within)).otherwise(expression(within(None, 0.0))),
-                pl.when(of_class).then(_latency(objective)).otherwise(0.0),
+                pl.when(in_class).then(expression(objective.within)).otherwise(expression(within(None, 0.0))),
+                pl.when(in_class).then(_latency(objective)).otherwise(0.0),
             )
             for objective in own
         ]
@@ -126,8 +126,8 @@ def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
         return
     if judged.needs is not None:
         answered = answered.drop_nulls(judged.needs)  # whether the others met the objective is unknown
-    tokens = answered[OUTPUT_TOKENS]
-    if len(answered) and (not judged.absent_is_good or (tokens > 1).any() or not tokens.any()):
+    single = judged.absent_is_good and answered[OUTPUT_TOKENS].max() == 1  # no answer has a second token to wait for
+    if len(answered) and not single:
         raise UserMistake(
             f"no request has a {objective.metric}, so {objective.name} cannot be judged: it needs streamed answers."
         )

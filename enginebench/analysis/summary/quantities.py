@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from enginebench.analysis.data.formulas import columns_of, expression
-from enginebench.analysis.data.load import RunData, mean_of, rows_where, users_of
+from enginebench.analysis.data.run_data import RunData, mean_of, rows_where, users_of
 from enginebench.analysis.data.telemetry import Increase
 from enginebench.analysis.data.windows import Flows, Window
 from enginebench.analysis.stats.intervals import bin_by_user, rate_interval, share_interval
@@ -221,7 +221,7 @@ def _client_error(stage: StageData) -> float | None:
     rate, window = _chunk_rate(stage), stage.window
     if rate is None:
         return None
-    delay = stage.run.telemetry.of_worst_process("run_delay", window.start, window.end)
+    delay = stage.run.telemetry.worst_process("run_delay", window.start, window.end)
     return stage.run.meta.client_error_at(rate, delay.mean if delay else 0.0)
 
 

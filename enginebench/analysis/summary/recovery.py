@@ -1,8 +1,8 @@
 """A burst, an outage or a replaced server: what its users felt, and when it was over.
 
-Latency is back at its usual level when of 20 requests in a row no more than 3 exceed the 95th percentile of the
-requests before the disruption: by chance alone that fails in 1.6 % of cases. The SLO is met again when of 20 in a row
-no more are outside its limits than it allows.
+Latency is back at its usual level when of the next 20 requests no more than 3 exceed the 95th percentile of the
+requests before the disruption (by chance alone that fails in 1.6 % of cases), and of all that follow no larger share.
+The SLO is met again when it is met by the next 20 requests, and by all that follow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import polars as pl
 
 from enginebench.analysis.arrays import Flags, Integers
 from enginebench.analysis.data.formulas import expression
-from enginebench.analysis.data.load import RunData, with_metrics
+from enginebench.analysis.data.run_data import RunData, with_metrics
 from enginebench.analysis.data.windows import Window, windows_of
 from enginebench.records.formula import Field
 from enginebench.records.load import Burst, Rate, Segment
@@ -29,6 +29,7 @@ from enginebench.records.stage import SECOND, Nanoseconds, Stage
 
 USUAL = 0.95
 IN_A_ROW, OUTSIDE = 20, 3
+ROUNDING = 1e-9  # 1 − 0.9 is a little less than 0.1
 MAX_POINTS = 1500  # of the time line
 
 
@@ -49,7 +50,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Disruption:
-    """Seconds since the run's start. `command` is what was done to the server; empty for a burst, whose `load` is in
+    """Seconds since the load began. `command` is what was done to the server; empty for a burst, whose `load` is in
     the unit of the stage.
 
     `usual` is the 95th percentile of TTFT before it, `peak` the longest TTFT since. `recovered` counts seconds from its
@@ -161,22 +162,23 @@ def _effect(
     if math.isinf(level):
         return None
     after = rows.filter(pl.col("t_sched").is_between(cause.end, until, closed="left"))
-    recovered = _first_run(after["latency"].to_numpy() > level, OUTSIDE)
-    allowed = [math.floor((1 - objective.q) * IN_A_ROW) for objective in objectives]
+    recovered = _recovery(after["latency"].to_numpy() > level, OUTSIDE / IN_A_ROW)
+    allowed = [1 - objective.q for objective in objectives]
     outside = after["met"].fill_null(0.0).to_numpy() < 1
-    slo_recovered = _first_run(outside, min(allowed)) if allowed else None
+    slo_recovered = _recovery(outside, min(allowed)) if allowed else None
     due = after["t_sched"].to_numpy()
     place = slo_recovered if objectives else recovered
     again = cause.end if not place else int(due[place])
     spans = [(before[0], before[1]), (cause.start, max(cause.end, cause.start + 1)), (cause.end, again), (again, until)]
-    periods = tuple(_period(rows, span) for span in spans if span[1] > span[0])
+    began = run.meta.stages[0].start
+    periods = tuple(_period(rows, span, began) for span in spans if span[1] > span[0])
     shares = [share for period in periods[1:] if (share := period.within) is not None]
     felt = rows.filter((pl.col("t_sched") < until) & (pl.col("t_first") >= cause.start) & pl.col("latency").is_finite())
     return Disruption(
         command=cause.command,
         load=cause.load,
-        start=cause.start / SECOND,
-        end=cause.end / SECOND,
+        start=(cause.start - began) / SECOND,
+        end=(cause.end - began) / SECOND,
         usual=level,
         peak=felt["latency"].max(),  # type: ignore[arg-type]
         failed=len(rows.filter(pl.col("latency").is_infinite() & pl.col("t_end").is_between(cause.start, until))),
@@ -187,18 +189,18 @@ def _effect(
         first_answer=_first_answer(run, cause.start) if cause.command else None,
         first_start=_first_start(run) if cause.command else None,
         periods=periods,
-        first_tokens=_points(rows),
+        first_tokens=_points(rows, began),
     )
 
 
-def _period(rows: pl.DataFrame, span: tuple[Nanoseconds, Nanoseconds]) -> Period:
+def _period(rows: pl.DataFrame, span: tuple[Nanoseconds, Nanoseconds], began: Nanoseconds) -> Period:
     due = rows.filter(pl.col("t_sched").is_between(*span, closed="left"))
     ttft = np.sort(due["latency"].to_numpy())
     quantiles = [percentile(ttft, q) if len(ttft) else None for q in (0.5, 0.95)]
     met = due["met"].drop_nulls()
     return Period(
-        start=span[0] / SECOND,
-        end=span[1] / SECOND,
+        start=(span[0] - began) / SECOND,
+        end=(span[1] - began) / SECOND,
         requests=len(due),
         failed=int(due["latency"].is_infinite().sum()),
         within=float(met.mean()) if len(met) else None,  # type: ignore[arg-type]
@@ -220,12 +222,15 @@ def _most_in_flight(rows: pl.DataFrame, span: tuple[Nanoseconds, Nanoseconds]) -
     return int(counts.max())
 
 
-def _first_run(outside: Flags, allowed: int) -> int | None:
-    """The first place that is inside and at which 20 in a row begin of which no more than `allowed` are outside."""
+def _recovery(outside: Flags, allowed: float) -> int | None:
+    """Return the first place that is inside, from which no more than the share `allowed` is outside: of 20 in a row,
+    and of all that follow."""
     if len(outside) < IN_A_ROW:
         return None
     sums = np.concatenate(([0], np.cumsum(outside)))
-    few = sums[IN_A_ROW:] - sums[:-IN_A_ROW] <= allowed
+    places = np.arange(len(outside) - IN_A_ROW + 1)
+    next_ones, rest = sums[IN_A_ROW:] - sums[:-IN_A_ROW], sums[-1] - sums[places]
+    few = (next_ones <= allowed * IN_A_ROW + ROUNDING) & (rest <= allowed * (len(outside) - places) + ROUNDING)
     runs = np.flatnonzero(few & ~outside[: len(few)])
     return int(runs[0]) if len(runs) else None
 
@@ -234,10 +239,10 @@ def _since(due: Integers, place: int | None, end: Nanoseconds) -> float | None:
     return None if place is None else float(due[place] - end) / SECOND
 
 
-def _points(rows: pl.DataFrame) -> tuple[tuple[float, float], ...]:
+def _points(rows: pl.DataFrame, began: Nanoseconds) -> tuple[tuple[float, float], ...]:
     """Return the requests, in a long run the slowest of each of `MAX_POINTS` groups."""
     finite = rows.filter(pl.col("latency").is_finite())
-    due, ttft = finite["t_sched"].to_numpy() / SECOND, finite["latency"].to_numpy()
+    due, ttft = (finite["t_sched"].to_numpy() - began) / SECOND, finite["latency"].to_numpy()
     step = max(math.ceil(len(due) / MAX_POINTS), 1)
     slowest = [int(place + ttft[place : place + step].argmax()) for place in range(0, len(due), step)]
     return tuple((float(due[place]), float(ttft[place])) for place in slowest)

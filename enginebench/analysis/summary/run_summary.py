@@ -15,18 +15,18 @@ import msgspec
 import numpy as np
 
 from enginebench.analysis.data.flow import Instants
-from enginebench.analysis.data.load import NotARun, RunData
+from enginebench.analysis.data.run_data import NotARun, RunData
 from enginebench.analysis.data.windows import Flows, Window, windows_of
 from enginebench.analysis.summary.as_document import as_document
 from enginebench.analysis.summary.distributions import distributions
 from enginebench.analysis.summary.findings import findings_of_run
 from enginebench.analysis.summary.quantities import StageData
 from enginebench.analysis.summary.recovery import Disruption, disruptions_of
-from enginebench.analysis.summary.stage import view_of
+from enginebench.analysis.summary.stage_view import view_of
 from enginebench.records.files import NOT_UNDERSTOOD, place_inside, profile_files, read_document, write_inside
 from enginebench.records.metrics import CLIENT_ERROR
 from enginebench.records.run import RunFacts
-from enginebench.records.slo import Objective, RunObjectives, of_tier
+from enginebench.records.slo import Objective, RunObjectives, in_tier
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import GAUGES
 from enginebench.records.view import Finding, Missing, StageView
@@ -87,11 +87,11 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
     Raises `NotARun` when nothing was measured, `ValueError` for an objective that cannot be judged.
     """
     try:
-        own = RunObjectives.of(run.meta.workload)
+        own = RunObjectives.from_workload(run.meta.workload)
     except ValueError as error:
         raise NotARun(f"{run.folder} was made with what this version does not know: {error}") from None
-    objectives = objectives or own.of_all
-    good = RunObjectives(objectives, own.of_class).first_tier
+    objectives = objectives or own.for_all
+    good = RunObjectives(objectives, own.by_class).first_tier
     windows = windows_of(run)
     if not windows:
         raise NotARun(f"{run.folder} was stopped before its first steady window: there is nothing to report.")
@@ -116,7 +116,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
         flow=_flow(run, flows.result(), edges, step),
         findings=findings,
         profile=profile_files(run.folder),
-        disruptions=disruptions_of(run, of_tier(objectives)),
+        disruptions=disruptions_of(run, in_tier(objectives)),
     )
 
 

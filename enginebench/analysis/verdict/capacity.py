@@ -11,9 +11,9 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 from enginebench.analysis.engine_runs import EngineRuns, loads_make_axis
-from enginebench.analysis.verdict.slo import SloVerdict, Status, judge
+from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status, judge
 from enginebench.records.search import SearchRecord
-from enginebench.records.slo import Objective, of_tier
+from enginebench.records.slo import Objective, in_tier
 from enginebench.records.view import Missing, StageView
 
 
@@ -87,7 +87,7 @@ def capacity_of(engine: EngineRuns, objectives: Sequence[Objective]) -> Capacity
 
 def capacities_of(engines: Sequence[EngineRuns], tier: str | None = None) -> tuple[Capacity, ...]:
     """The capacity of each engine that was judged by the objectives of a tier (the first one by default)."""
-    capacities = [capacity_of(engine, of_tier(engine.runs[0].objectives, tier)) for engine in engines]
+    capacities = [capacity_of(engine, in_tier(engine.runs[0].objectives, tier)) for engine in engines]
     return tuple(capacity for capacity in capacities if capacity is not None)
 
 

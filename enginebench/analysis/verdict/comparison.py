@@ -142,7 +142,7 @@ def sample_of(engine: EngineRuns, stage: str, column: Column) -> Sample:
     estimates = tuple(view.estimate(column.name, column.statistic) for view in views)
     values = [abs(estimate.value) for estimate in estimates if estimate.value is not None]
     requests = sum(view.requests for view in views) / len(views) if views else 0.0
-    counted = isinstance(column.of, Quantity) and column.relative and values and requests
+    counted = isinstance(column.measure, Quantity) and column.relative and values and requests
     return Sample(estimates, sum(values) / len(values) / requests if counted else 0.0)
 
 

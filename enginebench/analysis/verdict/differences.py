@@ -82,7 +82,7 @@ def differences(engines: Sequence[EngineRuns]) -> tuple[Difference, ...]:
     return tuple(sorted(differing, key=lambda difference: list(Kind).index(difference.kind)))
 
 
-def of_versions(before: Sequence[EngineRuns], now: Sequence[EngineRuns]) -> tuple[Difference, ...]:
+def version_differences(before: Sequence[EngineRuns], now: Sequence[EngineRuns]) -> tuple[Difference, ...]:
     """List the differences between a baseline and the runs to judge of each engine, other than the version of this
     tool."""
     runs = {engine.label: engine.runs for engine in before}

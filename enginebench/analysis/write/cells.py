@@ -1,6 +1,6 @@
 """Cells as text: the one place where a number of a document becomes characters.
 
-Square brackets are 95 % intervals and nothing else. Whatever sign a cell uses, `words.LEGEND` explains.
+Square brackets are 95 % intervals and nothing else. Whatever sign a cell uses, `phrases.LEGEND` explains.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from enginebench.analysis.document import Block, Cell, Number, Table, Tone, Word
 from enginebench.analysis.verdict.capacity import Capacity
-from enginebench.analysis.verdict.slo import SloVerdict, Status
+from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status
 from enginebench.records.formatting import (
     INFINITE,
     PLAIN,
@@ -27,7 +27,7 @@ from enginebench.records.formatting import (
 )
 from enginebench.records.view import Estimate, Missing
 
-UNCONFIRMED, OPEN_ENDED, BELOW, INTERVAL, UNBOUNDED, ANSWERED = "≈", "+", "<", "[ ]", "∞", "answered"
+UNCONFIRMED, OPEN_ENDED, BELOW, INTERVAL, UNBOUNDED, ANSWERED = "*", "≥", "<", "[ ]", "∞", "answered"
 DASHES = {Missing.NOT_OBSERVED: "–", Missing.FAILED: INFINITE}
 DASHES |= dict(zip((c for c in Missing if c not in DASHES), (f"–{letter}" for letter in "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲ"), strict=False))
 UNTESTED = "ᵇ"  # behind a ratio of too few repeats
@@ -37,7 +37,7 @@ SAME = 0.0005  # a relative change below it is none
 NO_BREAK = "\u00a0"
 UNITS = r"(?:ms|s|µs|min|h|%|users?|requests|tokens/s|req/s|points|of)"
 
-_glue = re.compile(rf"(?<=[≤≈<→]) | (?=\[)|(?<=[\d,]) (?={UNITS}(?![\w/]))|(?<=of) (?=\d)|(?<=,) (?=[^\[\]]*\])")
+_glue = re.compile(rf"(?<=[≤<→]) | (?=\[)|(?<=[\d,]) (?={UNITS}(?![\w/]))|(?<=of) (?=\d)|(?<=,) (?=[^\[\]]*\])")
 _control = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -125,14 +125,14 @@ def _capacity(capacity: Capacity) -> Shown:
         text, note = f"< {load_number(beyond or 0.0)}", ""
         signs.append(BELOW)
     elif beyond is None:
-        text, note = f"{load_number(load)}+", ""
+        text, note = f"{OPEN_ENDED} {load_number(load)}", ""
         signs.append(OPEN_ENDED)
     else:
         verdict = capacity.at(beyond)
         sure = capacity.confirmed or (verdict is not None and verdict.slo.confirmed)
-        text, note = load_number(load), f"({'' if sure else f'{UNCONFIRMED} '}{load_number(beyond)} miss)"
+        text, note = load_number(load), f"({load_number(beyond)} miss{'' if sure else UNCONFIRMED})"
     if not capacity.confirmed:
-        text = f"{UNCONFIRMED} {text}"
+        text += UNCONFIRMED
         signs.append(UNCONFIRMED)
     return Shown(text, note, Tone.BAD if load is None else Tone.PLAIN, tuple(signs))
 
@@ -143,7 +143,7 @@ def _verdict(verdict: SloVerdict) -> Shown:
     tone = Tone.GOOD if verdict.status is Status.MET else Tone.BAD
     if verdict.confirmed:
         return Shown(verdict.status.value, tone=tone)
-    return Shown(f"{UNCONFIRMED} {verdict.status.value}", tone=tone, signs=(UNCONFIRMED,))
+    return Shown(f"{verdict.status.value}{UNCONFIRMED}", tone=tone, signs=(UNCONFIRMED,))
 
 
 def _number(number: Number) -> Shown:
@@ -162,7 +162,7 @@ def _number(number: Number) -> Shown:
             note = f"{ANSWERED} {format_value(number.answered, number.unit)}"
             signs.append(ANSWERED)
     if number.approximate:
-        text = f"{UNCONFIRMED} {text}"
+        text += UNCONFIRMED
         signs.append(UNCONFIRMED)
     return Shown(text, note, number.tone, tuple(signs))
 

@@ -17,13 +17,13 @@ import polars as pl
 
 from enginebench.analysis.document import Cell, Document, Number, Table, Word
 from enginebench.analysis.verdict.capacity import Capacity
-from enginebench.analysis.verdict.slo import SloVerdict
+from enginebench.analysis.verdict.slo_verdict import SloVerdict
 from enginebench.analysis.write.figures import figures
 from enginebench.analysis.write.html import page
 from enginebench.analysis.write.junit import junit
 from enginebench.analysis.write.markdown import markdown
+from enginebench.analysis.write.phrases import title
 from enginebench.analysis.write.svg import svg
-from enginebench.analysis.write.words import title
 from enginebench.records.files import place_inside, write_atomically, write_inside
 from enginebench.records.metrics import Column as MetricColumn
 from enginebench.records.metrics import Quantity

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from enginebench.analysis.document import Block, Cell, Document, Figure, Table, Word
-from enginebench.analysis.write import words
+from enginebench.analysis.write import phrases
 from enginebench.analysis.write.cells import clean, glued, show
 from enginebench.analysis.write.figures import numbers
 from enginebench.analysis.write.palette import slots_of, variables
@@ -76,10 +76,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"glued": glued, "clean": clean, "code": _code}
-    environment.globals |= {"words": words, "show": show, "kind": kind, "numbers": numbers, "tabled": TABLED}
+    environment.globals |= {"phrases": phrases, "show": show, "kind": kind, "numbers": numbers, "tabled": TABLED}
     return environment
 
 
 def _code(text: str) -> Markup:
-    """Set `what is typed` as code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+    """Set `what is typed` as code, and keep the name of an option on one line."""
+    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    return Markup(re.sub(r"(?<!\S)--[\w-]+", r'<span class="option">\g<0></span>', marked))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from enginebench.analysis.document import Block, Code, Document, Figure, Table, Text, Warning, Word
-from enginebench.analysis.write import words
+from enginebench.analysis.write import phrases
 from enginebench.analysis.write.cells import clean, show
 from enginebench.analysis.write.figures import numbers
 from enginebench.analysis.write.sentence import sentence
@@ -18,18 +18,18 @@ _special = re.compile(r"[\\`*_\[\]|<>#~]|(?<=\w):(?=//)|(?<=www)\.|&(?=#?\w+;)")
 def markdown(document: Document, pictures: Mapping[str, str] | None = None) -> str:
     """`pictures` are the files of the charts, by their keys; without them a chart is a table."""
     pictures = pictures or {}
-    tested, slo = words.tested_line(document.tested), words.slo_line(document.objectives)
-    parts = [f"# {escaped(words.title(document))}", f"**{escaped(sentence(document.answer))}**"]
+    tested, slo = phrases.tested_line(document.tested), phrases.slo_line(document.objectives)
+    parts = [f"# {escaped(phrases.title(document))}", f"**{escaped(sentence(document.answer))}**"]
     parts.append("  \n".join([f"Tested: {escaped(tested)}", *([f"SLO: {escaped(slo)}"] if slo else [])]))
     parts += [] if document.candidates is None else [table(document.candidates)]
-    legend = [f"{sign} {meaning}" for sign, meaning in words.legend(document)]
+    legend = [f"{sign} {meaning}" for sign, meaning in phrases.legend(document)]
     parts += [escaped(" · ".join(legend))] if legend else []
     parts += [] if document.figure is None else _block(document.figure, pictures)
     if document.next is not None:
-        parts.append(f"**{words.next_title(document.next)}:** {escaped(words.next_line(document.next))}")
-        parts += [_code([words.next_command(document.next)])] if document.next.command else []
+        parts.append(f"**{phrases.next_title(document.next)}:** {escaped(phrases.next_line(document.next))}")
+        parts += [_code([phrases.next_command(document.next)])] if document.next.command else []
     if document.warnings:
-        parts.append(f"**{words.warnings_title(document.warnings, len(document.warnings))}**")
+        parts.append(f"**{phrases.warnings_title(document.warnings, len(document.warnings))}**")
         parts.append("\n".join(map(_warning, document.warnings)))
     for section in document.sections:
         heading = f"### {escaped(section.title)}"  # a table of the section's own title needs none
@@ -38,7 +38,7 @@ def markdown(document: Document, pictures: Mapping[str, str] | None = None) -> s
             parts += [f"<details><summary>{_html(section.title)}</summary>", *blocks, "</details>"]
         else:
             parts += [f"## {escaped(section.title)}", *blocks]
-    below = [f"{sign} {meaning}" for sign, meaning in words.legend_of_sections(document)]
+    below = [f"{sign} {meaning}" for sign, meaning in phrases.legend_of_sections(document)]
     parts += [escaped(" · ".join(below))] if below else []
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -68,7 +68,7 @@ def _html(text: str) -> str:
 
 
 def _warning(warning: Warning) -> str:
-    evidence, remedy = words.warning_texts(warning)
+    evidence, remedy = phrases.warning_texts(warning)
     return f"- **{warning.severity}** {_typed(evidence)}{f' → {_typed(remedy)}' if remedy else ''}"
 
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable, Sequence
 
 from enginebench.analysis.document import Point
-from enginebench.analysis.verdict.slo import Status
+from enginebench.analysis.verdict.slo_verdict import Status
 
 STATUSES = {
     (Status.MET, True): "SLO met",
-    (Status.MET, False): "≈ met",
+    (Status.MET, False): "met, not confirmed",
     (Status.MISSED, True): "missed",
-    (Status.MISSED, False): "≈ missed",
+    (Status.MISSED, False): "missed, not confirmed",
     (Status.NOT_MEASURED, False): "not measured",
 }
 

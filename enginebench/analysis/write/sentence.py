@@ -22,7 +22,7 @@ from enginebench.analysis.answer import (
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.gate import MIN_RUNS
-from enginebench.analysis.verdict.slo import Status
+from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.analysis.write.cells import change_text, clean, load_number, share_text
 from enginebench.records.formatting import (
     INFINITE,
@@ -290,7 +290,8 @@ def _burst(answer: BurstAnswer) -> str:
         return f"The {cause} is absorbed: {peak}{', and the SLO is met throughout' if answer.judged else ''} (one run)."
     if answer.recovered is None:
         never = "the SLO is not met again" if answer.judged else "latency does not return to what it was"
-        return f"The {cause} is not absorbed: {peak}, and {never} before the run ends (one run)."
+        after = "" if answer.within is None else f"{format_share(answer.within)} within; "
+        return f"The {cause} is not absorbed: {peak}, and {never} ({after}one run)."
     again = f"{goal} again" if answer.judged else goal
     seconds = significant(answer.recovered, 2) if answer.recovered < 100 else f"{answer.recovered:.0f}"
     since = "it began" if answer.command else f"the {cause} ended"
@@ -312,7 +313,7 @@ def _gate(answer: GateAnswer) -> str:
         return f"FAILED: {counted(answer.missing, 'comparison')} could not be made; {made:,} passed."
     worst = answer.regressions[0]
     assert worst.column is not None, "a regression is of a metric"
-    title = worst.column.full_title if isinstance(worst.column.of, Quantity) else worst.column.title
+    title = worst.column.full_title if isinstance(worst.column.measure, Quantity) else worst.column.title
     title += "" if worst.column.relative else " share"
     name = f"{title}{f' of {clean(worst.engine)}' if worst.engine else ''} at {clean(worst.stage)}"
     change, interval = change_text(worst.change, not worst.column.relative)

@@ -18,8 +18,8 @@ from enginebench.analysis.document import Figure, Point, Series
 from enginebench.analysis.write.cells import clean, load_number
 from enginebench.analysis.write.marks import STATUSES, failed, mark, status_of, statuses, steps
 from enginebench.analysis.write.palette import slots_of, variables
+from enginebench.analysis.write.phrases import limit_title
 from enginebench.analysis.write.scale import FONT, LINE, Box, Labels, Scale, scale_of, spread, width_of
-from enginebench.analysis.write.words import limit_title
 from enginebench.records.formatting import INFINITE, ShownUnit, column_unit, format_value
 
 WIDTH, HEIGHT = 440, 320  # legible on a telephone too
@@ -33,7 +33,7 @@ BEYOND = 2  # intervals stretch the axis to this factor of the largest value at 
 def svg(figure: Figure, slots: Mapping[str, int] | None = None, standalone: bool = False) -> str:
     """`slots` are the colours of the engines. A `standalone` picture carries its title and colours."""
     slots = slots_of(series.name for series in figure.series) if slots is None else slots
-    drawing = _Drawing.of(figure, slots)
+    drawing = _Drawing.from_figure(figure, slots)
     top = LINE + 6 if standalone else 0
     title = f'<text x="2" y="{FONT - top}" font-weight="600">{_text(figure.title)}</text>' if standalone else ""
     style = f"<style>{_colours()}{style_sheet()}</style>" if standalone else ""
@@ -74,7 +74,7 @@ class _Drawing:
     labels: Labels
 
     @staticmethod
-    def of(figure: Figure, slots: Mapping[str, int]) -> _Drawing:
+    def from_figure(figure: Figure, slots: Mapping[str, int]) -> _Drawing:
         series = tuple(_drawable(part, figure.kind) for part in figure.series)
         series = tuple(part for part in series if part.points)
         points = [point for part in series for point in part.points]

@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
+from enginebench.analysis.answer import GateAnswer
 from enginebench.analysis.document import Block, Code, Column, Document, Figure, Table, Text, Tone, Warning
-from enginebench.analysis.write import words
+from enginebench.analysis.write import phrases
 from enginebench.analysis.write.cells import NO_BREAK, Shown, clean, glued, show
 from enginebench.analysis.write.sentence import sentence
 from enginebench.analysis.write.terminal_chart import chart
@@ -32,20 +33,24 @@ LABEL = 9  # columns of the labels at the left
 
 
 def print_document(console: Console, document: Document) -> None:
-    facts = [("Tested", words.tested_line(document.tested)), ("SLO", words.slo_line(document.objectives))]
-    _print_facts(console, facts)
-    console.print()
+    facts = [("Tested", phrases.tested_line(document.tested)), ("SLO", phrases.slo_line(document.objectives))]
+    verdict_first = isinstance(document.answer, GateAnswer)  # a log of CI is searched for it
+    if not verdict_first:
+        _print_facts(console, facts)
+        console.print()
     console.print(_wrapped(sentence(document.answer), console.width), style="bold")
+    if verdict_first:
+        _print_facts(console, facts)
     console.print()
     if document.candidates is not None and document.candidates.rows:
         print_table(console, document.candidates)
-    print_legend(console, words.legend(document))
+    print_legend(console, phrases.legend(document))
     if document.figure is not None:
         _print_figure(console, document.figure)
     if document.next is not None:
-        _print_facts(console, [(words.next_title(document.next), words.next_line(document.next))])
+        _print_facts(console, [(phrases.next_title(document.next), phrases.next_line(document.next))])
         if document.next.command:
-            console.print(RichText(f"{'':{LABEL}}{words.next_command(document.next)}"), soft_wrap=True)
+            console.print(RichText(f"{'':{LABEL}}{phrases.next_command(document.next)}"), soft_wrap=True)
     if document.warnings:
         _print_warnings(console, document.warnings)
     shown = replace(document, sections=tuple(section for section in document.sections if not section.folded))
@@ -56,7 +61,7 @@ def print_document(console: Console, document: Document) -> None:
             console.print(RichText(clean(section.title), style="bold underline"))
             for block in blocks:
                 _print_block(console, block, section.title)
-    print_legend(console, words.legend_of_sections(shown))
+    print_legend(console, phrases.legend_of_sections(shown))
 
 
 def print_legend(console: Console, legend: Sequence[tuple[str, str]]) -> None:
@@ -178,9 +183,9 @@ def _wrapped(text: str, width: int) -> str:
 
 def _print_warnings(console: Console, warnings: Sequence[Warning]) -> None:
     console.print()
-    console.print(RichText(words.warnings_title(warnings), style=f"bold {CAUTION}"))
-    for warning in warnings[: words.MAX_WARNINGS]:
-        evidence, remedy = words.warning_texts(warning)
+    console.print(RichText(phrases.warnings_title(warnings), style=f"bold {CAUTION}"))
+    for warning in warnings[: phrases.MAX_WARNINGS]:
+        evidence, remedy = phrases.warning_texts(warning)
         texts = [evidence, *([f"→ {remedy}"] if remedy else [])]
         lines = "\n".join(_wrapped(text, console.width - LABEL) for text in texts).replace("\n", "\n" + " " * LABEL)
         console.print(RichText.assemble((f"{warning.severity:{LABEL}}", SEVERITIES[warning.severity]), lines))

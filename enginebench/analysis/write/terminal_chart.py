@@ -17,7 +17,7 @@ from rich.cells import cell_len
 
 from enginebench.analysis.document import Axis, Figure, Point, Series
 from enginebench.analysis.write.cells import clean, load_number
-from enginebench.analysis.write.words import limit_title
+from enginebench.analysis.write.phrases import limit_title
 from enginebench.records.formatting import INFINITE, format_limit, format_value, significant
 
 HEIGHT = 8  # rows of a plot

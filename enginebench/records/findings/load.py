@@ -24,8 +24,7 @@ def unfinished(view: StageView, run: RunMeta) -> Iterator[Evidence]:
     if users := view.count("unserved_users"):
         yield Evidence(
             "warn",
-            f"the warm-up ended before {format_count(users)} of the users had an answer: measuring began under less "
-            "than the full load",
+            f"{format_count(users)} users had no answer yet when measuring began: the load was not full",
         )
     if unanswered := view.count("unanswered"):
         yield Evidence(
@@ -79,12 +78,14 @@ def lock_step(view: StageView, run: RunMeta) -> Iterator[Evidence]:
     dispersion = view.value("dispersion")
     if dispersion is not None and dispersion >= LOCK_STEP:
         yield Evidence(
-            "warn", "the users sent their requests in lock step: queues form that independent users would not see"
+            "warn", "the users sent their requests in lock step: queues are longer than with independent users"
         )
         return
     # A single user, or evenly spaced arrivals, may repeat.
     if view.without(Missing.CYCLIC) and not view.is_open and view.load > 1:
-        yield Evidence("warn", "the users sent their requests in lock step: their latencies repeat in a fixed pattern")
+        yield Evidence(
+            "warn", "the users sent their requests in lock step: their latencies repeat, so that they have no intervals"
+        )
 
 
 def memory_grew(view: StageView, run: RunMeta) -> Iterator[Evidence]:

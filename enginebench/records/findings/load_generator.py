@@ -23,10 +23,7 @@ READ_TOGETHER = 0.01  # share of first tokens that were read late and with other
 CPU_BOUND = 0.9  # cores of a process that has one thread
 CROWDED = 0.1  # share of the time in which it was ready to run and had no core
 USERS_RUNNING = (0.99, 0.90)  # share of the planned users: fewer is a warning, and then an invalid run
-OWN_CORE = (
-    "give the load generator a core of its own (taskset, or fewer threads for the server) or another machine; more "
-    "--processes would wait for the same cores"
-)
+OWN_CORE = "give the load generator a core of its own (taskset, or fewer threads for the server) or another machine"
 
 
 def late(view: StageView, run: RunMeta) -> Iterator[Evidence]:
@@ -54,15 +51,11 @@ def _late_event_loop(view: StageView) -> Iterator[Evidence]:
     if lag is None or _lateness(lag.peak, view) is None:
         return
     severity: Severity = "warn" if _lateness(lag.mean, view) else "note"
-    late = format_seconds(lag.peak)
-    yield Evidence(severity, f"the load generator's event loop was up to {late} late to send or read")
+    evidence = f"the load generator's event loop was up to {format_seconds(lag.peak)} late to send or read"
     together = view.count("merged_first")
     if together >= READ_TOGETHER * max(1, view.ok):
-        yield Evidence(
-            "warn",
-            f"the first token of {together} of {view.ok} answers was read together with later ones: their TTFT may be "
-            "too long",
-        )
+        severity, evidence = "warn", f"{evidence}: the TTFT of {together} of {view.ok} answers may be overstated"
+    yield Evidence(severity, evidence)
 
 
 def _busy(view: StageView) -> Iterator[Evidence]:
@@ -71,10 +64,10 @@ def _busy(view: StageView) -> Iterator[Evidence]:
         used = significant(cpu.mean)
         yield Evidence("warn", f"the load generator's busiest process used {used} cores, and can use one")
     if delay is not None and crowded(view):
-        words = f"the load generator was ready to run and waited for a CPU {format_share(delay.mean)} of the time"
+        words = f"the load generator had to wait for a CPU {format_share(delay.mean)} of the time"
         if view.cpu_holder is not None:
             name, cores = view.cpu_holder
-            words += f"; meanwhile `{name}` used {significant(cores)} cores, the most of all other processes"
+            words += f"; the busiest other process was `{name}` ({significant(cores)} cores)"
         yield Evidence("warn", words)
 
 

@@ -44,9 +44,9 @@ def calibrate(
     """
     from enginebench.analysis.commands.output import deliver
     from enginebench.settings.console import stderr
-    from enginebench.studies.calibrate.document import document_of
+    from enginebench.studies.calibrate.report import document_of
     from loadtests.harness.calibration import calibrate as calibration
-    from loadtests.harness.command.terminal import sigterm_is_ctrl_c
+    from loadtests.harness.command.command_terminal import sigterm_is_ctrl_c
     from loadtests.harness.run.calibration import Cell, keep, path_here
 
     log = stderr()

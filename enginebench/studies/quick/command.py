@@ -19,10 +19,10 @@ from enginebench.settings.flags import duration
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.contenders import Contender, contenders
 from loadtests.harness.run.options import GROWS_SINCE
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 
 if TYPE_CHECKING:
-    from loadtests.harness.command.terminal import Terminal
+    from loadtests.harness.command.command_terminal import Terminal
 
 RUNS = RunSettings().runs
 SCENARIO = "quick"
@@ -43,7 +43,7 @@ def quick(
         int | None, typer.Option(metavar="N", min=1, help="Also say how many replicas N users need.")
     ] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="Model to request. Default: the first.")] = None,
-    runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the run.")] = RUNS,
+    runs: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the run.")] = RUNS,
 ) -> None:
     """How many users does a server hold? One minute, then the answer.
 
@@ -55,7 +55,7 @@ def quick(
 
     Example:  enginebench quick http://127.0.0.1:8000 --slo ttft_p95=500ms
     """
-    from loadtests.harness.command.terminal import Terminal, sigterm_is_ctrl_c
+    from loadtests.harness.command.command_terminal import Terminal, sigterm_is_ctrl_c
 
     if find_spec("polars") is None:  # `make bundle` leaves it out
         raise UserMistake("`quick` ends with a report, for which the packages are not here: use `enginebench run`.")
@@ -106,7 +106,7 @@ def _measured(folder: Path, contender: Contender, slo: Sequence[str], ends: floa
     """Return whether the run came to its end, which leaves time for the report before `ends`. Raises `UserMistake`."""
     from loadtests.harness.command.drive import RunFailed, measure
     from loadtests.harness.command.job import Job
-    from loadtests.harness.command.rounds import Repeat, prepared
+    from loadtests.harness.command.run_order import Repeat, prepared
     from loadtests.harness.command.scenarios import find_scenario
     from loadtests.harness.command.server_process import ServerFailed
 
@@ -125,9 +125,9 @@ def _measured(folder: Path, contender: Contender, slo: Sequence[str], ends: floa
 def _tell(folder: Path, contender: Contender, peak: int | None) -> None:
     """The report's first screen, on standard output, and its page."""
     from enginebench.analysis.commands.output import PAGE, deliver
-    from enginebench.analysis.data.load import NotARun
+    from enginebench.analysis.data.run_data import NotARun
     from enginebench.analysis.frame import frame_of
-    from enginebench.analysis.plan.candidates import replicas_of
+    from enginebench.analysis.plan.replicas import replicas_of
     from enginebench.analysis.plan.settings import PlanSettings
     from enginebench.analysis.reports import quick_document
     from enginebench.analysis.summary.loading import summaries_of

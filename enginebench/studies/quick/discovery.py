@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from loadtests.harness.client.access import Access
-from loadtests.harness.client.address import Address
+from loadtests.harness.client.authentication import Access
 from loadtests.harness.client.questions import NoAnswer, Questions
+from loadtests.harness.client.server_address import Address
 
 PORTS: Mapping[int, str] = {
     8000: "vLLM's port, and enginebench's own",

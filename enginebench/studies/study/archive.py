@@ -155,7 +155,7 @@ class _Limited:
 
 
 def split_name(path: Path) -> tuple[str, str]:
-    """Split `lent/brief.tar.gz` into the study's name and the kind of compression, `brief` and `gz`. Raises
+    """Split `lent/baseline.tar.gz` into the study's name and the kind of compression, `baseline` and `gz`. Raises
     `UserMistake`."""
     for ending, mode in MODES.items():
         if path.name.endswith(ending):

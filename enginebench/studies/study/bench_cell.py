@@ -13,10 +13,10 @@ from enginebench.settings.schema import UserMistake
 from enginebench.settings.system import last_line
 from enginebench.studies.study.grid import StudyEngine, StudyModel, StudyPart, texts_of
 from engines.bench.result import read_result
+from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.command.guard import start_guarded
-from loadtests.harness.command.progress import progress
+from loadtests.harness.command.run_progress import progress
 from loadtests.harness.command.server_process import PYTHON
-from loadtests.harness.command.terminal import Terminal
 
 POLL = 0.2  # seconds
 ENDING = 5.0  # seconds for the bench to stop its engine
@@ -41,7 +41,7 @@ def bench_cell(
     deadline: float,
 ) -> None:
     """Write the document. Raises `BenchFailed`, and `OutOfTime` at the instant `deadline` of the monotonic clock."""
-    command = [*PYTHON, "-m", "enginebench", "bench", engine.engine, "--model", model.name, "--rounds", "1"]
+    command = [*PYTHON, "-m", "enginebench", "bench", engine.engine, "--model", model.name, "--repeat", "1"]
     command += ["--output", str(document), *(word for option in texts_of(engine.options) for word in ("-o", option))]
     command += [f"--{name.replace('_', '-')}={text}" for name, text in part.setting_texts.items()]
     with log.open("wb") as output, progress(terminal.console, title) as show:
@@ -69,11 +69,11 @@ def bench_cell(
         line = last_line(log.read_text(errors="replace")) or "it ended without output"
         raise BenchFailed(f"{line} (all output: {log})")
     try:
-        failure = read_result(document).results[0].failure
+        failures = read_result(document).failures
     except UserMistake as error:
         raise BenchFailed(str(error)) from None
-    if failure is not None:
-        raise BenchFailed(failure)
+    if failures:
+        raise BenchFailed(failures[0])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -17,10 +17,10 @@ import typer
 from enginebench.settings.flags import AsJson
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.grid import Chosen
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 
 if TYPE_CHECKING:
-    from loadtests.harness.command.terminal import Terminal
+    from loadtests.harness.command.command_terminal import Terminal
 
 RUNS = RunSettings().runs
 STATUS, REPORT = "status", "report"
@@ -38,7 +38,7 @@ NAME = typer.Argument(
 QUICK = typer.Option("--quick", help="The grid's short form, in twenty minutes at most: --budget sets another time.")
 BUDGET = typer.Option(metavar="TIME", help="Stop in time, with the report: 90s, 8m, 2h. The same command goes on.")
 ARCHIVE = typer.Option(metavar="FILE", help="Pack the study into this file at the end: .tar.gz, .tar.xz or .tar.")
-FOLDER = typer.Option(metavar="DIR", help="Folder of the study. Default: runs/NAME, with what distinguishes it.")
+FOLDER = typer.Option(metavar="FOLDER", help="Folder of the study. Default: runs/NAME, with what distinguishes it.")
 MODEL = typer.Option(
     metavar="LABEL", help="Measure with this model of the grid alone, an optional one too; may be repeated."
 )
@@ -75,13 +75,13 @@ def study(
 
     Examples:
 
-      enginebench study brief --quick
+      enginebench study baseline --quick
 
-      enginebench study brief --budget 8m --archive brief.tar.gz
+      enginebench study baseline --budget 8m --archive baseline.tar.gz
 
       enginebench study status
     """
-    from loadtests.harness.command.terminal import Terminal
+    from loadtests.harness.command.command_terminal import Terminal
 
     words = name or []
     if as_json and words[:1] != [STATUS]:
@@ -136,7 +136,7 @@ def _run(
     from enginebench.studies.study.runner import only_here
     from enginebench.studies.study.sitting import find_engines, measure, open_study
     from enginebench.studies.study.terminal import summary
-    from loadtests.harness.command.terminal import sigterm_is_ctrl_c
+    from loadtests.harness.command.command_terminal import sigterm_is_ctrl_c
 
     began = time.monotonic()
     if archive is not None:
@@ -189,7 +189,7 @@ def _report(folder: Path, terminal: Terminal) -> None:
     if find_spec("polars") is None:  # `make bundle` leaves it out
         return terminal.say(f"The report: `enginebench study report {folder}` where all packages are installed.")
     from enginebench.records.plain_text import plain
-    from enginebench.studies.document import write_report
+    from enginebench.studies.report import write_report
 
     _, paths = write_report(folder, terminal.say)
     for path in paths:
@@ -218,7 +218,7 @@ def _status(words: Sequence[str], folder: Path | None, as_json: bool) -> None:
     places += [folder] if folder is not None else []
     places = places or sorted(path.parent for path in RUNS.glob(f"*/{STUDY}"))
     if not places:
-        raise UserMistake(f"there is no study in {RUNS}: start one with `enginebench study brief --quick`.")
+        raise UserMistake(f"there is no study in {RUNS}: start one with `enginebench study baseline --quick`.")
     studies = [load_study(place) for place in places]
     if as_json:
         json.dump([json_of(study) for study in studies], sys.stdout, indent=2, ensure_ascii=False)

@@ -117,7 +117,7 @@ class StudyFolder(Struct, frozen=True):
     def grid(self) -> Grid:
         return self.facts.grid
 
-    def of(self, part: str, model: str | None = None, engine: str | None = None) -> list[CellState]:
+    def select(self, part: str, model: str | None = None, engine: str | None = None) -> list[CellState]:
         return [
             state
             for state in self.cells

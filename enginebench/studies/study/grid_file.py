@@ -62,7 +62,7 @@ def grid_names() -> list[str]:
 
 
 def find_grid(name: str) -> Path:
-    """`brief`, or the path of a grid's file. Raises `UserMistake`."""
+    """`baseline`, or the path of a grid's file. Raises `UserMistake`."""
     if name.endswith(".toml"):
         if Path(name).is_file():
             return Path(name)

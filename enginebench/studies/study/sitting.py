@@ -28,10 +28,10 @@ from enginebench.studies.study.lacking import INSTALL, Lacking
 from enginebench.studies.study.runner import Runner, jobs_of, only_here
 from enginebench.studies.study.terminal import summary
 from engines.machine.devices import amd_gpus, gpu_facts, visible_gpus
-from loadtests.harness.command.terminal import Terminal
+from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.run.host import commit_here, host_facts, versions
 from loadtests.harness.run.options import command_of_run
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 
 RUNS = RunSettings().runs
 IMAGE = "ENGINEBENCH_IMAGE"  # variable with the digest of the container's image

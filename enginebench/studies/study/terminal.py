@@ -26,7 +26,7 @@ def show(study: StudyFolder) -> None:
         column.justify = "right"
     for part in study.grid.parts:
         for model in study.grid.models:
-            if states := study.of(part.name, model.label):
+            if states := study.select(part.name, model.label):
                 count = _count(states)
                 counts = [str(count[outcome] or "") for outcome in OUTCOMES]
                 times = [rounded_time(round(seconds)) if seconds else "" for seconds in (_spent(states), _left(states))]

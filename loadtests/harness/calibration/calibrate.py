@@ -1,11 +1,11 @@
-"""Measure the accuracy of the load generator: an ordinary Locust run against a scripted server, on one clock.
+"""The accuracy of the load generator, from an ordinary Locust run against a scripted server on the same clock.
 
-Both sides timestamp every request: the server its arrival at this host and the write of each token, the client its
-sending and the arrival of tokens. The server's timestamps give the true TTFT, and what the client measures beyond that
-is its error, which includes the way through the kernel but not the server's lateness.
+Both sides timestamp every request: the server its arrival and the write of each token, the client its sending and the
+arrival of each token. The server's timestamps give the true TTFT. The difference to the client's TTFT is the client's
+error, which includes the way through the kernel but not the server's lateness.
 
-The user, workload and recorder of real runs are measured, first on an idle machine, then beside processes that keep
-every core busy, as an engine on the same machine does.
+The user, workload and recorder of real runs are measured, first on an idle machine, then together with processes that
+keep every core busy, like an engine on the same machine.
 
     enginebench calibrate
 """
@@ -38,18 +38,18 @@ from loadtests.harness.run.host import host_facts, versions
 from loadtests.harness.run.options import processes_options
 
 TTFT = 0.2  # mean of the scripted first-token delays, seconds
-ANSWER_SECONDS = 1.0  # an answer takes about so long, the wait for its first token included
-FEWEST_TOKENS = 8  # of an answer
+ANSWER_SECONDS = 1.0  # of an answer, the wait for its first token included
+MIN_TOKENS = 8  # of an answer
 WARM_UP = 2.0  # seconds at least; it lasts until every user has had an answer
 GRID = ((100, 10), (100, 50), (200, 50), (400, 50), (1000, 10), (1000, 40))
-"""Users, and tokens per second for each: over all of a user's time, waits for first tokens included."""
+"""Users, and tokens per second of each user, waits for first tokens included."""
 BUSY_GRID = ((100, 10), (100, 50), (400, 50))
 QUICK_GRIDS = (((100, 10), (100, 50), (400, 50)), ((100, 50),))
-"""Of less than a minute: a quiet and a busy machine's."""
+"""Grids for a quiet and a busy machine that take less than a minute."""
 SECONDS, QUICK_SECONDS = 6.0, 3.0  # of each load, once all users are active
 SCENARIO = Path(__file__).parents[2] / "concurrent.py"
 BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(1_000_000))"
-"""A program that keeps a core busy until its parent, whose process id it is given, has ended."""
+"""A program that keeps a core busy until the process with the id in its argument, its parent, has ended."""
 
 
 Grid = Sequence[tuple[int, float]]
@@ -57,7 +57,8 @@ Grid = Sequence[tuple[int, float]]
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One request from both sides. Only durations are compared: the client's stamps count from the run's start."""
+    """A request as the client and the server saw it. Only durations are compared: the client's stamps count from the
+    run's start."""
 
     seen: RequestRecord
     truth: dict[str, Any]
@@ -76,7 +77,7 @@ class Pair:
 
     @property
     def tpot(self) -> float:
-        """Relative: both sides divide by the same number of tokens."""
+        """Return the relative error: both sides divide by the same number of tokens."""
         assert self.seen.t_last is not None
         assert self.seen.t_first is not None
         true = self.truth["last_before"] - self.truth["first_before"]
@@ -106,7 +107,7 @@ def parse_grid(text: str) -> list[tuple[int, float]]:
 
 def calibrate(quiet: Grid, busy: Grid, seconds: float, processes: int, progress: Callable[[Cell], None]) -> Calibration:
     """Run every load on a quiet and on a busy machine for `seconds`. Raises `UserMistake`."""
-    raise_descriptor_limit()  # a thousand users are a thousand connections on either side, in processes started here
+    raise_descriptor_limit()  # of the processes started here, which have a connection for each user
     plans: tuple[tuple[Condition, Grid], ...] = (("quiet", quiet), ("busy", busy))
     cells = []
     for condition, loads in plans:
@@ -119,7 +120,7 @@ def calibrate(quiet: Grid, busy: Grid, seconds: float, processes: int, progress:
 
 
 def measure(users: int, rate: float, seconds: float, processes: int, condition: Condition = "quiet") -> Cell:
-    """One load, for `seconds` once every user has had an answer. Raises `UserMistake`."""
+    """Measure one load for `seconds`, after every user has had an answer. Raises `UserMistake`."""
     tokens, tpot = pace(rate)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -131,12 +132,12 @@ def measure(users: int, rate: float, seconds: float, processes: int, condition: 
 
 
 def stage_options(users: int, seconds: float) -> list[str]:
-    """One stage that is counted for `seconds`."""
+    """Return the options of one stage that is counted for `seconds`."""
     return ["--stages", str(users), "--stage-seconds", f"{seconds + WARM_UP:g}", "--warm-up", f"{WARM_UP:g}"]
 
 
 def make_load(scenario: Path, url: str, runs: Path, *options: str) -> Path:
-    """The folder of the run, once it has ended. Raises `UserMistake`."""
+    """Run the scenario to its end, and return the run's folder. Raises `UserMistake`."""
     command = [*LOCUST, "-f", str(scenario), "--host", url, "--headless", "--only-summary"]
     command += ["--runs", str(runs), "--run-id", "run", *options]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
@@ -147,7 +148,7 @@ def make_load(scenario: Path, url: str, runs: Path, *options: str) -> Path:
 
 @contextmanager
 def _competition(condition: Condition) -> Iterator[None]:
-    """If "busy", a process for each core that computes all the time. Each ends by itself if this one is killed."""
+    """Keep every core busy with a process within the block, if the condition is "busy"."""
     endless = [sys.executable, "-c", BUSY, str(os.getpid())]
     with ExitStack() as until_the_end:
         for _ in range((os.cpu_count() or 1) if condition == "busy" else 0):
@@ -161,7 +162,7 @@ def pace(rate: float) -> tuple[int, float]:
 
     No token comes before the first one, so the others come a little faster than `rate`.
     """
-    tokens = max(FEWEST_TOKENS, round(rate * ANSWER_SECONDS))
+    tokens = max(MIN_TOKENS, round(rate * ANSWER_SECONDS))
     return tokens, (tokens / rate - TTFT) / (tokens - 1)
 
 
@@ -208,24 +209,25 @@ def _cell(
 
 
 def _tokens_per_second(pairs: list[Pair], stage: Stage) -> float:
-    """Tokens that came between the quarter points of the window, in which all users were there."""
+    """Return the tokens per second in the middle half of the window, when all users were active."""
     assert stage.steady_start is not None
     assert stage.steady_end is not None
     quarter = (stage.steady_end - stage.steady_start) / 4
     start, end = stage.steady_start + quarter, stage.steady_end - quarter
-    answers = ((one.seen.output_tokens or 0, one.seen.t_first or 0, one.seen.t_last or 0) for one in pairs)
+    answers = ((pair.seen.output_tokens or 0, pair.seen.t_first or 0, pair.seen.t_last or 0) for pair in pairs)
     return streamed(answers, start, end) / ((end - start) / SECOND)
 
 
 def streamed(answers: Iterable[tuple[int, int, int]], start: float, end: float) -> float:
-    """Tokens from `start` to `end`, each answer's spread evenly from its first to its last: (tokens, first, last)."""
+    """Return the tokens from `start` to `end` of answers with (tokens, first, last), each spread evenly in time."""
     return sum(
         tokens * max(0, min(last, end) - max(first, start)) / max(1, last - first) for tokens, first, last in answers
     )
 
 
 def client_use(run: Path, stage: Stage) -> tuple[float, float | None]:
-    """Cores that the client's processes used in the window, and their mean share of time without one."""
+    """Return the cores that the client's processes used in the window, and the mean share of time in which they waited
+    for a core."""
     cores, delays = 0.0, []
     for path in run.glob("telemetry*.jsonl"):
         samples = [s for s in read_telemetry(path) if (stage.steady_start or 0) <= s.t < (stage.steady_end or 0)]
@@ -242,7 +244,7 @@ def error_of(errors: list[float]) -> Error:
 
 @contextmanager
 def scripted_server(tpot: float, tokens: int, truth_file: Path, ttft: float = TTFT) -> Iterator[int]:
-    """Its port. Leaving the block ends it, and `truth_file` has its stamps. Raises `UserMistake`."""
+    """Yield the port of a scripted server. When the block ends, `truth_file` has its stamps. Raises `UserMistake`."""
     command = [sys.executable, "-m", "loadtests.harness.calibration.scripted_server", "--truth", str(truth_file)]
     command += ["--ttft", str(ttft), "--tpot", str(tpot), "--tokens", str(tokens)]
     server, guard = start_guarded(command, stdout=subprocess.PIPE, text=True)

@@ -1,13 +1,13 @@
 """The server that the client is calibrated against: it writes tokens when they are due and records the time.
 
-One thread, one loop, no framework. Each request is stamped by the kernel as it arrives and each token just before and
-just after its write, on the clock that the client uses too. A late token is not an error: the timestamp of
-the write counts, not the plan. All stamps stay in memory and go to a file at the end.
+One thread, one loop, no framework. The kernel stamps each request when it arrives; each token is stamped just before
+and just after its write, on the client's clock. A late token is not an error: the timestamp of the write counts, not
+the plan. All stamps stay in memory and are written to a file at the end.
 
     python -m loadtests.harness.calibration.scripted_server --ttft 0.2 --tpot 0.02 --tokens 100 --truth truth.jsonl
 
-Prints one line of JSON, its port; SIGTERM ends it. First-token delays are drawn from half to one and a half times
-`--ttft`, so that users do not send in step.
+It prints its port as a line of JSON; SIGTERM ends it. First-token delays are drawn from 0.5 to 1.5 times `--ttft`, so
+that users are not synchronised.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ LOOK_FOR_REQUESTS_NS = 1_000_000
 
 @dataclass(slots=True)
 class Truth:
-    """What really happened in one request, monotonic nanoseconds."""
+    """The true times of one request, in monotonic nanoseconds. A client finds its request by `user`, `prompt` or
+    `answer`."""
 
-    user: str  # the request's `user` field or X-Request-ID header, by which a client identifies its request
-    prompt: str  # the text of its message, as JSON, for a client that sends each prompt once
-    answer: str  # the `id` in every chunk, for a client that can do neither
-    received: int  # by the kernel, the whole request
-    noticed: int  # by this process
+    user: str  # the request's `user` field or X-Request-ID header
+    prompt: str  # the text of its message, as JSON
+    answer: str  # the `id` in every chunk
+    received: int  # when the kernel had the whole request
+    noticed: int  # when this process read it
     first_before: int = 0  # around the write of the first token
     first_after: int = 0
     last_before: int = 0
@@ -50,7 +51,7 @@ class Truth:
 
 
 class Connected:
-    """One connection, and the answer being sent over it."""
+    """A connection, and the answer that is sent over it."""
 
     __slots__ = ("due", "inbox", "left", "sock", "token", "truth")
 
@@ -85,7 +86,7 @@ NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
 
 
 def _of(truth: Truth, data: bytes) -> bytes:
-    """`data` with the answer's id, which has the same length."""
+    """Return `data` with the answer's id, which has the same length."""
     return data.replace(SOME_ID.encode(), truth.answer.encode())
 
 
@@ -98,7 +99,7 @@ def _tail(tokens: int) -> bytes:
 
 
 class ScriptedServer:
-    """Takes seconds, counts in nanoseconds."""
+    """Answer requests; times are seconds in arguments, and nanoseconds inside."""
 
     def __init__(self, ttft: float, tpot: float, tokens: int, port: int = 0) -> None:
         self._ttft, self._tpot, self._tokens = ttft * 1e9, round(tpot * 1e9), tokens
@@ -116,7 +117,7 @@ class ScriptedServer:
         self.running = True
 
     def run(self) -> None:
-        """Until `running` is false."""
+        """Serve until `running` is false."""
         while self.running:
             now = monotonic_ns()
             self._write_due_tokens(until=now + LOOK_FOR_REQUESTS_NS)
@@ -135,9 +136,9 @@ class ScriptedServer:
             self._write_token(heapq.heappop(due)[2])
 
     def _wait(self) -> list[tuple[int, int]]:
-        """`epoll` counts in milliseconds; `select`, waiting for its descriptor, in microseconds.
+        """Wait for events. `epoll` has a resolution of milliseconds; `select` on its descriptor has microseconds.
 
-        No spinning: the other hyperthread of this core may be the client's.
+        Busy waiting would slow down the client if it runs on the same core's other hyperthread.
         """
         timeout = 0.05
         if self._due:
@@ -181,14 +182,14 @@ class ScriptedServer:
 
     def _begin(self, connected: Connected, head: bytes, body: bytes, received: int, noticed: int) -> None:
         user = re.search(rb'"user": *"([^"]*)"', body) or re.search(rb"(?i)x-request-id: *(\S+)", head)
-        wanted = re.search(rb'"max(?:_completion)?_tokens": *(\d+)', body)
+        limit = re.search(rb'"max(?:_completion)?_tokens": *(\d+)', body)
         prompt = re.search(rb'"content": *("[^"]*")', body)
         answer = f"chatcmpl-{len(self.truths):018x}"
-        named, asked = (found[1].decode() if found else "" for found in (user, prompt))
-        truth = Truth(named, asked, answer, received, noticed)
+        user_text, prompt_text = (match[1].decode() if match else "" for match in (user, prompt))
+        truth = Truth(user_text, prompt_text, answer, received, noticed)
         self.truths.append(truth)
         connected.truth, connected.token = truth, _of(truth, TOKEN)
-        connected.left = int(wanted[1]) if wanted else self._tokens
+        connected.left = int(limit[1]) if limit else self._tokens
         connected.due = noticed + round(self._ttft * self._random.uniform(0.5, 1.5))
         self._send(connected, _of(truth, HEAD))
         heapq.heappush(self._due, (connected.due, next(self._order), connected))
@@ -212,7 +213,7 @@ class ScriptedServer:
     def _send(self, connected: Connected, data: bytes) -> None:
         try:
             connected.sock.send(data)
-        except OSError:  # closed, or its buffer is full: its request will not match, which is reported
+        except OSError:  # closed, or its buffer is full: the request will not match, which is reported
             connected.left = 1
 
     def _close(self, connected: Connected) -> None:
@@ -223,7 +224,7 @@ class ScriptedServer:
 
 
 def _prompt_id(truth: Truth) -> str | None:
-    """As the record of the request has it."""
+    """Return the prompt's id in the client's records."""
     try:
         return prompt_id(json.loads(truth.prompt))
     except ValueError:

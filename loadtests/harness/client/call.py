@@ -1,4 +1,4 @@
-"""A request as it is sent, and the record of it."""
+"""A request before it is sent, and its record."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class Call:
     record: RequestRecord = field(default_factory=RequestRecord.planned)
 
     def again(self) -> Call:
-        """Return the next attempt. Ask for it before this one is sent."""
+        """Return the next attempt. Call this before this attempt is sent."""
         return replace(self, record=msgspec.structs.replace(self.record, attempt=self.record.attempt + 1))

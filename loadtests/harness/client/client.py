@@ -1,4 +1,4 @@
-"""Sends a request and completes its record: the measuring client.
+"""The measuring client, which sends a request and completes its record.
 
 The connection is open before the timed region starts, and `t_send` is taken at the write itself. Every read is stamped
 before it is parsed, on Linux by the kernel. Parsing of events and JSON is deferred, so that one request's bookkeeping
@@ -18,33 +18,33 @@ from typing import ClassVar
 
 from enginebench.records.request import Outcome, RequestRecord
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.client.address import Address
 from loadtests.harness.client.call import Call
-from loadtests.harness.client.connection import Connection, open_connection
 from loadtests.harness.client.dialects.dialect import Signer
 from loadtests.harness.client.exchange import Exchange
 from loadtests.harness.client.headers import merged_headers
 from loadtests.harness.client.outcome import outcome_of_opening
 from loadtests.harness.client.redaction import redacted
+from loadtests.harness.client.server_address import Address
+from loadtests.harness.client.stamped_connection import Connection, open_connection
 from loadtests.harness.client.tls import tls_context
 
-CLOSES_AT_ONCE = 1_000_000_000  # nanoseconds after an answer: a connection that ends sooner was not idle for too long
-QUICK_CLOSES = 3  # in a row: fewer may be a server that was restarted, or that closed some connections
+CLOSES_AT_ONCE = 1_000_000_000  # nanoseconds after an answer within which a server's close is no idle timeout
+QUICK_CLOSES = 3  # in a row: fewer may have another reason, such as a restart of the server
 
 
 class Client:
-    """One keep-alive connection to one server; one request at a time, as one user has. Belongs to one greenlet.
+    """A keep-alive connection to a server, for one request at a time. A client belongs to one greenlet.
 
-    Some servers (llama.cpp's) close the connection after each answer without saying so. A request that is written in
-    that moment is lost. Once `QUICK_CLOSES` connections in a row have ended so after their only answer, all clients of
-    this process close theirs themselves, for the rest of the run.
+    Some servers (llama.cpp's) close the connection after each answer without announcing it. A request that is written
+    at that moment is lost. After `QUICK_CLOSES` such connections in a row, all clients of this process close their
+    connections themselves, for the rest of the run.
     """
 
     _quick_closes: ClassVar[Counter[Address]] = Counter()
 
     @classmethod
     def forget_closing(cls) -> None:
-        """A new run begins, perhaps with another server at the same address."""
+        """Forget the servers that close connections: a new run may have another server at the same address."""
         cls._quick_closes.clear()
 
     def __init__(
@@ -60,18 +60,17 @@ class Client:
         patience: float | None = None,
         epoch: int = 0,
     ) -> None:
-        """`url` is as `Address.parse` takes it. `headers` are sent with every request, and so are those that `signer`
-        makes, where none of their names is among `headers`.
+        """`Address.parse` reads `url`. `headers` are sent with every request, and so are those of `signer`, unless
+        `headers` has their name.
 
         Timeouts are seconds; `silence_timeout` is the longest time without a byte, `patience` the time from `t_sched`
         after which the user disconnects if no content has arrived. Stamps of records count from `epoch`, a reading of
-        `time.monotonic_ns()`. Raises `UserMistake` when `url` is no http or https address or a header has a line break
-        in it.
+        `time.monotonic_ns()`. Raises `UserMistake` if `url` is no http or https address or a header has a line break.
         """
         self._address = Address.parse(url)
         self._tls = tls_context(insecure) if self._address.tls else None
         self._headers = _header_lines(self._address.authority, headers)
-        self._given = {name.lower() for name in headers}
+        self._header_names = {name.lower() for name in headers}
         self._sent = dict(headers)  # with those of the last signature
         self._signer = signer
         self._connect_timeout = connect_timeout
@@ -90,7 +89,7 @@ class Client:
     def connect(self) -> None:
         """Open the connection, TLS included, if it is not open. Call it before the timed region.
 
-        Raises `OSError` with a sentence when the server cannot be reached or its certificate is not trusted.
+        Raises `OSError` with a sentence if the server cannot be reached or its certificate is not trusted.
         """
         if self._connection is not None and not self._connection.is_idle():
             self._closed_by_server()
@@ -99,18 +98,18 @@ class Client:
             self._connection = open_connection(self._address, self._tls, self._connect_timeout)
 
     def request(self, call: Call, on_end: Callable[[RequestRecord], None] = lambda _: None) -> RequestRecord:
-        """Send `call`, wait for the whole answer, complete the call's record, give it to `on_end` and return it.
+        """Send `call`, wait for the whole answer, complete the call's record, pass it to `on_end` and return it.
 
-        The record's `t_sched` must be set. Never raises for what a server or a network can do: that is the record's
-        `outcome`. When the greenlet is killed meanwhile (`gevent.GreenletExit`), `on_end` gets the outcome `cut_off`
-        and the exception goes on. Only the answer's text is kept. A connection that the server has closed is opened
-        again before `t_send`. If it closes a kept one before any byte of the answer, the request is sent once more (RFC
-        9112, 9.3.1): servers close idle connections, also while a request is written to one of them.
+        The record's `t_sched` must be set. Failures of the server or the network do not raise: they are the record's
+        `outcome`. If the greenlet is killed (`gevent.GreenletExit`), `on_end` gets the outcome `cut_off`, and the
+        exception is raised. A connection that the server has closed is opened again before `t_send`. If the server
+        closes a kept connection before any byte of the answer, the request is sent once more (RFC 9112, 9.3.1): servers
+        close idle connections, also while a request is written to them.
         """
         return self._request(call, on_end, monotonic_ns())
 
     def _request(self, call: Call, on_end: Callable[[RequestRecord], None], t_connect: int) -> RequestRecord:
-        """`t_connect` is when opening a connection began, if none is open."""
+        """Send `call`. `t_connect` is when opening a connection began, if none is open."""
         before, record = self._connection, call.record
         try:
             self.connect()
@@ -148,7 +147,7 @@ class Client:
                 if call.kept:
                     record.text, record.token_ends, record.logprobs = answer.text, answer.token_ends, answer.logprobs
                 on_end(record)
-        if resent:  # on a new connection, which is not kept: not a third time
+        if resent:  # on a new connection, so there is no third time
             record.resent = True
             assert exchange.t_send is not None
             return self._request(call, on_end, exchange.t_send)
@@ -160,7 +159,7 @@ class Client:
             self._quick_closes[self._address] += 1
 
     def close(self) -> None:
-        """Close the connection. The client may be used again: it connects anew."""
+        """Close the connection. The client can be used again, and then reconnects."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -173,7 +172,7 @@ class Client:
         detail: str | None,
         on_end: Callable[[RequestRecord], None],
     ) -> RequestRecord:
-        """A request for which no connection could be opened, or no signature made."""
+        """Complete the record of a request without a connection or a signature."""
         self.free_at = monotonic_ns()
         record.outcome, record.detail = outcome, detail
         record.t_connect, record.t_end = t_connect - self._epoch, self.free_at - self._epoch
@@ -186,12 +185,12 @@ class Client:
         if self._signer is not None:
             signed = self._signer(self._address.authority, target, call.body)
             self._sent |= signed
-            head += _lines({name: value for name, value in signed.items() if name.lower() not in self._given})
+            head += _lines({name: value for name, value in signed.items() if name.lower() not in self._header_names})
         return head.encode() + self._headers + call.body
 
 
-def _header_lines(authority: str, given: Mapping[str, str]) -> bytes:
-    """The headers of every request, blank line included."""
+def _header_lines(authority: str, headers: Mapping[str, str]) -> bytes:
+    """Return the header lines of every request, with the blank line."""
     ours = {
         "Host": authority,
         "User-Agent": "enginebench",
@@ -199,9 +198,9 @@ def _header_lines(authority: str, given: Mapping[str, str]) -> bytes:
         "Accept-Encoding": "identity",  # compression would delay tokens
         "Content-Type": "application/json",
     }
-    if any(c in value for value in given.values() for c in "\r\n\0"):
+    if any(c in value for value in headers.values() for c in "\r\n\0"):
         raise UserMistake("the value of a header is one line.")
-    return _lines(merged_headers(ours, given)).encode("latin-1") + b"\r\n"
+    return _lines(merged_headers(ours, headers)).encode("latin-1") + b"\r\n"
 
 
 def _lines(headers: Mapping[str, str]) -> str:

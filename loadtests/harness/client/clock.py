@@ -1,9 +1,9 @@
-"""The kernel stamps what it receives by the wall clock; everything here is measured on the monotonic clock.
+"""The offset between the wall clock, by which the kernel stamps received bytes, and the monotonic clock.
 
-The offset between the two is constant: both follow the same frequency corrections, and only a step of the wall clock
-(it is set, or a leap second) moves one and not the other. So the offset is measured before and after each request.
-A reading of the wall clock between two readings of the monotonic one bounds it from both sides; bounds that agree
-narrow each other, and bounds that exclude each other prove a step.
+The offset is constant: both clocks follow the same frequency corrections, and only a step of the wall clock (it is set,
+or a leap second) changes it. So the offset is measured before and after each request. A reading of the wall clock
+between two readings of the monotonic clock gives two bounds; overlapping bounds are narrowed, and bounds that exclude
+each other prove a step.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class WallOffset(NamedTuple):
 
     @classmethod
     def read(cls) -> WallOffset:
-        """About 0.3 µs. The bounds are as far apart as the three clock readings took together."""
+        """Read the clocks, which takes 0.3 µs. The distance of the bounds is the duration of the three readings."""
         before = monotonic_ns()
         wall = time_ns()
         after = monotonic_ns()
         return cls(wall - after, wall - before)
 
-    def narrowed(self, other: WallOffset) -> WallOffset | None:
-        """What both allow. `None` when they are more than rounding apart: the wall clock was set in between."""
-        low, high = max(self.low, other.low), min(self.high, other.high)
+    def narrowed(self, later: WallOffset) -> WallOffset | None:
+        """Return the common bounds; `None` if they exclude each other, because the wall clock was set in between."""
+        low, high = max(self.low, later.low), min(self.high, later.high)
         return WallOffset(low, high) if low - high < ROUNDING else None
 
     @property
     def middle(self) -> int:
-        """The best guess: a wall-clock stamp minus this is a reading of the monotonic clock."""
+        """Return the best estimate: a wall-clock stamp minus it is a reading of the monotonic clock."""
         return (self.low + self.high) // 2

@@ -1,7 +1,7 @@
-"""What surrounds the text in the events of one answer.
+"""The frame around the text in the events of one answer.
 
-Nearly all events of a long answer differ in nothing but their text. What is around it is read once, with all that it
-may say; of the events after it only the text is decoded.
+Most events of a long answer differ only in their text. The frame is parsed once, with all its fields; of later events,
+only the text is decoded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _decode = msgspec.json.Decoder(str).decode
 
 
 class EventFrame(NamedTuple):
-    """The data of an event before its text and after it. The text is a JSON string, its quotes included."""
+    """The data of an event before and after its text, a JSON string with its quotes."""
 
     head: bytes
     tail: bytes
@@ -27,7 +27,7 @@ class EventFrame(NamedTuple):
         return self.head + encode_basestring_ascii(text).encode() + self.tail
 
     def texts(self, bodies: Sequence[bytes]) -> list[str]:
-        """Those of the first bodies, as long as each is one event that has this frame and a text that is not empty."""
+        """Return the texts of the first bodies, up to one that is no single event with this frame and a text."""
         head, tail = BEGIN + self.head, self.tail + END
         begin, end = len(head), -len(tail)
         texts: list[str] = []
@@ -42,9 +42,10 @@ class EventFrame(NamedTuple):
 
 
 def frame_of(data: bytes, text: str) -> EventFrame | None:
-    """Of an event's `data` that says `text`. Servers escape what is not ASCII, or write it as it is."""
+    """Return the frame of an event's `data` with `text`; `None` if the text is not in it. Servers may escape characters
+    that are not ASCII."""
     for encode in (encode_basestring_ascii, encode_basestring):
-        head, found, tail = data.partition(encode(text).encode("utf-8", "replace"))
-        if found:
+        head, encoded_text, tail = data.partition(encode(text).encode("utf-8", "replace"))
+        if encoded_text:
             return EventFrame(head, tail)
     return None

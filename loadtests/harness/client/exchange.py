@@ -1,8 +1,8 @@
 """One request in flight: from the write of its first byte to the last byte of the answer.
 
-Its reads happen in callbacks of the event loop itself, so a token costs no switch of greenlets: each read is stamped
-and kept. The bytes are parsed when enough reads have accumulated, or when a read may be the end of the message. The
-waiting greenlet is resumed once, when the answer has ended.
+Reads are callbacks of the event loop itself, so a token costs no switch of greenlets: each read is stamped and kept.
+The bytes are parsed when enough reads have accumulated, or when a read may be the end of the message. The waiting
+greenlet is resumed once, when the answer has ended.
 """
 
 from __future__ import annotations
@@ -16,24 +16,20 @@ from gevent import get_hub
 from gevent.hub import Waiter
 
 from enginebench.records.request import Outcome, RequestRecord
-from loadtests.harness.client.answer import Answer, Moment, digest, shorten
 from loadtests.harness.client.clock import WallOffset
-from loadtests.harness.client.connection import Connection, Read
 from loadtests.harness.client.kernel_stamps import kernel_stamp, kernel_stamps
 from loadtests.harness.client.limits import LIMIT, STREAM_LIMIT, TOO_LONG
+from loadtests.harness.client.model_answer import Answer, Moment, digest, shorten
 from loadtests.harness.client.outcome import EXHAUSTION, Ending, outcome_of
 from loadtests.harness.client.read_batcher import UNHURRIED_NS, ReadBatcher, read_batcher
 from loadtests.harness.client.response import Response
+from loadtests.harness.client.stamped_connection import Connection, Read
 
-READS_PER_PARSE = 64  # bounds the memory of a long answer, and the time for which parsing blocks the loop: 0.3 ms
+READS_PER_PARSE = 64  # bounds the memory of a long answer, and the time that parsing blocks the loop (0.3 ms)
 END_OF_MESSAGE = b"\r\n\r\n"
-SHORTEST_CHUNK = 16  # bytes; less may be the rest of a last event or end marker that two reads share
+MIN_CHUNK = 16  # bytes; less may be the rest of a last event or an end marker that two reads share
 LINGER = 1.0  # seconds from the last event to the end of the message, after which the connection is closed
-UNNAMED_STREAMS = {
-    "",
-    "text/plain",
-    "application/octet-stream",
-}  # of streams, in some servers
+UNNAMED_STREAMS = {"", "text/plain", "application/octet-stream"}  # media types of streams of some servers
 
 
 class Exchange:
@@ -42,7 +38,7 @@ class Exchange:
     def __init__(
         self, connection: Connection, answer: Answer, streamed: bool, silence_timeout: float, request_timeout: float
     ) -> None:
-        """`answer` is an empty one of the API's dialect."""
+        """`answer` is an empty answer of the API's dialect."""
         self._connection = connection
         self._receive = connection.receive
         self._streamed = streamed
@@ -73,18 +69,18 @@ class Exchange:
 
     @property
     def reusable(self) -> bool:
-        """Whether the connection can take another request after this one."""
+        """Return whether the connection can take another request after this one."""
         return self._ending == "complete" and self._response.keep_alive
 
     @property
     def was_not_read(self) -> bool:
-        """Whether the connection ended without a byte of an answer."""
+        """Return whether the connection ended without a byte of an answer."""
         return self._ending in {"closed", "lost"} and self.size == 0
 
     def start(self, message: bytes, leaves_at: float = inf) -> None:
         """Write the request. The connection must be idle.
 
-        `leaves_at`, in monotonic nanoseconds, is when the user disconnects if no content has arrived.
+        The user disconnects at `leaves_at`, in monotonic nanoseconds, if no content has arrived.
         """
         self._connection.prepare(message)
         self._readable.start(self.on_readable)
@@ -96,12 +92,12 @@ class Exchange:
         except OSError as error:
             self._lost(error)
             return
-        if not everything_sent:  # a long prompt: the loop writes the rest while the answer may already come
+        if not everything_sent:  # the loop writes the rest of a long prompt; the answer may already begin
             self._writable = get_hub().loop.io(self._connection.fileno, 2)
             self._writable.start(self.on_writable)
 
     def wait(self) -> None:
-        """Until the answer has ended, in whatever way. An exception from outside cuts the request off."""
+        """Wait until the answer has ended in any way. An exception from outside cuts the request off."""
         try:
             if self._ending is None:
                 self._waiter.get()
@@ -130,13 +126,13 @@ class Exchange:
         may_defer, begins = self._may_defer, False
         if self._batcher is None and may_defer and read[1]:
             begins = self._connection.unhurried
-            if len(pending) > 1 and read[0] - before > UNHURRIED_NS:  # the one before may have been the first token
+            if len(pending) > 1 and read[0] - before > UNHURRIED_NS:  # the read before may have had the first token
                 self._batch_reads()
         if (
             may_defer
             and not begins
             and len(pending) < READS_PER_PARSE
-            and len(data) >= SHORTEST_CHUNK
+            and len(data) >= MIN_CHUNK
             and not data.endswith(END_OF_MESSAGE)
             and self._last_event not in data
             and b"error" not in data
@@ -144,14 +140,14 @@ class Exchange:
             return
         self._parse()
         if begins and self._answer.chunks and self._ending is None:
-            self._batch_reads()  # as the answer before this one, but from its first token on
+            self._batch_reads()  # from the first token, because the answer before this one was unhurried
 
     def _batch_reads(self) -> None:
-        """Read less often from now on: reads are late then, their kernel stamps are not."""
+        """Read less often from now on: reads are late, but their kernel stamps are not."""
         try:
             batcher = read_batcher()
             batcher.add(self._connection.fileno, self.on_readable)
-        except OSError:  # it takes a descriptor, or memory, of which there is none: each read is made at once
+        except OSError:  # no free descriptor or memory: reads stay immediate
             return
         self._readable.stop()
         self._batcher = batcher
@@ -211,7 +207,7 @@ class Exchange:
                 self._answer.check_length(self._last)
                 if self.size > STREAM_LIMIT:
                     self._end("malformed", f"the answer is longer than {STREAM_LIMIT // 2**20} MB")
-        except Exception as error:  # an error in this client must not leave a user waiting forever
+        except Exception as error:  # a mistake in this client must not let a user wait forever
             self._end("malformed", f"the client could not read the answer: {error!r}")
             raise
         if self._response.ended:
@@ -247,7 +243,7 @@ class Exchange:
                 self._end("malformed", f"the answer {TOO_LONG}")
 
     def _take_all(self, kept: list[Read]) -> None:
-        """Reads of an event stream that has begun, none of which is its end."""
+        """Take reads of an event stream that has begun, none of which is its end."""
         stamps, timespecs, reads = zip(*kept, strict=True)
         self.size += sum(map(len, reads))
         moments = [*zip(kernel_stamps(timespecs), stamps, strict=True)]
@@ -272,10 +268,10 @@ class Exchange:
             self._writable.close()
         self._waiter.switch(None)
 
-    # What was observed.
+    # The record.
 
     def complete(self, record: RequestRecord, epoch: int = 0) -> None:
-        """Write into the record what was observed. Call it once the exchange has ended.
+        """Complete the record, after the exchange has ended.
 
         Stamps count from `epoch`, a reading of the monotonic clock.
         """
@@ -346,7 +342,7 @@ class Exchange:
             self._answer.whole(bytes(self._body), self._last)
 
     def _end_moment(self, outcome: Outcome) -> Moment | None:
-        """The read that ended the request; `None` where a timeout did, whose time is the clock's."""
+        """Return the moment of the read that ended the request; `None` after a timeout, whose time is the clock's."""
         if outcome == "ok" and self._answer.done is not None:
             return self._answer.done
         if outcome == "bad_stream" and self._answer.error_at is not None:
@@ -355,5 +351,5 @@ class Exchange:
 
     @property
     def _all_kernel_stamped(self) -> bool:
-        others = (self._headers_at, self._answer.done)
-        return all(self._answer.kernel) and all(moment[0] is not None for moment in others if moment is not None)
+        moments = (self._headers_at, self._answer.done)
+        return all(self._answer.kernel) and all(moment[0] is not None for moment in moments if moment is not None)

@@ -1,4 +1,4 @@
-"""Headers that are given for every request."""
+"""The user's headers for every request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OF_THE_BODY = {"content-length", "transfer-encoding"}
 
 
 def parse_headers(text: str) -> Headers:
-    """`Name: value` lines. Raises `UserMistake`, which does not repeat what may be a secret."""
+    """Read `Name: value` lines. Raises `UserMistake`, without the text, which may be a secret."""
     headers = []
     for line in filter(None, map(str.strip, text.splitlines())):
         name, colon, value = (part.strip() for part in line.partition(":"))
@@ -34,6 +34,6 @@ def write_headers(headers: Headers) -> str:
 
 
 def merged_headers(*layers: Mapping[str, str]) -> dict[str, str]:
-    """All of them; a later header replaces an earlier one of the same name, in whatever case."""
+    """Merge headers; a later one replaces an earlier one of the same name, in upper or lower case."""
     merged = {name.lower(): (name, value) for layer in layers for name, value in layer.items()}
     return dict(merged.values())

@@ -1,4 +1,4 @@
-"""When the kernel received what a read returns: a stamp that does not depend on how busy this process is.
+"""The kernel's receive stamps of reads, which do not depend on how busy this process is.
 
 With `SO_TIMESTAMPNS`, Linux returns a stamp with the bytes of `recvmsg`. TCP may have merged several segments; the
 stamp is that of the last one in the read.
@@ -21,7 +21,7 @@ START_LIMIT = 0.2  # seconds for the kernel to start stamping; it takes up to te
 
 _unpack = TIMESPEC.unpack
 Timespec = bytes
-"""A read's stamp as the kernel gave it, decoded later; empty where there was none.
+"""A read's stamp in the kernel's form, decoded later; empty without a stamp.
 
 The garbage collector does not track bytes objects. With thousands of reads kept as tuples it had fifty thousand objects
 to traverse, and stopped the process for ten milliseconds each time.
@@ -29,12 +29,12 @@ to traverse, and stopped the process for ten milliseconds each time.
 
 
 def timespec(ancillary: list[tuple[int, int, bytes]]) -> Timespec:
-    """From the ancillary data of `recvmsg`, which holds nothing else."""
+    """Return the stamp in the ancillary data of `recvmsg`, which has no other data."""
     return ancillary[0][2] if ancillary else b""
 
 
 def kernel_stamp(timespec: Timespec) -> int | None:
-    """When the last bytes of a read reached this host, wall-clock nanoseconds; `None` without a stamp."""
+    """Return when the last bytes of a read reached this host, in wall-clock nanoseconds; `None` without a stamp."""
     if not timespec:
         return None
     seconds, nanoseconds = _unpack(timespec)
@@ -42,7 +42,7 @@ def kernel_stamp(timespec: Timespec) -> int | None:
 
 
 def kernel_stamps(timespecs: Sequence[Timespec]) -> list[int | None]:
-    """The same for many reads."""
+    """Return the stamps of many reads."""
     if not all(timespecs):
         return [kernel_stamp(timespec) for timespec in timespecs]
     parts = struct.unpack(f"@{2 * len(timespecs)}l", b"".join(timespecs))
@@ -50,7 +50,7 @@ def kernel_stamps(timespecs: Sequence[Timespec]) -> list[int | None]:
 
 
 def ask_for_stamps(sock: _socket.socket) -> None:
-    """From now on, reads of `sock` carry stamps, under Linux. Elsewhere they do not, and the records say so."""
+    """Let reads of `sock` have stamps. Only Linux has them, and records name their kind of stamps."""
     if sys.platform == "linux":
         _keep_the_kernel_stamping()
         sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
@@ -58,7 +58,8 @@ def ask_for_stamps(sock: _socket.socket) -> None:
 
 @cache
 def _keep_the_kernel_stamping() -> tuple[_socket.socket, ...]:
-    """The kernel stamps only while a socket asks for it, and starts late: keep one open, and wait for a stamp."""
+    """Keep a stamped socket open, and wait for its first stamp: the kernel stamps only while a socket asks for it, and
+    starts late."""
     listener = _socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sender = _socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:

@@ -1,4 +1,4 @@
-"""How a request ended, from how its connection, its response and its answer ended."""
+"""The outcome of a request, from the ends of its connection, its response and its answer."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from http import HTTPStatus
 from typing import Literal
 
 from enginebench.records.request import Outcome, RequestRecord
-from loadtests.harness.client.answer import Answer, error_in, message_of
+from loadtests.harness.client.model_answer import Answer, error_in, message_of
 from loadtests.harness.client.response import Response
 
 Ending = Literal["complete", "closed", "lost", "silent", "too_long", "malformed", "exhausted", "cut_off"]
 OF_LOAD = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY}  # 429 and 503 are `rejected`
 FAILED_REASONS = {"abort", "error", "content_filter"}
 EXHAUSTION = {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM}
-"""Errors of a socket because this machine's own descriptors, ports, buffers or memory are used up."""
+"""Errors of a socket if this machine has no free descriptors, ports, buffers or memory."""
 
 
 def outcome_of(
@@ -27,9 +27,9 @@ def outcome_of(
     streamed: bool,
     is_stream: bool,
 ) -> tuple[Outcome, str | None]:
-    """Return the outcome, and the sentence that goes with it.
+    """Return the outcome, and a sentence about it.
 
-    `streamed` is what was asked for, `is_stream` what came; `body` is that of an answer that is no event stream.
+    `streamed` is true if a stream was requested, `is_stream` if one came; otherwise `body` has the answer.
     """
     if response.status is not None and response.status != 200:
         refused = response.status in {429, 503}
@@ -75,8 +75,8 @@ def outcome_of_opening(error: OSError) -> Outcome:
 
 
 def load_explains(record: RequestRecord) -> bool:
-    """Whether a request may have ended so because of the load: a server under load answers late, refuses, breaks or
-    closes connections. It has no other address, key or request format, and no other kind of answer."""
+    """Return whether load can be the reason of the outcome. Under load, a server answers late, refuses requests, or
+    breaks connections; it does not change its address, keys, request format or kind of answer."""
     if record.outcome == "http_error":
         return record.status is None or record.status >= 500 or record.status in OF_LOAD
     return record.outcome != "bad_stream" or record.finish_reason in FAILED_REASONS

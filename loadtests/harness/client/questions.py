@@ -1,10 +1,10 @@
-"""Small requests beside those that are measured, to learn about a server before a run and to watch it during one.
+"""Small requests that are not measured: questions to a server before a run, and scrapes during it.
 
-Each has a deadline for all of it, name look-up aside, and a limit on the size of its answer: a server that sends a
-byte a second, or `100 Continue` for ever, holds nobody up. No redirect is followed, no encoding is undone.
+Each has a deadline for the whole answer, without the name look-up, and a limit on its size: a server that sends a byte
+a second, or `100 Continue` for ever, does not block. No redirect is followed, and compressed answers are refused.
 
-Not by httpx, whose responses and streams refer to each other: while the collector of such cycles is slowed down, two
-copies of each page would stay in memory.
+httpx is not used, because its responses and streams refer to each other: the garbage collector runs rarely during a
+run, so two copies of each page would stay in memory.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any
 import httpcore
 
 from enginebench.records.plain_text import plain_json
-from loadtests.harness.client.access import Access
-from loadtests.harness.client.address import Address
+from loadtests.harness.client.authentication import Access
 from loadtests.harness.client.headers import merged_headers
 from loadtests.harness.client.limits import LIMIT, TOO_LONG
+from loadtests.harness.client.server_address import Address
 from loadtests.harness.client.tls import not_trusted, tls_context
 
 DEADLINE = 5.0  # seconds
@@ -35,20 +35,20 @@ FAILED = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolErr
 
 
 class NoAnswer(OSError):
-    """The server gave no answer to a question. Its text is the reason."""
+    """The server gave no answer to a question. The text is the reason."""
 
 
 class NoConnection(NoAnswer):
-    """It could not even be asked."""
+    """There was no connection to the server."""
 
 
 class NotTrusted(NoConnection):
-    """Its certificate is not trusted. The text is a sentence."""
+    """The server's certificate is not trusted. The text is a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The head of an answer, and its body, piece by piece. Names of headers are in lower case."""
+    """The head of an answer, and the pieces of its body. Names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -60,20 +60,20 @@ class Reply:
 
     @property
     def location(self) -> str | None:
-        """Where the server redirects to."""
+        """Return the address of a redirect."""
         return self.headers.get("location") if 300 <= self.status < 400 else None
 
     def read(self) -> bytes:
-        """The rest of the body. Raises `NoAnswer`."""
+        """Read the rest of the body. Raises `NoAnswer`."""
         return b"".join(self.pieces)
 
 
 class Questions:
-    """Asks one server. `keep` keeps the connection open between two questions. Raises `UserMistake` for a file of
-    certificates that is none."""
+    """Ask one server. `keep` keeps the connection open between two questions. Raises `UserMistake` for an invalid file
+    of certificates."""
 
     def __init__(self, address: Address, access: Access, keep: bool = False) -> None:
-        self._address, self._given = address, access.headers
+        self._address, self._headers = address, access.headers
         self._bounds = _Bounds()
         self._http = httpcore.ConnectionPool(
             ssl_context=tls_context(access.insecure) if address.tls else None,
@@ -93,7 +93,7 @@ class Questions:
         headers: Mapping[str, str] | None = None,
         seconds: float | None = None,
     ) -> Iterator[Reply]:
-        """`target` is the path and query; `headers` are sent where the user gave none of their names. Raises
+        """Ask for `target`, a path and query. The user's headers replace `headers` of the same name. Raises
         `NoAnswer`."""
         address, seconds = self._address, DEADLINE if seconds is None else seconds
         ours = {"Host": address.authority, "User-Agent": "enginebench", "Accept-Encoding": "identity"}
@@ -103,26 +103,27 @@ class Questions:
             port=address.port,
             target=target.encode(),
         )
-        sent = list(merged_headers(ours, headers or {}, self._given).items())
+        sent = list(merged_headers(ours, headers or {}, self._headers).items())
         self._bounds.ends, self._bounds.asked = time.monotonic() + seconds, False
         try:
             with self._http.stream(method, url, headers=sent, content=body or None) as answer:
-                given = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in answer.headers}
-                if (encoding := given.get("content-encoding", "")).strip().lower() not in UNENCODED:
+                received = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in answer.headers}
+                encoding = received.get("content-encoding", "")
+                if encoding.strip().lower() not in UNENCODED:
                     raise NoAnswer(f"its answer is compressed ({encoding})")
-                yield Reply(answer.status, given, _limited(answer.iter_stream()))
+                yield Reply(answer.status, received, _limited(answer.iter_stream()))
         except FAILED as error:
             raise self._no_answer(error, seconds) from error
 
     def json(self, method: str, target: str, document: Any = None, seconds: float | None = None) -> dict[str, Any]:
-        """The JSON object that the server answers; empty where it answers otherwise. Raises `NoAnswer`."""
+        """Return the JSON object that the server answers; empty for any other answer. Raises `NoAnswer`."""
         body = b"" if document is None else json.dumps(document).encode()
         kind = {"Content-Type": "application/json"} if body else {}
         with self.ask(method, target, body, kind, seconds) as reply:
             return json_object(reply.read()) if reply.is_success else {}
 
     def _no_answer(self, error: Exception, seconds: float) -> NoAnswer:
-        cause = error.args[0] if error.args else None  # httpcore's errors are made of those that they stand for
+        cause = error.args[0] if error.args else None  # httpcore's errors contain the original ones
         if isinstance(cause, ssl.SSLCertVerificationError):
             return NotTrusted(not_trusted(self._address.origin, cause))
         if isinstance(error, httpcore.ConnectError):
@@ -134,7 +135,7 @@ class Questions:
 
 
 def json_object(content: bytes) -> dict[str, Any]:
-    """Empty where it is none."""
+    """Read a JSON object; return an empty one for any other content."""
     try:
         document = plain_json(json.loads(content))
     except (ValueError, RecursionError):
@@ -152,16 +153,16 @@ def _limited(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class _Bounds(httpcore.NetworkBackend):
-    """Connections that are given up at the instant `ends`, of the monotonic clock."""
+    """Connections that end when the monotonic clock reads `ends`."""
 
     def __init__(self) -> None:
         self.ends = inf
-        self.asked = False  # something was written since the question began
+        self.asked = False  # whether a part of the question was written
         self._backend = httpcore.SyncBackend()
 
     @property
     def left(self) -> float:
-        """Seconds. Raises `httpcore.ReadTimeout` where none are left."""
+        """Return the seconds left. Raises `httpcore.ReadTimeout` after the deadline."""
         if (seconds := self.ends - time.monotonic()) <= 0:
             raise httpcore.ReadTimeout
         return seconds

@@ -1,8 +1,8 @@
-"""Read the later tokens of many answers together, to save a wake-up for each of them.
+"""Batches of reads: the later tokens of many answers are read together, in one wake-up of the event loop.
 
-A kernel stamp does not depend on when it is read. So once an answer is under way and is not fast, its tokens may stay
-in the kernel until there are several, over all connections: one wake-up reads them all, and at 5 000 tokens/s that
-saves a quarter of the CPU time per token. First tokens are always read at once.
+A kernel stamp does not depend on when it is read. So after the first token of an answer that is not fast, tokens may
+stay in the kernel until several have arrived, over all connections. At 5 000 tokens/s that saves a quarter of the CPU
+time per token. First tokens are always read at once.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 EPOLLIN = 1  # as in `select`, where only Linux has it
 BATCH = 64  # reads at a time
-LONGEST_NS = 500_000  # for which the rest waits its turn: first tokens, and requests that are due
-PAUSE = 0.002  # seconds between two looks while much is coming
-UNHURRIED_NS = 10_000_000  # an answer whose reads are this far apart is not delayed by the pause
+MAX_NS = 500_000  # of a batch, for which first tokens and due requests wait
+PAUSE = 0.002  # seconds between two batches while there are many reads
+UNHURRIED_NS = 10_000_000  # between two reads of an answer, which the pause then does not delay
 
 
 class ReadBatcher:
-    """The connections of one event loop whose reads can be delayed. While there are few reads, each is made at once."""
+    """The connections of one event loop whose reads can be delayed. While reads are few, each is made at once."""
 
     def __init__(self) -> None:
         loop = get_hub().loop
@@ -39,15 +39,15 @@ class ReadBatcher:
         self._last = 0
 
     def add(self, fileno: int, callback: Callable[[], None]) -> None:
-        """Call `callback` when there is something to read, at most a moment after it has come. It must not raise.
+        """Call `callback`, which must not raise, at most a pause after bytes have arrived.
 
-        Raises `OSError` where the kernel has no memory for it.
+        Raises `OSError` if the kernel has no memory for it.
         """
         self._ready.register(fileno, EPOLLIN)
         self._callbacks[fileno] = callback
 
     def remove(self, fileno: int) -> None:
-        """Before the connection is closed."""
+        """Remove a connection before it is closed."""
         del self._callbacks[fileno]
         self._ready.unregister(fileno)
 
@@ -60,17 +60,17 @@ class ReadBatcher:
         self._last = now
 
     def _on_turn(self) -> None:
-        if self._read() in (0, BATCH):  # there is nothing to read, or more than may be delayed
+        if self._read() in (0, BATCH):  # nothing to read, or more than may be delayed
             self._in_turn.stop()
             self._at_once.start(self._on_ready)
 
     def _read(self) -> int:
-        """On how many connections there was something; `BATCH` where there is more to be read."""
+        """Read, and return the number of connections that had bytes; `BATCH` if there is more to read."""
         ready = self._ready.poll(0, BATCH)
-        until = monotonic_ns() + LONGEST_NS
+        until = monotonic_ns() + MAX_NS
         for number, (fileno, _) in enumerate(ready, 1):
             callback = self._callbacks.get(fileno)
-            if callback is not None:  # a callback before it may have ended this one's request
+            if callback is not None:  # an earlier callback may have ended this request
                 callback()
             if monotonic_ns() > until and number < len(ready):
                 return BATCH
@@ -78,7 +78,7 @@ class ReadBatcher:
 
 
 def read_batcher() -> ReadBatcher:
-    """The one of the running event loop; a forked process has its own."""
+    """Return the batcher of the running event loop; a forked process has its own."""
     return _read_batcher(get_hub(), os.getpid())
 
 

@@ -13,11 +13,11 @@ from loadtests.harness.client.limits import FRAMING_LIMIT
 
 Framing = Literal["chunked", "counted", "until_close"]
 CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n(.*)\r\n", re.DOTALL)
-UNENCODED = {b"", b"none"}  # as some servers of event streams say it
+UNENCODED = {b"", b"none"}  # names of no encoding in some servers' event streams
 
 
 class Response:
-    """Reads one response, interim ones (1xx) skipped. Read the attributes once `has_head` is true."""
+    """Read one response, without interim ones (1xx). Its attributes are valid once `has_head` is true."""
 
     def __init__(self) -> None:
         self.status: int | None = None
@@ -28,7 +28,7 @@ class Response:
         self.location = ""
         self.has_head = False
         self.ended = False
-        self.malformed: str | None = None  # a sentence, once bytes have come that are no HTTP/1.1
+        self.malformed: str | None = None  # a sentence, after bytes that are no HTTP/1.1
         self.keep_alive = False
         self._pieces: list[bytes] = []
         self._framing_bytes = 0  # since the last piece of the body
@@ -37,9 +37,9 @@ class Response:
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The pieces of body in `data`, up to where it stops being HTTP/1.1."""
+        """Return the pieces of body in `data`, up to where it is no longer HTTP/1.1."""
         if self._parser is None:
-            self.keep_alive = False  # bytes after the end belong to no request: do not use the connection again
+            self.keep_alive = False  # bytes after the end belong to no request
             return []
         try:
             self._parser.feed_data(data)
@@ -52,11 +52,11 @@ class Response:
         if not self._pieces:
             self._framing_bytes += len(data)
             if self._framing_bytes > FRAMING_LIMIT and not self.ended and self.malformed is None:
-                self.malformed = f"more than {FRAMING_LIMIT // 2**10} kB came without content: headers, or the like"
+                self.malformed = f"more than {FRAMING_LIMIT // 2**10} kB came without content, such as headers"
         elif self._framing_bytes:
             self._framing_bytes = 0
         if self.ended or self.malformed is not None:
-            self._parser = None  # it holds this object's methods: let go of each other without the garbage collector
+            self._parser = None  # it refers to this object: break the cycle without the garbage collector
             if self.content_encoding != "identity":
                 self._pieces.clear()
         self._between_chunks = not self._in_chunk and data.endswith(b"\r\n")
@@ -64,30 +64,30 @@ class Response:
         return pieces
 
     def feed_all(self, reads: Sequence[bytes]) -> list[bytes]:
-        """The part of the body in each of many reads. In nearly all streams each is one chunk, but for the last one.
-        Such reads need no parser: it stays where it is, between two chunks."""
+        """Return the part of the body in each of many reads. In most streams, each read but the last is one chunk. Such
+        reads need no parser, which stays between two chunks."""
         bodies: list[bytes] = []
         if self.framing == "chunked" and self._between_chunks and self._parser is not None:
-            heads: dict[int, bytes] = {}  # by the length of a read: what one chunk of that length begins with
+            heads: dict[int, bytes] = {}  # the beginning of a chunk, by the length of the read
             for read in reads:
                 head = heads.get(len(read))
                 if head is None or not read.startswith(head):
-                    found = CHUNK.fullmatch(read)
-                    if found is None or not int(found[1], 16) == len(found[2]) > 0:
+                    match = CHUNK.fullmatch(read)
+                    if match is None or not int(match[1], 16) == len(match[2]) > 0:
                         break
-                    head = heads[len(read)] = found[1] + b"\r\n"
+                    head = heads[len(read)] = match[1] + b"\r\n"
                 elif not read.endswith(b"\r\n"):
                     break
                 bodies.append(read[len(head) : -2])
         return bodies + [b"".join(self.feed(read)) for read in reads[len(bodies) :]]
 
     def end_of_stream(self) -> bool:
-        """The server has closed the connection. Whether that is how this body was meant to end."""
+        """Take the end of the connection, and return whether the body may end in this way."""
         self._parser = None
         self.keep_alive = False
         return self.ended or (self.has_head and self.framing == "until_close")
 
-    # What the parser calls.
+    # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
         if self.ended:
@@ -125,7 +125,7 @@ class Response:
         self.has_head = True
         self.keep_alive = self._parser.should_keep_alive()
         if self.content_encoding != "identity":
-            self.malformed = f"the server compressed its answer ({self.content_encoding}) though asked not to"
+            self.malformed = f"the server compressed its answer ({self.content_encoding}), against the request"
 
     def on_body(self, piece: bytes) -> None:
         if not self.ended:

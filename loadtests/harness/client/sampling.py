@@ -1,6 +1,6 @@
-"""How a model is asked to generate: declared once, and passed on whole from the scenario to the body of each request.
+"""The sampling options, declared once, and passed on as a whole from the scenario to the body of each request.
 
-To add an option: its field here, and its name in the dialect of each API that has it (`Dialect.fields`).
+To add an option, add its field here, and its name in the dialect of each API that has it (`Dialect.fields`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SEVERAL_ANSWERS = ("n", "best_of")  # fields that ask for more than one answer t
 
 
 def checked_object(text: str) -> str:
-    """The text of a JSON object, or nothing, that asks for one answer. Raises `UserMistake`."""
+    """Check that the text is empty or a JSON object that asks for one answer. Raises `UserMistake`."""
     try:
         value = json.loads(text or "{}")
     except ValueError as error:
@@ -35,7 +35,7 @@ def checked_object(text: str) -> str:
 
 @dataclass(frozen=True)
 class Sampling:
-    """`None` leaves an option to the server."""
+    """Sampling options; the server decides those that are `None`."""
 
     ignore_eos: Literal["auto", "yes", "no"] = api_setting(
         "auto",
@@ -54,21 +54,21 @@ class Sampling:
         metavar="T",
         least=0,
     )
-    logprobs: bool = False  # of each token of the answer, which is kept with them
+    logprobs: bool = False  # of each token of the answer; both are recorded
 
     @property
     def to_full_length(self) -> bool:
         return self.ignore_eos == "yes"
 
     def without(self, name: str) -> Sampling:
-        """The option left to the server."""
+        """Return a copy in which the server decides the option."""
         changed: dict[str, Any] = {name: None}
         return replace(self, **changed)
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """What is asked for by name; what is left to the server is missing."""
-        asked = {one.name: getattr(self, one.name) for one in fields(self)}
-        asked["ignore_eos"], asked["logprobs"] = self.to_full_length or None, self.logprobs or None
-        del asked["extra_body"]  # it is merged into the whole body
-        return {name: value for name, value in asked.items() if value is not None}
+        """Return the options by name, without those that the server decides."""
+        options = {field.name: getattr(self, field.name) for field in fields(self)}
+        options["ignore_eos"], options["logprobs"] = self.to_full_length or None, self.logprobs or None
+        del options["extra_body"]  # it is merged into the whole body
+        return {name: value for name, value in options.items() if value is not None}

@@ -1,9 +1,8 @@
-"""Server-sent events, split as the bytes come in.
+"""The reader of server-sent events.
 
 Follows the event-stream format of the HTML standard (https://html.spec.whatwg.org/multipage/server-sent-events.html):
 lines end in CR LF, LF or CR, a blank line ends an event, lines that start with a colon are comments, several `data`
-lines make one event, a byte order mark may stand first. Bytes stay bytes, so a character cut in two by a read does no
-harm.
+lines make one event, a byte order mark may come first. Events are bytes, so a read may cut a character in two.
 """
 
 from __future__ import annotations
@@ -14,36 +13,36 @@ from loadtests.harness.client.limits import LIMIT, TOO_LONG
 
 WHOLE = re.compile(rb"data: (.+)\n\n")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-IGNORED = {b"", b"id", b"retry", b"event"}  # names of fields that are no content; comments have none
+IGNORED = {b"", b"id", b"retry", b"event"}  # names of fields without content; that of comments is empty
 UNFRAMED_BYTES = 4096  # that are kept
 
 Event = tuple[bytes, bytes]
-"""What the `data` lines said, and what the `event` line said (empty without one)."""
+"""The text of the `data` lines, and of the `event` line (empty without one)."""
 
 
 class EventReader:
-    """Feed it what each read brought; it gives back the events which that read completed."""
+    """A reader that returns the events that each piece of the stream completes."""
 
     __slots__ = ("_after_cr", "_at_start", "_between", "_data", "_kind", "_partial", "unframed")
 
     def __init__(self) -> None:
         self.unframed = b""
-        """The first lines that are no part of an event."""
-        self._partial = bytearray()  # a line whose end has not come yet
+        """The first lines outside of events."""
+        self._partial = bytearray()  # a line without its end
         self._data: list[bytes] = []
         self._kind = b""
         self._after_cr = False  # the last byte was a CR: an LF that follows belongs to it
         self._at_start = True
-        self._between = False  # nothing is kept from the bytes so far
+        self._between = False  # all bytes so far belong to complete events
 
     @property
     def in_the_middle(self) -> bool:
-        """Whether an event has begun and not ended."""
+        """Return whether an event has begun and not ended."""
         return bool(self._partial or self._data)
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that end in `data`, in order. An event ends with the first byte of its blank line's end. Raises
-        `ValueError` for one that never seems to end."""
+        """Return the events that end in `data`. An event ends with the first byte of its blank line's end. Raises
+        `ValueError` for an event that is too long."""
         if self._between and b"\r" not in data and (whole := WHOLE.fullmatch(data)):
             return [(whole[1], b"")]
         if not data:
@@ -71,7 +70,7 @@ class EventReader:
         return events
 
     def close(self) -> list[Event]:
-        """Call it when the stream has ended as it should: some servers leave out the last blank line."""
+        """Return the last event, when the stream has ended: some servers leave out the last blank line."""
         lines = [bytes(self._partial), b""]
         self._partial.clear()
         return self._events(lines)

@@ -1,4 +1,4 @@
-"""TLS as every connection of the load tests has it: one trust store, and one sentence about what it does not trust."""
+"""The TLS settings of all connections, and the sentence about an untrusted certificate."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ UNKNOWN_ISSUER = {2, 18, 19, 20, 21}  # OpenSSL's X509_V_ERR_* of a chain that e
 
 @cache
 def tls_context(insecure: bool) -> ssl.SSLContext:
-    """Certificates and host names are checked against the system's trust store, or that of `SSL_CERT_FILE` and
-    `SSL_CERT_DIR`, unless `insecure`.
+    """Return the context of all connections of a process: reading the trust store takes 40 to 60 ms.
 
-    One for all connections of a process: reading the trust store takes 40 to 60 ms. Raises `UserMistake`.
+    Unless `insecure`, certificates and host names are checked against the system's trust store, or that of
+    `SSL_CERT_FILE` and `SSL_CERT_DIR`. Raises `UserMistake`.
     """
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
-    # Python 3.13 asks for extensions that internal CAs often lack; OpenSSL itself, curl and browsers do not.
+    # Python 3.13 requires extensions that internal CAs often lack; OpenSSL itself, curl and browsers do not.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     elif file := os.environ.get(CA_FILE):
         try:
-            context.load_verify_locations(file)  # OpenSSL says nothing about a file that it cannot read
+            context.load_verify_locations(file)  # OpenSSL ignores a file that it cannot read
         except OSError as error:
             reason = "no certificate in it" if isinstance(error, ssl.SSLError) else error.strerror
             raise UserMistake(f"{CA_FILE} names {file}, which cannot be read ({reason}).") from None
@@ -36,7 +36,7 @@ def tls_context(insecure: bool) -> ssl.SSLContext:
 
 
 def not_trusted(where: str, error: ssl.SSLCertVerificationError) -> str:
-    """Why the certificate of `where` was refused, and what to do."""
+    """Return why the certificate of `where` was refused, and what to do."""
     reason = error.verify_message.rstrip(".")
     ca = f"name the file of its CA in {CA_FILE}, or " if error.verify_code in UNKNOWN_ISSUER else ""
     skip = "skip the check with --insecure (ENGINEBENCH_INSECURE=1)"

@@ -1,4 +1,4 @@
-"""Check a scenario with the given settings, in a separate process because its file may import Locust.
+"""The check of a scenario with its settings, in a separate process because the file may import Locust.
 
 python -m loadtests.harness.command.check loadtests/spike.py '{"stage_seconds": "5"}'
 """
@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from types import ModuleType
 
 from enginebench.settings.schema import from_environment
-from loadtests.harness.client.dialects.registry import Endpoint
+from loadtests.harness.client.dialects.endpoints import Endpoint
 from loadtests.harness.run.duration import Duration, duration_of
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.without_effect import check_effects

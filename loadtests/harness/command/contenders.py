@@ -1,10 +1,10 @@
-"""What a run compares: engines that are served for it and running servers, each under a name of its own.
+"""The contenders of a run: engines that are served for it, and running servers, each with its own name.
 
     --engine few=vllm -o few.concurrency=16 --engine many=vllm -o many.concurrency=64
     --url old=http://old:8000 --url new=http://new:8000 --model old=llama --header 'new.X-Tenant: a'
 
-`NAME=` stands before a whole value that is for one contender, `NAME.` before the name of an option or of a header; what
-has neither is for all. A contender without a name of its own is called by its engine or its address.
+`NAME=` before a value, or `NAME.` before the name of an option or of a header, selects one contender; without it, the
+value is for all. A contender without a name has that of its engine or its address.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from enginebench.settings.schema import PREFIX, UserMistake, options_by_engine, settings_of
-from loadtests.harness.client.access import KEY_VARIABLE
-from loadtests.harness.client.address import Address, with_scheme
+from loadtests.harness.client.authentication import KEY_VARIABLE
 from loadtests.harness.client.headers import parse_headers
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.client.server_address import Address, with_scheme
+from loadtests.harness.settings.run_settings import RunSettings
 
 MODEL_VARIABLE, HEADER_VARIABLE = (
-    next(one.variable for one in settings_of(RunSettings) if one.name == name) for name in ("model", "header")
+    next(setting.variable for setting in settings_of(RunSettings) if setting.name == name)
+    for name in ("model", "header")
 )
-NAME = r"([\w+-]+)"  # never the beginning of an address or of a header: those have a colon there
+NAME = r"([\w+-]+)"  # never the beginning of an address or of a header: a colon follows that
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
     """An engine to serve, or the address of a running server. `options` are the engine's, each `name=value`.
 
-    `name` is its label in reports; empty for a lone server, which is called by what it says of itself. With
-    `own_server`, the server that the engine brings is started, in place of the identical one.
+    `name` is the label in reports; empty for a single server, whose label is the engine that it names. With
+    `own_server`, the engine's own server is started instead of the common one.
     """
 
     name: str
@@ -39,15 +40,15 @@ class Contender:
     url: str = ""
     model: str | None = None
     options: tuple[str, ...] = ()
-    headers: str = field(default="", repr=False)  # one a line
+    headers: str = field(default="", repr=False)  # one per line
     key: str | None = field(default=None, repr=False)
     own_server: bool = False
 
     @property
     def secrets(self) -> dict[str, str]:
-        """Environment variables of Locust's process: a command line could be read by others on this machine."""
-        given = {KEY_VARIABLE: self.key, HEADER_VARIABLE: self.headers}
-        return {name: text for name, text in given.items() if text}
+        """Return variables for Locust's process: other users of this machine could read a command line."""
+        variables = {KEY_VARIABLE: self.key, HEADER_VARIABLE: self.headers}
+        return {name: text for name, text in variables.items() if text}
 
 
 def contenders(
@@ -60,35 +61,37 @@ def contenders(
 ) -> list[Contender]:
     """Return engines first, then servers, each with each of its models. Raises `UserMistake`."""
     if not engines and not urls:
-        raise UserMistake("say what to test: --engine NAME to serve an engine, or --url URL of a running server.")
+        raise UserMistake("choose what to test: the URL of a running server, or --engine NAME to serve an engine.")
     if options and not engines:
         raise UserMistake("-o sets an option of an engine that --engine serves, not of a running server.")
     alone = len(engines) + len(urls) == 1
     named = [_engine(text) for text in engines] + [_server(text, alone) for text in urls]
-    names = [one.name for one in named]
-    for one in named:
-        if names.count(one.name) > 1:
-            example = f"--engine first={one.engine}" if one.engine else f"--url first={one.url}"
-            raise UserMistake(f"there are several `{one.name}`: give each a name of its own, such as {example}.")
-    own_options = options_by_engine(options, [one.name for one in named if one.engine])
+    names = [contender.name for contender in named]
+    for contender in named:
+        if names.count(contender.name) > 1:
+            example = f"--engine first={contender.engine}" if contender.engine else f"--url first={contender.url}"
+            raise UserMistake(f"there are several `{contender.name}`: give each its own name, such as {example}.")
+    own_options = options_by_engine(options, [contender.name for contender in named if contender.engine])
     models = models or list(filter(None, [environment.get(MODEL_VARIABLE)]))
     own_models = _split("--model", models, "=", names)
     own_headers = _split("--header", headers, ".", names)
-    every = []
-    for one in named:
+    complete = []
+    for contender in named:
+        name = contender.name
+        headers_here = "\n".join([*own_headers[""], *own_headers.get(name, [])])
+        parse_headers(headers_here)
         contender = replace(
-            one,
-            options=tuple(f"{name}={value}" for name, value in own_options.get(one.name, {}).items()),
-            headers="\n".join([*own_headers[""], *own_headers.get(one.name, [])]),
-            key=environment.get(key_variable(one.name)) if one.url else None,  # our own server knows no other
+            contender,
+            options=tuple(f"{option}={value}" for option, value in own_options.get(name, {}).items()),
+            headers=headers_here,
+            key=environment.get(key_variable(name)) if contender.url else None,  # our server takes the common key
         )
-        parse_headers(contender.headers)
-        every += _with_models(contender, own_models.get(one.name) or own_models[""])
-    return every
+        complete += _with_models(contender, own_models.get(name) or own_models[""])
+    return complete
 
 
 def key_variable(name: str) -> str:
-    """The environment variable with a contender's API key: ENGINEBENCH_OLD_API_KEY for `old`."""
+    """Return the variable with a contender's API key, such as ENGINEBENCH_OLD_API_KEY for `old`."""
     return KEY_VARIABLE.replace(PREFIX, f"{PREFIX}{re.sub(r'[^A-Z0-9]', '_', name.upper())}_" if name else PREFIX)
 
 
@@ -105,31 +108,31 @@ def _server(text: str, alone: bool) -> Contender:
 
 
 def _named(text: str) -> tuple[str, str]:
-    """The name, empty without one, and what stands after it."""
+    """Split into a name, which may be empty, and the rest."""
     if match := re.fullmatch(f"{NAME}=(.+)", text):
         return match[1], match[2]
     name, equals, _ = text.partition("=")
-    if equals and not re.search("[/:?]", name):  # otherwise it is a part of an address
+    if equals and not re.search("[/:?]", name):  # otherwise it is part of an address
         raise UserMistake(f"`{name}` cannot be the name of a contender: letters, digits, _, + and - only.")
     return "", text
 
 
-def _split(flag: str, given: Sequence[str], separator: str, names: Sequence[str]) -> dict[str, list[str]]:
+def _split(flag: str, values: Sequence[str], separator: str, names: Sequence[str]) -> dict[str, list[str]]:
     """Sort values by contender; those for all are under "". Raises `UserMistake`."""
     by_name: dict[str, list[str]] = {"": []}
-    for text in given:
+    for text in values:
         match = re.fullmatch(f"{NAME}{re.escape(separator)}(.+)", text.strip())
         if match is not None and match[1] not in names:
-            known = ", ".join(filter(None, names)) or "one without a name"
+            choices = ", ".join(filter(None, names)) or "one without a name"
             raise UserMistake(
-                f"{flag} {match[1]}{separator}… is for `{match[1]}`, which is not among the contenders: {known}."
+                f"{flag} {match[1]}{separator}… is for `{match[1]}`, which is not among the contenders: {choices}."
             )
         by_name.setdefault(match[1] if match else "", []).append(match[2] if match else text)
     return by_name
 
 
 def _with_models(contender: Contender, models: Sequence[str]) -> list[Contender]:
-    """A contender for each model, under a name that has it where there are several."""
+    """Return a contender for each model; if there are several, the model is part of the name."""
     if len(set(models)) < len(models):
         raise UserMistake(f"each --model may be given only once, not as in {', '.join(models)}.")
     if len(models) < 2:

@@ -1,6 +1,6 @@
-"""Run a scenario against one contender after the other, each in a Locust process, and follow it.
+"""The runs of a scenario against contenders, each in a Locust process whose progress is shown.
 
-Locust patches the process that imports it, so it runs in a separate process.
+Locust patches the process that imports it, so it runs in a separate one.
 """
 
 from __future__ import annotations
@@ -20,35 +20,33 @@ from typing import IO
 
 from enginebench.records.files import read_meta
 from enginebench.records.run import RunMeta
-from enginebench.records.slo import RunObjectives, of_tier
 from enginebench.records.stage import SECOND
-from loadtests.harness.command.chart import WIDTH, chart_of
+from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.command.contenders import MODEL_VARIABLE, Contender
 from loadtests.harness.command.guard import Guard, start_guarded
 from loadtests.harness.command.job import Job
 from loadtests.harness.command.loaded import LoadedServers
-from loadtests.harness.command.progress import progress, where_it_stands
-from loadtests.harness.command.rounds import Repeat
+from loadtests.harness.command.run_order import Repeat
+from loadtests.harness.command.run_progress import progress, where_it_stands
 from loadtests.harness.command.server_process import LOCUST, PORTS, ServerProcess, listen
-from loadtests.harness.command.terminal import Terminal
-from loadtests.harness.live.document import LiveDocument, read_live
-from loadtests.harness.run.folder import FOLDER, new_folder
+from loadtests.harness.live.live_json import read_live
 from loadtests.harness.run.options import COMMAND, PROMPT_SET, REPEAT, command_of_run, processes_options
+from loadtests.harness.run.results_folder import FOLDER, new_folder
 
-POLL = 0.5  # seconds between two looks at how far the run is
+POLL = 0.5  # seconds between two updates of the progress
 STOP_LIMIT = 30.0  # seconds for Locust to end, in which open requests may be answered
-LAST_FILES = 8.0  # the same where its time is over
+LAST_FILES = 8.0  # seconds for an overdue Locust to end
 
 
 class RunFailed(Exception):
-    """Locust ended without a run. A sentence."""
+    """Locust ended without a run. The text is a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
     folder: Path
-    complete: bool  # Locust ended by itself
-    overdue: bool = False  # it was ended because its time was over
+    complete: bool  # Locust ended the run as planned
+    overdue: bool = False  # the run was ended at its time limit
 
 
 def measure(
@@ -58,7 +56,7 @@ def measure(
     terminal: Terminal,
     kept: LoadedServers | None = None,
 ) -> MeasuredRun:
-    """Run the job against a contender, whose engine is served for as long, or stays loaded among `kept`.
+    """Run the job against a contender. Its engine is served for this run, or stays loaded among `kept`.
 
     Raises `ServerFailed`, `RunFailed` and `UserMistake`.
     """
@@ -68,18 +66,18 @@ def measure(
         return run_against(job, contender, contender.url, folder, repeat, terminal, {})
     log = folder / "server.log"
 
-    def server_of_its_own() -> ServerProcess:
+    def new_server() -> ServerProcess:
         listener = listener_for(name, terminal, kept is not None)
         return ServerProcess(contender.engine, contender.options, contender.model, log, listener, contender.own_server)
 
     servers = kept or LoadedServers(terminal, keep=False)
-    with servers.loaded(name, server_of_its_own, name, fresh=kept is None) as (server, variables):
+    with servers.loaded(name, new_server, name, fresh=kept is None) as (server, variables):
         written = server.log.stat().st_size
         try:
-            unnamed = replace(contender, model=None)  # the server has loaded it, under a name of its own
+            unnamed = replace(contender, model=None)  # the server has its own name for the loaded model
             measured = run_against(job, unnamed, server.url, folder, repeat, terminal, variables)
         finally:
-            if server.log != log:  # that of the run for which it was loaded
+            if server.log != log:  # an earlier run loaded the server
                 log.write_bytes(server.log.read_bytes()[written:])
         if server.alive:
             return measured
@@ -90,18 +88,18 @@ def measure(
 def listener_for(name: str, terminal: Terminal, kept: bool) -> socket.socket:
     """Listen on the first port that is free, and tell the user if it is not the usual one."""
     listener = listen([*PORTS, 0])
-    taken = listener.getsockname()[1]
-    known = "" if taken in PORTS else ", where the shipped Prometheus does not look for it"
+    port = listener.getsockname()[1]
+    unscraped = "" if port in PORTS else ", which the shipped Prometheus does not scrape"
     if kept:
-        terminal.say_once(f"{name} stays loaded, on port {taken}{known}.")
-    elif taken != PORTS[0]:
-        terminal.say_once(f"Port {PORTS[0]} is taken: the engine is served on port {taken}{known}.")
+        terminal.say_once(f"{name} stays loaded, on port {port}{unscraped}.")
+    elif port != PORTS[0]:
+        terminal.say_once(f"Port {PORTS[0]} is taken: the engine is served on port {port}{unscraped}.")
     return listener
 
 
 def run_against(
     job: Job,
-    one: Contender,
+    contender: Contender,
     url: str,
     folder: Path,
     repeat: Repeat,
@@ -110,21 +108,21 @@ def run_against(
     title: str = "",
     ends: float = math.inf,
 ) -> MeasuredRun:
-    """Run the job against the server at `url`, which is up. Where it still runs at the instant `ends`, of the monotonic
-    clock, it is ended: what it has recorded by then is kept.
+    """Run the job against the running server at `url`. A run that is not over when the monotonic clock reads `ends` is
+    ended, and its records are kept.
 
-    `variables` are added to those of this process for Locust; `title` stands before the progress. Raises `RunFailed`.
+    `variables` are added to Locust's environment; `title` is shown before the progress. Raises `RunFailed`.
     """
-    label = one.name
+    label = contender.name
     log = folder / "locust.log"
     overdue = False
     shown = title or label
-    with log.open("wb") as output, log.open(errors="replace") as said, progress(terminal.console, shown) as show:
-        process, guard = start_locust(job, one, url, folder, repeat, output, variables)
+    with log.open("wb") as output, log.open(errors="replace") as messages, progress(terminal.console, shown) as show:
+        process, guard = start_locust(job, contender, url, folder, repeat, output, variables)
         try:
             while process.poll() is None:
                 time.sleep(POLL)
-                terminal.repeat(said)
+                terminal.repeat(messages)
                 if time.monotonic() >= ends:
                     overdue = True
                     end(process, LAST_FILES)
@@ -135,7 +133,7 @@ def run_against(
                     continue
                 live = read_live(folder)
                 age = (datetime.now(UTC) - datetime.fromisoformat(meta.started_at)).total_seconds()
-                show(*where_it_stands(meta, round(age * SECOND), live), _chart(meta, live, terminal))
+                show(*where_it_stands(meta, round(age * SECOND), live))
         except BaseException:
             end(process)
             if (meta := _meta(folder)) is not None and meta.search is not None:
@@ -143,7 +141,7 @@ def run_against(
             raise
         finally:
             guard.close()
-        terminal.repeat(said)
+        terminal.repeat(messages)
     if _meta(folder) is None:
         raise RunFailed(_reason(log))
     live = read_live(folder)
@@ -153,7 +151,7 @@ def run_against(
     terminal.say(f"{label}: {live.total}")
     meta = _meta(folder)
     searched = meta is not None and meta.search is not None
-    complete = not overdue and (process.returncode == 0 or (searched and process.returncode == 1))  # 1: undecided
+    complete = not overdue and (process.returncode == 0 or (searched and process.returncode == 1))  # 1: not found
     if not complete and not overdue:
         code = process.returncode
         killed = f"Locust was killed by {signal.Signals(-code).name}" if code < 0 else None
@@ -164,11 +162,17 @@ def run_against(
 
 
 def start_locust(
-    job: Job, one: Contender, url: str, folder: Path, repeat: Repeat, output: IO[bytes], variables: Mapping[str, str]
+    job: Job,
+    contender: Contender,
+    url: str,
+    folder: Path,
+    repeat: Repeat,
+    output: IO[bytes],
+    variables: Mapping[str, str],
 ) -> tuple[subprocess.Popen[bytes], Guard]:
     command = [*LOCUST, "-f", str(job.scenario), "--host", url, "--headless", "--only-summary"]
-    command += [*job.words, "--runs", str(folder.parent), "--run-id", folder.name, "--label", one.name]
-    command += ["--model", one.model] if one.model else []
+    command += [*job.words, "--runs", str(folder.parent), "--run-id", folder.name, "--label", contender.name]
+    command += ["--model", contender.model] if contender.model else []
     command += ["--exit-code-on-error", "0", *processes_options(job.processes), *job.locust]
     environment = {
         **os.environ,
@@ -178,10 +182,10 @@ def start_locust(
         PROMPT_SET: repeat.prompt_set,
         **job.variables,
         **variables,
-        **one.secrets,
+        **contender.secrets,
     }
-    if not one.url:
-        environment.pop(MODEL_VARIABLE, None)  # the served engine has loaded it, under a name of its own
+    if not contender.url:
+        environment.pop(MODEL_VARIABLE, None)  # the server has its own name for the loaded model
     return start_guarded(
         command,
         stdout=output,
@@ -189,13 +193,6 @@ def start_locust(
         env=environment,
         start_new_session=True,  # a Ctrl-C in the terminal goes to this process only
     )
-
-
-def _chart(meta: RunMeta, live: LiveDocument, terminal: Terminal) -> list[str]:
-    """Draw the stages whose window is over."""
-    over = {stage.index for stage in meta.stages if stage.end is not None}
-    views = [view for view in live.stages if view.index in over]
-    return chart_of(views, of_tier(RunObjectives.of(meta.workload).of_all), min(terminal.console.width, WIDTH))
 
 
 def end(process: subprocess.Popen[bytes], limit: float = STOP_LIMIT) -> None:
@@ -219,8 +216,8 @@ def _reason(log: Path) -> str:
 
 
 def _error(log: Path) -> str | None:
-    """The first of Locust's error messages, without its prefix, or else the last thing that it said; `None` where that
-    is a table."""
+    """Return the first of Locust's error messages, without its prefix, or else its last line; `None` if that is part of
+    a table."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line.partition(": ")[2] for line in lines if "/ERROR/" in line]
     errors += [line.partition(": error: ")[2] for line in lines if ": error: " in line]  # of its command line

@@ -1,4 +1,4 @@
-"""Processes that do not outlive this one, not even where it is ended by `kill -9`."""
+"""Processes that do not outlive this one, even if it is ended by `kill -9`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ seconds=0
 while kill -0 {pid} && [ $seconds -lt {grace} ]; do sleep 1; seconds=$((seconds + 1)); done
 kill -s KILL {pid}
 """
-START = ("/bin/sh", "-c", 'read -r go && exec "$@" < /dev/null', "sh")  # in its place, with its process id
+START = ("/bin/sh", "-c", 'read -r go && exec "$@" < /dev/null', "sh")  # the command keeps the shell's process id
 
 
 class Guard:
-    """A small process that ends the process `pid` when this one has ended without doing so.
+    """A small process that ends the process `pid` if this process ends first.
 
-    It reads from a pipe whose other end only this process has, and which the kernel closes at its end.
+    It reads from a pipe whose other end only this process has: the kernel closes it when this process ends.
     """
 
     def __init__(self, pid: int) -> None:
@@ -40,15 +40,15 @@ class Guard:
 
 
 def start_guarded(command: Sequence[str], **settings: Any) -> tuple[subprocess.Popen[Any], Guard]:
-    """`Popen(command, **settings)` without an input, and its guard, which the caller closes.
+    """Return `Popen(command, **settings)` without an input, and its guard, which the caller closes.
 
-    The process waits until it is guarded: it cannot be left behind by a kill between its start and its guard's.
+    The process waits for its guard, so that a kill between the two starts leaves no process behind.
     """
     process = subprocess.Popen([*START, *command], stdin=subprocess.PIPE, **settings)
     assert process.stdin is not None
     descriptor = process.stdin.fileno()
     guard = Guard(process.pid)
-    with suppress(BrokenPipeError):  # it was ended already: the caller sees that
+    with suppress(BrokenPipeError):  # the process has ended, which the caller notices
         os.write(descriptor, b"go\n")
     process.stdin.close()
     return process, guard

@@ -1,4 +1,4 @@
-"""Servers that stay up from one run to the next."""
+"""Servers that stay loaded from one run to the next."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
 
-from loadtests.harness.command.progress import progress
+from loadtests.harness.command.command_terminal import Terminal
+from loadtests.harness.command.run_progress import progress
 from loadtests.harness.command.server_process import ServerProcess
-from loadtests.harness.command.terminal import Terminal
 from loadtests.harness.run.options import SERVER_READY, SERVER_STARTED
 
 
 class LoadedServers:
-    """Keep one server up at a time, or with `keep` each that was started. Leaving the block ends them all."""
+    """Keep one server loaded at a time, or with `keep` all of them. Leaving the block ends them."""
 
     def __init__(self, terminal: Terminal, keep: bool) -> None:
         self._terminal, self._keep = terminal, keep
@@ -36,16 +36,17 @@ class LoadedServers:
         fresh: bool = False,
         waiting: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[ServerProcess, Mapping[str, str]]]:
-        """The server of `key`, and the environment variables for a process that tests it. Where none is up, `start`
-        makes it; with `fresh` in any case, and for this block alone.
+        """Yield the server of `key`, and the environment variables for a process that tests it. If it is not loaded,
+        `start` makes it; with `fresh`, `start` makes a server for this block only.
 
-        `waiting` is called while it loads, and may raise. Raises `ServerFailed`.
+        `waiting` is called while the server loads, and may raise. Raises `ServerFailed`.
         """
         with ExitStack() as stack:
             server = None if fresh else self._servers.get(key)
-            if server is not None and server.alive:  # its loading time is that of the run for which it was loaded
-                known = {SERVER_STARTED, SERVER_READY}
-                variables = {name: text for name, text in server.variables.items() if name not in known}
+            if server is not None and server.alive:
+                variables = server.variables
+                for name in (SERVER_STARTED, SERVER_READY):  # the loading time belongs to an earlier run
+                    variables.pop(name, None)
             else:
                 self._end([key] if self._keep else list(self._servers)).close()
                 server = self._load(start, title, waiting)
@@ -67,15 +68,15 @@ class LoadedServers:
         with progress(self._terminal.console, title) as show, ExitStack() as stack:
             server = stack.enter_context(start())
             server.wait_until_ready(loading)
-            stack.pop_all()  # it stays up
+            stack.pop_all()  # the server stays up
             return server
 
     def _end(self, keys: list[Hashable]) -> ExitStack:
-        """Ends those servers, all at the same time, when it is closed."""
+        """Return a stack that ends these servers, all at the same time, when it is closed."""
         ending = ExitStack()
         servers = [server for key in keys if (server := self._servers.pop(key, None)) is not None]
         for server in servers:
-            ending.push(server)  # each whatever becomes of the others
+            ending.push(server)  # waits for the server, even if another one fails
         for server in servers:
-            ending.callback(server.terminate)  # called before any is waited for
+            ending.callback(server.terminate)  # called before waiting for any of them
         return ending

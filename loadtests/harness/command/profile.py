@@ -1,7 +1,7 @@
 """`enginebench run --profile`: after all measurements, each engine is served and loaded once more, with a profiler.
 
-None of these requests is kept, so they cannot appear in any table, verdict or plan. The profiler's files go into the
-folder of the engine's last run.
+These requests are not kept, so they appear in no table, verdict or plan. The profiler's files go into the folder of the
+engine's last run.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from tempfile import TemporaryDirectory
 
 from enginebench.records.files import PROFILE, profile_files, read_meta
 from enginebench.records.load import Load, Users
+from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.drive import end, start_locust
 from loadtests.harness.command.job import Job
-from loadtests.harness.command.progress import progress
-from loadtests.harness.command.rounds import Repeat
+from loadtests.harness.command.run_order import Repeat
+from loadtests.harness.command.run_progress import progress
 from loadtests.harness.command.server_process import ServerFailed, ServerProcess
-from loadtests.harness.command.terminal import Terminal
-from loadtests.harness.live.document import read_live
+from loadtests.harness.live.live_json import read_live
 from loadtests.harness.profiler import SECONDS, ProfileFailed, Profiler
 
 POLL = 0.2  # seconds
 FIRST_ANSWER = 300.0  # seconds until the first request must be answered
-HELD = 24 * 3600  # seconds of the stage: it ends when the profiler does
+HELD = 24 * 3600  # seconds of the stage, which ends with the profiler
 KEPT_OUT = {"stages", "rate", "arrivals", "slo", "quality", "search_range", "search_seconds"}
 HOLD = {"by": "stages", "stage_seconds": str(HELD), "stage_requests": "none", "warm_up": "0"}
 
 
 def profile(job: Job, contender: Contender, folder: Path, profiler: Profiler, terminal: Terminal) -> bool:
-    """Profile the engine under the heaviest load of its run in `folder`. Return whether that worked."""
+    """Profile the engine under the highest load of its run in `folder`. Return whether that worked."""
     stages = read_meta(folder).stages
     load = max((s.load for s in stages if s.load.unit == stages[-1].load.unit), key=lambda load: load.value)
     output = profiler.output(folder / PROFILE)
@@ -72,14 +72,14 @@ def profile(job: Job, contender: Contender, folder: Path, profiler: Profiler, te
 @contextmanager
 def _loaded(job: Job, contender: Contender, server: ServerProcess, folder: Path, load: Load) -> Iterator[None]:
     """Hold `load` on the server within the block. Raises `ProfileFailed` if no request is answered."""
-    given = {name: text for name, text in job.given.items() if name not in KEPT_OUT}
+    texts = {name: text for name, text in job.texts.items() if name not in KEPT_OUT}
     applied = {"stages": str(load.count)} if isinstance(load, Users) else {"rate": f"{load.per_second:g}"}
-    given |= HOLD | applied | {"exporter": "none", "command": "none"}
-    held, log = replace(job, given=given, locust=(), processes=1), folder / "locust.log"
-    asked = replace(contender, model=None)  # under whatever name the server has given it
+    texts |= HOLD | applied | {"exporter": "none", "command": "none"}
+    held, log = replace(job, texts=texts, locust=(), processes=1), folder / "locust.log"
+    unnamed = replace(contender, model=None)  # the server has its own name for the loaded model
     with TemporaryDirectory(prefix="enginebench-profile-") as scratch, log.open("ab") as written:
         run = Path(scratch)
-        process, guard = start_locust(held, asked, server.url, run, Repeat(0, run.name), written, server.variables)
+        process, guard = start_locust(held, unnamed, server.url, run, Repeat(0, run.name), written, server.variables)
         try:
             deadline = time.monotonic() + FIRST_ANSWER
             while not read_live(run).ended:

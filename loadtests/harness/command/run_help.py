@@ -17,7 +17,7 @@ BASIC = (
 )
 WIDTH, FLAGS = 80, 26  # columns of the page, and of its flags
 BRIEF = """\
-Usage: enginebench run SCENARIO (--engine ENGINE | --url URL) [OPTIONS]
+Usage: enginebench run SCENARIO (URL | --engine ENGINE) [OPTIONS]
 
 Test engines or servers under load, and report.
 
@@ -27,12 +27,18 @@ Options:
 {options}
 Examples:
   enginebench run concurrent --engine vllm --engine sglang --stages 10,20,40
-  enginebench run rate --url http://127.0.0.1:8000 --rate 2,4 --slo ttft_p99=1s
+  enginebench run rate http://127.0.0.1:8000 --rate 2,4 --slo ttft_p99=1s
 """
 
 
 class RunCommand(TyperCommand):
-    """Show the basic options by default."""
+    """Show the basic options by default, and leave what stands after `--` to Locust."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        super().parse_args(ctx, args[:end])
+        ctx.args = args[end + 1 :]
+        return ctx.args
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         if ctx.meta.get(__name__):

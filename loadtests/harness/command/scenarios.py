@@ -1,4 +1,4 @@
-"""The shipped scenarios, and the question that each answers."""
+"""The shipped scenarios, and the question that each of them answers."""
 
 from __future__ import annotations
 

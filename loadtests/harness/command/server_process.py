@@ -20,20 +20,20 @@ from enginebench.settings.system import last_line
 from loadtests.harness.command.guard import Guard, start_guarded
 from loadtests.harness.run.options import ENGINE_PID, SERVER_READY, SERVER_STARTED
 
-PYTHON = (sys.executable, "-P")  # not with the current folder first: files in it may be named like packages
+PYTHON = (sys.executable, "-P")  # without the current folder, whose files may have the names of packages
 LOCUST = (*PYTHON, str(Path(__file__).parents[1] / "users" / "launch.py"))
 POLL = 0.2  # seconds between two checks
-PORTS = range(8000, 8004)  # those that Prometheus scrapes by docker/prometheus/targets/servers.yml
+PORTS = range(8000, 8004)  # scraped by docker/prometheus/targets/servers.yml
 BACKLOG = 2048  # connections that may wait to be accepted
 STOP_LIMIT = 60.0  # seconds from SIGTERM to SIGKILL: more than the server's own drain takes
 
 
 class ServerFailed(Exception):
-    """The server did not come up. A sentence for a person."""
+    """The server did not start. The text is a sentence."""
 
 
 def listen(ports: Iterable[int]) -> socket.socket:
-    """On loopback, on the first of `ports` that is free; 0 is any. Raises `ServerFailed`."""
+    """Listen on loopback, on the first of `ports` that is free; 0 is any. Raises `ServerFailed`."""
     for port in ports:
         try:
             return socket.create_server(("127.0.0.1", port), backlog=BACKLOG)
@@ -55,14 +55,14 @@ class ServerProcess:
         own_server: bool = False,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """`options` are `name=value`; the server's output goes to the file `log`. `listener` is handed over to it. With
-        `own_server`, the engine's own server is started in place of ours. `settings` are the server's variables."""
+        """`options` are `name=value`; the server's output goes to the file `log`. The server takes over `listener`.
+        With `own_server`, the engine's own server is started instead of ours. `settings` are environment variables."""
         self.engine = engine
         self._ready_path = "health" if own_server else "ready"  # as vLLM, SGLang, llama.cpp and trtllm-serve have it
         self.log = log
         self._listener = listener or listen([0])
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._command = [*PYTHON, "-m", "enginebench", "serve", "--engine", engine]
+        self._command = [*PYTHON, "-m", "enginebench", "serve", engine]
         self._command += [word for option in options for word in ("-o", option)]
         self._command += ["--model", model] if model else []
         self._command += ["--own-server"] if own_server else []
@@ -102,7 +102,7 @@ class ServerProcess:
                 self._process.wait()
 
     def terminate(self) -> None:
-        """Ask it to end, once: leaving the block waits for that."""
+        """Ask the server to end, once; leaving the block waits for it."""
         if self._process is not None and not self._ending:
             self._ending = True
             self._process.terminate()
@@ -113,7 +113,7 @@ class ServerProcess:
 
     @property
     def processes(self) -> tuple[int, int | None]:
-        """The ids of the server's process and of the engine's."""
+        """Return the ids of the server's process and of the engine's."""
         assert self._process is not None
         children = psutil.Process(self._process.pid).children()
         engine = next((child.pid for child in children if child.name() != "sh"), None)  # a shell guards the engine
@@ -121,13 +121,13 @@ class ServerProcess:
 
     @property
     def variables(self) -> dict[str, str]:
-        """Environment variables for a process that tests this server, which must be ready."""
+        """Return environment variables for a process that tests this server, which must be ready."""
         _, engine = self.processes
-        known = {SERVER_STARTED: self._started, SERVER_READY: self._ready, ENGINE_PID: engine}
-        return {name: str(value) for name, value in known.items() if value is not None}
+        values = {SERVER_STARTED: self._started, SERVER_READY: self._ready, ENGINE_PID: engine}
+        return {name: str(value) for name, value in values.items() if value is not None}
 
     def wait_until_ready(self, progress: Callable[[float], None]) -> None:
-        """Calls `progress` with the seconds so far. Raises `ServerFailed` when the server exits."""
+        """Wait, calling `progress` with the seconds so far. Raises `ServerFailed` if the server exits."""
         assert self._process is not None
         started = time.monotonic()
         with httpx.Client(verify=False, trust_env=False, timeout=1) as http:
@@ -139,7 +139,7 @@ class ServerProcess:
                         self._ready = time.monotonic_ns()
                         return
                 except httpx.HTTPError:
-                    pass  # it does not answer yet
+                    pass  # the server does not answer yet
                 progress(time.monotonic() - started)
                 time.sleep(POLL)
 

@@ -1,7 +1,7 @@
-"""What one process counts of its requests, over the run and in the window of each stage; processes add up.
+"""Counts of one process's requests, over the run and in the window of each stage; processes are added up.
 
-A request is counted once, a moment after its record was written: a process learns of a window's boundary a
-moment after it was crossed. So at the end of a run the counts equal what is computed from the records.
+A request is counted once, two seconds after it ended, because a process hears of a window's boundary after it was
+crossed. So at the end of a run the counts equal those of the records.
 """
 
 from __future__ import annotations
@@ -22,29 +22,24 @@ from loadtests.harness.live.buckets import CountedMetrics
 from loadtests.harness.live.histogram import Histogram
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-SETTLED: Nanoseconds = 2 * SECOND  # after which it is known in which window an instant lies
-OPEN: Nanoseconds = 2**62  # end of a window that has none yet
+SETTLED: Nanoseconds = 2 * SECOND  # after which the window of an instant is known
+OPEN: Nanoseconds = 2**62  # end of the current window
 AT_A_TIME = 8  # requests that are counted before the event loop has its turn: about half a millisecond
 
 seen_tokens, first_tokens = reader(SEEN_TOKENS), reader(FIRST_TOKENS)
 
 
 class Counts(msgspec.Struct):
-    """Requests that have ended, and the `output_tokens` of theirs. Of `judged` ones it is known whether they met every
-    objective, `good` ones did; `kept` has how many met and missed each objective of the first tier.
-
-    Of a stage they are the requests scheduled in its window. `arrived` are the tokens that came within it, whichever
-    request they belong to; `uncounted` requests brought an unknown number of them.
-    """
+    """Requests that have ended: in the whole run, or those scheduled in the window of a stage."""
 
     histograms: dict[str, Histogram] = {}
     outcomes: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
-    judged: int = 0
-    good: int = 0
-    kept: dict[str, list[int]] = {}
+    good: int = 0  # requests that met every objective
+    evaluated: int = 0  # requests that are known to be good or not
+    met_and_missed: dict[str, list[int]] = {}  # two counts for each objective of the first tier
     output_tokens: int = 0
-    arrived: float = 0.0
-    uncounted: int = 0
+    arrived: float = 0.0  # tokens that arrived in the stage's window, of any request
+    uncounted: int = 0  # requests with tokens in the window whose number is unknown
 
     def histogram(self, metric: str) -> Histogram:
         return self.histograms.setdefault(metric, Histogram())
@@ -54,17 +49,18 @@ class Counts(msgspec.Struct):
             self.histogram(name).add(histogram)
         for outcome, count in other.outcomes.items():
             self.outcomes[outcome] += count
-        self.judged += other.judged
         self.good += other.good
-        for objective, counts in other.kept.items():
-            self.kept[objective] = [a + b for a, b in zip(self.kept.get(objective, (0, 0)), counts, strict=True)]
+        self.evaluated += other.evaluated
+        for objective, (met, missed) in other.met_and_missed.items():
+            own_met, own_missed = self.met_and_missed.get(objective, (0, 0))
+            self.met_and_missed[objective] = [own_met + met, own_missed + missed]
         self.output_tokens += other.output_tokens
         self.arrived += other.arrived
         self.uncounted += other.uncounted
 
 
 class CountsMessage(msgspec.Struct, array_like=True):
-    """A message from a process to Locust's master: the stages that have changed, each from its beginning."""
+    """A message from a process to Locust's master, with all counts of each stage that has changed."""
 
     scheduled: int
     ended: int
@@ -73,7 +69,7 @@ class CountsMessage(msgspec.Struct, array_like=True):
 
 
 class LiveCounts:
-    """The counts of one process. `scheduled` requests were due, `ended` ones have ended, counted yet or not."""
+    """The counts of one process, with the requests that were `scheduled` and those that `ended`, counted yet or not."""
 
     def __init__(self, metrics: CountedMetrics) -> None:
         self.scheduled = self.ended = 0
@@ -89,7 +85,7 @@ class LiveCounts:
         return self.scheduled - self.ended
 
     def enter(self, stage: Stage) -> None:
-        """A boundary of a stage has become known."""
+        """Take a boundary of a stage."""
         if stage.steady_start is not None:
             window, end = stage.plan.window, stage.steady_end
             if end is None:
@@ -104,7 +100,7 @@ class LiveCounts:
         self._unsettled.append(record)
 
     def settle(self, now: Nanoseconds) -> bool:
-        """Count some of the requests that ended long enough ago; whether there may be more."""
+        """Count some of the requests that ended long enough ago, and return whether there may be more."""
         for _ in range(AT_A_TIME):
             if not self._unsettled or self._unsettled[0].t_end > now - SETTLED:
                 return False
@@ -112,7 +108,7 @@ class LiveCounts:
         return True
 
     def settle_all(self) -> None:
-        """At the end of a stage or of the run, when every boundary is known."""
+        """Count all requests that have ended, once every boundary is known."""
         while self._unsettled:
             self._count(self._unsettled.popleft())
 
@@ -131,12 +127,12 @@ class LiveCounts:
         for counts in counted:
             counts.outcomes[record.outcome] += 1
             counts.output_tokens += record.output_tokens or 0
-            counts.judged += met is not None
+            counts.evaluated += met is not None
             counts.good += met is True
-        for objective in self._metrics.objectives.of_all:
-            if (kept := objective.met_by(record)) is not None:
+        for objective in self._metrics.objectives.for_all:
+            if (met := objective.met_by(record)) is not None:
                 for counts in counted:
-                    counts.kept.setdefault(str(objective), [0, 0])[not kept] += 1
+                    counts.met_and_missed.setdefault(str(objective), [0, 0])[not met] += 1
         for name, bucketed in self._metrics.items():
             value = bucketed.value(record)
             if value is not None:
@@ -146,17 +142,17 @@ class LiveCounts:
                     counts.histogram(name).put(bucket, value, is_bound)
 
     def changes(self) -> set[int]:
-        """The stages that have changed since the last call."""
+        """Return the stages that have changed since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
     def message(self) -> dict[str, Any]:
-        """Return the message to the master: what has changed since the last call."""
+        """Return the message to the master, with the changes since the last call."""
         stages = {index: self.stages[index] for index in self.changes()}
         return {"counts": msgspec.msgpack.encode(CountsMessage(self.scheduled, self.ended, self.run, stages))}
 
     def take(self, message: Mapping[str, Any]) -> set[int]:
-        """The other side of `message`: gives the stages that have changed."""
+        """Take what `message` of another process returned, and return the stages that have changed."""
         taken = msgspec.msgpack.decode(message["counts"], type=CountsMessage)
         self.scheduled, self.ended, self.run = taken.scheduled, taken.ended, taken.run
         self.stages |= taken.stages
@@ -164,7 +160,7 @@ class LiveCounts:
 
 
 def _count_tokens(stage: Counts, record: RequestRecord, start: Nanoseconds, end: Nanoseconds) -> None:
-    """Add the tokens that arrived within [start, end). The first chunk brings its own, the others share the rest."""
+    """Add the tokens that arrived within [start, end): those of the first chunk, and equal parts of the others."""
     tokens = seen_tokens(record)
     if tokens is None:
         stage.uncounted += record.outcome == "ok" or record.chunks > 0

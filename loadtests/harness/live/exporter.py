@@ -1,4 +1,4 @@
-"""The load test's own metrics for Prometheus, of all its processes, served by the one that plans the run.
+"""The load test's own metrics for Prometheus: all processes added up, served by the planning process.
 
 locust -f loadtests/concurrent.py --headless &  curl http://127.0.0.1:9646/metrics
 """
@@ -22,19 +22,19 @@ from loadtests.harness.event_loop import yield_to_io
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.prometheus import Family, families
 from loadtests.harness.live.same_origin import SameOrigin
-from loadtests.harness.settings.run import EXPORTER_PORTS, RunSettings
+from loadtests.harness.settings.run_settings import EXPORTER_PORTS, RunSettings
 
 logger = logging.getLogger(__name__)
 
-MISSED_SCRAPES = 2  # intervals without one, after which Prometheus is taken to be gone
-SLOW_SCRAPE = 2.0  # seconds that the interval may be exceeded by on a busy machine
+MISSED_SCRAPES = 2  # intervals without a scrape after which Prometheus is considered gone
+SLOW_SCRAPE = 2.0  # seconds by which a busy machine may exceed the interval
 
 
 def serve(address: Address, live: LiveRun, started: float) -> MetricsServer | None:
-    """`started` is when the run began, in seconds since 1970.
+    """Serve the metrics of a run that began at `started`, in seconds since 1970.
 
-    The default address may be in use: then one of the next ports is taken, and `None` is returned where all are. Raises
-    `UserMistake` where another address cannot be listened on.
+    If the port of the default address is taken, the next ones are tried; `None` if all are taken. Raises `UserMistake`
+    if another address cannot be listened on.
     """
     host, port = address
     ports = range(port, port + (EXPORTER_PORTS if address == RunSettings().exporter else 1))
@@ -58,12 +58,12 @@ def serve(address: Address, live: LiveRun, started: float) -> MetricsServer | No
 
 
 class MetricsServer:
-    """Serves what `families` gives, on `host`:`port`. Raises `OSError` where that cannot be listened on."""
+    """Serve the result of `families` on `host`:`port`. Raises `OSError` if the port cannot be listened on."""
 
     def __init__(self, host: str, port: int, families: Callable[[], Iterable[Family]]) -> None:
         self._families = families
-        self._scrapes: deque[float] = deque(maxlen=2)  # when the last ones began
-        self._answered = -math.inf  # when the last one that was answered began
+        self._scrapes: deque[float] = deque(maxlen=2)  # when the last two scrapes began
+        self._answered = -math.inf  # when the last scrape that was answered began
         page = SameOrigin(self._answer, host, "--exporter")
         self._server = WSGIServer((host, port), page, log=None, error_log=None)
         self._server.start()
@@ -81,7 +81,7 @@ class MetricsServer:
         return self._parts()
 
     def _parts(self) -> Iterator[bytes]:
-        """A family at a time: between two of them the loop reads answers and sends requests."""
+        """Yield one family at a time: between two of them the loop reads answers and sends requests."""
         began = time.monotonic()
         self._scrapes.append(began)
         for family in self._families():
@@ -91,8 +91,8 @@ class MetricsServer:
         self._answered = began
 
     def wait_for_scrape(self, most: float) -> None:
-        """Until a scrape that begins from now on is answered, where there have been regular ones; `most` seconds at
-        most. One that is being answered may hold counts of before."""
+        """Wait until a scrape that begins from now on is answered, but `most` seconds at most, and not if there were no
+        regular scrapes. A scrape that is being answered may have older counts."""
         if len(self._scrapes) < 2:
             return
         now, interval = time.monotonic(), self._scrapes[1] - self._scrapes[0]

@@ -1,4 +1,4 @@
-"""The values of one metric, counted by bucket: counts only grow, processes add up, percentiles are read at any time."""
+"""A histogram of one metric: counts only grow, processes are added up, percentiles are read at any time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from enginebench.records.view import EMPTY, Distribution, Estimate, Missing
 
 
 class Histogram(msgspec.Struct):
-    """`values` counts finite values by bucket, `bounds` the lower bounds of requests that were cut off, `failed` those
-    that count as +∞. `total` sums the finite values, in seconds. Bucket `i` ends at `edges[i]`."""
+    """`values` counts finite values by bucket, `bounds` the lower bounds of requests that were cut off, and `failed`
+    the requests that count as +∞. `total` sums the finite values, in seconds. Bucket `i` ends at `edges[i]`."""
 
     values: dict[int, int] = {}
     bounds: dict[int, int] = {}
@@ -42,12 +42,12 @@ class Histogram(msgspec.Struct):
         self.total += other.total
 
     def since(self, before: Histogram) -> Histogram:
-        """Return what was counted after `before`, an earlier copy of this histogram; without the bounds."""
+        """Return the counts since `before`, an earlier copy of this histogram, without the bounds."""
         values = {bucket: count - before.values.get(bucket, 0) for bucket, count in self.values.items()}
         return Histogram({bucket: count for bucket, count in values.items() if count}, {}, self.failed - before.failed)
 
     def distribution(self, edges: Sequence[float], ok: int) -> Distribution:
-        """`ok` requests ended well; if none of them has the metric, failures alone make no percentile."""
+        """Return the distribution if `ok` requests succeeded; it is empty if none of them has the metric."""
         finite, bounds = self.finite, sum(self.bounds.values())
         n = finite + bounds + self.failed
         if not n or (ok and not finite):
@@ -74,7 +74,7 @@ class Histogram(msgspec.Struct):
         )
 
     def up_to(self, edges: Sequence[float], exported: Sequence[float]) -> list[int]:
-        """How many finite values are at most each of the `exported` edges, which are among `edges`."""
+        """Count the finite values up to each of the `exported` edges, which are a part of `edges`."""
         within = [0] * (len(exported) + 1)
         for bucket, count in self.values.items():
             within[bisect_left(exported, edges[bucket]) if bucket < len(edges) else -1] += count
@@ -86,7 +86,7 @@ class Histogram(msgspec.Struct):
 
 
 def value_at(edges: Sequence[float], ordered: Sequence[tuple[int, int]], rank: int) -> float:
-    """The middle of the bucket that has the value of this rank; +∞ beyond all of them."""
+    """Return the middle of the bucket of the value with this rank; +∞ beyond all buckets."""
     for bucket, count in ordered:
         rank -= count
         if rank <= 0:

@@ -1,6 +1,6 @@
-"""A run as it goes on, in the process that plans it: the counts of all processes added up, and the views made of them.
+"""The live state of a run in the planning process: the counts of all processes added up, and the views of the stages.
 
-Locust's page, the exporter, and the terminal (through `live.json`) read what is here.
+Locust's page, the exporter, and the terminal (through `live.json`) read it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from enginebench.records.view import StageView, keys_of
 from loadtests.harness.event_loop import yield_to_io
 from loadtests.harness.live.buckets import CountedMetrics
 from loadtests.harness.live.counts import Counts, LiveCounts
-from loadtests.harness.live.document import LiveDocument, write_live
-from loadtests.harness.live.view import view_of
+from loadtests.harness.live.live_json import LiveDocument, write_live
+from loadtests.harness.live.live_view import view_of
 
 logger = logging.getLogger(__name__)
 
 MESSAGE = "enginebench_counts"  # from Locust's workers to its master
-INTERVAL = 1.0  # seconds between two of them, and between two views
-RECENT = 10  # samples, so seconds, over which the offered rate is taken
+INTERVAL = 1.0  # seconds between two messages, and between two views
+RECENT = 10  # samples, so seconds, over which the offered rate is computed
 
 
 class LiveRun:
-    """`own` are the counts of this process, if it makes load itself; `meta` and `users` return those of the run as they
-    are. `start` is the run's own."""
+    """`own` are the counts of this process, if it makes load itself; `meta` and `users` return the run's current
+    metadata and number of users."""
 
     def __init__(
         self,
@@ -49,19 +49,19 @@ class LiveRun:
         self._folder, self._start, self._own, self._meta, self._users = folder, start, own, meta, users
         self._workers: dict[str, LiveCounts] = {}
         self._views: dict[int, tuple[Stage, StageView]] = {}
-        self._changed: set[int] = set()  # stages whose views are old
-        self._samples: deque[tuple[float, int]] = deque(maxlen=RECENT + 1)  # when how many requests were scheduled
+        self._changed: set[int] = set()  # stages whose views are outdated
+        self._samples: deque[tuple[float, int]] = deque(maxlen=RECENT + 1)  # times, and requests scheduled by then
         self._over = False
         self._greenlet = gevent.spawn(self._run)
 
     def take(self, worker: str, message: Mapping[str, Any]) -> None:
-        """Take what a worker has counted."""
+        """Take a worker's counts."""
         self._changed |= self._workers.setdefault(worker, LiveCounts(self.metrics)).take(message)
         if self._over:
             self.publish()
 
     def finish(self) -> None:
-        """The run is over: what was not settled is counted."""
+        """Publish the last views, when all requests have been counted."""
         gevent.kill(self._greenlet)
         self._over = True
         self.publish()
@@ -76,7 +76,7 @@ class LiveRun:
 
     @property
     def scheduled(self) -> int:
-        """Requests that were due so far."""
+        """Count the requests that were due so far."""
         return sum(process.scheduled for process in self._processes())
 
     @property
@@ -85,14 +85,15 @@ class LiveRun:
 
     @property
     def is_open(self) -> bool:
-        """Whether the current stage is an open loop, else one of the plan. Its users only send the arrivals."""
+        """Return whether the current stage is an open loop, whose users only send the arrivals. Before the first stage,
+        return whether any planned one is."""
         meta = self._meta()
         loads = [meta.stages[-1].load] if meta.stages else [stage.load for stage in meta.plan]
         return any(isinstance(load, Rate) for load in loads)
 
     @property
     def recent_offered_rate(self) -> float:
-        """Requests scheduled per second, over the last seconds."""
+        """Return the requests scheduled per second over the last ten seconds."""
         if len(self._samples) < 2:
             return 0.0
         (began, before), (ended, after) = self._samples[0], self._samples[-1]
@@ -108,15 +109,15 @@ class LiveRun:
         return total
 
     def publish(self, between: Callable[[], object] = lambda: None) -> None:
-        """Bring the views up to date. `between` is called between two of them."""
+        """Bring the views up to date, and call `between` after each."""
         meta, now = self._meta(), time.monotonic_ns() - self._start
         if self._own is not None:
             self._changed |= self._own.changes()
         keys = keys_of(meta.plan)
         for stage in meta.stages:
-            known = self._views.get(stage.index)
+            before, _ = self._views.get(stage.index, (None, None))
             if stage.steady_start is not None and (
-                known is None or known[0] != stage or stage.steady_end is None or stage.index in self._changed
+                before != stage or stage.steady_end is None or stage.index in self._changed
             ):
                 self._changed.discard(stage.index)
                 view = view_of(stage, keys[stage.index], self.counts(stage.index), self.metrics, meta, now)

@@ -1,6 +1,6 @@
-"""A run as it goes on as families of Prometheus' metrics, one at a time.
+"""The live state of a run as families of Prometheus metrics.
 
-Counters and histograms are of the whole run; the gauges `stage_…` are what the window of each stage amounts to so far.
+Counters and histograms cover the whole run; the gauges `stage_…` cover the window of each stage so far.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ Samples = Iterable[tuple[Labels, float | None]]
 
 
 class Family(MetricFamily):
-    """A collector of itself, so that it is written without the other families."""
+    """A family that is its own collector, so that it can be written alone."""
 
     def collect(self) -> Iterable[MetricFamily]:
         yield self
 
 
 def name_of(declared: Metric | Quantity) -> str:
-    """`ttft_user_seconds`: the declared name and its unit, without the prefix."""
+    """Return the declared name with its unit, such as `ttft_user_seconds`, without the prefix."""
     return f"{declared.name}{'_total' if declared in TOTALS else UNITS.get(declared.unit, '')}"
 
 
 def families(live: LiveRun, started: float) -> Iterator[Family]:
-    """`started` is when the run began, in seconds since 1970. The run's id stands on every series."""
+    """Yield one family at a time. `started` is when the run began, in seconds since 1970."""
     meta = live.meta
-    objectives = RunObjectives.of(meta.workload)
+    objectives = RunObjectives.from_workload(meta.workload)
     common = {"run": meta.run_id, "scenario": meta.scenario, "engine": meta.label, "model": meta.model or "unknown"}
-    yield _family("run_info", "gauge", "The run that is on, or was on last.", [({**common, "server": meta.url}, 1.0)])
+    yield _family("run_info", "gauge", "The current run, or the last one.", [({**common, "server": meta.url}, 1.0)])
     yield _family("run_start_seconds", "gauge", "When the run began, in seconds since 1970.", [(common, started)])
     limits: dict[str, float] = {}
-    for objective in objectives.of_all:
+    for objective in objectives.for_all:
         if objective.limit:
             limits[objective.name] = min(objective.limit, limits.get(objective.name, objective.limit))
     lines = [({**common, "objective": name}, limit) for name, limit in limits.items()]
-    yield _family("objective_seconds", "gauge", "The limits of the objectives, of several tiers the tightest.", lines)
+    yield _family("objective_seconds", "gauge", "The limit of each objective; of several tiers, the tightest.", lines)
     yield from _momentary(common, live)
     yield from _of_stages(common, live)
     counts = live.counts()
@@ -70,7 +70,7 @@ def families(live: LiveRun, started: float) -> Iterator[Family]:
 
 
 def _momentary(common: Labels, live: LiveRun) -> Iterator[Family]:
-    """Yield the current values, of all processes together; those that do not apply are left out."""
+    """Yield the current values of all processes together, without those that do not apply."""
     stage = live.meta.stages[-1] if live.meta.stages else None
     labels = {**common, "stage": keys_of(live.meta.plan)[stage.index].label if stage is not None else ""}
     values = {
@@ -84,7 +84,7 @@ def _momentary(common: Labels, live: LiveRun) -> Iterator[Family]:
 
 
 def _of_stages(common: Labels, live: LiveRun) -> Iterator[Family]:
-    by_label = {view.label: view for view in live.document.stages}  # a longer one in the place of a brief one
+    by_label = {view.label: view for view in live.document.stages}  # a long stage replaces a brief one of its label
     views = [({**common, "stage": label}, view) for label, view in by_label.items()]
     findings = [
         ({**labels, "kind": finding.kind, "severity": finding.severity}, 1.0)

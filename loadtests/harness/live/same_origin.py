@@ -1,7 +1,8 @@
-"""Keeps other web sites, open in the same browser, from Locust's page and from the exporter.
+"""Protection of Locust's page and the exporter from other web sites in the same browser.
 
-A browser says which site asks, in `Origin`, `Referer` and `Sec-Fetch-Site` (https://www.w3.org/TR/fetch-metadata).
-A site that has its own name lead to this machine (DNS rebinding) is known by `Host`.
+A browser names the site that sends a request in `Origin`, `Referer` and `Sec-Fetch-Site`
+(https://www.w3.org/TR/fetch-metadata). A site whose name resolves to this machine (DNS rebinding) is recognised by
+`Host`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 HOST = re.compile(r"(?:[a-z]+://)?(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::\d+)?/?")
 ORIGIN = re.compile(r"[a-zA-Z]+://[^/?#]*")
-HERE = {"localhost", "host.docker.internal"}  # the latter is how containers call the machine that they run on
+HERE = {"localhost", "host.docker.internal"}  # containers call their machine by the second name
 OWN_SITE = {"same-origin", "none"}  # the page itself, and an address that a person has typed
 
 StartResponse = Callable[..., Any]
@@ -22,9 +23,9 @@ Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
 
 
 class SameOrigin:
-    """A WSGI application that other web sites can neither order about nor read.
+    """A WSGI application that other web sites can neither control nor read.
 
-    `bound` is the address that it listens on. `option` is how people give it a `name`, under which it is reached too.
+    `bound` is the address that it listens on. `name` is a further host name, which a person sets with `option`.
     """
 
     def __init__(self, application: Application, bound: str, option: str, name: str = "") -> None:
@@ -47,11 +48,13 @@ class SameOrigin:
     def _refusal(self, environ: dict[str, Any]) -> str | None:
         host = environ.get("HTTP_HOST", "")
         if not self._is_own(_host_in(host)):
-            return f"This page is reached as localhost, by an IP address, or by a name that {self._option} gives it."
+            return f"Open this page as localhost, by an IP address, or by a host name that {self._option} sets."
         own = f"{environ['wsgi.url_scheme']}://{host}".lower()
-        asking = environ.get("HTTP_ORIGIN") or _origin_of(environ.get("HTTP_REFERER", "")) or own
-        if asking.lower() != own or environ.get("HTTP_SEC_FETCH_SITE", "none") not in OWN_SITE:
-            return "Another web site has asked for this page: type its address into the browser instead."
+        referer = environ.get("HTTP_REFERER", "")
+        match = ORIGIN.match(referer)
+        origin = environ.get("HTTP_ORIGIN") or (match[0] if match else referer) or own
+        if origin.lower() != own or environ.get("HTTP_SEC_FETCH_SITE", "none") not in OWN_SITE:
+            return "Another web site requested this page: type its address into the browser instead."
         return None
 
     def _is_own(self, host: str) -> bool:
@@ -65,7 +68,7 @@ class SameOrigin:
 
 
 def _host_in(text: str) -> str:
-    """The host of an address with or without port, in lower case; empty if there is none."""
+    """Return the host of an address with or without port, in lower case; empty if the text is no address."""
     match = HOST.fullmatch(text.lower())
     return (match[1] or match[2]).rstrip(".") if match else ""
 
@@ -75,8 +78,3 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _origin_of(url: str) -> str:
-    match = ORIGIN.match(url)
-    return match[0] if match else url

@@ -1,5 +1,6 @@
-"""TTFT and output over time, for the charts of Locust's page: of the requests that ended in the last seconds, over all
-processes, in warm-ups and holds too. Made from counts that only grow, so a point is the difference of two of them."""
+"""TTFT and output over time, for the charts of Locust's page: over all processes, also in warm-ups and holds.
+
+A point is the difference between two copies of the counts."""
 
 from __future__ import annotations
 
@@ -8,20 +9,20 @@ from collections import deque
 from typing import Any
 
 from enginebench.records.metrics import BY_NAME, TTFT_SINCE_DUE
-from enginebench.records.slo import RunObjectives, of_tier
+from enginebench.records.slo import RunObjectives, in_tier
 from enginebench.records.stage import SECOND
 from loadtests.harness.live.counts import Counts
 from loadtests.harness.live.live_run import LiveRun
 
 TTFT = BY_NAME[TTFT_SINCE_DUE]
 EVERY = 2.0  # seconds between two points
-BACK = 5  # points over whose time the requests of one have ended
-MAX_POINTS = 1000  # points; of a longer run every second one is dropped
+BACK = 5  # points that a difference spans
+MAX_POINTS = 1000  # beyond them, every second point is dropped
 
 
 class LiveSeries:
     """The series of one run. A point is its second, TTFT p50 and p99 in seconds, and output tokens per second. A
-    percentile is `None` if no request ended, or if it is that of a failed one."""
+    percentile is `None` if no request ended, or if it falls among failed requests."""
 
     def __init__(self, live: LiveRun) -> None:
         self.live = live
@@ -29,7 +30,7 @@ class LiveSeries:
         self._before: deque[tuple[float, Counts]] = deque(maxlen=BACK)
 
     def sample(self, now: float) -> None:
-        """`now` in seconds since the run's start."""
+        """Add a point at `now`, in seconds since the run's start."""
         counts = self.live.counts()
         if self._before:
             at, before = self._before[0]
@@ -45,9 +46,9 @@ class LiveSeries:
             del self.points[::2]
 
     def document(self) -> dict[str, Any]:
-        """Return the points for the page, when which load began, and the limit of an objective on TTFT, in seconds."""
+        """Return the points, the start and label of each stage, and the limit of an objective on TTFT, in seconds."""
         meta = self.live.meta
-        objectives = of_tier(RunObjectives.of(meta.workload).of_all)
+        objectives = in_tier(RunObjectives.from_workload(meta.workload).for_all)
         limits = [objective.limit for objective in objectives if objective.column == TTFT.name]
         stages = [(round(stage.start / SECOND, 1), stage.label) for stage in meta.stages]
         return {"points": self.points, "stages": stages, "limit": min(limits, default=None)}

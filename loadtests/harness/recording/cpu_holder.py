@@ -1,6 +1,6 @@
-"""Which other process holds the CPUs while this one waits for one: what to move away when a machine is too busy.
+"""The other process that uses the most CPU while this one waits for a core.
 
-Linux only: elsewhere, and in other containers, no other process is seen.
+Linux only. Processes in other containers are not visible.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from loadtests.harness.event_loop import yield_to_io
 PROC = Path("/proc")
 LINE_BYTES = 4096
 AT_A_TIME = 5  # processes read before the event loop has its turn
-LEAST = 0.1  # cores
+MIN_CORES = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,13 @@ class CpuTimes:
 
     @classmethod
     def read(cls) -> CpuTimes:
-        """Cooperatively: some ten microseconds for each process."""
+        """Read all processes, some ten microseconds each, and let the event loop run in between."""
         at, processes = time.monotonic(), {}
-        for count, entry in enumerate(_entries()):
+        try:
+            entries = os.listdir(PROC)
+        except OSError:  # not Linux, or this process has no descriptor left
+            entries = []
+        for count, entry in enumerate(entries):
             if entry.isdigit() and (process := _read(f"{PROC}/{entry}/stat")) is not None:
                 processes[int(entry)] = process
             if count % AT_A_TIME == 0:
@@ -48,8 +52,8 @@ class CpuTimes:
         return cls(at, processes)
 
     def holder_since(self, earlier: CpuTimes) -> tuple[str, float] | None:
-        """Name and cores of the process, none of ours, that used the most; `None` where none used a tenth of a core."""
-        best: tuple[str | None, float] = (None, LEAST)
+        """Return the name and cores of the foreign process that used the most CPU; `None` if none used 0.1 cores."""
+        best: tuple[str | None, float] = (None, MIN_CORES)
         for pid in self.processes.keys() & earlier.processes.keys() - self._ours():
             process = self.processes[pid]
             cores = (process.cpu - earlier.processes[pid].cpu) / (self.at - earlier.at)
@@ -59,7 +63,7 @@ class CpuTimes:
         return None if name is None else (name, cores)
 
     def _ours(self) -> set[int]:
-        """This process, and where Locust's master forked it, that and its other workers."""
+        """Return this process and its children; if Locust's master forked it, also the master and all its children."""
         me = os.getpid()
         own, parent = self.processes.get(me), self.processes.get(os.getppid())
         forked = own is not None and parent is not None and (own.name, own.group) == (parent.name, parent.group)
@@ -67,17 +71,9 @@ class CpuTimes:
         return family | {pid for pid, process in self.processes.items() if process.parent in family}
 
 
-def _entries() -> list[str]:
-    """None elsewhere than on Linux, and where this process has no descriptor left."""
-    try:
-        return os.listdir(PROC)
-    except OSError:
-        return []
-
-
 def _read(stat: str) -> ProcessTime | None:
-    """`man 5 proc_pid_stat`; `None` for a process that has ended. Without a file object, which takes four times the
-    CPU time: this is done where CPUs are scarce."""
+    """Read a file as in `man 5 proc_pid_stat`; return `None` for a process that has ended. A file object would take
+    four times the CPU time, which is scarce here."""
     try:
         file = os.open(stat, os.O_RDONLY)
     except OSError:

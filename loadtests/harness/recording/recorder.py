@@ -1,8 +1,8 @@
-"""Append lines to the files of a run, each as it happens, and survive full disks.
+"""The files of a run, to which lines are appended as things happen, also after a full disk.
 
-Every line is one write to an unbuffered file: the operating system has it as soon as the request has ended, so even a
-killed process loses nothing. That costs microseconds per request, not per token. A full disk is reported once; the run
-continues, and the first line that fits again is complete.
+Each line is one write to an unbuffered file: the operating system has it when the request has ended, so a killed
+process loses nothing. That costs microseconds per request, not per token. A full disk is reported once; the run
+continues, and the next line that fits is complete.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ logger = logging.getLogger(__name__)
 
 
 class Recorder:
-    """One JSON-lines file. `lost` counts the requests that ended, or the samples, that could not be written."""
+    """A JSON-lines file. `lost` counts the ended requests or samples that could not be written."""
 
     def __init__(self, path: Path) -> None:
-        """Opens for appending. Raises `OSError` when the file cannot be opened at all."""
+        """Open for appending. Raises `OSError`."""
         self.path = path
         self.lost = 0
-        self._told = False
+        self._warned = False
         self._file: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._size = os.fstat(self._file).st_size
 
@@ -55,8 +55,8 @@ class Recorder:
             logger.error("%s lacks %d lines that could not be written.", self.path, self.lost)
 
     def _give_up(self, error: OSError) -> None:
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             logger.error(
                 "Cannot write to %s (%s). The run continues, but its measurements are lost until there is space again.",
                 self.path,

@@ -1,9 +1,8 @@
-"""The records of workers that share no disk with Locust's master come to it when the load has ended, in compressed
-pieces: never while anything is measured.
+"""The transfer of records from workers that share no disk with Locust's master, in compressed pieces, after the load.
 
-The master asks each worker for its files, piece by piece: that it asks for the next one is the acknowledgement of the
-last. A worker keeps its own copy; the files of one that died are copied by hand. Answers are checked, because whoever
-reaches the master's port may send some.
+The master asks each worker for its files, piece by piece; each question acknowledges the last piece. A worker keeps its
+own copy; the files of a dead worker must be copied by hand. Answers are checked, because any host that reaches the
+master's port can send some.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-PIECE_BYTES = 1 << 20  # before compression: what a process holds in memory of a worker's file
+PIECE_BYTES = 1 << 20  # before compression; bounds the memory for each worker
 MAX_FILE_BYTES = 4 << 30  # of a worker: 12 hours with 10,000 tokens per second
 LEVEL = 1  # of zlib: records shrink to a fifth of their size at about 100 MB/s
 NAME = re.compile(r"(requests|telemetry)-\w{1,64}\.jsonl", re.ASCII)
 
 Message = dict[str, Any]
-"""A question is the name of a file and a position in it, or no name: for the names. An answer is `Names`, `Piece`, or a
-`Failure`."""
+"""A question has the name of a file and a position in it, or no name to ask for the names. An answer is `Names`,
+`Piece` or `Failure`."""
 
 
 class Names(msgspec.Struct):
@@ -35,7 +34,7 @@ class Piece(msgspec.Struct):
 
 
 class Failure(msgspec.Struct):
-    """What kept the worker from reading the file."""
+    """The reason why the worker could not read the file."""
 
     error: Annotated[str, msgspec.Meta(max_length=1000)]
 
@@ -44,11 +43,11 @@ Answer = TypeVar("Answer", Names, Piece, Failure)
 
 
 class BadAnswer(Exception):
-    """A worker has sent what no worker of this program sends."""
+    """An answer that no worker of this program sends."""
 
 
 def answer(files: Sequence[Path], question: Message) -> Message:
-    """A worker's, of the `files` that it wrote."""
+    """Answer as a worker that wrote `files`."""
     if question["file"] is None:
         return {"names": [path.name for path in files]}
     try:
@@ -60,17 +59,17 @@ def answer(files: Sequence[Path], question: Message) -> Message:
 
 
 def fetch(folder: Path, there: Collection[str], ask: Callable[[Message], Any]) -> int:
-    """Write a worker's files into `folder` but for those that are `there`: one on the same disk has nothing to send.
+    """Write a worker's files into `folder`, except those already `there`, which a worker on the same disk wrote.
 
-    A file has its own name once it is whole. Returns the bytes received. Raises what `ask` does if the worker does not
-    answer, `OSError`, and `BadAnswer`.
+    A file gets its name when it is complete. Return the bytes received. Raises the exceptions of `ask`, `OSError` and
+    `BadAnswer`.
     """
     received = 0
     for name in _read(ask({"file": None}), Names).names:
         if name in there:
             continue
         if not NAME.fullmatch(name):
-            raise BadAnswer("it has named a file that is no worker's")
+            raise BadAnswer("it named a file that no worker writes")
         path, unfinished = folder / name, folder / f"{name}.partial"
         if path.exists() or unfinished.exists():
             raise BadAnswer(f"another worker has sent {name}")
@@ -83,7 +82,7 @@ def fetch(folder: Path, there: Collection[str], ask: Callable[[Message], Any]) -
 
 
 def _write(path: Path, ask: Callable[[int], Any]) -> int:
-    """All pieces of a file. Returns its size."""
+    """Write all pieces of a file, and return its size."""
     with path.open("xb") as file:
         piece = bytes(PIECE_BYTES)
         while len(piece) == PIECE_BYTES:
@@ -105,7 +104,7 @@ def _read(answered: Any, kind: type[Answer]) -> Answer:
 
 
 def _decompressed(data: bytes) -> bytes:
-    """A piece, of which no more is expanded than it may have."""
+    """Expand a piece, up to the size that a piece may have."""
     stream = zlib.decompressobj()
     try:
         piece = stream.decompress(data, PIECE_BYTES + 1)

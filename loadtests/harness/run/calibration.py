@@ -1,4 +1,4 @@
-"""How accurate the client is on this machine, as `enginebench calibrate` measured it; kept for later runs."""
+"""The accuracy of the client on this machine, as `enginebench calibrate` measured it, kept for later runs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from enginebench.records.files import write_atomically
 
 SCHEMA_VERSION = 2
 Condition = Literal["quiet", "busy"]
-LIMIT = 0.001  # seconds of TTFT p99 error, up to which the client keeps up with a load
+LIMIT = 0.001  # seconds of TTFT p99 error up to which the client keeps up with a load
 
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """Seen minus true over many requests. `bias` is the mean, the percentiles are of the absolute error."""
+    """The client's values minus the true ones. `bias` is the mean, the percentiles are of the absolute error."""
 
     bias: float
     p50: float
@@ -33,26 +33,26 @@ class Cell:
     """A load of the grid. Seconds, except `tpot`, whose errors are fractions of the true value."""
 
     users: int
-    rate: float  # planned tokens per second and user, over all of a user's time
+    rate: float  # planned tokens per second and user, waits for first tokens included
     processes: int
-    condition: Condition  # whether other processes kept all cores busy meanwhile
+    condition: Condition  # whether other processes kept all cores busy
     tokens_per_second: float  # achieved while all users were there
     requests: int
     failures: int
     ttft: Error
-    ttft_user_space: Error  # what the same reads would have given without kernel stamps
+    ttft_user_space: Error  # of the same reads without kernel stamps
     tpot: Error
     e2e: Error
     merged_first: float  # share of requests whose first token shared its read with later bytes
     cpu_per_token: float
     run_delay: float | None  # share of the time in which a client process was ready to run and had no core
-    truth_p99: float  # how long the server's own write took: the truth is not known better than this
+    truth_p99: float  # duration of the server's writes, which limits how well the truth is known
     stamps: str
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """All cells of one grid, with the facts of the host that they hold for."""
+    """All cells of one grid, and the host that they were measured on."""
 
     made_at: str  # ISO 8601, UTC
     processes: int
@@ -65,7 +65,7 @@ class Calibration:
         return tuple(cell for cell in self.cells if cell.condition == condition)
 
     def highest_load(self, limit: float) -> float | None:
-        """Tokens per second up to which every load on a quiet machine kept its TTFT p99 error within `limit` s."""
+        """Return the tokens/s up to which every load on a quiet machine had a TTFT p99 error within `limit`."""
         highest = None
         for cell in sorted(self.on("quiet"), key=lambda cell: cell.tokens_per_second):
             if cell.ttft.p99 > limit:
@@ -87,23 +87,18 @@ def save(calibration: Calibration, path: Path) -> None:
 
 
 def keep(calibration: Calibration, path: Path) -> bool:
-    """Save it, unless a calibration of more loads, with the same versions, is there."""
-    known = load(path)
-    if known is not None and known.versions == calibration.versions and len(known.cells) > len(calibration.cells):
+    """Save it, unless the file has a calibration of more loads with the same versions."""
+    saved = load(path)
+    if saved is not None and saved.versions == calibration.versions and len(saved.cells) > len(calibration.cells):
         return False
     save(calibration, path)
     return True
 
 
 def load(path: Path) -> Calibration | None:
-    """`None` where there is none, or one of another version's shape."""
+    """Return `None` if the file is missing, or has the shape of another version."""
     try:
         calibration = msgspec.json.decode(path.read_bytes(), type=Calibration)
     except (OSError, msgspec.DecodeError):
         return None
     return calibration if calibration.schema == SCHEMA_VERSION else None
-
-
-def of_this_host(processes: int) -> Calibration | None:
-    """Return what the last `enginebench calibrate` measured on this host with `processes` client processes."""
-    return load(path_here(processes))

@@ -1,4 +1,4 @@
-"""How long a run will take and on which loads it spends that time, as far as that is known before it starts."""
+"""The planned duration of a run, and the loads that it is spent on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from enginebench.records.formatting import counted
+from enginebench.records.slo import write_objectives
 from enginebench.records.stage import StagePlan
 from loadtests.harness.scenario import Scenario
 
@@ -14,8 +15,8 @@ MAX_LISTED = 4  # stages that are listed one by one
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """`seconds` as planned: warm-ups that are prolonged and the last answers come on top. `None` where the server
-    decides. `loads` says in words what they are spent on."""
+    """`seconds` as planned, without longer warm-ups and the last answers; `None` if the duration depends on the server.
+    `loads` describes the loads."""
 
     seconds: float | None
     loads: str
@@ -23,29 +24,32 @@ class Duration:
 
     def sentence(self, runs: int = 1) -> str:
         """Describe the duration of `runs` runs, one after the other."""
-        each = f"{runs} runs of " if runs > 1 else ""
+        count = f"{runs} runs of " if runs > 1 else ""
         if self.seconds is None:
-            return f"{each}{self.loads}: how long that takes depends on the server."
+            return f"{count}{self.loads}: the duration depends on the server."
         bound = "at most" if self.at_most else "at least"
-        total = f"{rounded_time(self.seconds * runs)}: {each and f'{each}{rounded_time(self.seconds)}: '}"
+        total = f"{rounded_time(self.seconds * runs)}: {count and f'{count}{rounded_time(self.seconds)}: '}"
         return f"This takes {bound} {total}{self.loads}."
 
 
 def duration_of(scenario: Scenario) -> Duration:
-    """Raises `UserMistake` where nothing would be measured."""
+    """Raises `UserMistake` if nothing would be measured."""
     recorded, plan, search = scenario.recorded(), scenario.plan(), scenario.search_plan()
     rows = ""
     if recorded is not None and recorded.left_out:
         rows = f"; {counted(recorded.left_out, 'row')} without a prompt or an answer left out"
     if recorded is not None and recorded.unsent_columns:
         rows += f"; columns that are not sent: {', '.join(recorded.unsent_columns)}"
+    objectives = write_objectives(scenario.slo)
     if search is not None:
-        return Duration(scenario.search_seconds, f"a search for the most {search.by} within --slo{rows}", at_most=True)
+        highest = "highest rate" if search.by == "rate" else f"highest number of {search.by}"
+        text = f"a search for the {highest} within --slo {objectives}{rows}"
+        return Duration(scenario.search_seconds, text, at_most=True)
     if scenario.by == "growth":
-        return Duration(scenario.search_seconds, f"users who double until --slo is missed{rows}", at_most=True)
-    times = [stage.seconds for stage in plan]
-    known = [seconds for seconds in times if seconds is not None]
-    return Duration(sum(known) if len(known) == len(times) else None, _loads(plan) + rows)
+        text = f"users who double until --slo {objectives} is missed{rows}"
+        return Duration(scenario.search_seconds, text, at_most=True)
+    planned = [stage.seconds for stage in plan if stage.seconds is not None]
+    return Duration(sum(planned) if len(planned) == len(plan) else None, _loads(plan) + rows)
 
 
 def _loads(plan: Sequence[StagePlan]) -> str:
@@ -64,7 +68,7 @@ def _length(stage: StagePlan) -> str:
 
 
 def rounded_time(seconds: float) -> str:
-    """`90 s`, `5 min`, `4.5 h`: rounded, for plans."""
+    """Return a rounded text such as `90 s`, `5 min` or `4.5 h`."""
     if seconds < 120:
         return f"{seconds:g} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"

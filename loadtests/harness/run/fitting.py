@@ -1,4 +1,4 @@
-"""From what a scenario asks for and what the server can do to the workload of a run."""
+"""The workload of a run: the scenario's requests, fitted to the server."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 from enginebench.records.stage import StagePlan
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
-from loadtests.harness.client.dialects.registry import DIALECTS
+from loadtests.harness.client.dialects.endpoints import DIALECTS
 from loadtests.harness.run.counting import prompt_source_for
 from loadtests.harness.run.target import Target, Trial
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
-from loadtests.harness.workload.words import START
+from loadtests.harness.workload.prompt_words import START
 from loadtests.harness.workload.workload import Workload
 
 logger = logging.getLogger(__name__)
 
-TRIAL_TOKENS = 16  # the fewest that OpenAI's Responses API takes
+TRIAL_TOKENS = 16  # the minimum of OpenAI's Responses API
 
 
 IGNORE_EOS = {"vllm", "sglang", "tensorrt_llm", "llamacpp"}
@@ -31,37 +31,39 @@ tensorrt_llm/serve/openai_protocol.py, and llama.cpp's tools/server/server-conte
 
 
 def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[Workload, Mapping[str, Any] | None]:
-    """Return what is asked of this server, and its engine's facts; the prompt set follows. Raises `UserMistake`."""
+    """Return the workload without its prompt set, and the facts of the server's engine. Raises `UserMistake`."""
     dialect = DIALECTS[scenario.endpoint]
     model = target.model(settings.model, dialect)
     engine = target.engine()
-    known = engine is None and dialect.takes("ignore_eos") and target.owner(model) in IGNORE_EOS
-    takes_it = known or "ignore_eos" in ((engine or {}).get("features") or ())
+    features = (engine or {}).get("features") or ()
     sampling = scenario.sampling
     if sampling.ignore_eos == "auto":
+        takes_it = "ignore_eos" in features or (
+            engine is None and dialect.takes("ignore_eos") and target.owner(model) in IGNORE_EOS
+        )
         sampling = replace(sampling, ignore_eos="yes" if takes_it else "no")
-    if engine is not None and sampling.logprobs and "logprobs" not in (engine.get("features") or ()):
+    if engine is not None and sampling.logprobs and "logprobs" not in features:
         logger.info("The engine gives no log-probabilities: answers are compared by their text alone.")
         sampling = sampling.without("logprobs")
-    wanted = ModelRequest(model, (), TRIAL_TOKENS, streamed=not scenario.no_stream, sampling=sampling)
+    example = ModelRequest(model, (), TRIAL_TOKENS, streamed=not scenario.no_stream, sampling=sampling)
     trials: list[Trial] = []
 
     def tried(text: str) -> int | None:
-        """Every text is the same: what a prompt of our kind starts with."""
+        """Send the first text, and return its tokens for each: all texts are the start of our prompts."""
         if not trials:
-            request = replace(wanted, prompt=(Message("user", text),))
+            request = replace(example, prompt=(Message("user", text),))
             trials.append(target.try_out(request, dialect))
         return trials[0].prompt_tokens
 
-    if engine is None:  # not one of our servers, all of which take the same fields
+    if engine is None:  # our servers take all fields
         tried(START)
     source = prompt_source_for(target, model, scenario.endpoint, scenario.prompt_kind, settings.tokenizer, tried)
     if trials and trials[0].uncounted:
         _check_search(scenario)
-    accepted = trials[0].request if trials else wanted
+    accepted = trials[0].request if trials else example
     sampling = accepted.sampling
     if scenario.ignore_eos == "auto" and trials and trials[0].is_short:
-        logger.info("The server does not obey ignore_eos: answers may be shorter than planned.")
+        logger.info("The server ignores `ignore_eos`: answers may be shorter than planned.")
         sampling = replace(sampling, ignore_eos="no")
     context = _context(engine, target, model)
     factor = 1.0  # by which lengths are scaled down for this server
@@ -91,22 +93,20 @@ def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[W
 
 
 def _check_search(scenario: Scenario) -> None:
-    """Raises `UserMistake` for a search by tokens of a server that does not count them: no tokenizer counts them while
-    it goes on."""
+    """Raises `UserMistake` for a search that needs token counts if the server's answers have none."""
     search = scenario.search_plan()
     for objective in search.objectives if search is not None else ():
         if objective.judged is not None and objective.judged.needs is not None:
             raise UserMistake(
-                f"{objective.name} cannot be judged by a search: the server's answers do not say how many tokens they "
-                "have. Search by ttft, e2e or failures, or test given --stages and name the model's --tokenizer."
+                f"{objective.name} cannot be judged by a search: the server's answers have no token counts. Search by "
+                "ttft, e2e or failures, or test fixed --stages and name the model's --tokenizer."
             )
 
 
 def _context(engine: Mapping[str, Any] | None, target: Target, model: str) -> int | None:
-    told = (engine or {}).get("context_length") or target.tokenized({"model": model, "prompt": "a"}).get(
-        "max_model_len"
-    )
-    return told if isinstance(told, int) and told > 0 else None
+    context = (engine or {}).get("context_length")
+    context = context or target.tokenized({"model": model, "prompt": "a"}).get("max_model_len")
+    return context if isinstance(context, int) and context > 0 else None
 
 
 def within_context(stages: tuple[StagePlan, ...], scenario: Scenario, context: int | None) -> tuple[StagePlan, ...]:

@@ -1,4 +1,4 @@
-"""Facts about the machine that makes the load: runs from different machines are not comparable without them."""
+"""Facts about the machine that makes the load, without which runs from different machines cannot be compared."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import psutil
 
 @cache
 def host_facts() -> dict[str, Any]:
-    """`memory` in bytes; `cores` are logical ones, `usable_cores` those this process may run on."""
+    """Return `memory` in bytes, logical `cores`, and the `usable_cores` of this process."""
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
@@ -31,7 +31,7 @@ def host_facts() -> dict[str, Any]:
 
 @cache
 def clock_id() -> str:
-    """Equal on two processes exactly when they read the same monotonic clock: one boot of one machine."""
+    """Return an id that two processes share if they read the same monotonic clock, of one boot of one machine."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -39,18 +39,18 @@ def clock_id() -> str:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Installed versions by package name; what is not installed is left out."""
-    found = {}
+    """Return versions by package name, without packages that are not installed."""
+    installed = {}
     for package in packages:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def commit_here() -> str | None:
-    """The commit of this tool, when it runs from a clone."""
+    """Return the commit of this tool, if it runs from a clone."""
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return None

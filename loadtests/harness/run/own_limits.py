@@ -1,4 +1,4 @@
-"""What the system allows this process: how many connections, and which share of the CPUs."""
+"""The limits of this process: its connections, and its priority."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from enginebench.records.stage import StagePlan
 from enginebench.settings.schema import UserMistake
 from enginebench.settings.system import raise_descriptor_limit
 
-SPARE = 100  # descriptors for what is no connection of a user: files, logs, Locust's page and its workers
+SPARE = 100  # descriptors for files, logs, Locust's page and its workers
 PREFERRED_NICENESS = -10
 
 
 def check_users_fit(plan: Sequence[StagePlan], processes: int) -> None:
-    """Raises `UserMistake` where this process could not open a connection for each of its users."""
+    """Raises `UserMistake` if this process could not open a connection for each of its users."""
     limit = raise_descriptor_limit()
     users = max((stage.load.count for stage in plan if isinstance(stage.load, Users)), default=0)
     needed = ceil(users / processes) + SPARE
@@ -35,14 +35,14 @@ def check_users_fit(plan: Sequence[StagePlan], processes: int) -> None:
 
 
 def raise_priority() -> int | None:
-    """Ask the system to prefer this process, which the measurement needs at once and briefly. Returns its niceness from
-    now on, which stays as it was without root or CAP_SYS_NICE; `None` where there is none."""
+    """Ask the system to prefer this process, and return its niceness, which only root or CAP_SYS_NICE can change;
+    `None` on a system without niceness."""
     if sys.platform == "win32":
         return None
     with suppress(OSError):
         if os.getpriority(os.PRIO_PROCESS, 0) > PREFERRED_NICENESS:
             os.setpriority(os.PRIO_PROCESS, 0, PREFERRED_NICENESS)
-        # Under autogroups, niceness counts within a session only; between sessions it is that of the group.
+        # With autogroups, niceness counts only within a session; between sessions, the group's niceness counts.
         Path("/proc/self/autogroup").write_text(str(PREFERRED_NICENESS))
     return os.getpriority(os.PRIO_PROCESS, 0)
 

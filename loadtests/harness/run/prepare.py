@@ -1,4 +1,4 @@
-"""Before a run: query the server, name the run, and write its folder and plan."""
+"""The preparation of a run: query the server, name the run, and write its folder and plan."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from datetime import UTC, datetime
 from enginebench.records.files import write_meta
 from enginebench.records.run import READY, STARTED, RunEvent, RunMeta
 from enginebench.records.stage import StagePlan
-from loadtests.harness.client.access import KEY_VARIABLE
-from loadtests.harness.client.address import Address, is_same_server, with_scheme
-from loadtests.harness.run.calibration import of_this_host
+from loadtests.harness.client.authentication import KEY_VARIABLE
+from loadtests.harness.client.server_address import Address, is_same_server, with_scheme
+from loadtests.harness.run.calibration import load, path_here
 from loadtests.harness.run.fitting import fitted, within_context
-from loadtests.harness.run.folder import new_folder
 from loadtests.harness.run.host import clock_id, commit_here, host_facts, versions
 from loadtests.harness.run.options import PROMPT_SET, REPEAT, SERVER_READY, SERVER_STARTED, command_of_run
 from loadtests.harness.run.own_limits import raise_priority
-from loadtests.harness.run.plan import RunPlan
+from loadtests.harness.run.results_folder import new_folder
+from loadtests.harness.run.run_plan import RunPlan
 from loadtests.harness.run.target import Target, label_of
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.stages import in_seconds
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def prepare(
     grace: float,
     named: str | None = None,
 ) -> RunPlan:
-    """Keys are sent to `url` only if it is the server that the command line has `named`; it need not be told.
+    """Prepare a run against `url`. If `named` is not `None`, keys are sent only if it is the same server.
 
     Raises `UserMistake` or `OSError`.
     """
@@ -51,7 +51,7 @@ def prepare(
         logger.warning("No key and no --header is sent to %s: the command line names %s.", url, named or "none")
     if access.withheld is not None:
         logger.warning(
-            "%s is not sent to %s: that is neither https nor this machine. A key in %s is sent to any server.",
+            "%s is not sent to %s, which is not this machine and has no https. A key in %s is sent to any server.",
             access.withheld,
             url,
             KEY_VARIABLE,
@@ -71,7 +71,7 @@ def prepare(
         "prompt_length_measured": workload.source.exact,
         "max_tokens_field": workload.max_tokens_field,
         "context": workload.context,
-        "class_objectives": {one.name: one.slo for one in scenario.classes if one.slo},
+        "class_objectives": {kind.name: kind.slo for kind in scenario.classes if kind.slo},
     }
     meta = RunMeta(
         run_id=folder.name,
@@ -94,15 +94,15 @@ def prepare(
         client_error=_client_error(workers) if hosts == 1 else (),  # several hosts are not calibrated together
     )
     start, start_wall = time.monotonic_ns(), time.time_ns()
-    of_server = {STARTED: os.environ.get(SERVER_STARTED), READY: os.environ.get(SERVER_READY)}
-    meta = replace(meta, events=tuple(RunEvent(int(at) - start, what) for what, at in of_server.items() if at))
+    server_events = {STARTED: os.environ.get(SERVER_STARTED), READY: os.environ.get(SERVER_READY)}
+    meta = replace(meta, events=tuple(RunEvent(int(at) - start, what) for what, at in server_events.items() if at))
     write_meta(folder, meta)
     return RunPlan(meta, workload, str(folder), clock_id(), start, start_wall, grace, with_keys)
 
 
 def _client_error(processes: int) -> tuple[tuple[float, float, float], ...]:
-    """Return what `enginebench calibrate` last measured on this host, lightest load first; nothing if it never ran."""
-    calibration = of_this_host(processes)
+    """Return the last result of `enginebench calibrate` on this host, lowest load first; nothing if it never ran."""
+    calibration = load(path_here(processes))
     if calibration is None:
         return ()
     return tuple(sorted((c.tokens_per_second, c.run_delay or 0.0, c.ttft.p99) for c in calibration.cells))

@@ -1,7 +1,7 @@
-"""What the server under test reports before the run: its models, its engine, how it counts tokens.
+"""The server under test before the run: its models, its engine, and its token counts.
 
-Only `/v1/models` is expected of a server, and not even that where a model is named. `/v1/engine` and `/tokenize` are
-used where they exist and answer as they should, and in time.
+A server needs only `/v1/models`, or not even that if the user names a model. `/v1/engine` and `/tokenize` are used if
+they exist and give a valid answer in time.
 """
 
 from __future__ import annotations
@@ -19,51 +19,51 @@ import msgspec
 from enginebench.records.quality import NO_WEIGHTS, TEXT, TOP, Quality
 from enginebench.records.run import ENGINE, as_typed
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.client.access import KEY_VARIABLE, Access
-from loadtests.harness.client.address import Address
-from loadtests.harness.client.answer import Answer, message_of
+from loadtests.harness.client.authentication import KEY_VARIABLE, Access
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest
+from loadtests.harness.client.model_answer import Answer, message_of
 from loadtests.harness.client.questions import NoAnswer, NoConnection, NotTrusted, Questions, Reply, json_object
 from loadtests.harness.client.redaction import redacted
+from loadtests.harness.client.server_address import Address
 
 logger = logging.getLogger(__name__)
 
 PLAIN_ANSWER = re.compile(r"WRONG_VERSION_NUMBER|UNKNOWN_PROTOCOL|RECORD_LAYER_FAILURE|record layer failure")
-RANDOM = "random:"  # before the name of a model without trained weights, as our servers give it
+RANDOM = "random:"  # prefix of a model without trained weights on our servers
 QUALITY_TIMEOUT = 300.0  # seconds: an engine without batching reads the text token by token
 JSON = {"Content-Type": "application/json"}
 WITHOUT = "%s: %s; the run goes on without it."
-MAX_ENGINE_BYTES = 2**16  # of the facts of `/v1/engine`, which the run's records keep
+MAX_ENGINE_BYTES = 2**16  # of the facts of `/v1/engine`, which meta.json keeps
 NO_SUCH_PAGE = (404, 405)
 
 
 class UnreachableServer(UserMistake):
-    """The server cannot be tested as asked. One sentence for a person, with the way out."""
+    """The server cannot be tested as asked. The text is a sentence that names the way out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A small request as the server takes it, and how many tokens its prompt had, where the server said so."""
+    """A small request in the form that the server accepts, and its tokens, if the server counted them."""
 
     request: ModelRequest
     prompt_tokens: int | None = None
     output_tokens: int | None = None
-    uncounted: bool = False  # its answer had content, and no number of tokens that can be
+    uncounted: bool = False  # its answer had content, and no valid number of tokens
 
     @property
     def is_short(self) -> bool:
-        """It was to be of full length, and was not."""
+        """Return whether the answer is shorter than asked."""
         full = self.request.sampling.to_full_length
         return full and self.output_tokens is not None and self.output_tokens < self.request.max_tokens
 
 
 def label_of(label: str | None, engine: Mapping[str, Any] | None, url: str) -> str:
-    """Return what reports call a server: its `label`, the engine that it names, or its address."""
+    """Return a server's name in reports: its `label`, the engine that it names, or its address."""
     return label or str((engine or {}).get("name") or "") or urlsplit(url).netloc
 
 
 class Target:
-    """Asks one server. `with Target(url, access) as target: …`"""
+    """Ask one server: `with Target(url, access) as target: …`"""
 
     def __init__(self, url: str, access: Access) -> None:
         self._address = Address.parse(url)
@@ -71,7 +71,7 @@ class Target:
         self._access = access
         self._sent = dict(access.headers)  # with those of the last signature
         self._questions = Questions(self._address, access)
-        self._silent: set[str] = set()  # pages that gave no answer once, and are not asked for again
+        self._silent: set[str] = set()  # pages that gave no answer
 
     def __enter__(self) -> Target:
         return self
@@ -79,10 +79,10 @@ class Target:
     def __exit__(self, *_: object) -> None:
         self._questions.close()
 
-    def model(self, wanted: str | None, dialect: Dialect) -> str:
-        """The model to ask for: `wanted`, else the first one listed. Raises `UnreachableServer`."""
-        if wanted is not None:
-            return wanted
+    def model(self, named: str | None, dialect: Dialect) -> str:
+        """Return the `named` model, else the first one of the server's list. Raises `UnreachableServer`."""
+        if named is not None:
+            return named
         target = self._address.target("/v1/models")
         page = self._address.origin + target
         instead = "if an OpenAI-compatible server is at this address, name its model with --model."
@@ -93,7 +93,7 @@ class Target:
         except NoConnection as error:
             raise self._unreachable(error) from error
         except NoAnswer as error:
-            raise UnreachableServer(f"{page} gave no answer ({self._said(str(error))}): {instead}") from error
+            raise UnreachableServer(f"{page} gave no answer ({self._redacted(str(error))}): {instead}") from error
         if reply.is_success and content.lstrip()[:1] == b"<":
             raise UnreachableServer(
                 f"{page} is a web page: is there an OpenAI-compatible server at this address? If its API lists no "
@@ -112,26 +112,27 @@ class Target:
         return model
 
     def owner(self, model: str) -> str:
-        """Who owns the model by the server's own list; servers put their own name there. Empty where none is said."""
+        """Return the model's owner in the server's list, where servers put their own name; empty without one."""
         listed = self._optional("GET", "/v1/models").get("data")
-        models = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        owners = [one.get("owned_by") for one in models if one.get("id") == model]
-        return str(next(iter(owners), None) or "")
+        for entry in listed if isinstance(listed, list) else ():
+            if isinstance(entry, dict) and entry.get("id") == model:
+                return str(entry.get("owned_by") or "")
+        return ""
 
     def engine(self) -> dict[str, Any] | None:
-        """Return the facts of `/v1/engine` that have their type; `None` if there is no such page or it is huge."""
-        told = self._optional("GET", "/v1/engine")
-        facts = as_typed(told, ENGINE)
-        for name in told.keys() - facts.keys():
-            logger.warning("%s/v1/engine has `%s` of another type than expected: it is left out.", self.url, name)
+        """Return the facts of `/v1/engine` that have the right type; `None` if the page is missing or huge."""
+        document = self._optional("GET", "/v1/engine")
+        facts = as_typed(document, ENGINE)
+        for name in document.keys() - facts.keys():
+            logger.warning("%s/v1/engine has `%s` of an unexpected type: it is left out.", self.url, name)
         return facts if facts and len(msgspec.json.encode(facts)) <= MAX_ENGINE_BYTES else None
 
     def tokenized(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Return what `/tokenize` answers to `prompt` or `messages`, as vLLM has it; empty without such a page."""
+        """Return the answer of `/tokenize` to a `prompt` or `messages`, in vLLM's form; empty without the page."""
         return self._optional("POST", "/tokenize", body)
 
     def quality(self, model: str, dtype: str | None) -> Quality:
-        """The log-probabilities of a fixed text, as vLLM has them: `echo` with `logprobs` on `/v1/completions`."""
+        """Return the log-probabilities of a fixed text: `echo` with `logprobs` on `/v1/completions`, in vLLM's form."""
         if model.startswith(RANDOM):
             return Quality(dtype=dtype, why=NO_WEIGHTS)
         body = {"model": model, "prompt": TEXT, "echo": True, "logprobs": TOP, "max_tokens": 1, "temperature": 0}
@@ -140,20 +141,20 @@ class Target:
             with self._questions.ask("POST", target, sent, JSON, QUALITY_TIMEOUT) as reply:
                 content = reply.read()
             if not reply.is_success:
-                return Quality(dtype=dtype, why=self._said(message_of(content)).rstrip("."))
-            found = json_object(content)["choices"][0]["logprobs"]
-            tokens, values, tops = (tuple(found[name][1:-1]) for name in ("tokens", "token_logprobs", "top_logprobs"))
+                return Quality(dtype=dtype, why=self._redacted(message_of(content)).rstrip("."))
+            logprobs = json_object(content)["choices"][0]["logprobs"]
+            names = ("tokens", "token_logprobs", "top_logprobs")
+            tokens, values, tops = (tuple(logprobs[name][1:-1]) for name in names)
             return msgspec.convert(Quality(tokens, values, tops, dtype), Quality, from_attributes=True)
         except (NoAnswer, ValueError, KeyError, IndexError, TypeError):
             return Quality(dtype=dtype, why="the server gives no log-probabilities of a prompt's tokens")
 
     def try_out(self, request: ModelRequest, dialect: Dialect) -> Trial:
-        """Send one request before the run, as the run sends it, and change it where the server says what it does not
-        take: a sampling option, `stream_options`, or `max_tokens` where it requires `max_completion_tokens`.
+        """Send one request before the run, and change it if the server names something that it does not accept: a
+        sampling option, `stream_options`, or `max_tokens` in place of `max_completion_tokens`.
 
-        A server whose streams have no `usage` is asked once more for a whole answer, for the tokens of the prompt.
-        Raises `UnreachableServer` when the server does not let this client in or has no such API; other failures are
-        left to the run, which counts them.
+        If the stream has no `usage`, the request is sent again without streaming, for the tokens of the prompt. Raises
+        `UnreachableServer` if the server denies access or does not have the API; the run counts other failures.
         """
         while True:
             sent = self._send(request, dialect)
@@ -168,7 +169,7 @@ class Target:
                     whole = self._send(replace(request, streamed=False), dialect)
                     answer = answer if whole is None else whole[1]
                 return Trial(request, answer.prompt_tokens, answer.output_tokens, uncounted)
-            reason = self._said(message_of(content))
+            reason = self._redacted(message_of(content))
             if reply.status in NO_SUCH_PAGE:
                 full = "" if self._address.full else ", or give the endpoint's full address"
                 asked = self._address.origin + self._address.target_of_model(dialect.path(request))
@@ -181,7 +182,7 @@ class Target:
             request = changed
 
     def _send(self, request: ModelRequest, dialect: Dialect) -> tuple[Reply, Answer, bytes] | None:
-        """The reply, what a successful one has answered, and the body of another; `None` where there is no reply."""
+        """Return the reply, its answer if it is a success, and its body if not; `None` without a reply."""
         target, body = self._address.target_of_model(dialect.path(request)), dialect.written(request)
         headers, place = dict(JSON), self._address.origin + target
         if self._access.signer is not None:
@@ -199,18 +200,18 @@ class Target:
         except NoConnection as error:
             raise self._unreachable(error) from error
         except NoAnswer as error:
-            logger.info(WITHOUT, place, self._said(str(error)))
+            logger.info(WITHOUT, place, self._redacted(str(error)))
             return None
         return reply, answer, content
 
     def _refuse_redirect(self, place: str, reply: Reply) -> None:
-        """A request that is measured is never sent twice, so no redirect is followed. Raises `UnreachableServer`."""
+        """Raises `UnreachableServer` for a redirect: a measured request is never sent twice."""
         if reply.location is not None:
-            where = self._said(reply.location)
-            raise UnreachableServer(f"{place} redirects to {where}: give the address that it leads to.")
+            where = self._redacted(reply.location)
+            raise UnreachableServer(f"{place} redirects to {where}: give the final address.")
 
-    def _said(self, text: str) -> str:
-        """Without the keys that were sent: a server may quote them."""
+    def _redacted(self, text: str) -> str:
+        """Remove the keys that were sent, which a server may quote."""
         return redacted(text, self._sent)
 
     def _no_entry(self, dialect: Dialect) -> UnreachableServer:
@@ -222,8 +223,8 @@ class Target:
         return UnreachableServer(f"{self.url} requires a valid API key: set {dialect.key_variable} or {KEY_VARIABLE}.")
 
     def _optional(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """The JSON object that the server answers; empty where it answers otherwise, late or not at all. Raises
-        `UnreachableServer` where it cannot be asked."""
+        """Return the JSON object that the server answers; empty for any other answer, a late one, or none. Raises
+        `UnreachableServer` if the server cannot be reached."""
         if path in self._silent:
             return {}
         target = self._address.target(path)
@@ -233,11 +234,11 @@ class Target:
             raise self._unreachable(error) from error
         except NoAnswer as error:
             self._silent.add(path)
-            logger.info(WITHOUT, self._address.origin + target, self._said(str(error)))
+            logger.info(WITHOUT, self._address.origin + target, self._redacted(str(error)))
             return {}
 
     def _unreachable(self, error: NoConnection) -> UnreachableServer:
-        reason, plain = self._said(str(error)), f"http://{self._address.authority}"
+        reason, plain = self._redacted(str(error)), f"http://{self._address.authority}"
         if isinstance(error, NotTrusted):
             return UnreachableServer(f"{reason}.")
         if PLAIN_ANSWER.search(reason) or ("EOF occurred" in reason and _answers(plain)):
@@ -248,7 +249,7 @@ class Target:
 
 
 def _read(reply: Reply, answer: Answer, streamed: bool) -> None:
-    """A stream is read up to its last event: some servers keep the connection open after it."""
+    """Read an answer; a stream up to its last event, because some servers keep the connection open after it."""
     if not streamed or reply.headers.get("content-type", "").startswith("application/json"):
         answer.whole(reply.read(), (None, monotonic_ns()))
         return
@@ -260,7 +261,7 @@ def _read(reply: Reply, answer: Answer, streamed: bool) -> None:
 
 
 def _without_what_is_refused(request: ModelRequest, status: int, reason: str) -> ModelRequest | None:
-    """The request changed as the server requires; `None` where it names no field."""
+    """Change the request as the server requires; `None` if it names no field."""
     if status not in {400, 422}:  # Pydantic's servers say 422
         return None
     if "max_completion_tokens" in reason and request.max_tokens_field == "max_tokens":
@@ -277,9 +278,9 @@ def _without_what_is_refused(request: ModelRequest, status: int, reason: str) ->
 
 
 def _answers(url: str) -> bool:
-    """Return whether an HTTP server answers; ask without a key, which others could read on its way."""
+    """Return whether an HTTP server answers; ask without a key, which plain HTTP would reveal."""
     try:
         with Questions(Address.parse(url), Access()).ask("GET", "/") as reply:
-            return reply.status != 400  # a TLS server's to plain http
+            return reply.status != 400  # a TLS server's answer to plain HTTP
     except NoAnswer:
         return False

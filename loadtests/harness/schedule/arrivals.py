@@ -1,11 +1,11 @@
-"""When requests arrive in an open loop: gaps between arrivals, as endless generators without clock or sleep.
+"""Arrival processes of an open loop: gaps between arrivals, as endless generators without clock or sleep.
 
     from itertools import accumulate, islice
     list(islice(accumulate(gaps("gamma:cv=2", rate=8.0, rng=Random(0))), 10))     # ten instants, seconds
 
-`constant` spaces arrivals evenly. `poisson` makes independent ones: gaps are exponential, the index of dispersion of
-counts is 1. `gamma:cv=X` has gamma-distributed gaps with that coefficient of variation: above 1 in bursts, below 1 more
-even than Poisson. To add a process: a generator here, and its row in `PROCESSES`.
+`constant` spaces arrivals evenly. In `poisson`, arrivals are independent: gaps are exponential, the index of dispersion
+of counts is 1. `gamma:cv=X` has gamma-distributed gaps with that coefficient of variation: above 1 it is bursty, below
+1 more regular than Poisson. To add a process, write a generator here, and its row in `PROCESSES`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def poisson(rate: float, rng: Random) -> Iterator[Second]:
 
 
 def gamma(rate: float, rng: Random, cv: float = 1.0) -> Iterator[Second]:
-    """A gamma distribution of shape k has the coefficient of variation 1/√k; its mean stays 1/`rate`."""
+    """Yield gaps of a gamma distribution of shape k, whose coefficient of variation is 1/√k and whose mean is
+    1/`rate`."""
     shape = 1 / cv**2
     while True:
         yield rng.gammavariate(shape, 1 / (shape * rate))
@@ -63,6 +64,6 @@ def gaps(process: str, rate: float, rng: Random) -> Iterator[Second]:
 
 
 def parse_arrivals(text: str) -> str:
-    """The name of an arrival process, checked. Raises `UserMistake` with the choices."""
+    """Return the name of an arrival process. Raises `UserMistake` with the choices for any other text."""
     gaps(text, 1.0, Random(0))
     return text

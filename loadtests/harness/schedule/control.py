@@ -1,13 +1,13 @@
-"""When a stage warms up, is measured, is held and ends: decided from what the processes that make the load report.
+"""The boundaries of stages, decided from the progress reports of the processes that make the load.
 
     warm-up   at least as long as planned, and until every user has had an answer (bounded)
-    window    as long as planned: what is scheduled in it is counted
-    hold      the load stays until everything scheduled in the window has its answer (bounded)
+    window    as long as planned: requests scheduled in it are counted
+    hold      the load stays until every request scheduled in the window has its answer (bounded)
 
 A stage of an open loop keeps to its schedule: it begins at an instant that all processes know beforehand, and warm-up
 and window are exactly as long as planned. So the same arrivals are counted whichever process sends them.
 
-Pure: time comes in as an argument. One process controls, the only one or Locust's master.
+Time is an argument: there is no clock here. Only the planning process controls stages.
 """
 
 from __future__ import annotations
@@ -18,32 +18,31 @@ from dataclasses import dataclass, replace
 from enginebench.records.load import TRACE, Rate, Users
 from enginebench.records.stage import SECOND, Nanoseconds, Stage, StagePlan
 
-LEAD: Nanoseconds = SECOND // 2  # between the decision when an open stage begins and its beginning
+LEAD: Nanoseconds = SECOND // 2  # between the announcement of an open stage and its start
 UNDECIDED: Nanoseconds = 2**62  # start of an open stage that waits for the processes to be ready
 
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """What processes know of the current stage. Sums over processes, but for `known`, `last_scheduled`, and
-    `ready` and `played`, which are true when they are for all.
+    """The progress of the current stage in one process or in all.
 
-    `known` is the last boundary that the process knows: a report says nothing of a later one.
+    `known` is the last boundary that the process has heard of; the report is not valid for later ones.
     """
 
     stage: int
     known: Nanoseconds  # 0 at the stage's start, then `steady_start`, then `steady_end`
     users: int = 0  # that have started
-    served: int = 0  # of those, how many have had an answer in this stage
+    served: int = 0  # users that have had an answer in this stage
     answered: int = 0  # requests that ended in this stage
     scheduled: int = 0  # requests scheduled in the window so far
-    outstanding: int = 0  # of those, without an answer
+    outstanding: int = 0  # requests scheduled in the window that have no answer yet
     last_scheduled: Nanoseconds = 0  # the latest request scheduled in the window
     ready: bool = False  # to send the arrivals of an open loop
-    played: bool = False  # all that a trace has, so that nothing more will be scheduled
+    played: bool = False  # all requests of a trace, so that no more will be scheduled
 
 
 def together(reports: Sequence[StageProgress]) -> StageProgress:
-    """Several processes' reports on one stage."""
+    """Add up the reports of several processes."""
     return StageProgress(
         stage=min((report.stage for report in reports), default=-1),
         known=min((report.known for report in reports), default=0),
@@ -59,25 +58,20 @@ def together(reports: Sequence[StageProgress]) -> StageProgress:
 
 
 def next_stage(index: int, plan: StagePlan, now: Nanoseconds, ready: bool) -> Stage:
-    """A stage that follows what ended `now`. One of an open loop begins a little later, or when it is `ready`."""
+    """Return the stage after one that ended `now`. An open loop begins a little later, when all are `ready`."""
     if not isinstance(plan.load, Rate):
         return Stage(index, plan, now)
     return Stage(index, plan, now + LEAD if ready else UNDECIDED)
 
 
-def no_other(now: Nanoseconds) -> StagePlan | None:
-    """What follows the last stage of a plan."""
-    return None
-
-
 class StageControl:
     """The stages of one run. Call `update` whenever something may have changed; plans may be appended at any time.
 
-    `following` says at the end of the last stage of the plan which one follows.
+    `following` may plan another stage at the end of the last planned one.
     """
 
     def __init__(
-        self, plan: Sequence[StagePlan], following: Callable[[Nanoseconds], StagePlan | None] = no_other
+        self, plan: Sequence[StagePlan], following: Callable[[Nanoseconds], StagePlan | None] = lambda _: None
     ) -> None:
         self.plan = list(plan)
         self._following = following
@@ -86,7 +80,7 @@ class StageControl:
 
     @property
     def current(self) -> Stage | None:
-        """The current stage; after the end of the run, the last one."""
+        """Return the current stage; after the end of the run, the last one."""
         return self.stages[-1] if self.stages else None
 
     def begin(self, now: Nanoseconds) -> None:
@@ -96,11 +90,11 @@ class StageControl:
 
     @property
     def begun(self) -> tuple[Stage, ...]:
-        """The stages whose start is known."""
+        """Return the stages whose start is known."""
         return tuple(stage for stage in self.stages if stage.start != UNDECIDED)
 
     def update(self, now: Nanoseconds, progress: StageProgress) -> bool:
-        """Cross the next boundary if its time has come. Returns whether anything changed."""
+        """Cross the next boundary if its time has come, and return whether anything changed."""
         stage = self.stages[-1]
         if self.over or progress.stage != stage.index:
             return False
@@ -127,7 +121,7 @@ class StageControl:
         return changed
 
     def next_boundary(self) -> Nanoseconds | None:
-        """The instant at which `update` must be called even if nothing is reported; `None` where there is none."""
+        """Return the instant at which `update` must be called even without a report; `None` if there is none."""
         stage = self.stages[-1]
         bound = round(stage.plan.bound * SECOND)
         if self.over or stage.start == UNDECIDED:
@@ -142,15 +136,15 @@ class StageControl:
         return stage.steady_end + bound
 
     def end_window(self, now: Nanoseconds) -> None:
-        """End the current stage's window: what is scheduled from now on is not counted."""
+        """End the current stage's window: requests that are scheduled from now on are not counted."""
         stage = self.stages[-1]
         start = now if stage.steady_start is None else stage.steady_start
         if stage.start != UNDECIDED and stage.steady_end is None:
             self.stages[-1] = replace(stage, steady_start=start, steady_end=max(now, start))
 
     def stop(self, now: Nanoseconds) -> None:
-        """End the run: the current stage is cut, and no other follows. A window that was not over gets no end: it was
-        not measured for as long as planned."""
+        """End the run in its current stage. A window that was not over gets no end, because it was shorter than
+        planned."""
         self.over = True
         if len(self.stages) > 1 and self.stages[-1].start > now:  # announced, not begun
             del self.stages[-1]

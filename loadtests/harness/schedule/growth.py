@@ -1,8 +1,10 @@
-"""How the users grow in a test of one minute: from one on they double, in brief stages, until an objective is missed;
-the time that is left is spent on the two loads around the crossing.
+"""The growth of users in a test of one minute.
 
-The brief stages only say where to measure: in a report the longer stage of the same load takes their place. Pure: the
-views of the stages so far come in, the next stage comes out.
+They double in brief stages until an objective is missed; the rest of the time is spent on the two loads around the
+crossing.
+
+The brief stages only show where to measure: in a report, the longer stage of the same load replaces them. The next
+stage is a pure function of the views of the stages so far.
 """
 
 from __future__ import annotations
@@ -12,25 +14,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from enginebench.records.load import Users
-from enginebench.records.metrics import E2E_SINCE_DUE, PERCENTILES
+from enginebench.records.metrics import E2E_SINCE_DUE, FAILURE_SHARE, PERCENTILES
 from enginebench.records.slo import Objective
 from enginebench.records.stage import Extent, StagePlan
 from enginebench.records.view import StageView
 
-FIRST, BRIEF, LEAST = 3.0, 1.5, 4.0  # seconds of the window of the first stage, of a brief one, of a long one at least
-WARM_UP = 0.5  # seconds; prolonged until every user has had an answer
-STARTING = 0.25  # share of the time that starting the server and the load generator may take off it
-GROWING, HALVING = 0.65, 0.5  # shares of the time after which users no longer double, and the crossing is not halved
-NARROW = 1.5  # ratio of the two loads around the crossing up to which nothing is measured between them
-LOWER = 0.65  # share of the time for the lower of the two: that a load is held takes more answers than that it is not
-FEW = 2  # requests that are above the percentile by which a brief stage is judged
+FIRST, BRIEF, MIN_LONG = 3.0, 1.5, 4.0  # seconds of the window: the first stage, a brief one, a long one at least
+WARM_UP = 0.5  # seconds at least; it lasts until every user has had an answer
+STARTING = 0.25  # share of the time that starting the server and the load generator may use
+GROWING, HALVING = 0.65, 0.5  # shares of the time after which users no longer double, and the bracket is not halved
+NARROW = 1.5  # ratio of the two loads around the crossing up to which no load between them is measured
+LOWER = 0.65  # share of the time for the lower load: a load that is met needs more answers than one that is missed
+MIN_ABOVE = 2  # requests above the percentile by which a brief stage is judged
 LOWEST = next(iter(PERCENTILES))
-BOUND = 20.0  # seconds that a stage's first and last answers get at most
+BOUND = 20.0  # seconds for a stage's first and last answers at most
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """`seconds` are those of the whole test, `most` the users at most."""
+    """The growth of up to `most` users within `seconds`, the duration of the whole test."""
 
     objectives: tuple[Objective, ...]
     seconds: float
@@ -41,22 +43,22 @@ class Growth:
         return self._stage(1, FIRST, self.seconds)
 
     def following(self, stages: Sequence[StageView], elapsed: float) -> StagePlan | None:
-        """The stage after those that ended, `elapsed` seconds after the run's start; `None` when the time is up."""
-        if not stages:  # the window of the first one never began
+        """Return the next stage, `elapsed` seconds after the run's start; `None` when the time is over."""
+        if not stages:  # the window of the first stage never began
             return None
-        latest = {round(stage.load): stage for stage in stages}  # of a load the last one counts
-        long = {users for users, stage in latest.items() if not _brief(stage)}
-        missed = min((users for users, stage in latest.items() if not keeps(stage, self.objectives)), default=None)
+        latest = {round(stage.load): stage for stage in stages}  # for each load, the last stage counts
+        long = {users for users, stage in latest.items() if stage.seconds >= MIN_LONG}
+        missed = min((users for users, stage in latest.items() if not meets(stage, self.objectives)), default=None)
         held = max((users for users in latest if missed is None or users < missed), default=None)
         left = self.seconds - elapsed
 
         def brief(users: int, until: float) -> StagePlan | None:
-            """`None` where it would end after that share of the time."""
+            """Plan a brief stage; `None` if it would end after the share `until` of the time."""
             window = FIRST if users == 1 else BRIEF
             ends = elapsed + window + _answers(latest, users)
             return self._stage(users, window, left) if ends <= until * self.seconds else None
 
-        if len(stages) == 1 and missed is not None:  # the first requests of a server may be slower than all others
+        if len(stages) == 1 and missed is not None:  # the first requests of a server may be slow: repeat the stage
             return brief(1, 1.0)
         if missed is None and max(latest) < self.most and not long:
             doubled = brief(min(2 * max(latest), self.most), GROWING)
@@ -71,30 +73,30 @@ class Growth:
             return None
         share = LOWER if len(around) > 1 else 1.0
         window = share * left - _answers(latest, around[0])
-        return self._stage(around[0], window, left) if window >= LEAST else None
+        return self._stage(around[0], window, left) if window >= MIN_LONG else None
 
     def _stage(self, users: int, window: float, left: float) -> StagePlan:
         bound = min(BOUND, max(left - window, WARM_UP) / 2)
-        return StagePlan(Users(users), Extent(WARM_UP), Extent(window), bound=bound, brief=window < LEAST)
+        return StagePlan(Users(users), Extent(WARM_UP), Extent(window), bound=bound, brief=window < MIN_LONG)
 
 
-def keeps(stage: StageView, objectives: Sequence[Objective]) -> bool:
-    """By the values alone, without their intervals. A stage without an answer keeps no objective."""
-    return stage.ok > 0 and all(_keeps(stage, objective) for objective in objectives)
+def meets(stage: StageView, objectives: Sequence[Objective]) -> bool:
+    """Judge a stage by its values, without intervals. A stage without an answer meets no objective."""
+    return stage.ok > 0 and all(_meets(stage, objective) for objective in objectives)
 
 
-def _keeps(stage: StageView, objective: Objective) -> bool:
-    """Of few requests a lower percentile is taken: one slow answer ends no growth."""
+def _meets(stage: StageView, objective: Objective) -> bool:
+    """Judge one objective. With few requests, a lower percentile counts, so that one slow answer ends no growth."""
     if objective.judged is None:
-        return (stage.estimate("failure_share").value or 0.0) <= 1 - objective.q
-    names = [name for name, q in PERCENTILES.items() if q <= objective.q and stage.requests * (1 - q) >= FEW]
+        return (stage.estimate(FAILURE_SHARE).value or 0.0) <= 1 - objective.q
+    names = [name for name, q in PERCENTILES.items() if q <= objective.q and stage.requests * (1 - q) >= MIN_ABOVE]
     value = stage.estimate(objective.judged.name, names[-1] if names else LOWEST).value
-    return value is None or value <= objective.limit  # none: answers of one token have no TPOT
+    return value is None or value <= objective.limit  # answers of one token have no TPOT
 
 
 def _answers(latest: dict[int, StageView], users: int) -> float:
-    """Seconds that the first answers of all these users take, and the last ones: as at the nearest load below that was
-    measured, and for more users as much longer again as they became up to there."""
+    """Predict the seconds of the first and the last answers of these users: those at the nearest measured load below,
+    which grow for more users by the same ratio as between the last two loads."""
     below = sorted(load for load in latest if load <= users)[-2:] or [min(latest)]
     before, longest = _longest(latest[below[0]]), _longest(latest[below[-1]])
     if users > below[-1] and before > 0:
@@ -103,11 +105,7 @@ def _answers(latest: dict[int, StageView], users: int) -> float:
 
 
 def _longest(stage: StageView) -> float:
-    """Seconds of an answer."""
+    """Return the seconds of a slow answer."""
     e2e = stage.metrics[E2E_SINCE_DUE]
     slow = (e2e.answered or {}).get("p99") or e2e.percentile("p99").value
     return slow if slow is not None and math.isfinite(slow) else e2e.mean or 0.0
-
-
-def _brief(stage: StageView) -> bool:
-    return stage.seconds < LEAST

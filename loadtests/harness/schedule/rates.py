@@ -1,27 +1,29 @@
 """The open loop's schedule: when each request of a stage arrives, drawn ahead from the seed.
 
-A rate that changes is a time change of a process of rate 1: the n-th arrival comes where the integral of the rate
-reaches the process's n-th instant, so Poisson arrivals stay Poisson (Çinlar 1975, Introduction to Stochastic Processes,
-section 4.7) and other processes keep their burstiness (Gerhardt and Nelson 2009). A burst of the profile comes on top:
-its number of requests is exact.
+A changing rate is a time change of a process of rate 1: the n-th arrival is due when the integral of the rate reaches
+the process's n-th instant, so Poisson arrivals stay Poisson (Çinlar 1975, Introduction to Stochastic Processes, section
+4.7) and other processes keep their burstiness (Gerhardt and Nelson 2009). The bursts of a profile are added, each with
+an exact number of requests.
 
-Every process of a run draws the same schedule and sends its share of it: arrival n belongs to process n modulo their
-number. So one process makes the same arrivals as sixteen.
+Every client process draws the same schedule and sends its share: arrival n belongs to process n modulo the number of
+processes. So the arrivals are the same with one process or sixteen.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from itertools import accumulate, cycle, islice, repeat
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, cycle, islice, repeat, takewhile
 from random import Random
 
 from enginebench.records.load import Burst, Rate, Segment
+from enginebench.records.run import LostProcess
+from enginebench.records.stage import SECOND, Nanoseconds, Stage
 from loadtests.harness.schedule.arrivals import Second, gaps
 
 
 def parts(load: Rate, warm_up: Second, window: Second) -> Iterator[Segment | Burst]:
-    """Yield segments, each with its seconds, and bursts, from the start of the stage on and without end."""
+    """Yield segments, each with its seconds, and bursts, from the start of the stage, without end."""
     match load.profile:
         case ():
             yield Segment(load.per_second, load.per_second, math.inf)
@@ -39,10 +41,7 @@ def most_arrivals(load: Rate, seconds: Second) -> float:
 
 
 def arrival_times(load: Rate, warm_up: Second, window: Second, seed: int, stage: int) -> Iterator[Second]:
-    """Seconds from the stage's start to each arrival, in order and without end.
-
-    They depend only on the arguments; each stage of a run has its own.
-    """
+    """Yield the seconds from the stage's start to each arrival, in order and without end."""
     process = accumulate(gaps(load.arrivals, 1.0, Random(f"arrivals {seed}/{stage}")))
     due, begun, passed = next(process), 0.0, 0.0  # `passed` is the integral of the rate up to `begun`
     for part in parts(load, warm_up, window):
@@ -59,7 +58,7 @@ def arrival_times(load: Rate, warm_up: Second, window: Second, seed: int, stage:
 
 def _reaches(area: float, segment: Segment) -> Second:
     """Return the seconds after which the integral of a segment's rate is `area`."""
-    if area <= 0:  # a gap of 0, as of gamma with a large cv, where the rate may be 0
+    if area <= 0:  # a gap of 0, which gamma has with a large cv; the rate may be 0 then
         return 0.0
     first, last, seconds = segment.first, segment.last, segment.seconds
     if first == last or seconds is None:
@@ -69,12 +68,30 @@ def _reaches(area: float, segment: Segment) -> Second:
 
 
 def share_of(times: Iterator[Second], worker: int, workers: int) -> Iterator[tuple[int, Second]]:
-    """The arrivals that one of several processes sends, each with its number in the whole stage."""
+    """Yield the arrivals that one of several processes sends, each with its number in the whole stage."""
     return islice(enumerate(times), worker, None, workers)
 
 
+def missing_arrivals(
+    lost: LostProcess,
+    processes: int,
+    stages: Sequence[Stage],
+    times: Callable[[Stage], Iterator[float]],
+    now: Nanoseconds,
+) -> int:
+    """Count the arrivals of the process's share that were due after its last one, and until `now`."""
+    index, missing = int(lost.worker), 0
+    for stage, following in zip(stages, [*stages[1:], None], strict=True):
+        if isinstance(stage.load, Rate) and index < processes:
+            last = stage.steady_end if stage.plan.drains else stage.end
+            end = min(now, following.start if following is not None else last or now)
+            due = (stage.start + round(seconds * SECOND) for _, seconds in share_of(times(stage), index, processes))
+            missing += sum(at > lost.t for at in takewhile(lambda at, end=end: at < end, due))  # type: ignore[misc]
+    return missing
+
+
 def seconds_of_requests(load: Rate, warm_up: int, requests: int, seed: int, stage: int) -> tuple[Second, Second]:
-    """How long a warm-up and a window last that hold exactly so many arrivals. The rate must be constant."""
+    """Return the seconds of a warm-up and a window with exactly these numbers of arrivals, at a constant rate."""
     times = list(islice(arrival_times(load, 0.0, 0.0, seed, stage), warm_up + requests + 1))
     start = (times[warm_up - 1] + times[warm_up]) / 2 if warm_up else 0.0
     end = (times[-2] + times[-1]) / 2

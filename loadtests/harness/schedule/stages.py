@@ -1,7 +1,7 @@
-"""From settings to the stages of a run: a stage for each load and each prompt or answer length that was asked for.
+"""The stages of a run, from its settings: one for each load and each length of prompts or answers.
 
-A schedule is a pure function of its settings: no clock, no sleep. Each stage opens with a warm-up, in which users start
-and the server's queue fills, and only what is scheduled in the window after it is counted.
+A schedule is a pure function of its settings, without clock or sleep. Each stage begins with a warm-up, in which users
+start and the server's queue fills; only requests that are scheduled in the window after it are counted.
 
     locust -f loadtests/concurrent.py --stages 10,20,40 --stage-seconds 60 --warm-up 20%
     locust -f loadtests/concurrent.py --stages 20x5m,60x1m,20x5m
@@ -18,15 +18,15 @@ from enginebench.records.load import TRACE, Load, Rate
 from enginebench.records.stage import LONGEST, Extent, StagePlan
 from enginebench.settings.schema import UserMistake
 from enginebench.settings.units import parse_seconds
-from loadtests.harness.schedule.loads import LoadStep
+from loadtests.harness.schedule.load_grammar import LoadStep
 from loadtests.harness.schedule.rates import arrival_times, seconds_of_requests
 
-LEAST_BOUND = 10.0  # seconds
-MANY = 100  # arrivals that are expected in a window: not all of them are missing
+MIN_BOUND = 10.0  # seconds
+MANY = 100  # expected arrivals in a window, with which it cannot be empty
 
 
 def parse_warm_up(text: str) -> tuple[float, bool]:
-    """`"5s"` → 5 seconds; `"5"` too, or requests if the stage is given in requests; `"20%"` → (0.2, True), a share.
+    """Return an amount and whether it is a share of the stage: (0.2, True) for `"20%"`, (5, False) for `"5s"`.
 
     Raises `UserMistake`.
     """
@@ -54,10 +54,10 @@ def plan_stages(
     requests: int | None,
     warm_up: tuple[float, bool],
 ) -> tuple[StagePlan, ...]:
-    """One stage for each combination of a load and of the settings that have several values, loads varying slowest.
+    """Plan a stage for each combination of a load and of settings with several values; loads vary slowest.
 
-    A stage lasts as long as its step says, else `seconds`, warm-up included, or until `requests` were scheduled after
-    the warm-up. Raises `UserMistake` when nothing is left to be measured.
+    A stage lasts its own time or `seconds`, warm-up included, or until `requests` were scheduled after the warm-up.
+    Raises `UserMistake` if the warm-up leaves no window.
     """
     varied = {setting: [str(value) for value in values] for setting, values in variations.items() if len(values) > 1}
     several = len(steps) > 1
@@ -68,20 +68,20 @@ def plan_stages(
         for values in product(*varied.values()):
             asks = dict(zip(varied, values, strict=True))
             name = _name(step.load, several, asks)
-            planned.append(StagePlan(step.load, before, window, max(length, LEAST_BOUND), name, asks))
+            planned.append(StagePlan(step.load, before, window, max(length, MIN_BOUND), name, asks))
     return tuple(planned)
 
 
 def _extents(
     step: LoadStep, seconds: float, requests: int | None, warm_up: tuple[float, bool]
 ) -> tuple[Extent, Extent]:
-    """Warm-up and window of a stage. Raises `UserMistake`."""
+    """Return the warm-up and the window of a stage. Raises `UserMistake`."""
     if not 0 < seconds <= LONGEST:
         raise UserMistake(f"a stage must last longer than 0 seconds, and {LONGEST:,} at most, not {seconds:g}.")
     amount, share = warm_up
     if requests is not None:
         if step.seconds is not None:
-            raise UserMistake(f"a stage of {step} has a length of its own: leave --stage-requests out.")
+            raise UserMistake(f"a stage of {step} has its own length: leave --stage-requests out.")
         if isinstance(step.load, Rate) and step.load.varies:
             raise UserMistake(f"the length of a stage of {step.load.label} is set with --stage-seconds.")
         before = Extent(round(requests * amount) if share else round(amount), "requests")
@@ -89,17 +89,16 @@ def _extents(
     warm = amount * seconds if share else amount
     if warm >= seconds:
         raise UserMistake(
-            f"a stage of {seconds:g} s has nothing left to measure after {warm:g} s of warm-up: make the stages "
-            "longer or the warm-up shorter."
+            f"a stage of {seconds:g} s has no time to measure after {warm:g} s of warm-up: make the stages longer or "
+            "the warm-up shorter."
         )
     return Extent(warm), Extent(seconds - warm)
 
 
 def in_seconds(stages: Sequence[StagePlan], seed: int) -> tuple[StagePlan, ...]:
-    """All stages of a run, of which those of an open loop that are given in requests get the seconds that hold exactly
-    so many arrivals.
+    """Return the stages with times in place of numbers of arrivals, for open loops whose length is in requests.
 
-    Arrivals are drawn from `seed` and the stage's index, so no stage may be added or left out afterwards.
+    Arrivals are drawn from `seed` and the stage's index, so no stage may be added or removed afterwards.
     """
     return tuple(_in_seconds(plan, seed, index) for index, plan in enumerate(stages))
 
@@ -132,7 +131,7 @@ def _has_arrivals(plan: StagePlan, seed: int, index: int) -> bool:
 
 
 def _name(load: Load, loads_differ: bool, asks: Mapping[str, str]) -> str | None:
-    """What distinguishes a stage from others with the same load; `None` where nothing does."""
+    """Return a name that distinguishes the stage from others with the same load; `None` if none is needed."""
     varies = isinstance(load, Rate) and load.varies  # then its number is only a mean
     parts = [load.label] if loads_differ or varies else []
     parts += [f"{value} {setting.replace('_', ' ')}" for setting, value in asks.items()]

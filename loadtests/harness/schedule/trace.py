@@ -1,8 +1,8 @@
 """A recorded sequence of requests, and the stage in which it is played.
 
-What arrives is a request, or a whole session of an agent: of its requests the first is sent when the session arrives,
-and each other one when those that it depends on have ended and a recorded pause (a tool, a person) is over. So
-sub-agents run in parallel as they did, and a slow server delays what follows from its answers, as it would have.
+An arrival is a request or a whole session of an agent. The session's first request is sent when it arrives, each other
+one when the requests that it depends on have ended and a recorded pause (of a tool or a person) is over. So sub-agents
+run in parallel as recorded, and a slow server delays the requests that depend on its answers.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from enginebench.records.stage import Extent, StagePlan
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.arrivals import Second
 
-MIN_BOUND = 60.0  # seconds that the last requests of a trace get
-LAST = 1e-6  # seconds by which a stage is longer than its last arrival
+MIN_BOUND = 60.0  # seconds for the last requests of a trace
+LAST = 1e-6  # seconds between a stage's last arrival and its end
 
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """`blocks` name the blocks of the prompt, each of `block_tokens`: prompts that begin with the same names, of the
-    same `scope`, begin with the same text. `messages` are (role, text) of a conversation so far, where the trace has
-    texts; their tokens are not known exactly. `output_tokens` are `None` where nothing says how long the answer was.
+    """A request as recorded; `row` is its place in the file.
 
-    `fields` of the body are sent as they stand in the file, among them messages that are more than text; only the API
-    `endpoint` takes them. `row` is the place in the file that an error names.
+    `blocks` names the blocks of the prompt, each of `block_tokens`: prompts with the same first names in the same
+    `scope` begin with the same text. If the trace has texts, `messages` has the (role, text) of a conversation, whose
+    tokens are not known exactly. `output_tokens` is `None` if the length of the answer is not known.
 
-    `after` are the earlier requests of its arrival, by index, of which the last to end precedes it by `pause` seconds;
-    where there are none, the pause counts from the arrival.
+    `fields` of the body are sent as in the file, also messages that are more than text; only the API `endpoint` accepts
+    them. The request is sent `pause` seconds after the last of the requests `after`, by their index in the arrival, or
+    after the arrival itself.
     """
 
     prompt_tokens: int | None
@@ -50,7 +50,7 @@ class TraceRequest:
 
 @dataclass(frozen=True, slots=True)
 class TraceArrival:
-    """`at` counts from the trace's start; `None` where it has no times. The first request is sent then."""
+    """Requests, the first of which is sent `at` seconds after the trace's start; `None` in a trace without times."""
 
     at: Second | None
     requests: tuple[TraceRequest, ...]
@@ -58,8 +58,8 @@ class TraceArrival:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """In the order of arrival. `left_out` counts the rows without a prompt or an answer, which are no requests;
-    `unsent_columns` are those of the file that are not sent."""
+    """Arrivals in order. `left_out` counts rows without a prompt or an answer; `unsent_columns` are columns of the file
+    that are not sent."""
 
     arrivals: tuple[TraceArrival, ...]
     left_out: int = 0
@@ -71,7 +71,7 @@ class Trace:
 
     @property
     def has_sessions(self) -> bool:
-        """Whether requests depend on others, so that their times are known only when they are sent."""
+        """Return whether requests depend on others, so that their times are not known beforehand."""
         return any(len(arrival.requests) > 1 for arrival in self.arrivals)
 
     @property
@@ -84,7 +84,7 @@ class Trace:
 
 
 class PlayedSession:
-    """One arrival as it is played: which of its requests are due when others have ended."""
+    """The progress of one arrival, which decides when its requests are due."""
 
     def __init__(self, requests: Sequence[TraceRequest]) -> None:
         self._requests = requests
@@ -96,7 +96,7 @@ class PlayedSession:
         return self._left == 0
 
     def begins(self) -> list[tuple[int, Second]]:
-        """Return the index of each request that is sent together with the first, and its seconds after the arrival."""
+        """Return the index of each request that depends only on the arrival, and its seconds after the arrival."""
         heads = enumerate(self._requests[1:], 1)
         return [(index, request.pause) for index, request in heads if not request.after]
 
@@ -113,7 +113,7 @@ class PlayedSession:
 
 
 def in_order(arrivals: Iterable[TraceArrival]) -> tuple[TraceArrival, ...]:
-    """Sort by time, and let the first arrive at 0. Without times, the order stays."""
+    """Sort by time, with the first arrival at 0. Without times, keep the order."""
     listed = list(arrivals)
     times = [arrival.at for arrival in listed if arrival.at is not None]
     if len(times) < len(listed):
@@ -124,8 +124,8 @@ def in_order(arrivals: Iterable[TraceArrival]) -> tuple[TraceArrival, ...]:
 
 
 def trace_stage(path: str, trace: Trace, warm_up: tuple[float, bool]) -> StagePlan:
-    """Return the stage in which a trace is played to its end; with sessions, until all requests were sent. Raises
-    `UserMistake` for a trace without times."""
+    """Return the stage that plays a trace to its end; with sessions, until all requests were sent. Raises `UserMistake`
+    for a trace without times."""
     name = Path(path).name
     if not trace.is_timed:
         what = "sessions" if trace.has_sessions else "requests"

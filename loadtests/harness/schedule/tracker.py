@@ -1,7 +1,7 @@
-"""The current stage in this process: its users, and which of the requests that they scheduled have no answer yet.
+"""The progress of the current stage in this process: its users, and their requests without an answer.
 
-The next boundary depends on that, at once. What is measured of requests is counted in `live/`, a moment after they
-ended, when it is known whether they were due in the window.
+The next boundary may depend on it at once. Metrics are counted in `live/`, seconds after a request ended, when its
+window is known.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from enginebench.records.stage import SECOND, Nanoseconds, Stage
 from loadtests.harness.schedule.control import StageProgress
 from loadtests.harness.schedule.search.slices import ProcessSlices
 
-RECENT = 10 * SECOND  # within which a boundary is announced: requests scheduled since it are found then
+RECENT = 10 * SECOND  # for which scheduled requests are kept, because a boundary is announced later
 
 
 class StageTracker:
-    """Belongs to one process. Instants are nanoseconds since the run's start."""
+    """The tracker of one process. Instants are nanoseconds since the run's start."""
 
     def __init__(self, objectives: Sequence[Objective] = ()) -> None:
         self.slices = ProcessSlices(objectives) if objectives else None
-        """The evidence for a search for capacity."""
+        """The slices of a search for capacity."""
         self.stage: Stage | None = None
         self.ready = False
         """Whether the arrivals of an open loop can be sent."""
         self.played = False
-        """Whether all that a trace has was sent."""
+        """Whether all requests of a trace were sent."""
         self._users: set[int] = set()
         self._served: set[int] = set()
         self._in_flight: dict[str, Nanoseconds] = {}  # request -> when it was scheduled
@@ -40,7 +40,7 @@ class StageTracker:
         self._outstanding = 0  # of the window, once its end is known
 
     def enter(self, stage: Stage) -> None:
-        """A stage has begun, or one of its boundaries has become known."""
+        """Take a stage that has begun, or one of its boundaries."""
         if self.stage is None or self.stage.index != stage.index:
             self._served.clear()
             self._recent.clear()
@@ -85,7 +85,7 @@ class StageTracker:
 
     @property
     def waits_for_requests(self) -> bool:
-        """Whether the next boundary depends on requests rather than on time."""
+        """Return whether the next boundary depends on requests, not on time."""
         stage = self.stage
         if stage is None:
             return False
@@ -114,7 +114,7 @@ class StageTracker:
         )
 
     def _in_window(self, at: Nanoseconds) -> bool:
-        """Whether an instant lies in the window, whose end must be known."""
+        """Return whether an instant lies in the window, whose end must be known."""
         stage = self.stage
         if stage is None or stage.steady_start is None or stage.steady_end is None:
             return False

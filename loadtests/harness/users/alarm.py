@@ -29,7 +29,7 @@ class _Itimerspec(ctypes.Structure):
 
 
 class Alarm:
-    """Call `callback`, which runs in the event loop itself and must neither block nor raise."""
+    """Call `callback` in the event loop itself; it must neither block nor raise."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self._callback = callback
@@ -43,7 +43,7 @@ class Alarm:
             self._watcher.start(self._expired)
 
     def set(self, at: Nanoseconds) -> None:
-        """Call back once at this reading of the monotonic clock, or at once if it has passed."""
+        """Call back once when the monotonic clock reads `at`, or at once if that has passed."""
         if self._fd >= 0:
             seconds, rest = divmod(max(1, at), SECOND)
             value = _Itimerspec(_Timespec(0, 0), _Timespec(seconds, rest))

@@ -1,9 +1,9 @@
-"""Sends this process's share of an open loop's arrivals on time, however many requests are waiting for an answer.
+"""The sender of this process's share of an open loop's arrivals, on time however many requests wait for an answer.
 
-The schedule is drawn ahead (`schedule/rates.py`) and requests are built before they are due. An alarm fires when the
-next one is due and hands it to an open connection. An arrival that cannot be sent because too many requests are in
-flight is recorded as `dropped`. Latency counts from the schedule, so that neither a slow server nor a late client makes
-it look shorter: there is no coordinated omission. How late each was sent is recorded, too.
+The schedule is drawn ahead (`schedule/rates.py`) and requests are built before they are due. An alarm hands each one to
+an open connection when it is due. An arrival that cannot be sent because too many requests are in flight is recorded as
+`dropped`. Latency counts from the schedule, so that neither a slow server nor a late client makes it look shorter:
+there is no coordinated omission. The lateness of each sending is recorded, too.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from loadtests.harness.schedule.rates import most_arrivals, share_of
 from loadtests.harness.schedule.retries import pause_before_retry
 from loadtests.harness.schedule.trace import PlayedSession
 from loadtests.harness.users.alarm import Alarm
-from loadtests.harness.users.load_generator import LoadGenerator
+from loadtests.harness.users.generator import LoadGenerator
 from loadtests.harness.users.senders import SenderPool
 
-AHEAD = SECOND  # how long before they are due requests are built at most, several at a time: that takes less CPU time
-MIN_AHEAD = AHEAD * 7 // 10  # how long before it is due the next one is built at the latest
-BEHIND = AHEAD // 4  # requests that are due sooner than this are built without pauses
-BUILD_TIME = SECOND // 3000  # for which requests are built before the loop reads answers again
+# Requests are built between `AHEAD` and `MIN_AHEAD` before they are due: in bursts, which take less CPU time.
+AHEAD = SECOND
+MIN_AHEAD = AHEAD * 7 // 10
+BEHIND = AHEAD // 4  # requests that are due sooner are built without pauses
+BUILD_TIME = SECOND // 3000  # of building before the loop reads answers again
 TURN = 0.01  # seconds between two checks of what is due next
 STALL = 0.25  # seconds of a stalled server for which spare connections suffice
 MIN_SPARE = 8
@@ -46,8 +47,8 @@ AT_ONCE = 32  # overdue arrivals sent before the loop reads answers again
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request that is due; `t_sched` is absolute. `number` is the arrival's in its stage; where a recorded session
-    has arrived, `index` is the request's in it, and `session` what has been played of it."""
+    """A planned request; `t_sched` is absolute. `number` is the arrival's in its stage. If the arrival is a recorded
+    session, `index` is the request's in it, and `session` its progress."""
 
     t_sched: Nanoseconds
     stage: Stage
@@ -58,7 +59,7 @@ class Arrival:
 
 
 class Dispatcher:
-    """`next_request(stage, number, index)` builds a request of an arrival."""
+    """Send arrivals, whose requests `next_request(stage, number, index)` builds."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class Dispatcher:
         self._alarm = Alarm(self._on_due)
 
     def run(self, stopping: Callable[[], bool]) -> None:
-        """Until the run is over or `stopping()`, and everything in flight has its answer."""
+        """Send until the run is over or `stopping()`, then wait for everything in flight."""
         run, generator, tracker = self._run, self._generator, self._generator.tracker
         generator.dispatching = True
         try:
@@ -95,7 +96,8 @@ class Dispatcher:
                 self._follow(generator.stage)
                 pause = self._build_ahead()
                 tracker.ready = tracker.ready or self._pool.complete
-                tracker.played = self._has_played
+                waiting = self._queue or self._later or self._open_sessions
+                tracker.played = self._stage is not None and self._following[1] == inf and not waiting
                 gevent.sleep(pause)
             self._end_sending()
             while self._pool.in_flight:
@@ -106,17 +108,11 @@ class Dispatcher:
             self._pool.close()
 
     def _end_sending(self) -> None:
-        """Drop pending arrivals and retries, and what would follow in sessions. Another one may take over the share."""
+        """Drop pending arrivals, retries and requests of sessions. Another dispatcher may take over the share."""
         if not self._closing:
             self._closing, self._generator.dispatching = True, False
         self._queue.clear()
         self._later.clear()
-
-    @property
-    def _has_played(self) -> bool:
-        """Whether everything of this stage has been sent."""
-        waiting = self._queue or self._later or self._open_sessions
-        return self._stage is not None and self._following[1] == inf and not waiting
 
     def _spare(self, load: Load) -> int:
         assert isinstance(load, Rate)
@@ -124,34 +120,32 @@ class Dispatcher:
 
     def _follow(self, stage: Stage) -> None:
         """Switch to the announced stage once its start is decided."""
-        known = self._stage
-        if stage.start == UNDECIDED or (known is not None and known.index == stage.index):
+        if stage.start == UNDECIDED or (self._stage is not None and self._stage.index == stage.index):
             return
         begins = self._run.start + stage.start
         self._unsend([arrival for arrival in self._queue if arrival.t_sched >= begins])
         self._stage, load = stage, stage.load
         assert isinstance(load, Rate)
         times = self._run.arrival_times(stage)
-        # Another one has sent what was due before this one was created, or was stopped before it could.
+        # Arrivals that were due before this dispatcher was created belonged to the one before it.
         missed = (self._created - begins) / SECOND
         self._source = dropwhile(lambda arrival: arrival[1] < missed, share_of(times, *self._share))
         self._following = next(self._source, (0, inf))
 
     def _unsend(self, arrivals: list[Arrival]) -> None:
-        """Drop the last ones that were built."""
+        """Drop these arrivals, the last ones that were built."""
         for _ in arrivals:
             self._queue.pop()
         if self._generator.rows is not None:
             self._generator.rows.untake(len(arrivals))
 
     def _build_ahead(self) -> float:
-        """Once fewer than those of `MIN_AHEAD` are built, build those that are due within `AHEAD`, for at most
-        `BUILD_TIME` at once. Returns the seconds until it should be called again."""
+        """Build requests for at most `BUILD_TIME`, and return the seconds until the next call."""
         stage = self._stage
         if stage is None:
             return TURN
-        now_on = self._generator.stage
-        if stage.plan.drains and now_on.index == stage.index and now_on.steady_end is not None:
+        current = self._generator.stage
+        if stage.plan.drains and current.index == stage.index and current.steady_end is not None:
             self._unsend(list(self._queue))
             self._source, self._following = iter(()), (0, inf)
             return TURN
@@ -172,7 +166,7 @@ class Dispatcher:
         return TURN
 
     def _on_due(self) -> None:
-        """Called by the event loop."""
+        """Send what is due. The event loop calls this."""
         for _ in range(AT_ONCE):
             if self._next_due() > monotonic_ns():
                 break
@@ -204,7 +198,7 @@ class Dispatcher:
         self._set_alarm()
 
     def _begin(self, arrival: Arrival) -> Arrival:
-        """Return the arrival with its session, if it is the first request of one."""
+        """Return the arrival, with its session if it is the first request of one."""
         if not self._sessions or arrival.session is not None:
             return arrival
         session = PlayedSession(self._sessions[arrival.number % len(self._sessions)].requests)
@@ -214,7 +208,7 @@ class Dispatcher:
         return arrival
 
     def _ended(self, arrival: Arrival, t_end: Nanoseconds) -> None:
-        """Schedule what waited for this request alone."""
+        """Schedule the requests of the session that waited only for this one."""
         if arrival.session is not None:
             self._follow_up(arrival, arrival.session.ended(arrival.index), t_end)
             self._open_sessions -= arrival.session.over

@@ -1,8 +1,7 @@
-"""Whether a run can still measure anything.
+"""The end of a run that can no longer measure anything.
 
 A run whose first requests all fail because of a wrong address, key or request, or because answers are not streamed,
-would go on for minutes and measure nothing: it ends with the server's own words. So does one whose key is no longer
-accepted from some moment on.
+would go on for minutes and measure nothing: it ends, and names the server's reason. So does a run whose key expires.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from loadtests.harness.users.failures import end_run
 
 logger = logging.getLogger(__name__)
 
-MIN_REQUESTS, MIN_TIME = 20, 5 * SECOND  # requests, and time since the first of them ended, before a run is given up
+MIN_REQUESTS, MIN_TIME = 20, 5 * SECOND  # requests, and time since the first of them ended, before a run is ended
 NO_ACCESS = (401, 403)
-LOOKED_AT = 1000  # records of a run in which everything failed
+MAX_RECORDS = 1000  # of a run in which all requests failed
 
 
 class FailureWatch:
@@ -34,13 +33,13 @@ class FailureWatch:
         self._environment = environment
         self._watching = True
         self._answered = False
-        self._failed = 0  # one after the other
+        self._failed = 0  # requests in a row
         self._first: Nanoseconds = 0
-        self._told = False
+        self._warned = False
 
     def request_ended(self, record: RequestRecord) -> None:
-        if record.outcome == "unsent" and not self._told:
-            self._told = True
+        if record.outcome == "unsent" and not self._warned:
+            self._warned = True
             logger.warning(
                 "The load generator could not send a request (%s): the run is invalid. Raise the limits of this "
                 "machine (ulimit -n), or use more processes (--processes) or fewer users.",
@@ -52,7 +51,7 @@ class FailureWatch:
             self._answered, self._failed, self._first = True, 0, 0
             return
         if self._answered and record.status not in NO_ACCESS:
-            return  # a stage of prompts that are too long, for one: others are answered
+            return  # for example in a stage whose prompts are too long
         self._failed += 1
         self._first = self._first or record.t_end
         if self._failed >= MIN_REQUESTS and record.t_end - self._first >= MIN_TIME:
@@ -79,8 +78,8 @@ def reason_of(failed: RequestRecord) -> str:
 
 
 def why_all_failed(outcomes: Mapping[str, int], records: Iterable[RequestRecord]) -> str | None:
-    """The most frequent reason among the first records; `None` if a request was answered, or none was sent."""
+    """Return the most frequent reason among the first records; `None` if a request was answered, or none was sent."""
     if outcomes.get("ok") or not any(count for outcome, count in outcomes.items() if is_failure(outcome)):
         return None
-    reasons = Counter(reason_of(record) for record in islice(records, LOOKED_AT) if is_failure(record.outcome))
+    reasons = Counter(reason_of(record) for record in islice(records, MAX_RECORDS) if is_failure(record.outcome))
     return next((reason for reason, _ in reasons.most_common(1)), None)

@@ -1,8 +1,8 @@
-"""A run that cannot start, or in which nothing is sent, ends with a sentence and exit code 2.
+"""The end of a run that cannot start or whose users cannot send: one sentence and exit code 2.
 
-Locust logs an exception in a listener and goes on as if nothing had happened: it starts users that have no run, they
-fail one by one, and a load shape never ends. A worker that fails fails alone. Here the exception ends the run, a worker
-tells its master, and Locust's page shows the sentence.
+Locust logs an exception in a listener and goes on: it starts users that have no run, they fail one by one, and a load
+shape never ends; the master does not notice a worker's failure. Here the exception ends the run, a worker tells its
+master, and Locust's page shows the sentence.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _last: str | None = None
 
 
 def last_failure() -> str | None:
-    """Why the current or last run failed, in one sentence; `None` where it did not."""
+    """Return why the current or last run failed, in one sentence; `None` if it did not."""
     return _last
 
 
 def forget() -> None:
-    """A new run begins."""
+    """Forget the failure of the last run, when a new one begins."""
     global _last
     _last = None
 
 
 def refusal(environment: Environment, error: Exception) -> StopTest:
-    """An exception to raise while a test starts, so that Locust prints the error's sentence and exits with code 2."""
+    """Return an exception to raise while a test starts: Locust prints the error's sentence and exits with code 2."""
     global _last
     environment.process_exit_code, _last = 2, str(error)
     return StopTest(str(error))
 
 
 def end_run(environment: Environment, sentence: str) -> None:
-    """End the run, from wherever this is noticed; a worker has its master end it. The first sentence counts."""
+    """End the run with the first such sentence; a worker asks its master to end it."""
     global _last
     runner, options = environment.runner, environment.parsed_options
     if _last is not None or runner is None:
@@ -61,21 +61,21 @@ def end_run(environment: Environment, sentence: str) -> None:
 
 
 class RequiredEvent(EventHook):
-    """An event of Locust's whose listeners must all succeed, those of a user's own file too."""
+    """An event of Locust's whose listeners must all succeed, also those in a user's own file."""
 
     def __init__(self, name: str, before: EventHook) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._name = name
         self._handlers = list(before._handlers)
 
-    def fire(self, *, reverse: bool = False, **given: Any) -> None:
+    def fire(self, *, reverse: bool = False, **arguments: Any) -> None:
         for listener in self._handlers[::-1] if reverse else list(self._handlers):
             try:
-                listener(**given)
+                listener(**arguments)
             except (StopUser, RescheduleTask, InterruptTaskSet):
                 raise
             except Exception as error:
-                environment = given.get("environment", _environment)
+                environment = arguments.get("environment", _environment)
                 assert environment is not None
                 if not isinstance(error, StopTest):
                     logger.warning("Exception in a listener of %s:\n%s", self._name, traceback.format_exc())
@@ -83,7 +83,7 @@ class RequiredEvent(EventHook):
                 self._fail(environment, error)
 
     def _fail(self, environment: Environment, error: Exception) -> None:
-        if self._name == "init":  # there is no run yet that could be ended
+        if self._name == "init":  # no run has begun
             logger.error(str(error))
             raise SystemExit(2) from error
         if isinstance(environment.runner, WorkerRunner):
@@ -96,7 +96,7 @@ class RequiredEvent(EventHook):
 
 
 def describe(error: BaseException) -> str:
-    """`"ValueError in my_file.py, line 7: no such prompt"`"""
+    """Return text such as `"ValueError in my_file.py, line 7: no such prompt"`."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" in {frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{place}: {error}"

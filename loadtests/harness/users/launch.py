@@ -1,4 +1,4 @@
-"""Locust as our commands start it: its configuration files and variables, meant for other load tests, do not apply.
+"""Locust without its configuration files and variables, which were meant for other load tests.
 
     python loadtests/harness/users/launch.py -f loadtests/concurrent.py --headless
 
@@ -11,7 +11,9 @@ import os
 
 
 def main() -> None:
-    for name in [name for name in os.environ if name.startswith("LOCUST_")]:  # some are read when it is imported
+    for name in [
+        name for name in os.environ if name.startswith("LOCUST_")
+    ]:  # Locust reads some of them when it is imported
         del os.environ[name]
     from locust import argument_parser
     from locust.main import main as locust

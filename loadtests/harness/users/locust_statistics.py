@@ -1,7 +1,7 @@
-"""Locust's own statistics of the requests: what its page shows.
+"""Locust's own statistics of the requests, which its page shows.
 
-Each request counts once, with its end-to-end time, and in a row for each metric that is shown live, which is not part
-of Aggregated. The numbers are rounded and for watching only; reports are computed from the records.
+Each request counts once, with its end-to-end time, and in a row for each live metric, which is not part of Aggregated.
+The numbers are rounded and for watching only; reports are computed from the records.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ MILLISECONDS = 1e3  # Locust counts in them
 
 
 class RequestFailed(Exception):
-    """An entry under Failures on Locust's page: of few kinds, so that a million failures make few entries."""
+    """An entry under Failures on Locust's page. There are few kinds, so a million failures make few entries."""
 
 
 class LocustStatistics:
-    """The statistics of one process. Call `enter` now and then, and `close` at the end."""
+    """Enter the requests of one process. Call `enter` regularly, and `close` at the end."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         options = environment.parsed_options
         if options is not None and options.headless and not (options.html_file or options.csv_prefix):
-            # Nothing shows the percentiles of the last seconds: a copy of all response times, made once a second.
+            # No output shows recent percentiles, for which Locust copies all response times every second.
             environment.stats.use_response_times_cache = environment.stats.total.use_response_times_cache = False
         self._ended: deque[tuple[str, RequestRecord, int]] = deque()
 
@@ -39,7 +39,7 @@ class LocustStatistics:
             self._ended.append((path, record, answer_bytes))
 
     def enter(self) -> bool:
-        """Some of the requests that have ended; whether there are more."""
+        """Enter some of the requests that have ended, and return whether more are left."""
         for _ in range(AT_A_TIME):
             if not self._ended:
                 return False
@@ -54,13 +54,13 @@ class LocustStatistics:
         failure = None
         if record.outcome == "ok":
             for metric, title in ROWS:
-                if (seconds := metric.of(record)) is not None:
+                if (seconds := metric.read(record)) is not None:
                     self._environment.stats.get(path, title).log(seconds * MILLISECONDS, 0)  # type: ignore[arg-type]  # it rounds
         else:
             failure = RequestFailed(" ".join(filter(None, (record.outcome, str(record.status or "")))))
-        # Of a failure, too, since it was sent, where it was.
+        # A failed request counts from its sending, if it was sent.
         since = record.t_sched if record.t_send is None else record.t_send
-        e2e = BY_NAME["e2e"].of(record)
+        e2e = BY_NAME["e2e"].read(record)
         self._environment.events.request.fire(  # type: ignore[no-untyped-call]
             request_type="POST",
             name=path,

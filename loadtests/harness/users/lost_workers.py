@@ -1,41 +1,36 @@
-"""Worker processes that end before their run: in the planning process, which says so at once.
+"""Worker processes that end before their run, as the planning process notices them.
 
-Locust gives the users of a lost worker to others, but its share of an open loop's arrivals is sent by nobody. A worker
-on this machine is missed as soon as it has ended, another one when it has sent no heartbeats for some seconds.
+Locust gives the users of a lost worker to others, but no other process sends its share of an open loop's arrivals. A
+worker is lost if it leaves during the run, or sends Locust no heartbeats for some seconds.
 """
 
 from __future__ import annotations
 
 import logging
-import os
+import re
 import time
-from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import gevent
-import psutil
-from locust.runners import STATE_MISSING, STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRunner
+from locust.runners import STATE_MISSING, STATE_RUNNING, STATE_SPAWNING, MasterRunner
 
+from enginebench.records.files import blocks_of
 from enginebench.records.formatting import counted, format_seconds
 from enginebench.records.load import Rate
 from enginebench.records.run import LostProcess
 from enginebench.records.stage import SECOND, Nanoseconds
-from loadtests.harness.users.lost_share import last_scheduled, missing_arrivals
+from loadtests.harness.schedule.rates import missing_arrivals
 from loadtests.harness.users.run_facts import RunFacts
 
 logger = logging.getLogger(__name__)
 
-PRESENCE = "enginebench_process"  # from a worker to its master
-LOOK = 0.5  # seconds between two looks at who is there
-
-
-def introduce(runner: WorkerRunner) -> None:
-    """Tell the master which of its child processes this worker is, if it is one."""
-    runner.send_message(PRESENCE, {"pid": os.getpid()})
+CHECK_INTERVAL = 0.5  # seconds
+T_SCHED = re.compile(rb'"t_sched":(\d+)')
 
 
 class LostWorkers:
-    """Keep `run.meta.lost` up to date. How many arrivals were not sent is counted when the run ends."""
+    """Keep `run.meta.lost` up to date. The arrivals that were not sent are counted when the run ends."""
 
     def __init__(self, run: RunFacts, runner: MasterRunner) -> None:
         self._run, self._runner = run, runner
@@ -44,63 +39,43 @@ class LostWorkers:
             for client in runner.clients
             if runner.clients[client].state != STATE_MISSING
         }
-        self._children: dict[str, psutil.Process] = {}
-        self._heard: dict[str, Nanoseconds] = {}
+        self._last_message: dict[str, Nanoseconds] = {}
         self._lost: dict[str, LostProcess] = {}
 
-    def hear(self, worker: str) -> None:
-        """Note that a message of the worker has come."""
-        self._heard[worker] = self._now()
-
-    def meet(self, worker: str, pid: int) -> None:
-        """Note which process the worker is, if it runs on this machine."""
-        for child in psutil.Process().children():
-            if child.pid == pid:
-                self._children[worker] = child
+    def note_message(self, worker: str) -> None:
+        self._last_message[worker] = self._now()
 
     def watch(self) -> None:
-        """Look for lost workers, without end."""
+        """Look for lost workers until this greenlet is killed."""
         while True:
-            if self._runner.state in {STATE_SPAWNING, STATE_RUNNING}:  # afterwards, workers leave as they should
-                self._look(lambda worker: worker not in self._runner.clients)
-            gevent.sleep(LOOK)
+            if self._runner.state in {STATE_SPAWNING, STATE_RUNNING}:  # at the end of a run, workers may leave
+                self._update(self._missing() | (self._begun.keys() - set(self._runner.clients)))
+            gevent.sleep(CHECK_INTERVAL)
 
-    def finish(self, as_planned: bool) -> None:
-        """The run ends. The processes of one that was stopped by hand may have ended already, as they should."""
-        if as_planned or self._runner.clients.missing:
-            self._look(lambda worker: False)
+    def finish(self) -> None:
+        self._update(self._missing())
         run, now = self._run, self._now()
-        run.meta = replace(
-            run.meta,
-            lost=tuple(
-                replace(
-                    lost,
-                    arrivals=missing_arrivals(lost, run.plan.meta.workers, run.meta.stages, run.arrival_times, now),
-                )
-                for lost in self._lost.values()
-            ),
+        processes, stages = run.plan.meta.workers, run.meta.stages
+        lost = (
+            replace(process, arrivals=missing_arrivals(process, processes, stages, run.arrival_times, now))
+            for process in self._lost.values()
         )
+        run.meta = replace(run.meta, lost=tuple(lost))
 
-    def _look(self, has_left: Callable[[str], bool]) -> None:
-        missing = {client.id for client in self._runner.clients.missing}
+    def _missing(self) -> set[str]:
+        return {client.id for client in self._runner.clients.missing}
+
+    def _update(self, gone: set[str]) -> None:
         for worker, index in self._begun.items():
-            gone = worker in missing or has_left(worker) or self._has_ended(worker)
-            if gone and worker not in self._lost:
+            if worker in gone and worker not in self._lost:
                 self._lose(worker, index)
-            elif worker in self._lost and worker in self._runner.clients and not gone:
+            elif worker in self._lost and worker in self._runner.clients and worker not in gone:
                 del self._lost[worker]
                 logger.warning("Worker process %d answers again.", index)
         self._run.meta = replace(self._run.meta, lost=tuple(self._lost.values()))
 
-    def _has_ended(self, worker: str) -> bool:
-        child = self._children.get(worker)
-        try:
-            return child is not None and (not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
-        except psutil.NoSuchProcess:
-            return True
-
     def _lose(self, worker: str, index: int) -> None:
-        last = last_scheduled(self._run.folder / f"requests-{index}.jsonl", self._heard.get(worker, 0))
+        last = last_scheduled(self._run.folder / f"requests-{index}.jsonl", self._last_message.get(worker, 0))
         self._lost[worker] = LostProcess(str(index), last, 0)
         stages = self._run.meta.stages
         is_open = bool(stages) and isinstance(stages[-1].load, Rate)
@@ -110,6 +85,14 @@ class LostWorkers:
 
     def _now(self) -> Nanoseconds:
         return time.monotonic_ns() - self._run.start
+
+
+def last_scheduled(file: Path, otherwise: Nanoseconds) -> Nanoseconds:
+    """Return when the last request in a worker's file was due, or `otherwise` if the file is on another host."""
+    try:
+        return max((int(at) for block in blocks_of(file) for at in T_SCHED.findall(block)), default=0)
+    except FileNotFoundError:
+        return otherwise
 
 
 def sentence(lost: tuple[LostProcess, ...]) -> str:

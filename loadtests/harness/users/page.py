@@ -1,6 +1,5 @@
-"""A tab of Locust's page, which opens first: what is declared to be shown live, whether the objectives are met, and the
-findings, of each stage over all workers; below it, and below Locust's own charts, TTFT and output over time (page.js).
-"""
+"""The tab `Tokens` of Locust's page, which opens first: the live metrics, SLO verdict and findings of each stage, over
+all workers. Below it, and below Locust's own charts, page.js draws TTFT and output over time."""
 
 from __future__ import annotations
 
@@ -18,24 +17,22 @@ from locust.runners import STATE_INIT
 from enginebench.records.metrics import columns
 from enginebench.records.stage import SECOND
 from loadtests.harness.live.live_run import LiveRun
+from loadtests.harness.live.live_text import cell, findings_text, phase_of, slo_text
 from loadtests.harness.live.same_origin import SameOrigin
 from loadtests.harness.live.series import EVERY, LiveSeries
-from loadtests.harness.live.text import cell, findings_text, phase_of, slo_text
-from loadtests.harness.users.events import current_run
 from loadtests.harness.users.failures import forget, last_failure
-from loadtests.harness.users.run import Run
+from loadtests.harness.users.locust_events import current_run
+from loadtests.harness.users.locust_run import Run
 
 START_LIMIT = 30 * SECOND
 KEY = "tokens"  # of the tab, in the page's address
 SHOWN_BY_LOCUST = {"user_count", "spawn_rate", "run_time", "host", "profile"}
-SHOWN_BY_CLASS_PICKER = {"user_classes", "shape_class"}
-EDITED_BY_CLASS_PICKER = {"user_class_name", "host", "weight", "fixed_count", "tasks"}
 SCRIPT = "enginebench/page.js"
 SERIES = "enginebench/series"
 
 
 class ShownRun:
-    """The run that is on, or was on last."""
+    """Show the current run, or the last one."""
 
     def __init__(self, run: Run, live: LiveRun) -> None:
         self.run, self.live = run, live
@@ -43,7 +40,7 @@ class ShownRun:
         self._greenlet = gevent.spawn(self._sample)
 
     def rows(self) -> list[dict[str, str]]:
-        """A row of `titles` for each stage that has begun, the newest first."""
+        """Return a row of `titles` for each stage that has begun, the newest first."""
         document, stages = self.live.document, self.run.meta.stages
         rows = []
         for stage in reversed(stages):
@@ -59,7 +56,6 @@ class ShownRun:
         return rows
 
     def close(self) -> None:
-        """Another run takes its place."""
         gevent.kill(self._greenlet)
 
     def _sample(self) -> None:
@@ -82,8 +78,6 @@ def _add_tab(environment: Environment, **_: Any) -> None:
         page.app.wsgi_app, page.host, "--web-host-display-name", display_name
     )
     shown = SHOWN_BY_LOCUST | argument_parser.ui_extra_args_dict().keys()
-    if page.userclass_picker_is_active:
-        shown |= SHOWN_BY_CLASS_PICKER
     page.template_args |= {
         "extended_tabs": [{"title": "Tokens", "key": KEY}],
         "extended_tables": [
@@ -92,16 +86,15 @@ def _add_tab(environment: Environment, **_: Any) -> None:
     }
 
     @page.app.before_request
-    def accept_what_is_shown() -> Response | None:
-        """Locust takes every option from whoever orders a test, paths and commands among them."""
-        given, allowed = set(request.form), shown
+    def refuse_hidden_options() -> Response | None:
+        """Refuse options that the page does not show: Locust would take any of them, also paths and commands."""
+        sent, allowed = set(request.form), shown
         if request.endpoint == "locust.update_user":
             edited = request.get_json(force=True, silent=True)
-            allowed = EDITED_BY_CLASS_PICKER if page.userclass_picker_is_active else set()
-            given = set(edited) if isinstance(edited, dict) else {"JSON"}
-        if hidden := sorted(given - allowed):
-            said = f"This page does not show `{hidden[0]}`: give it on the command line."
-            refusal = jsonify({"success": False, "message": said})
+            sent, allowed = set(edited) if isinstance(edited, dict) else {"JSON"}, set()
+        if hidden := sorted(sent - allowed):
+            message = f"This page does not show `{hidden[0]}`: give it on the command line."
+            refusal = jsonify({"success": False, "message": message})
             refusal.status_code = 400
             return refusal
         if request.endpoint == "locust.swarm":
@@ -109,7 +102,7 @@ def _add_tab(environment: Environment, **_: Any) -> None:
         return None
 
     @page.app.after_request
-    def say_why_it_did_not_start(response: Response) -> Response:
+    def explain_failed_start(response: Response) -> Response:
         if request.path.endswith("/swarm") and response.is_json and response.get_json()["success"]:
             failure = _failure_to_start(environment)
             if failure is not None:
@@ -145,13 +138,11 @@ def _add_tab(environment: Environment, **_: Any) -> None:
 
 
 def _failure_to_start(environment: Environment) -> str | None:
-    """Wait until users are started or the run has failed; preparing it asks the server. `None` where it has begun."""
+    """Wait until users are started or the run has failed; return the reason, or `None` if the run has begun."""
     runner = environment.runner
     assert runner is not None
     limit = monotonic_ns() + START_LIMIT
-    while runner.state == STATE_INIT and last_failure() is None:
-        if monotonic_ns() > limit:
-            break
+    while runner.state == STATE_INIT and last_failure() is None and monotonic_ns() < limit:
         gevent.sleep(0.02)
     return last_failure()
 

@@ -1,5 +1,5 @@
-"""The part of the planning process: it decides when stages begin and end, informs the workers, keeps the journal, and
-shows the run as it goes on."""
+"""The planning process's part of a run: it decides when stages begin and end, informs the workers, writes the journal,
+and keeps the live view up to date."""
 
 from __future__ import annotations
 
@@ -23,95 +23,87 @@ from enginebench.records.stage import SECOND, Nanoseconds, Stage, StagePlan, cha
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.run.options import GROWS_SINCE
-from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.schedule.control import StageControl, StageProgress, together
 from loadtests.harness.schedule.growth import STARTING
 from loadtests.harness.schedule.search.prober import Prober
-from loadtests.harness.users.load_generator import LoadGenerator
+from loadtests.harness.users.generator import LoadGenerator
 from loadtests.harness.users.lost_workers import LostWorkers
 from loadtests.harness.users.run_facts import RunFacts
 from loadtests.harness.users.timed_command import TimedCommand
 
 logger = logging.getLogger(__name__)
 
-POLL = 0.05  # seconds; interval of reports from processes that make load, while something changes
-IDLE = 0.5  # seconds between two looks if the next boundary is an instant that lies ahead
+POLL = 0.05  # seconds between two progress reports of a process that makes load, while something changes
+IDLE = 0.5  # seconds between two checks if the next boundary is a known instant
 STAGE_MESSAGE, PROGRESS_MESSAGE = "enginebench_stage", "enginebench_progress"
 
 
 class Planner:
-    """`generator` is that of this process, if it makes load itself; only Locust's master has `lost_workers`.
+    """Begin the first stage. `generator` is that of this process, if it makes load itself; only Locust's master has
+    lost workers.
 
-    `changed` is set when a stage begins or the run is over. In a search, the stages are probes that follow from one
-    another.
+    `changed` is set when a stage begins or the run is over. In a search, each stage is a probe that depends on the
+    earlier ones.
     """
 
     def __init__(self, run: RunFacts, generator: LoadGenerator | None, environment: Environment) -> None:
         runner, search = environment.runner, run.scenario.search_plan()
         assert runner is not None
         self.changed = Event()
-        self.control = StageControl(run.plan.meta.plan, self._following)
+        self.control = StageControl(run.plan.meta.plan, self._stage_of_growth)
         self.control.begin(0)
         own = generator.counts if generator is not None else None
         self.live = LiveRun(run.folder, run.start, run.metrics, own, lambda: run.meta, lambda: int(runner.user_count))
-        self.lost_workers = LostWorkers(run, runner) if isinstance(runner, MasterRunner) else None
         self._run, self._generator, self._runner = run, generator, runner
         self._ends_when_stopped = environment.shape_class is None
         self._journal = Recorder(run.folder / JOURNAL)
         self._prober = Prober(search) if search is not None else None
         self._reports: dict[str, StageProgress] = {}
         self._wake = Event()
-        self._background: list[gevent.Greenlet[..., None]] = []
-        self._command: TimedCommand | None = None
-
-    def begin(self) -> None:
-        """Begin the first stage."""
+        if generator is not None:
+            generator.wake_planner = self._wake.set
         self._announce()
         self._background = [gevent.spawn(self._follow_stages)]
-        if self.lost_workers is not None:
-            self._background.append(gevent.spawn(self.lost_workers.watch))
-        if self._run.scenario.command is not None:
+        self._lost_workers = LostWorkers(run, runner) if isinstance(runner, MasterRunner) else None
+        if self._lost_workers is not None:
+            self._background.append(gevent.spawn(self._lost_workers.watch))
+        self._command: TimedCommand | None = None
+        if run.scenario.command is not None:
             self._command = TimedCommand(
-                self._run.scenario.command,
-                self._run.start,
+                run.scenario.command,
+                run.start,
                 lambda: self.control.stages[0],
                 lambda event: self._note(JournalLine(event=event)),
-                self._run.folder,
+                run.folder,
             )
 
     @property
     def stage(self) -> Stage:
-        """The current stage."""
+        """Return the current stage."""
         assert self.control.current is not None
         return self.control.current
 
     @property
     def search(self) -> SearchRecord | None:
-        """The trail of the search so far."""
+        """Return the search so far."""
         return self._prober.record(ended=self.control.over) if self._prober is not None else None
 
-    @property
-    def current_plan(self) -> RunPlan:
-        """The plan with the stages so far, for workers that join late."""
-        return replace(self._run.plan, meta=self._run.meta)
-
-    def nudge(self) -> None:
-        """Check the boundaries now: a request was scheduled or has ended in this process."""
-        self._wake.set()
-
-    def take_report(self, worker: str, report: Mapping[str, Any]) -> None:
-        """Take what a worker reports of its progress."""
+    def take_progress(self, worker: str, report: Mapping[str, Any]) -> None:
         self._reports[worker] = msgspec.convert(report["progress"], StageProgress)
         if self._prober is not None and report["slices"] is not None:
             self._prober.take(worker, report["slices"])
         self._wake.set()
 
+    def take_counts(self, worker: str, counts: Mapping[str, Any]) -> None:
+        self.live.take(worker, counts)
+        if self._lost_workers is not None:
+            self._lost_workers.note_message(worker)
+
     def end_stages(self, now: Nanoseconds) -> None:
-        """End the run where it is in its plan, unless the plan is over. A run without a shape ends when it is stopped:
-        that is its plan."""
+        """End the current stage, unless the plan is over. A run without a shape is complete when it is stopped."""
         gevent.killall(self._background)
-        if self.lost_workers is not None:
-            self.lost_workers.finish(self._run.over)
+        if self._lost_workers is not None:
+            self._lost_workers.finish()
         if not self.control.over:
             if self._ends_when_stopped:
                 self.control.end_window(now)
@@ -129,7 +121,7 @@ class Planner:
             logger.error("Cannot write meta.json in %s (%s): its stages are in %s.", folder, error, JOURNAL)
 
     def _follow_stages(self) -> None:
-        """The loop: look whether a boundary was crossed, whenever something has changed."""
+        """Cross each boundary when its time has come or a process reports something that it depends on."""
         while not self.control.over:
             now, progress = monotonic_ns() - self._run.start, self._progress()
             if self._prober is not None:
@@ -159,7 +151,7 @@ class Planner:
         self._announce()
 
     def _progress(self) -> StageProgress:
-        """Return the progress of all processes together."""
+        """Add up the progress of all processes."""
         if self._generator is not None:
             return self._generator.tracker.progress()
         assert isinstance(self._runner, MasterRunner)
@@ -168,7 +160,7 @@ class Planner:
         return together([self._reports.get(worker, StageProgress(-1, 0)) for worker in workers])
 
     def _announce(self) -> None:
-        """A boundary was crossed: inform every part of the run, and note it in the journal."""
+        """Tell every part of the run that a boundary was crossed, and note it in the journal."""
         run, stage, begun, over = self._run, self.stage, self.control.begun, self.control.over
         if self._prober is not None:
             self._prober.enter(stage)
@@ -176,8 +168,8 @@ class Planner:
             self._generator.tracker.enter(stage)
         if isinstance(self._runner, MasterRunner):
             self._runner.send_message(STAGE_MESSAGE, {"stage": msgspec.to_builtins(stage), "over": over})
-        for known in changed(run.meta.stages, begun):
-            self._note(JournalLine(stage=known))
+        for changed_stage in changed(run.meta.stages, begun):
+            self._note(JournalLine(stage=changed_stage))
         search = self.search
         if search != run.meta.search:
             self._note(JournalLine(search=search))
@@ -188,8 +180,8 @@ class Planner:
         if stage.steady_start is None or over:
             self.changed.set()
 
-    def _following(self, now: Nanoseconds) -> StagePlan | None:
-        """Return the stage after the last one that was planned, if users grow by what the stages so far have shown."""
+    def _stage_of_growth(self, now: Nanoseconds) -> StagePlan | None:
+        """Plan the stage after the last planned one from the results so far, if the scenario's users grow."""
         run, growth = self._run, self._run.scenario.growth()
         if growth is None:
             return None
@@ -200,6 +192,6 @@ class Planner:
         return growth.following(self.live.document.stages, min(before, STARTING * growth.seconds) + now / SECOND)
 
     def _note(self, line: JournalLine) -> None:
-        """Write to a file that is open: whatever becomes of this process, the stages so far are known."""
+        """Write a line to the journal at once: a killed process keeps the stages so far."""
         self._run.meta = self._run.meta.after(line)
         self._journal.write(line)

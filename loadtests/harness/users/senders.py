@@ -1,7 +1,8 @@
-"""A pool of open connections for an open loop, each with a greenlet that sends the requests it is given.
+"""A pool of open connections for an open loop, each with a greenlet that sends requests.
 
-An arrival must not wait for a connection to be opened. So spare ones are opened ahead, in the background, and checked
-while they are idle, because servers close idle connections. Those that a stall of the server took are closed after it.
+An arrival must not wait for a connection to be opened. So spare connections are opened in the background, and checked
+while they are idle, because servers close idle connections. Connections that were opened during a stall of the server
+are closed after it.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from gevent.hub import Waiter
 from loadtests.harness.client.client import Client
 from loadtests.harness.event_loop import yield_to_io
 
-KEEP = 0.02  # seconds between two checks of how many are spare
+KEEP = 0.02  # seconds between two checks of the number of spare connections
 CHECKED = 16  # idle connections that are checked each time, and closed at most
 Send = Callable[[Client], None]
 
 
 class Sender:
-    """A connection and its greenlet. `waiter` takes what to send; it returns when the answer has ended."""
+    """A connection and its greenlet. `waiter` takes a function that sends a request and waits for its answer."""
 
     def __init__(self, pool: SenderPool, first: Send | None = None) -> None:
         self._pool = pool
@@ -47,7 +48,7 @@ class Sender:
 
 
 class SenderPool:
-    """Keeps `spare` connections open in addition to those in use; `limit` is the most requests in flight."""
+    """Keep `spare` connections open in addition to those in use; at most `limit` requests are in flight."""
 
     def __init__(self, new_client: Callable[[], Client], limit: int) -> None:
         self.new_client = new_client
@@ -60,11 +61,11 @@ class SenderPool:
 
     @property
     def complete(self) -> bool:
-        """Whether the spare connections are all open."""
+        """Return whether all spare connections are open."""
         return len(self.idle) >= min(self.spare, self._limit - self.in_flight)
 
     def send(self, send: Send) -> bool:
-        """Send it now; `False` where the limit on requests in flight is reached. Called by the hub."""
+        """Send now; return `False` if the limit on requests in flight is reached. Call this in the hub."""
         if self.in_flight >= self._limit:
             return False
         self.in_flight += 1
@@ -75,7 +76,7 @@ class SenderPool:
         return True
 
     def close(self) -> None:
-        """Cut off what is in flight; returns when each request has been recorded."""
+        """Cut off the requests in flight, and return when each has been recorded."""
         gevent.kill(self._keeper)
         gevent.killall([sender.greenlet for sender in self._senders])
 

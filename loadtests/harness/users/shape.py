@@ -3,43 +3,43 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import gevent
-from locust import LoadTestShape, argument_parser
-from locust import events as locust_events
+from locust import LoadTestShape, events
 from locust.env import Environment
 from locust.runners import WorkerRunner
 
 from enginebench.records.load import Load, Users
 from enginebench.records.stage import SECOND, Nanoseconds
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.run import plan as plans
+from loadtests.harness.run import run_plan as plans
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT, read_options
-from loadtests.harness.users import events
+from loadtests.harness.users import locust_events
 from loadtests.harness.users.failures import refusal
-from loadtests.harness.users.run import Run
+from loadtests.harness.users.locust_run import Run
 
 LOOK_AHEAD = 1.0  # seconds after which Locust asks a shape again
-LOCUSTS_OWN = {"num_users": "--users", "spawn_rate": "--spawn-rate", "run_time": "--run-time"}
+LOCUST_OPTIONS = {"num_users": "users", "spawn_rate": "spawn-rate", "run_time": "run-time"}
 MAX_SPAWN_RATE = 100  # users per second and process; beyond it Locust warns that its heartbeats may starve
 
 
 class Stages(LoadTestShape):
-    """Follows the stages of the run, then lets the last requests finish."""
+    """Follow the stages of the run, then let the last requests finish."""
 
     _count = 0
     _rate = 1
 
     def tick(self) -> tuple[int, float] | None:
-        run = events.current_run()
+        run = locust_events.current_run()
         if run is None:
             return self._before_the_start()
         assert run.planner is not None
         assert self.runner is not None
         options = self.runner.environment.parsed_options
         assert options is not None
-        plans.send(run.planner.current_plan, options)  # for workers that join late
+        plans.send(replace(run.plan, meta=run.meta), options)  # for workers that join late
         planner = run.planner
         planner.changed.wait(LOOK_AHEAD)
         planner.changed.clear()
@@ -48,18 +48,18 @@ class Stages(LoadTestShape):
         return self._users(planner.stage.load)
 
     def _before_the_start(self) -> tuple[int, float]:
-        """Locust starts the test with this first answer, and gets the same until the run has been prepared."""
+        """Return the load of the first stage, with which Locust starts the test."""
         assert self.runner is not None
-        assert events.process.scenario is not None
+        assert locust_events.process.scenario is not None
         try:
-            scenario, _ = read_options(vars(self.runner.environment.parsed_options), events.process.scenario)
+            scenario, _ = read_options(vars(self.runner.environment.parsed_options), locust_events.process.scenario)
             first = scenario.plan()[0]
         except ValueError as error:
             raise refusal(self.runner.environment, error) from error
         return self._users(first.load)
 
     def _drained(self, run: Run, end: Nanoseconds) -> bool:
-        """Whether all users have stopped after the last stage: each with its last answer, or at the time limit."""
+        """Return whether all users have stopped after the last stage, each with its last answer or at the limit."""
         assert self.runner is not None
         limit = run.start + end + round((run.plan.grace or DEFAULT_STOP_TIMEOUT) * SECOND)
         looked = time.monotonic_ns()
@@ -69,34 +69,25 @@ class Stages(LoadTestShape):
 
     def _users(self, load: Load) -> tuple[int, float]:
         processes = max(1, getattr(self.runner, "worker_count", 1))
-        count = load.count if isinstance(load, Users) else processes  # one in each sends the arrivals of an open loop
-        if count != self._count:  # the rate also applies to users who leave: they do within a second
+        count = load.count if isinstance(load, Users) else processes  # in an open loop, one in each sends the arrivals
+        if count != self._count:  # the rate also applies to users who leave: they leave within a second
             self._count, self._rate = count, max(count, self._count)
         return count, float(min(self._rate, MAX_SPAWN_RATE * processes))
 
 
-@locust_events.init.add_listener
+@events.init.add_listener
 def _follow_the_scenario(environment: Environment, **_: Any) -> None:
-    """A shape of the file's own takes precedence."""
-    if events.process.scenario is None or environment.shape_class is not None:
+    """Give the locustfile a shape, unless it has one of its own."""
+    if locust_events.process.scenario is None or environment.shape_class is not None:
         return
     options = vars(environment.parsed_options) if environment.parsed_options is not None else {}
-    given = [name for name in LOCUSTS_OWN if options.get(name)]
-    if given and not isinstance(environment.runner, WorkerRunner):
-        mistake = f"{_given_by(given[0])} has no effect: users and times come from --stages or --rate; leave it out."
+    ineffective = next((flag for name, flag in LOCUST_OPTIONS.items() if options.get(name)), None)
+    if ineffective is not None and not isinstance(environment.runner, WorkerRunner):
+        variable = f"LOCUST_{ineffective.replace('-', '_').upper()}"
+        mistake = (
+            f"--{ineffective} has no effect: users and times come from --stages or --rate; leave it out, as well as "
+            f"{variable} and `{ineffective}` in Locust's configuration files."
+        )
         raise refusal(environment, UserMistake(mistake))
     environment.shape_class = shape = Stages()  # type: ignore[no-untyped-call]
     shape.runner = environment.runner
-    environment.available_shape_classes = {"Stages": shape}  # for the class picker of Locust's page
-
-
-def _given_by(name: str) -> str:
-    """Return what set an option of Locust: a flag, a variable, or a line of a configuration file."""
-    parser = argument_parser.get_parser()
-    parser.parse_known_args()
-    for source, settings in parser.get_source_to_settings_dict().items():
-        for key, (action, _) in settings.items():
-            if action is not None and action.dest == name and source != "defaults":
-                file = source.partition("|")[2]
-                return f"`{key}` in {file}" if file else key
-    return LOCUSTS_OWN[name]

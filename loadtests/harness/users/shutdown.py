@@ -1,4 +1,4 @@
-"""What ends a process before its plan: Ctrl-C, SIGTERM, its own exit, and the end of the process that started it."""
+"""Early ends of a process: Ctrl-C, SIGTERM, its own exit, and the end of the process that started it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def end_at_exit(runner: Runner, running: Callable[[], bool], end: Callable[[], N
 
 
 def end_with_the_parent(runner: WorkerRunner) -> None:
-    """Locust's workers notice only after a minute that the master that forked them was killed, and until then they
-    load the server, perhaps in another run."""
+    """End this worker when the master that forked it is killed. Locust would notice only after a minute, in which the
+    worker loads the server, perhaps during another run."""
     parent = os.getppid()
 
     def watch() -> None:
@@ -52,8 +52,8 @@ def handle_signals(environment: Environment) -> None:
         assert hub.parent is not None, "the hub's parent is the main greenlet, where Locust waits for Ctrl-C"
         hub.loop.run_callback(hub.parent.throw, error)
 
-    # Python raises Ctrl-C in whichever greenlet runs, such as a user's request, which then ends with a traceback. The
-    # main greenlet must get it. It handles it at all times but one: while it waits for workers to connect.
+    # Python raises Ctrl-C in the greenlet that runs, such as a user's request, which then ends with a traceback. The
+    # main greenlet must get it, and handles it except while it waits for workers to connect.
     def interrupt() -> None:
         end(SystemExit(2) if headless and runner.state == STATE_INIT else KeyboardInterrupt())
 

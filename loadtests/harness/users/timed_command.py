@@ -1,4 +1,4 @@
-"""Runs a command during the load, such as one that kills, replaces or starts a server, and records when it ran."""
+"""A shell command that runs during the load, for example to kill, replace or start a server, and is recorded."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from loadtests.harness.schedule.control import UNDECIDED
 logger = logging.getLogger(__name__)
 
 POLL = 0.02  # seconds
-AT = 30.0  # seconds of the first stage after which a command without a time is run
+DEFAULT_AT = 30.0  # seconds into the first stage
 
 
 def parse(text: str) -> tuple[float, str]:
-    """Return after how many seconds of the first stage to run which command: `60s docker restart a`. Raises
-    `UserMistake` if it names the engine's process and there is none."""
+    """Return the seconds into the first stage and the command, from text such as `60s docker restart a`. Raises
+    `UserMistake` if the command names the engine's process and `enginebench run` started none."""
     first, _, rest = text.strip().partition(" ")
     try:
         at, command = parse_seconds(first), rest.strip()
     except ValueError:
-        at, command = AT, text.strip()
+        at, command = DEFAULT_AT, text.strip()
     if not command or not 0 <= at < inf:
-        raise UserMistake(f"--command is a shell command, with a time before it or none, not `{text}`.")
+        raise UserMistake(f"--command is a shell command, optionally after a time, not `{text}`.")
     if "{engine}" not in command:
         return at, command
     pid = os.environ.get(ENGINE_PID)
@@ -48,9 +48,9 @@ def parse(text: str) -> tuple[float, str]:
 
 
 class TimedCommand:
-    """Run the command of `text` at its time in the first stage; what it prints goes to `command.log` in `folder`.
+    """Run the command of `text` at its time in the first stage; its output goes to `command.log` in `folder`.
 
-    `start` is the run's own. `happened` gets an event as the command begins.
+    `start` is the run's. `happened` gets an event when the command begins.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class TimedCommand:
         self._greenlet = gevent.spawn(self._run)
 
     def stop(self) -> None:
-        """A command that is already running continues."""
+        """Cancel the command; if it is running, it continues."""
         gevent.kill(self._greenlet)
 
     def _run(self) -> None:
@@ -81,7 +81,7 @@ class TimedCommand:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # A server that it starts must not be preferred as this process is.
+                # A server that the command starts must not have this process's high priority.
                 preexec_fn=normal_priority if os.name == "posix" else None,
             )
         if code := process.wait():

@@ -1,6 +1,6 @@
-"""One simulated user: sends a request, reads the whole answer, thinks, sends the next (a closed loop).
+"""One simulated user, who sends a request, reads the whole answer, thinks, and sends the next one (a closed loop).
 
-In an open loop there is one user for each process, which sends the process's share of the arrivals.
+In an open loop, each process has one user, who sends the process's share of the arrivals.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from loadtests.harness.client.client import Client
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.retries import pause_before_retry
 from loadtests.harness.users import (
-    events,
+    locust_events,
     page,  # noqa: F401  adds its tab to Locust's page
     shape,  # noqa: F401  gives Locust the scenario's stages
 )
@@ -34,8 +34,8 @@ PAUSE_AFTER_FAILURE = 1.0  # seconds: a user whose request is refused does not r
 
 
 class ModelUser(User):
-    """A locustfile defines one subclass, with its `scenario`; the load shape follows from it. Override `next_request`
-    to ask something else. Without a scenario, Locust's own `--users` and `--run-time` apply.
+    """A locustfile defines one subclass, whose `scenario` decides the load shape. Override `next_request` to send other
+    requests. Without a scenario, Locust's own `--users` and `--run-time` apply.
     """
 
     abstract = True
@@ -43,14 +43,14 @@ class ModelUser(User):
     scenario: ClassVar[Scenario | None] = None
     _leaving = False
 
-    def __init_subclass__(cls, **given: Any) -> None:
-        super().__init_subclass__(**given)
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
         if "scenario" in vars(cls):
-            events.process.take_scenario(cls.scenario)
+            locust_events.process.take_scenario(cls.scenario)
 
     def on_start(self) -> None:
-        run = events.current_run()
-        if run is None or run.generator is None:  # it could not start in this worker, and the master has been told
+        run = locust_events.current_run()
+        if run is None or run.generator is None:  # the run could not start in this worker, which told the master
             raise StopUser
         self._run, self._generator = run, run.generator
         self._number = self._generator.next_user()
@@ -70,8 +70,8 @@ class ModelUser(User):
         self._free_at = monotonic_ns()
 
     def stop(self, force: bool = False) -> bool:
-        """Locust kills a user between two requests. Until the kill arrives, the user must not send another request:
-        it would be cut off."""
+        """Leave after the current request. Locust kills a user between two requests; a request that the user sends
+        before that would be cut off."""
         self._leaving = True
         return bool(super().stop(force))
 
@@ -86,8 +86,8 @@ class ModelUser(User):
         return self._requests.next(stage.plan.asks)
 
     def arrival_request(self, stage: Stage, number: int, index: int) -> Call:
-        """Build a request of an open loop's arrival: `number` is the arrival's index in `stage`, `index` the request's
-        in its recorded session."""
+        """Build a request of an open loop: `number` is the arrival's index in `stage`, `index` the request's index in
+        its recorded session."""
         if self._run.trace is not None:
             return self.workload.arrival_request(self._run.trace, stage.index, number, index)
         self._requests = self.workload.requests_of(stage.index * MAX_ARRIVALS + number, self._generator.rows)
@@ -100,7 +100,7 @@ class ModelUser(User):
             headers=run.access.headers,
             signer=run.access.signer,
             insecure=run.access.insecure,
-            # A queued request may be silent for any time until its first token: only the whole request has a limit.
+            # A queued request may be silent for a long time before its first token: only the whole request has a limit.
             silence_timeout=run.scenario.request_timeout,
             request_timeout=run.scenario.request_timeout,
             patience=run.scenario.patience,
@@ -108,10 +108,10 @@ class ModelUser(User):
         )
 
     def _prepare(self) -> None:
-        """The next request, built ahead of time, not when it is due."""
+        """Take the next request, built before it is due."""
         if self._ahead is None:
             self._ahead = self._built()
-        (self._asked_for, self._call), self._ahead = self._ahead, None
+        (self._planned_for, self._call), self._ahead = self._ahead, None
 
     def _built(self) -> tuple[StagePlan, Call]:
         stage = self._generator.stage
@@ -119,13 +119,13 @@ class ModelUser(User):
 
     def _build_ahead(self) -> None:
         if self._ahead is None and not self._leaving:
-            with suppress(Exception):  # it is raised again where this user needs the request
+            with suppress(Exception):  # `_prepare` builds the request again, and raises
                 self._ahead = self._built()
 
     @task
     def ask(self) -> None:
-        """Requests one after the other. Between two of them it is Locust's turn only where there is a pause, and where
-        a stage's boundary may depend on the one that has ended: a turn takes an iteration of the event loop."""
+        """Send requests one after the other. Return to Locust only for a pause, or if the end of a stage may depend on
+        the last request: Locust's turn takes an iteration of the event loop."""
         if isinstance(self._generator.stage.load, Rate):
             self._send_arrivals()
             raise StopUser
@@ -134,8 +134,9 @@ class ModelUser(User):
             pass
 
     def _send_arrivals(self) -> None:
-        """Until the run is over or Locust stops this user. It sends nothing where another user of this process does, or
-        where the process has no share: Locust gives users of a lost worker to others, and some to workers that join."""
+        """Send this process's arrivals until the run is over or Locust stops this user. Do nothing if another user of
+        this process sends them, or if the process has no share: Locust moves users of a lost worker to other processes,
+        and some to workers that join late."""
         if self._generator.share is not None and not self._generator.dispatching:
             dispatcher = Dispatcher(self._generator, self._new_client, self.arrival_request)
             dispatcher.run(lambda: self._state == LOCUST_STATE_STOPPING)
@@ -143,16 +144,16 @@ class ModelUser(User):
     def _ask(self) -> Outcome:
         if self._leaving:
             raise StopUser
-        # The loop's timers count from its last iteration, so a busy loop ends a sleep early; nothing may be sent early.
+        # The loop's timers count from its last iteration, so a busy loop ends a sleep early. No request may be early.
         while (early := self._free_at - monotonic_ns()) > 0:
             gevent.sleep(early / SECOND)
         if self._run.over:  # during a think time
             raise StopUser
-        # Latency counts from when the user was free, however late this one is sent: there is no coordinated omission.
+        # Latency counts from when the user was free, however late it sends: there is no coordinated omission.
         run, generator, t_sched = self._run, self._generator, self._free_at
         stage = generator.stage
-        if stage.plan is not self._asked_for and stage.plan.asks != self._asked_for.asks:
-            self._ahead = None  # the new stage asks for something else
+        if stage.plan is not self._planned_for and stage.plan.asks != self._planned_for.asks:
+            self._ahead = None  # the new stage asks for other requests
             self._prepare()
         call, retries = self._call, run.scenario.retries
         again = call.again() if call.record.attempt < retries else None
@@ -179,7 +180,7 @@ class ModelUser(User):
         return ended.outcome
 
     def wait_time(self) -> float:
-        """Seconds until the next request is due. After the last stage the user stops."""
+        """Return the seconds until the next request is due. After the last stage, stop the user."""
         if self._run.over:
             raise StopUser
         return max(0.0, (self._free_at - monotonic_ns()) / SECOND)

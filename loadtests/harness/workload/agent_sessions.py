@@ -1,9 +1,9 @@
-"""From the recorded calls of an agent to what depends on what.
+"""The dependencies between the recorded calls of an agent.
 
-Nobody records why a call was made when it was. What the record does show: a call cannot have needed an answer that came
-after it began. So within one agent a call depends on the latest calls that had ended before it began, and the time
-between is the pause of a tool or a person. A sub-agent stands among its parent's calls like one long call: its first
-calls depend on what had ended before it, and what follows depends on its last ones. Calls that overlap are independent.
+Records lack the reason of a call, but a call cannot have needed an answer that came after it began. So within one
+agent, a call depends on the latest calls that had ended before it began, and the time between is the pause of a tool
+or a person. A sub-agent is like one long call of its parent: its first calls depend on the calls that had ended
+before it, and the calls after it depend on its last ones. Calls that overlap are independent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from loadtests.harness.schedule.trace import TraceRequest
 
 @dataclass(eq=False, slots=True)
 class AgentCall:
-    """`start` and `end` in seconds on the session's clock; `after` is found by `session_requests`."""
+    """A call with its `start` and `end` in seconds of the session. `session_requests` fills `after`."""
 
     start: Second
     end: Second
@@ -28,7 +28,7 @@ class AgentCall:
 
 @dataclass(eq=False, slots=True)
 class Agent:
-    """Calls and sub-agents, at least one. Nothing waits for one that is not `awaited`: it runs in the background."""
+    """Calls and sub-agents, at least one. An agent that is not `awaited` runs in the background."""
 
     items: list[AgentCall | Agent]
     awaited: bool = True
@@ -47,7 +47,7 @@ class Agent:
 
 @dataclass(eq=False, slots=True)
 class _Ended:
-    """An item of an agent as those that follow it see it: when it ran, and its last calls."""
+    """An item of an agent that has ended: its times, and its last calls."""
 
     start: Second
     end: Second
@@ -55,9 +55,9 @@ class _Ended:
 
 
 def session_requests(agent: Agent) -> tuple[TraceRequest, ...]:
-    """Its requests in the order in which they were sent, each with what it depends on and the pause before it."""
+    """Return an agent's requests in the order of their sending, each with its dependencies and its pause."""
     _connect(agent, [])
-    calls = sorted(agent.calls(), key=lambda call: (call.start, call.end))  # stable: what a call depends on comes first
+    calls = sorted(agent.calls(), key=lambda call: (call.start, call.end))  # stable: dependencies come first
     index = {call: number for number, call in enumerate(calls)}
     begins = calls[0].start
     return tuple(
@@ -71,24 +71,24 @@ def session_requests(agent: Agent) -> tuple[TraceRequest, ...]:
 
 
 def _connect(agent: Agent, before: list[AgentCall]) -> list[AgentCall]:
-    """Say of each call what it depends on, of the first ones `before`. Returns the last calls."""
+    """Set the dependencies of each call; the first calls depend on those `before`. Return the last calls."""
     agent.items.sort(key=lambda item: (item.start, item.end))
     candidates: list[_Ended] = []
     for item in agent.items:
-        earlier = _latest([one for one in candidates if one.end <= item.start])
-        depends_on = [call for one in earlier for call in one.last] or before
-        # What an earlier item made superfluous stays so: the candidates are few however long the session.
-        candidates = [one for one in candidates if one.end > item.start or one in earlier]
+        earlier = _latest([ended for ended in candidates if ended.end <= item.start])
+        depends_on = [call for ended in earlier for call in ended.last] or before
+        # Items that are no longer the latest are dropped, so that a long session has few candidates.
+        candidates = [ended for ended in candidates if ended.end > item.start or ended in earlier]
         if isinstance(item, AgentCall):
             item.after, last = depends_on, [item]
         else:
             last = _connect(item, depends_on)
         if item.awaited:
             candidates.append(_Ended(item.start, item.end, last))
-    return [call for one in _latest(candidates) for call in one.last]
+    return [call for ended in _latest(candidates) for call in ended.last]
 
 
-def _latest(ended: Sequence[_Ended]) -> list[_Ended]:
-    """Those that no other of them began after."""
-    begins = max((one.start for one in ended), default=0.0)
-    return [one for one in ended if one.end > begins or one.start == begins]
+def _latest(items: Sequence[_Ended]) -> list[_Ended]:
+    """Return the items after whose end no other item began."""
+    last_start = max((item.start for item in items), default=0.0)
+    return [item for item in items if item.end > last_start or item.start == last_start]

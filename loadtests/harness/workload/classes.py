@@ -1,4 +1,4 @@
-"""Several kinds of requests in one load, each with a share of the users and objectives of its own.
+"""Several classes of requests in one load, each with a share of the users and its own objectives.
 
 --classes 'chat: weight=3 prompt=lognormal:200,0.6 output=100 slo=ttft_p95=0.5; batch: weight=1 prompt=4000 output=50'
 """
@@ -21,7 +21,7 @@ GOLDEN = 0.6180339887498949  # multiples of it fill the unit interval evenly: th
 
 @dataclass(frozen=True, slots=True)
 class RequestClass:
-    """`slo` are objectives as the reports take them, separated by commas."""
+    """A class of requests; `slo` has its objectives, separated by commas."""
 
     name: str
     weight: float = 1.0
@@ -56,7 +56,7 @@ def parse_classes(text: str) -> tuple[RequestClass, ...]:
             raise UserMistake(str(error) or f"classes are {GRAMMAR}, not `{part}`.") from None
         classes.append(request_class)
     if len({request_class.name for request_class in classes}) < len(classes):
-        raise UserMistake(f"each class has a name of its own: `{text}`.")
+        raise UserMistake(f"each class needs its own name: `{text}`.")
     return tuple(classes)
 
 

@@ -1,4 +1,4 @@
-"""How long prompts and answers are: a number of tokens, or a distribution to draw it from."""
+"""Lengths of prompts and answers: a number of tokens, or a distribution."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GRAMMAR = "64, uniform:16-128, normal:64,10 or lognormal:64,0.5 (median, sigma)"
 
 
 class Lengths(RandomNumber):
-    """Draws whole numbers of tokens, never less than 1."""
+    """A distribution of whole numbers of tokens, at least 1."""
 
     __slots__ = ()
 
@@ -34,7 +34,7 @@ def parse_lengths(text: str) -> Lengths:
 
 
 def parse_several(text: str) -> tuple[Lengths, ...]:
-    """`"10,50-200:50"` → five fixed lengths; anything else is one. Raises `UserMistake`."""
+    """Read several fixed lengths, such as `"10,50-200:50"`, or one distribution. Raises `UserMistake`."""
     try:
         numbers = whole_numbers(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""What the pieces of prompts cost in the served model's tokens, and a check that whole prompts add up.
+"""The number of tokens of the pieces of prompts, and a check that whole prompts have the sum.
 
-With most tokenizers every common word is one token, which a single count of all words shows; what is not gets counted
-piece by piece, up to a limit. A tokenizer for which pieces do not add up is noticed: prompts are then not `exact`.
+With most tokenizers every common word is one token, which a single count of all words shows; otherwise pieces are
+counted separately, up to a limit. If the sum is wrong for whole prompts, prompts are not `exact`.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import replace
 from random import Random
 
 from loadtests.harness.workload.prompt_source import PromptSource, assumed
-from loadtests.harness.workload.words import INSTRUCTION, START, WORDS, Kind, Unit
+from loadtests.harness.workload.prompt_words import INSTRUCTION, START, WORDS, Kind, Unit
 
 Count = Callable[[str], int | None]
-"""How many tokens a prompt of this text has, chat template included; `None` where that is not known."""
+"""Returns the number of tokens of a prompt, chat template included; `None` if it is not known."""
 
-MOST_COUNTS = 64  # for the words, by halving and again one by one
-MOST_PER_WORD = 1.1  # tokens, on average; with more, halving finds too few
-ENOUGH_WORDS = 40
+MAX_COUNTS = 64  # of words: by halving, and one by one
+MAX_PER_WORD = 1.1  # tokens on average, beyond which halving finds too few words
+MIN_WORDS = 40
 CHECKED_LENGTHS = (24, 60, 250, 700)
 
 
 def measured(count: Count, kind: Kind, ids: Sequence[int]) -> PromptSource | None:
-    """`None` where nothing can be counted. `ids` are token ids that the tokenizer has given to words."""
+    """Return a source of prompts with the token ids `ids`; `None` if tokens cannot be counted."""
     template = count(START)
     if template is None:
         return None
@@ -32,7 +32,7 @@ def measured(count: Count, kind: Kind, ids: Sequence[int]) -> PromptSource | Non
         return (count(START + "".join(units)) or 0) - template
 
     words = _costs(cost)
-    if len(words) < ENOUGH_WORDS:
+    if len(words) < MIN_WORDS:
         return replace(assumed(kind, chat=False), template=template, ids=tuple(ids))
     instruction = cost([WORDS[0], INSTRUCTION]) - cost([WORDS[0]])
     source = PromptSource(kind, template, instruction, tuple(words), tuple(ids))
@@ -42,17 +42,17 @@ def measured(count: Count, kind: Kind, ids: Sequence[int]) -> PromptSource | Non
 
 
 def _costs(cost: Callable[[Sequence[str]], int]) -> list[Unit]:
-    """Words of one token, found by halving what has more; where those are too few, the costs of some, one by one."""
+    """Find words of one token by halving groups with more; if they are too few, count some words one by one."""
     single: list[Unit] = []
-    left, counts = [list(WORDS)] if cost(WORDS) <= MOST_PER_WORD * len(WORDS) else [], 1
-    while left and counts < MOST_COUNTS:
+    left, counts = [list(WORDS)] if cost(WORDS) <= MAX_PER_WORD * len(WORDS) else [], 1
+    while left and counts < MAX_COUNTS:
         group = left.pop()
         counts += 1
         if cost(group) == len(group):
             single += ((word, 1) for word in group)
         elif len(group) > 1:
             left += (group[: len(group) // 2], group[len(group) // 2 :])
-    if len(single) >= ENOUGH_WORDS:
+    if len(single) >= MIN_WORDS:
         return single
-    some = Random("words").sample(WORDS, MOST_COUNTS)
+    some = Random("words").sample(WORDS, MAX_COUNTS)
     return [(word, tokens) for word in some if (tokens := cost([word])) > 0]

@@ -1,9 +1,9 @@
-"""Prompts of an exact number of tokens, out of pieces whose tokens are known.
+"""Prompts of an exact number of tokens, made of pieces whose tokens are known.
 
     start | words | instruction
 
-A tokenizer cuts text at white space before it does anything else, so a word with its space costs the same wherever it
-stands: what the pieces cost is measured once, before the run (`measuring.py`), and making a prompt is addition.
+A tokenizer cuts text at white space first, so a word with its space has the same number of tokens everywhere: the
+tokens of the pieces are counted once, before the run (`measuring.py`), and added up for each prompt.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from itertools import chain
 from random import Random
 
-from loadtests.harness.workload.words import (
+from loadtests.harness.workload.prompt_words import (
     ASSUMED_INSTRUCTION,
     ASSUMED_TEMPLATE,
     INSTRUCTION,
@@ -24,15 +24,15 @@ from loadtests.harness.workload.words import (
     Unit,
 )
 
-MIN_WORDS = 4  # however short the prompt: with fewer, the prompts of many users would repeat
-LONG = 2048  # tokens from which a prompt is made of runs that were drawn beforehand,
-UNIQUE = 512  # after so many that are its own, so that a prefix cache cannot hit the runs
-KEPT_BLOCKS = 50_000  # of recorded prompts: some 20 MB where a block has 64 tokens
-RUN, RUNS = 64, 512  # pieces of a run, and how many runs there are
+MIN_WORDS = 4  # of a prompt: with fewer words, the prompts of many users would repeat
+LONG = 2048  # tokens from which a prompt is made of runs that were drawn beforehand
+UNIQUE = 512  # tokens of a long prompt before its runs, so that a prefix cache cannot hit the runs
+KEPT_BLOCKS = 50_000  # of recorded prompts: 20 MB for blocks of 64 tokens
+RUN, RUNS = 64, 512  # pieces of a run, and number of runs
 
 
 class Pieces:
-    """Pieces of text and their tokens, to be drawn from."""
+    """Pieces of text with their numbers of tokens, for random draws."""
 
     def __init__(self, units: tuple[Unit, ...]) -> None:
         self._units = units
@@ -40,12 +40,12 @@ class Pieces:
         for text, cost in units:
             self._by_cost.setdefault(cost, []).append(text)
         self.cheapest, self.costliest = min(self._by_cost), max(self._by_cost)
-        self._reachable = [True]  # which sums some pieces add up to
+        self._reachable = [True]  # for each number of tokens, whether some pieces have this sum
         for total in range(1, 2 * self.costliest + 1):
             self._reachable.append(any(cost <= total and self._reachable[total - cost] for cost in self._by_cost))
 
     def drawn(self, tokens: int, rng: Random) -> tuple[str, int]:
-        """Random pieces that leave less than two of the costliest to be filled, and how many tokens are left."""
+        """Draw random pieces, and return them with the number of tokens left, less than two of the costliest pieces."""
         fresh = tokens if tokens < LONG else UNIQUE
         text, left = _drawn(self._units, self.costliest, fresh, rng)
         if fresh == tokens:
@@ -56,9 +56,9 @@ class Pieces:
 
     @cached_property
     def _runs(self) -> tuple[list[Unit], int]:
-        """Runs of pieces drawn beforehand, and the tokens of the costliest: a long prompt is made of them.
+        """Draw the runs of long prompts, and return them with the tokens of the costliest run.
 
-        Drawing 100 000 words one by one would block all other requests of the process for 40 ms.
+        To draw 100 000 words one by one would block all other requests of the process for 40 ms.
         """
         rng = Random("runs")
         drawn = [rng.choices(self._units, k=RUN) for _ in range(RUNS)]
@@ -66,7 +66,7 @@ class Pieces:
         return runs, max(cost for _, cost in runs)
 
     def filling(self, tokens: int, rng: Random) -> str:
-        """Random pieces of exactly `tokens` tokens where some add up to it, else of as many as do."""
+        """Draw random pieces of exactly `tokens` tokens, or of the nearest smaller sum."""
         while tokens > 0 and not self._reachable[tokens]:
             tokens -= 1
         pieces = []
@@ -79,7 +79,7 @@ class Pieces:
 
 
 def _drawn(units: Sequence[Unit], costliest: int, tokens: int, rng: Random) -> tuple[str, int]:
-    """Random ones of `units` that leave less than two of the costliest to be filled, and how many tokens are left."""
+    """Draw random units, and return them with the number of tokens left, less than two of the costliest units."""
     pieces: list[str] = []
     while tokens >= 2 * costliest:
         texts, costs = zip(*rng.choices(units, k=tokens // costliest - 1), strict=True)
@@ -90,9 +90,10 @@ def _drawn(units: Sequence[Unit], costliest: int, tokens: int, rng: Random) -> t
 
 @dataclass(frozen=True)
 class PromptSource:
-    """`template` are the tokens of a prompt that has only its start, chat template included; `ids` those to draw from.
+    """The pieces of prompts. `template` is the number of tokens of a prompt with only its start, chat template
+    included; `ids` are the token ids to draw from.
 
-    `exact` says that prompts made of it were checked against the tokenizer, so that they have the tokens wanted.
+    `exact` is true if the lengths of prompts were checked with the tokenizer.
     """
 
     kind: Kind
@@ -103,9 +104,9 @@ class PromptSource:
     exact: bool = False
 
     def prompt(self, tokens: int, rng: Random, shared_tokens: int = 0, shared_seed: str = "") -> str:
-        """A prompt of `tokens` tokens, or of the fewest that keep prompts apart.
+        """Return a prompt of `tokens` tokens, or of the minimum with which prompts differ.
 
-        The first `shared_tokens` after the start are the same for all of one `shared_seed`.
+        The first `shared_tokens` after the start are the same for all prompts with the same `shared_seed`.
         """
         start = START + (self._shared(shared_tokens, shared_seed) if shared_tokens else "")
         rest = tokens - self.template - shared_tokens - self.instruction
@@ -115,9 +116,9 @@ class PromptSource:
         return start + self._text(max(least, rest + self.instruction), rng)
 
     def of_blocks(self, tokens: int, blocks: Sequence[str], block_tokens: int, rng: Random) -> str:
-        """A prompt of `tokens` tokens made of blocks by their names, and of words of its own where they end earlier.
+        """Return a prompt of `tokens` tokens made of named blocks, and of further words if the blocks are too short.
 
-        The first block holds the chat template too. Prompts that begin with the same blocks begin with the same text.
+        The first block includes the chat template. Prompts that begin with the same blocks begin with the same text.
         """
         parts, left = [START], tokens - self.template
         for name in blocks:
@@ -130,7 +131,7 @@ class PromptSource:
         return "".join(parts) + (self._text(left, rng) if left > 0 else "")
 
     def message(self, tokens: int, rng: Random) -> str:
-        """A later message of a conversation, which adds `tokens` tokens and what the template puts around it."""
+        """Return a later message of a conversation, which adds `tokens` tokens and those of the template around it."""
         least = MIN_WORDS * self._words.cheapest
         if tokens >= least + self.instruction:
             return self._text(tokens - self.instruction, rng).lstrip() + INSTRUCTION
@@ -145,17 +146,17 @@ class PromptSource:
 
     @property
     def costliest(self) -> int:
-        """Tokens of the word that has most."""
+        """Return the number of tokens of the longest word."""
         return self._words.costliest
 
     def _text(self, tokens: int, rng: Random) -> str:
-        """Words of `tokens` tokens in all."""
+        """Return words with `tokens` tokens in total."""
         words, left = self._words.drawn(tokens, rng)
         return words + self._words.filling(left, rng)
 
     @cached_property
     def _block(self) -> Callable[[str, int], str]:
-        """The text of a block. A session sends most of its blocks again with each request."""
+        """Return a cached function for the text of a block: a session repeats most blocks in each request."""
         return lru_cache(KEPT_BLOCKS)(lambda name, tokens: self._text(tokens, Random(f"block {name}")))
 
     def _shared(self, tokens: int, seed: str) -> str:
@@ -178,7 +179,7 @@ class PromptSource:
 
 
 def assumed(kind: Kind, chat: bool) -> PromptSource:
-    """Where there is no tokenizer: a token a word."""
+    """Return a source for an unknown tokenizer, with one token for each word."""
     return PromptSource(
         kind,
         template=1 + (ASSUMED_TEMPLATE if chat else 0),
@@ -187,7 +188,9 @@ def assumed(kind: Kind, chat: bool) -> PromptSource:
     )
 
 
-def with_template(source: PromptSource, prompt_tokens: int | None, known: bool) -> PromptSource:
-    """The same, where the server counted `prompt_tokens` for a prompt of the start alone; it may not have counted."""
-    template = source.template if prompt_tokens is None else prompt_tokens
-    return replace(source, template=template, exact=source.exact and known)
+def with_template(source: PromptSource, prompt_tokens: int | None) -> PromptSource:
+    """Return the source with the template's tokens: the server counted `prompt_tokens` for a prompt with only its
+    start. Without a count, prompts are not exact."""
+    if prompt_tokens is None:
+        return replace(source, exact=False)
+    return replace(source, template=prompt_tokens)

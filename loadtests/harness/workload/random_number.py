@@ -1,4 +1,4 @@
-"""Numbers that vary: fixed, uniform, normal, exponential, lognormal."""
+"""Distributions of numbers: fixed, uniform, normal, exponential, lognormal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMS = {
     "exponential": re.compile(rf"exponential:{NUMBER}(?:,{NUMBER})?"),
     "lognormal": re.compile(rf"lognormal:{NUMBER},{NUMBER}(?:,{NUMBER})?"),
 }
-TIMES_THE_MIDDLE = 10  # at most, without a limit of its own: one draw in a million shall not decide a run
+MAX_RATIO = 10  # of a draw to `a`, by default: a rare draw must not dominate a run
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class RandomNumber:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises `ValueError` where the text is no distribution."""
-        given = text.replace(" ", "")
+        """Raises `ValueError` if the text is no distribution."""
+        compact = text.replace(" ", "")
         for kind, form in FORMS.items():
-            if match := form.fullmatch(given):
+            if match := form.fullmatch(compact):
                 numbers = [None if group is None else float(group) for group in match.groups()]
                 a, b, most = (*numbers, None, None)[:3]
                 if kind == "exponential":
@@ -62,7 +62,7 @@ class RandomNumber:
                 return f"{self.kind}:{self.a:g},{self.b:g}{most}"
 
     def scaled(self, factor: float) -> Self:
-        """The same distribution of numbers `factor` times as large."""
+        """Return the distribution of the numbers multiplied by `factor`."""
         b = self.b if self.kind == "lognormal" else self.b * factor
         return replace(self, a=self.a * factor, b=b, most=None if self.most is None else self.most * factor)
 
@@ -78,11 +78,11 @@ class RandomNumber:
                 value = rng.expovariate(1 / self.a)
             case "lognormal":
                 value = rng.lognormvariate(math.log(self.a), self.b)
-        return max(0.0, min(value, TIMES_THE_MIDDLE * self.a if self.most is None else self.most))
+        return max(0.0, min(value, MAX_RATIO * self.a if self.most is None else self.most))
 
 
 class Pause(RandomNumber):
-    """Seconds."""
+    """A distribution of seconds."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Rows of files that people give: JSONL, JSON, Parquet, or CSV with a header; text may be compressed with gzip."""
+"""Rows of a user's files: JSONL, JSON, Parquet, or CSV with a header; text may be compressed with gzip."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from enginebench.settings.schema import UserMistake
 
 GZIP, PARQUET = b"\x1f\x8b", b"PAR1"  # first bytes
-LONGEST_CELL = 2**31 - 1  # characters of CSV
+MAX_CELL = 2**31 - 1  # characters of CSV
 Rows = Iterator[tuple[str, Any]]
 
 
@@ -45,7 +45,7 @@ def lines(path: Path) -> Rows:
 
 
 def opened(path: Path) -> TextIO:
-    """Open text whose lines end at a line feed and nowhere else. Raises `OSError`."""
+    """Open text whose lines end only at a line feed. Raises `OSError`."""
     with path.open("rb") as file:
         packed = file.read(len(GZIP)) == GZIP
     unpack = gzip.open if packed else open
@@ -72,7 +72,7 @@ def _json(path: Path, begin: str, rest: TextIO, number: int) -> Rows:
 
 
 def _decoded(text: str, strict: bool) -> Any:
-    """Control characters are allowed inside a text unless `strict`. Raises `ValueError` and `RecursionError`."""
+    """Decode JSON; unless `strict`, texts may have control characters. Raises `ValueError` and `RecursionError`."""
     return json.loads(text, object_pairs_hook=_object, strict=strict)
 
 
@@ -89,7 +89,7 @@ def _located(path: Path, text: str, number: int, strict: bool) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Raises `ValueError` if a name stands twice, since one of its values would be lost."""
+    """Raises `ValueError` if a name occurs twice, because one of its values would be lost."""
     values = dict(pairs)
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
@@ -98,7 +98,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _csv(path: Path, text: TextIO) -> Rows:
-    csv.field_size_limit(LONGEST_CELL)
+    csv.field_size_limit(MAX_CELL)
     table = csv.reader(text, strict=True)
     header: list[str] = []
     try:
@@ -133,7 +133,7 @@ def _parquet(path: Path) -> Rows:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Leave out what is null inside a column: in Parquet, every object of a column has the fields of all of them."""
+    """Leave out null values inside a column: in Parquet, all objects of a column have the same fields."""
     if isinstance(value, dict):
         return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
     return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value

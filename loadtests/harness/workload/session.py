@@ -1,4 +1,4 @@
-"""A conversation: each turn sends the whole history, including the real answers, and new text."""
+"""A conversation, of which each turn sends the whole history, with the real answers, and new text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ MARGIN = 64  # tokens that a chat template may add around two messages
 
 
 class Session:
-    """`ask`, then `answered`, turn by turn."""
+    """A conversation: call `ask`, then `answered`, for each turn."""
 
     def __init__(self, name: str, turns: int) -> None:
         self.name = name
-        self.turn = -1  # that was asked last
+        self.turn = -1  # the last one that was asked
         self.messages: tuple[Message, ...] = ()
         self._turns = turns
         self._tokens = 0  # of the last prompt and its answer, as the server counted them
@@ -24,11 +24,11 @@ class Session:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a turn was asked that has no answer."""
+        """Return whether the last turn has no answer."""
         return bool(self.messages) and self.messages[-1].role == "user"
 
     def answered(self, ended: RequestRecord, text: str) -> bool:
-        """Whether there is another turn."""
+        """Take an answer, and return whether another turn follows."""
         self.messages += (Message("assistant", text),)
         self._tokens = (ended.prompt_tokens or 0) + (ended.output_tokens or 0)
         return ended.outcome == "ok" and bool(text) and self.turn + 1 < self._turns

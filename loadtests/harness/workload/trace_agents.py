@@ -35,7 +35,7 @@ def agent_format(document: Document) -> str | None:
 
 
 def read_weka(document: Document, place: str) -> Iterator[TraceArrival | None]:
-    """Nothing is known of when a session began."""
+    """Read a session without its start, which is not recorded."""
     session = str(document.get("id", place))
     scope = "" if document.get("hash_id_scope") == "global" else session
     entries: list[Document] = document["requests"]
@@ -51,9 +51,9 @@ def _weka_items(
         begins = start + float(entry["t"])
         if entry["type"] == "subagent":
             inner = entry.get("requests") or ()
-            found = _weka_items(inner, block_tokens, session, scope, begins if relative else start, relative)
-            if found:
-                items.append(Agent(found, awaited=entry.get("status") != "async_launched"))
+            inner_items = _weka_items(inner, block_tokens, session, scope, begins if relative else start, relative)
+            if inner_items:
+                items.append(Agent(inner_items, awaited=entry.get("status") != "async_launched"))
         elif entry["in"] > 0:
             blocks = tuple(entry.get("hash_ids") or ())
             request = TraceRequest(
@@ -64,26 +64,26 @@ def _weka_items(
 
 
 def _times_are_relative(entries: Iterable[Document]) -> bool:
-    """Whether the times of a sub-agent's requests count from its own beginning: then some lie before it."""
+    """Return whether the times of a sub-agent's requests count from its own start: then some are before it."""
     for entry in entries:
         inner = entry.get("requests") or () if entry["type"] == "subagent" else ()
-        if any(each["t"] < entry["t"] for each in inner) or _times_are_relative(inner):
+        if any(request["t"] < entry["t"] for request in inner) or _times_are_relative(inner):
             return True
     return False
 
 
 def read_otel(documents: Iterable[Document]) -> Iterator[TraceArrival | None]:
-    """A session is a conversation where the spans name one (`gen_ai.conversation.id`), else a trace."""
+    """Read sessions: conversations if the spans name them (`gen_ai.conversation.id`), else traces."""
     traces: dict[str, list[_Span]] = defaultdict(list)
     for document in documents:
         for span in _spans(document):
             traces[span.trace].append(span)
     sessions: dict[str, list[AgentCall | Agent]] = defaultdict(list)
     for trace, spans in traces.items():
-        name = next((str(each.conversation) for each in spans if each.conversation), trace)
+        name = next((str(span.conversation) for span in spans if span.conversation), trace)
         if items := _otel_items(spans, name):
             sessions[name].append(Agent(items))
-        yield from (None for each in spans if each.is_call and each.request(name, "") is None)
+        yield from (None for span in spans if span.is_call and span.request(name, "") is None)
     for items in sessions.values():
         agent = Agent(items)
         yield TraceArrival(agent.start, session_requests(agent))
@@ -91,25 +91,25 @@ def read_otel(documents: Iterable[Document]) -> Iterator[TraceArrival | None]:
 
 def _otel_items(spans: list[_Span], session: str) -> list[AgentCall | Agent]:
     children: dict[str, list[_Span]] = defaultdict(list)
-    known = {span.id for span in spans}
+    ids = {span.id for span in spans}
     for span in spans:
-        children[span.parent if span.parent in known else ""].append(span)
+        children[span.parent if span.parent in ids else ""].append(span)
 
     def below(parent: str) -> list[AgentCall | Agent]:
-        found: list[AgentCall | Agent] = []
+        items: list[AgentCall | Agent] = []
         for span in children[parent]:
             if not span.is_call:
                 if inner := below(span.id):
-                    found.append(Agent(inner))
-            elif request := span.request(session, parent):  # what is below a call is the same call, seen by a library
-                found.append(AgentCall(span.start, span.end, request))
-        return found
+                    items.append(Agent(inner))
+            elif request := span.request(session, parent):  # spans below a call are the same call in a library
+                items.append(AgentCall(span.start, span.end, request))
+        return items
 
     return below("")
 
 
 class _Span:
-    """One span, of either form."""
+    """A span in either form."""
 
     def __init__(self, raw: Document) -> None:
         def first(*names: str) -> Any:
@@ -128,32 +128,32 @@ class _Span:
         self.conversation = self._attributes.get("gen_ai.conversation.id")
 
     def request(self, session: str, agent: str) -> TraceRequest | None:
-        """`None` where it failed, or where nothing is known of its prompt or its answer."""
-        output = self._tokens("output_tokens", "completion_tokens") or _length(self._said("output"))
-        messages = [*self._messages("gen_ai.system_instructions"), *self._said("input")]
+        """Return the call's request; `None` if it failed, or if its prompt or its answer is not recorded."""
+        output = self._tokens("output_tokens", "completion_tokens") or _length(self._texts("output"))
+        messages = [*self._messages("gen_ai.system_instructions"), *self._texts("input")]
         prompt = self._tokens("input_tokens", "prompt_tokens")
         if self._failed or not output or not (messages or prompt):
             return None
-        if messages:  # how many tokens they have for the model under test is not known
+        if messages:  # their tokens for the model under test are not known
             return TraceRequest(None, output, messages=tuple(messages), session=session)
         assert prompt is not None
         blocks = tuple(range(math.ceil(prompt / HISTORY_BLOCK)))
         return TraceRequest(prompt, output, blocks, HISTORY_BLOCK, f"{session}/{agent}", session=session)
 
     def _tokens(self, *names: str) -> int | None:
-        found = (self._attributes.get(f"gen_ai.usage.{name}") for name in names)
-        return next((int(value) for value in found if value), None)
+        values = (self._attributes.get(f"gen_ai.usage.{name}") for name in names)
+        return next((int(value) for value in values if value), None)
 
-    def _said(self, which: str) -> list[tuple[str, str]]:
+    def _texts(self, which: str) -> list[tuple[str, str]]:
         text = self._attributes.get(f"gen_ai.{which}.text")
         return [("assistant", str(text))] if text else self._messages(f"gen_ai.{which}.messages")
 
     def _messages(self, name: str) -> list[tuple[str, str]]:
-        """As (role, text); what is no text, such as a call of a tool, as its JSON."""
-        given = self._attributes.get(name) or []
-        given = json.loads(given) if isinstance(given, str) else given
+        """Return messages as (role, text); parts without text, such as a call of a tool, become JSON."""
+        messages = self._attributes.get(name) or []
+        messages = json.loads(messages) if isinstance(messages, str) else messages
         role = "system" if name.endswith("instructions") else "user"
-        return [(ROLES.get(str(each.get("role", role)), "user"), _text(each)) for each in given]
+        return [(ROLES.get(str(message.get("role", role)), "user"), _text(message)) for message in messages]
 
 
 def _text(message: Document) -> str:
@@ -176,17 +176,17 @@ def _spans(document: Document) -> Iterator[_Span]:
 
 
 def _values(attributes: Iterable[Document]) -> dict[str, Any]:
-    return {each["key"]: _value(each["value"]) for each in attributes}
+    return {attribute["key"]: _value(attribute["value"]) for attribute in attributes}
 
 
 def _value(value: Document) -> Any:
-    """Of OTLP/JSON, in which whole numbers are text."""
+    """Read a value of OTLP/JSON, where whole numbers are text."""
     ((kind, content),) = value.items()
     match kind:
         case "intValue":
             return int(content)
         case "arrayValue":
-            return [_value(each) for each in content.get("values") or ()]
+            return [_value(element) for element in content.get("values") or ()]
         case "kvlistValue":
             return _values(content.get("values") or ())
         case _:
@@ -194,7 +194,7 @@ def _value(value: Document) -> Any:
 
 
 def _moment(value: Any) -> float:
-    """Seconds since 1970, of nanoseconds or of a date and time."""
+    """Return seconds since 1970 from nanoseconds or from a date and time."""
     if isinstance(value, int | float) or str(value).isdecimal():
         return int(value) / 1e9
     moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))

@@ -1,4 +1,4 @@
-"""Recorded requests as files: published traces, datasets, agents, and runs. A file's rows show its format.
+"""Files of recorded requests: published traces, datasets, agents, and runs. The rows of a file show its format.
 
 mooncake, azure, burstgpt   tables (`trace_tables.py`)
 requests, sharegpt, batch   rows with texts (`trace_requests.py`)
@@ -43,17 +43,17 @@ BY_ROW: dict[str, Callable[[Any, str], Arrivals]] = {
     "lines": read_request,
     "weka": read_weka,
 }
-LOOKED_AT = 100  # rows, for one that shows the format
+FORMAT_ROWS = 100  # first rows, of which one must show the format
 UNREADABLE = (LookupError, TypeError, AttributeError, ValueError, OverflowError)
 
 
 @cache
 def read_trace(path: str) -> Trace:
-    """Raises `UserMistake` when there is no such file, or it has no known format."""
+    """Raises `UserMistake` if the file is missing or has no known format."""
     try:
         form, first, numbered = _begun(Path(path))
         arrivals = list(_run(Path(path)) if form == "run" else _arrivals(path, form, first, numbered))
-    except (OSError, EOFError, zlib.error) as error:  # the last two where what is compressed is cut short or damaged
+    except (OSError, EOFError, zlib.error) as error:  # the last two for damaged compressed files
         raise UserMistake(f"cannot read {path}: {getattr(error, 'strerror', None) or error}.") from None
     except UnicodeDecodeError:
         raise UserMistake(f"{path} is not text in UTF-8: unpack or convert it first.") from None
@@ -74,7 +74,7 @@ def _begun(path: Path) -> tuple[str, Any, Rows]:
         return "run", None, iter(())
     is_text = path.name.removesuffix(".gz").endswith(".txt")
     numbered = lines(path) if is_text else _documents(path) if path.is_dir() else rows(path)
-    first = list(islice(numbered, LOOKED_AT))
+    first = list(islice(numbered, FORMAT_ROWS))
     if not first:
         raise UserMistake(f"{path} is empty, or has nothing but a header.")
     return "lines" if is_text else _guessed(path, first), first[0][1], chain(first, numbered)
@@ -142,7 +142,7 @@ def _format_of(row: Any) -> str | None:
 
 
 def _in_sessions(arrivals: list[TraceArrival], path: str) -> Iterable[TraceArrival]:
-    """Join the rows of each session whose later rows follow after a delay: it arrives with its first row."""
+    """Join the rows of each session that has delays; the session arrives with its first row."""
     delayed = {request.session for arrival in arrivals for request in arrival.requests if request.after == (PREVIOUS,)}
     if not delayed:
         return arrivals
@@ -165,7 +165,7 @@ def _in_sessions(arrivals: list[TraceArrival], path: str) -> Iterable[TraceArriv
 
 
 def _run(path: Path) -> Arrivals:
-    """A retry is not an arrival: the replay has retries of its own."""
+    """Read a run's requests without its retries: the replay has its own."""
     for record in read_requests(path):
         if record.attempt:
             continue

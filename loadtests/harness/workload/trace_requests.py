@@ -1,8 +1,8 @@
-"""Rows that are requests themselves: prompts, messages, conversations, and the lines of batch files.
+"""Rows that are requests: prompts, messages, conversations, and the lines of batch files.
 
-A row is sent as it stands in the file, or refused: `UserMistake` says what is wrong with it, and who reads the file
-adds which row it is. What is more than text, such as images, calls of tools and their results, becomes a field of the
-body, which only the API takes that it was written for.
+A row is sent as it is in the file, or refused: `UserMistake` names the mistake, and the reader of the file adds the
+row. Content that is more than text, such as images, calls of tools and their results, becomes a field of the body,
+which only the API that it was written for accepts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from loadtests.harness.schedule.trace import TraceArrival, TraceRequest
 from loadtests.harness.workload.trace_agents import CHARACTERS_A_TOKEN
 from loadtests.harness.workload.trace_tables import Row, following, number_of, seconds_of
 
-ABOUT = ("input", "context")  # what an instruction or a question is about: Alpaca, Dolly
+ABOUT = ("input", "context")  # text that an instruction or a question refers to: Alpaca, Dolly
 TEXTS: Mapping[str, tuple[str, ...]] = {
     "prompt": (), "text": (), "text_input": (), "question": ABOUT, "instruction": ABOUT,
 }  # fmt: skip
@@ -36,7 +36,7 @@ Texts = tuple[tuple[str, str], ...]
 
 
 def read_request(row: Any, place: str) -> Iterator[TraceArrival]:
-    """A text, or an object with one of `REQUEST_COLUMNS`."""
+    """Read a text, or an object with one of `REQUEST_COLUMNS`."""
     row = {"prompt": row} if isinstance(row, str) else _object(row, "it")
     texts, fields = _prompt(row)
     prompt_tokens = None if texts or fields else _count(row, "prompt_tokens")
@@ -53,7 +53,7 @@ def read_request(row: Any, place: str) -> Iterator[TraceArrival]:
 
 
 def unsent_columns(row: Any) -> tuple[str, ...]:
-    """The columns of a row that `read_request` does not send."""
+    """Return the columns of a row that `read_request` does not send."""
     texts = ("prompt",) if "prompt" in row else (*TEXTS, *ABOUT)
     read = {*texts, *REQUEST_COLUMNS - set(TEXTS), *SYSTEMS, *LIMITS, *SENT, "session_id", "delay", "timestamp"}
     return tuple(str(name) for name in row if name not in read) if isinstance(row, Mapping) else ()
@@ -119,7 +119,7 @@ def read_conversation(row: Any, place: str) -> Iterator[TraceArrival | None]:
 
 
 def _prompt(row: Row) -> tuple[Texts, dict[str, Any]]:
-    """The texts of a row, or its messages as a field of the body if they are more than text; nothing if it has none."""
+    """Return the texts of a row, or its messages as a field of the body if they are more than text."""
     named = [name for name in TEXTS if row.get(name) is not None]
     name = "prompt" if "prompt" in named else next(iter(named), "prompt")
     prompt, messages = row.get(name), row.get("messages")
@@ -148,7 +148,7 @@ def _prompt(row: Row) -> tuple[Texts, dict[str, Any]]:
 
 
 def _conversation(messages: Any) -> tuple[Texts, dict[str, Any]]:
-    """(role, text) of messages that are text alone; of others, the messages as they are, as a field of the body."""
+    """Return the (role, text) of messages that are only text; otherwise the messages as a field of the body."""
     if not isinstance(messages, list) or not messages:
         raise UserMistake("its `messages` are not a list of messages")
     for number, value in enumerate(messages, 1):
@@ -172,7 +172,7 @@ def _object(value: Any, what: str) -> Row:
 
 
 def _limit(row: Row) -> int | None:
-    """The most tokens that the answer may have."""
+    """Return the maximum of the answer's tokens."""
     limits = {name: limit for name in LIMITS if (limit := _count(row, name)) is not None}
     if len(set(limits.values())) > 1:
         raise UserMistake(f"its {' and '.join(f'`{name}`' for name in limits)} differ")
@@ -180,7 +180,7 @@ def _limit(row: Row) -> int | None:
 
 
 def _count(row: Row, name: str) -> int | None:
-    """Missing numbers make a column of floats, and in CSV all is text."""
+    """Read a whole number from a float, which columns with missing numbers have, or from text, which CSV has."""
     value = row.get(name)
     if value is None or value == "":
         return None
@@ -194,7 +194,7 @@ def _count(row: Row, name: str) -> int | None:
 
 
 def _sendable(request: TraceRequest) -> TraceRequest:
-    """Check that everything can be sent as it is: Parquet has values that JSON has not, and JSON half characters."""
+    """Check that the request can be sent: Parquet has values that JSON lacks, and JSON can have half characters."""
     try:
         json.dumps([request.messages, request.fields], ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as error:

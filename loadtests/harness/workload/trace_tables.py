@@ -1,6 +1,6 @@
-"""Traces that are tables, a row for each request: JSONL, CSV with a header, or Parquet.
+"""Traces that are tables, with a row for each request: JSONL, CSV with a header, or Parquet.
 
-A format is the names of its columns. To read another one: its row in `FORMATS`.
+A format is defined by the names of its columns. To add one, add its row to `FORMATS`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.trace import TraceArrival, TraceRequest
 
 Row = Mapping[str, Any]
-PREVIOUS = -1  # of what a request follows, until its session is put together: the row before it
+PREVIOUS = -1  # the row before, in `after`, until the session is put together
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The names of a format's columns. Times are multiples of `unit` seconds, or dates; without a column of times the
-    trace has none. `blocks` has lists of names of the prompt's blocks, each of `block_tokens`; `delay` has milliseconds
-    after the answer to the row before it in its session."""
+    """The names of a format's columns. Times are multiples of `unit` seconds, or dates. `blocks` has lists of names of
+    the prompt's blocks, each of `block_tokens`; `delay` has milliseconds after the answer to the session's previous
+    row."""
 
     time: str
     prompt: str
@@ -34,11 +34,11 @@ class Columns:
     delay: str = ""
 
     def fitting(self, first: Any) -> Columns:
-        """Return the columns of a published format as the file with this first row has them: with or without times."""
+        """Return the columns, without the times if the file's first row has none."""
         return self if not isinstance(first, Mapping) or self.time in first else replace(self, time="")
 
     def read(self, row: Any, place: str) -> Iterator[TraceArrival | None]:
-        """`None` for a request that failed: its prompt or answer has no tokens. Raises `UserMistake`."""
+        """Yield the request; `None` if it failed and has no tokens. Raises `UserMistake`."""
         if not isinstance(row, Mapping):
             raise UserMistake("it is not a JSON object")
         session = following(row, self.session, self.delay)
@@ -53,7 +53,8 @@ class Columns:
         yield TraceArrival(seconds_of(row[time], self.unit) if time else None, (request,))
 
     def _blocks(self, row: Row, prompt: int) -> tuple[int, ...]:
-        """Other traces have the same columns with blocks of another size."""
+        """Return the names of the blocks. Other traces have the same columns with another size of blocks, which is a
+        `UserMistake`."""
         blocks = (row.get(self.blocks) or ()) if self.blocks else ()
         if not isinstance(blocks, list | tuple):
             raise UserMistake(f"`{self.blocks}` is not a list")
@@ -79,20 +80,19 @@ FORMATS = {
 
 
 def format_of(first: Row) -> str | None:
-    """Return which of `FORMATS` has columns of the names in a file's first row; a trace without times is one too."""
+    """Return the name of the format whose columns a file's first row has; it may lack the times."""
     return next((form for form, columns in FORMATS.items() if {columns.prompt, columns.output} <= first.keys()), None)
 
 
 def following(row: Row, session: str, delay: str) -> dict[str, Any]:
-    """Return the session of a request and, if the row has a delay, that it follows the row before it in that session.
-    Raises `UserMistake`."""
+    """Return the fields `session`, and if the row has a delay, `after` and `pause`. Raises `UserMistake`."""
     name, pause = row.get(session) if session else None, row.get(delay) if delay else None
-    known: dict[str, Any] = {"session": None if name in (None, "") else str(name)}
-    if pause in (None, "") or (known["session"] is None and number_of(pause) == 0):
-        return known
-    if known["session"] is None or number_of(pause) < 0:
+    fields: dict[str, Any] = {"session": None if name in (None, "") else str(name)}
+    if pause in (None, "") or (fields["session"] is None and number_of(pause) == 0):
+        return fields
+    if fields["session"] is None or number_of(pause) < 0:
         raise UserMistake(f"its `{delay}` of {pause} needs a `{session}`, and to be 0 or more")
-    return known | {"after": (PREVIOUS,), "pause": number_of(pause) / 1000}
+    return fields | {"after": (PREVIOUS,), "pause": number_of(pause) / 1000}
 
 
 def number_of(value: Any) -> float:
@@ -114,7 +114,7 @@ def _whole(value: Any) -> int:
 
 
 def seconds_of(value: Any, unit: float) -> float:
-    """A number, or a date and time, in which UTC is taken where no zone is named. Raises `UserMistake`."""
+    """Read a number, or a date and time, in UTC if it has no zone. Raises `UserMistake`."""
     try:
         return number_of(value) * unit
     except UserMistake:

@@ -1,8 +1,8 @@
-"""What users send: unique prompts of a given length, conversations, or the contents of a file.
+"""The requests of users: unique prompts of a planned length, conversations, or the contents of a file.
 
-A server with a prefix cache need not compute a known prompt again, so every prompt starts with words of its own, which
-differ between runs; `--shared-prefix-tokens` and `--seed` do the opposite. Each user draws from its own stream,
-so the same seed gives the same requests with one process as with eight.
+A server with a prefix cache does not compute a known prompt again, so every prompt starts with unique words, which
+differ between runs; `--shared-prefix-tokens` and `--seed` do the opposite. Each user has its own random stream, so the
+same seed gives the same requests with one process or eight.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -20,7 +19,7 @@ import msgspec
 from enginebench.records.request import RequestRecord
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.dialects.dialect import GREEDY, Message, ModelRequest
-from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.schedule.trace import Trace, TraceRequest
 from loadtests.harness.workload.classes import RequestClass, class_of
@@ -48,10 +47,10 @@ def prompt_id(prompt: Prompt, fields: Mapping[str, Any] = {}) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Everything that decides what is asked.
+    """Everything that determines the requests.
 
     Lengths come from `seed`; the words of the prompts from `seed` and `prompt_set` together. `dataset` is a path.
-    `context` is the maximum of prompt and answer tokens together, where the server gives it.
+    `context` is the maximum of prompt and answer tokens together, if the server reports it.
     """
 
     model: str
@@ -73,13 +72,12 @@ class Workload:
     context: int | None = None
     keep_answers: bool = False
 
-    def rows_of(self, process: int = 0, processes: int = 1, folder: Path | None = None) -> DatasetRows | None:
-        """Return the rows of the dataset that this process sends; processes share them through the run's `folder`.
-        `None` without a dataset. Raises `OSError` and `UserMistake`."""
+    def rows_of(self, process: int = 0, processes: int = 1) -> DatasetRows | None:
+        """Return the rows of the dataset that this process sends; `None` without a dataset. Raises `UserMistake`."""
         if not self.dataset:
             return None
         rows = dataset(self.dataset).requests
-        return DatasetRows(rows, self.set_name, process, processes, folder)
+        return DatasetRows(rows, self.set_name, process, processes)
 
     def requests_of(self, user: int, rows: DatasetRows | None = None) -> UserRequests:
         """Return one user's requests. `user` is its number in the whole run, `rows` are those of its process."""
@@ -126,7 +124,7 @@ class Workload:
         **facts: Any,
     ) -> Call:
         """Build a request for at most `output_tokens`, with `fields` in its body. `prompt_tokens` is the planned length
-        of the prompt, `facts` are further fields of the record. Raises `UserMistake` if the API does not take such a
+        of the prompt, `facts` are further fields of the record. Raises `UserMistake` if the API does not accept such a
         prompt."""
         dialect = DIALECTS[self.endpoint]
         request = ModelRequest(
@@ -152,7 +150,7 @@ class Workload:
 
 
 class UserRequests:
-    """Makes one user's requests, without end."""
+    """The requests of one user, without end."""
 
     def __init__(self, workload: Workload, user: int, rows: DatasetRows | None) -> None:
         self._workload, self._user, self._rows = workload, user, rows
@@ -165,7 +163,7 @@ class UserRequests:
 
     @property
     def independent(self) -> bool:
-        """Whether the next request can be made before the last one has its answer."""
+        """Return whether the next request can be built before the last one has its answer."""
         return self._rows is None and not self._in_conversations
 
     @property
@@ -173,7 +171,7 @@ class UserRequests:
         return self._workload.turns.a > 1 or self._workload.turns.kind != "fixed"
 
     def next(self, asks: Mapping[str, str]) -> Call:
-        """`asks` are the settings specific to the stage, as in `StagePlan.asks`."""
+        """Build the next request. `asks` are the settings of the stage, as in `StagePlan.asks`."""
         if self._rows is not None:
             return self._from_dataset(self._rows)
         if self._in_conversations:
@@ -213,7 +211,7 @@ class UserRequests:
         return workload.source.prompt(tokens, self._words, shared, self._set)
 
     def _from_dataset(self, rows: DatasetRows) -> Call:
-        row = self._row = self._row or rows.take()  # asked again for another stage, it is the same row
+        row = self._row = self._row or rows.take()  # the same row if the request is built again for another stage
         output_tokens = row.output_tokens or self._workload.output_tokens.draw(self._lengths)
         prompt = self._workload.recorded_prompt(row, self._words)
         return self._call(prompt, row.prompt_tokens, output_tokens, fields=row.fields, session=row.session)
@@ -221,7 +219,7 @@ class UserRequests:
     def _of_session(self, asks: Mapping[str, str]) -> Call:
         workload = self._workload
         class_name, prompt_tokens, output_tokens = self._plan(asks)
-        if self._session is not None and self._session.is_waiting:  # a stage with other requests has begun
+        if self._session is not None and self._session.is_waiting:  # the request is built again for another stage
             self._session = None
         if self._session is not None:
             length = (workload.turn_tokens or workload.prompt_tokens).draw(self._lengths)
@@ -229,7 +227,7 @@ class UserRequests:
                 self._session.ask(workload.source.message(length, self._words))
             else:
                 self._session = None
-        tokens = None  # those of a later turn depend on the answers before it
+        tokens = None  # of a later turn: they depend on the answers before it
         if self._session is None:
             prompt, tokens = self._prompt(prompt_tokens, asks), prompt_tokens
             self._session = Session(f"{self._user}-{self._sessions}", workload.turns.draw(self._lengths))

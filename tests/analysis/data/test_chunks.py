@@ -10,12 +10,12 @@ import pytest
 
 from enginebench.analysis.data import chunks as slices
 from enginebench.analysis.data import gaps as gap_module
-from enginebench.analysis.data import table as writer
+from enginebench.analysis.data import requests_table as writer
 from enginebench.analysis.data.chunks import chunks_of, chunks_within
 from enginebench.analysis.data.flow import Arrivals
 from enginebench.analysis.data.gaps import GapCounter
 from enginebench.analysis.data.lines import SCHEMA
-from enginebench.analysis.data.table import TABLE, sink
+from enginebench.analysis.data.requests_table import TABLE, sink
 from enginebench.records.stage import SECOND
 from enginebench.records.view import EMPTY, Distribution
 from tests.support.analysis.synthetic import record

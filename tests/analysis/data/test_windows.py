@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from enginebench.analysis.data.load import NotARun, load_run
+from enginebench.analysis.data.run_data import NotARun, load_run
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.load import Users
 from enginebench.records.request import RequestRecord

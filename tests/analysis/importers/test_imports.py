@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import RunSummary, summarise
 from enginebench.cli import app
 from enginebench.records.files import read_meta, read_requests
@@ -24,7 +24,7 @@ V_0_3 = """{"benchmarks": [{"args": {"strategy": {"type_": "concurrent", "stream
 
 
 def imported(output: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(app, ["import", *arguments, "--output", str(output)])
+    return CliRunner().invoke(app, ["import", *arguments, "--runs", str(output)])
 
 
 def run_of(output: Path, *arguments: str) -> tuple[RunSummary, StageView]:
@@ -121,7 +121,7 @@ def test_vllm_says_which_requests_were_completed(
     records = list(read_requests(summary.folder))
     answered = [record for record in records if record.outcome == "ok"]
     assert [record.t_first is not None for record in answered] == [ttft is not None] * ok
-    assert {BY_NAME["e2e"].of(record) for record in answered} == ({e2e} if e2e is not None else set())
+    assert {BY_NAME["e2e"].read(record) for record in answered} == ({e2e} if e2e is not None else set())
     assert (f"TTFT of {ok} answers" in said(summary)) == (ok > 0 and ttft is None)
 
 
@@ -258,7 +258,7 @@ def test_the_first_token_after_the_reasoning_is_that_of_guidellm(tmp_path: Path)
     file.write_text(json.dumps(document))
     summary, _ = run_of(tmp_path / "runs", str(file))
     one, other, *_ = read_requests(summary.folder)
-    ttfo = BY_NAME["ttfo"].of
+    ttfo = BY_NAME["ttfo"].read
     assert (ttfo(one), ttfo(other)) == pytest.approx((0.5, 0.2), abs=1e-5)
 
 
@@ -277,7 +277,7 @@ def test_the_run_says_where_it_is_from(tmp_path: Path) -> None:
 
 
 def test_no_color_is_obeyed(tmp_path: Path) -> None:
-    words = ["import", "nosuch.json", "--output", str(tmp_path)]
+    words = ["import", "nosuch.json", "--runs", str(tmp_path)]
     wanted = "nosuch.json: No such file or directory."
     colours: dict[str, str | None] = {"yes": None, "no": "1"}
     told = {

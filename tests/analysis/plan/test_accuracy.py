@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.plan.accuracy import (
     MAX_ERROR,
     HeldOut,

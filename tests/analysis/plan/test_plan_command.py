@@ -31,7 +31,9 @@ def plan(*arguments: str | Path) -> tuple[int, str]:
         pytest.param((), "a plan needs a peak and an objective", id="no peak"),
         pytest.param(("--peak", "9users"), "a plan needs a peak and an objective", id="no objective"),
         pytest.param(
-            ("--peak", "9", "--slo", "ttft_p99=1", "-o", "plan.pdf"), "plan.pdf has no known suffix", id="no format"
+            ("--peak", "9", "--slo", "ttft_p99=1", "--output", "plan.pdf"),
+            "plan.pdf has no known suffix",
+            id="no format",
         ),
         pytest.param(
             ("--peak", "9", "--slo", "ttft_p99=1", "--price", "vllm=2"),

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.plan.fleet import FUTURES, Fleet, Peak, fewest_replicas, first
 from enginebench.analysis.plan.measured import MeasuredStage, SupportedLoads, measured_stages, supported_loads
 from enginebench.analysis.plan.model import EngineModel, futures

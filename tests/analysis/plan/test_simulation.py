@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from enginebench.analysis.arrays import Floats
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.plan.measured import measured_stages
 from enginebench.analysis.plan.model import EngineModel, futures
 from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
@@ -160,7 +160,7 @@ def test_time_per_token_is_the_declared_metric_measured_and_simulated(tmp_path: 
         requests.append(record(len(requests), due, **stamps, first_chunk_tokens=4, output_tokens=12))
     run = load_run(write_run(tmp_path / "run", meta_of(stages_of((1,), 10.0, 0.0, 0.0)), requests))
     (stage,) = measured_stages([run])
-    declared = [(OBJECTIVES["tpot"].of(each), OBJECTIVES["ntpot"].of(each)) for each in requests]
+    declared = [(OBJECTIVES["tpot"].read(each), OBJECTIVES["ntpot"].read(each)) for each in requests]
     assert declared[0] == pytest.approx((0.04 / 8, 0.24 / 12))
     measured = stage.requests.latencies
     assert list(zip(measured["tpot"], measured["ntpot"], strict=True)) == pytest.approx(declared)

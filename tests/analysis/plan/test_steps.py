@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from enginebench.analysis.data.chunks import WindowChunks
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.plan.accuracy import fit_stages
 from enginebench.analysis.plan.measured import MeasuredStage, measured_stages
 from enginebench.analysis.plan.model import EngineModel, SlotsFrom, fit_model, saturated_slots

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import scipy
 
-from enginebench.analysis.stats.estimate import least_samples
 from enginebench.analysis.stats.intervals import (
     bin_by_user,
     bin_events,
@@ -21,6 +20,7 @@ from enginebench.analysis.stats.intervals import (
     rate_interval,
     share_interval,
 )
+from enginebench.analysis.stats.quantiles import least_samples
 from enginebench.records.rules import answer_of, percentile
 from enginebench.records.view import Estimate, Missing
 from tests.support.analysis.draws import percentile_interval, queueing, width

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary import findings as run_findings
 from enginebench.analysis.summary.run_summary import (
     RunSummary,
@@ -17,8 +17,8 @@ from enginebench.analysis.summary.run_summary import (
     summary_document,
     write_summary,
 )
-from enginebench.records.findings import table
-from enginebench.records.findings.table import Kind, findings_of, findings_of_view
+from enginebench.records.findings import kinds
+from enginebench.records.findings.kinds import Kind, findings_of, findings_of_view
 from enginebench.records.search import SearchRecord
 from enginebench.records.view import Evidence, Finding, Level, StageKey, StageView
 from tests.support.analysis.found import STAGES, changed, every_100_ms, findings, samples
@@ -39,8 +39,8 @@ def test_a_kind_that_is_added_to_the_table_is_found(tmp_path: Path, monkeypatch:
     slow = Kind("too_slow", "", "", "be quick", lambda view, run: [Evidence("warn", f"{view.ok} slow answers")])
     empty = Kind("no_label", "", "", "give it one")
     check = ("no_label", lambda run, stages: [Evidence("note", f"{len(stages)} stage")])
-    monkeypatch.setattr(table, "KINDS", (*table.KINDS, slow, empty))
-    monkeypatch.setattr(run_findings, "KIND_BY_NAME", {**table.KIND_BY_NAME, "no_label": empty})
+    monkeypatch.setattr(kinds, "KINDS", (*kinds.KINDS, slow, empty))
+    monkeypatch.setattr(run_findings, "KIND_BY_NAME", {**kinds.KIND_BY_NAME, "no_label": empty})
     monkeypatch.setattr(run_findings, "RUN_CHECKS", (*run_findings.RUN_CHECKS, check))
     summary = summarise(load_run(write_run(tmp_path, meta_of(STAGES), every_100_ms(), samples())))
     of_stage = Finding("too_slow", "warn", "140 slow answers", "be quick", StageKey(0, "1 user"), "fake")
@@ -124,7 +124,7 @@ def test_a_search_whose_time_is_up_was_not_stopped_early(
 
 
 def test_the_evidence_of_a_kind_is_one_finding_with_the_remedy_of_the_worst() -> None:
-    late, minor = table.KIND_BY_NAME["load_generator_late"], table.KIND_BY_NAME["prompts_cached"]
+    late, minor = kinds.KIND_BY_NAME["load_generator_late"], kinds.KIND_BY_NAME["prompts_cached"]
     first, second = StageKey(0, "1 user"), StageKey(1, "2 users")
     evidence = [
         (minor, Evidence("note", "some", stage=first)),

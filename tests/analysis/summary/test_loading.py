@@ -56,7 +56,7 @@ def test_runs_in_a_folder_that_cannot_be_written_are_read(
     make_read_only(monkeypatch, runs)
     page = tmp_path / "report.html"
     for command in (
-        ("report", runs, "-o", page),
+        ("report", runs, "--output", page),
         ("compare", runs, "--baseline", "a"),
         ("runs", "--runs", runs),
         ("plan", runs, "--peak", "12users", "--slo", "ttft_p90=5", "--peak-seconds", "20"),

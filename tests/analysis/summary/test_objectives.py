@@ -169,6 +169,12 @@ def test_an_objective_that_was_not_measured_is_refused(tmp_path: Path) -> None:
         stage_of(tmp_path, [whole], slo=["ttft_p99=1"])
 
 
+def test_answers_of_a_single_token_meet_every_limit_of_tpot(tmp_path: Path) -> None:
+    records = [record(k, 3 * SECOND + k * MS, output_tokens=1, icl=(), chunks=1) for k in range(100)]
+    (judgement,) = stage_of(tmp_path, records, slo=["tpot_p50=0.001"]).judgements
+    assert (judgement.answer, judgement.share.value) == ("met", 1.0)
+
+
 def test_a_window_without_requests_is_not_enough_evidence(tmp_path: Path) -> None:
     """The server hung after the first answer: nothing was due from 2 s to 9 s."""
     stage = stage_of(

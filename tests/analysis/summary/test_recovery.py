@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.recovery import Disruption
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.load import Burst, Load, Rate, Segment, Users
@@ -91,6 +91,19 @@ def test_a_burst_that_does_not_end_has_no_recovery(tmp_path: Path) -> None:
     records = [answered(k, k / 10, 1.0 if k >= 200 else usual(k)) for k in range(600)]
     (burst,) = disrupted(tmp_path, records, slo="ttft_p95=0.5")
     assert (burst.recovered, burst.slo_recovered) == (None, None)
+
+
+def test_the_slo_is_met_again_if_all_that_follows_meets_it(tmp_path: Path) -> None:
+    """From 25 s on one request of 10 takes a second, which p95 does not allow. One of 21 it does."""
+
+    def late(every: int) -> list[RequestRecord]:
+        return [answered(k, k / 10, 1.0 if 200 <= k < 250 or (k > 250 and k % every == 0) else 0.1) for k in range(600)]
+
+    (burst,) = disrupted(tmp_path / "a", late(10), slo="ttft_p95=0.5")
+    assert burst.slo_recovered is None
+    (burst,) = disrupted(tmp_path / "b", late(21), slo="ttft_p95=0.5")
+    assert burst.slo_recovered == pytest.approx(0.0)
+    assert burst.periods[-1].within == pytest.approx(1 - 16 / 350, abs=0.003)
 
 
 def test_stages_of_users_that_rise_and_fall_are_one_burst(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from enginebench.analysis.engine_runs import EngineRuns
 from enginebench.analysis.frame import frame_of
 from enginebench.analysis.verdict.capacity import Capacity, capacities_of, capacity_of
-from enginebench.analysis.verdict.slo import Status
+from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.records.search import SearchRecord
 from enginebench.records.slo import parse_objectives
 from tests.support.analysis.compared import judged_view, run

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from enginebench.analysis.engine_runs import EngineRuns
-from enginebench.analysis.verdict.differences import Kind, differences, of_versions, run_to_run
+from enginebench.analysis.verdict.differences import Kind, differences, run_to_run, version_differences
 from tests.support.analysis.compared import engine_of, run, view
 
 
@@ -65,9 +65,9 @@ def test_measured_lengths_that_differ_by_more_than_5_percent() -> None:
 def test_versions_of_one_engine_differ_in_all_but_the_version_of_the_tool() -> None:
     before = engine("a", PLAIN, output_tokens=100)
     later = engine("a", PLAIN | {"versions": {"enginebench": "0.2.0"}}, output_tokens=100)
-    assert not of_versions([before], [later])
+    assert not version_differences([before], [later])
     changed = {"engine": {"name": "x", "dtype": "q8_0"}}
-    kinds = {found.kind for found in of_versions([before], [engine("a", changed, output_tokens=60)])}
+    kinds = {found.kind for found in version_differences([before], [engine("a", changed, output_tokens=60)])}
     assert kinds == {Kind.FORMAT, Kind.SETTINGS, Kind.LENGTHS}
 
 

@@ -32,7 +32,7 @@ NUMBERS: list[tuple[Number, str]] = [
     (number(0.0, n=97, style="part"), "0 of 97"),
     (number(3 / 52, n=52, style="part"), "3 of 52"),
     (number(0.967, n=245, style="part"), "96.7 % of 245"),
-    (number(0.967, n=3596, style="part", approximate=True), "≈ 96.7 % of 3,596"),
+    (number(0.967, n=3596, style="part", approximate=True), "96.7 % of 3,596*"),
     (number(2.06, 1.73, 2.45, style="ratio", significant=True), "2.1× [1.7, 2.5]"),
     (number(1.46, 1.45, 1.47, style="ratio", significant=True), "1.46× [1.45, 1.47]"),
     (number(1.02, 0.95, 1.1, style="ratio", significant=False), "1.02× not significant"),
@@ -68,15 +68,15 @@ CELLS: list[tuple[Cell, str, Tone]] = [
     (Missing.CYCLIC, "–ᵈ", Tone.DIM),
     (Word("vllm [fp8]"), "vllm [fp8]", Tone.PLAIN),
     (Word("a\x1b[31m\nb\u202e"), "a[31m b", Tone.PLAIN),
-    (capacity({8.0: verdict(9, 9)}, 8.0, None), "8+", Tone.PLAIN),
-    (capacity({8.0: verdict(9, 9, confirmed=False)}, 8.0, None), "≈ 8+", Tone.PLAIN),
+    (capacity({8.0: verdict(9, 9)}, 8.0, None), "≥ 8", Tone.PLAIN),
+    (capacity({8.0: verdict(9, 9, confirmed=False)}, 8.0, None), "≥ 8*", Tone.PLAIN),
     (capacity({24.0: verdict(9, 9), 28.0: verdict(0, 9, False)}, 24.0, 28.0), "24 (28 miss)", Tone.PLAIN),
-    (capacity(LADDER, 8.0, 16.0), "≈ 8 (16 miss)", Tone.PLAIN),
+    (capacity(LADDER, 8.0, 16.0), "8* (16 miss)", Tone.PLAIN),
     (capacity({1.0: verdict(0, 9, False)}, None, 1.0), "< 1", Tone.BAD),
-    (capacity({0.5: verdict(0, 9, False, confirmed=False)}, None, 0.5, unit="req/s"), "≈ < 0.5", Tone.BAD),
+    (capacity({0.5: verdict(0, 9, False, confirmed=False)}, None, 0.5, unit="req/s"), "< 0.5*", Tone.BAD),
     (capacity({1.0: UNKNOWN}, None, None), "–", Tone.DIM),
     (verdict(9, 9), "met", Tone.GOOD),
-    (verdict(9, 9, confirmed=False), "≈ met", Tone.GOOD),
+    (verdict(9, 9, confirmed=False), "met*", Tone.GOOD),
     (verdict(0, 9, False), "missed", Tone.BAD),
     (UNKNOWN, "not measured", Tone.DIM),
 ]
@@ -94,8 +94,8 @@ def test_square_brackets_are_intervals_and_nothing_else() -> None:
 
 def test_signs_are_those_of_tables() -> None:
     quick, contenders = documents.quick(), documents.contenders()
-    assert signs_of(filter(None, [quick.candidates, quick.figure])) == {"≈"}
-    assert signs_of(filter(None, [contenders.candidates, contenders.figure])) == {"≈", "[ ]"}
+    assert signs_of(filter(None, [quick.candidates, quick.figure])) == {"*"}
+    assert signs_of(filter(None, [contenders.candidates, contenders.figure])) == {"*", "[ ]"}
 
 
 def test_lines_are_not_broken_within_numbers() -> None:

@@ -67,9 +67,9 @@ def test_the_page_says_what_the_terminal_says() -> None:
         "mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · closed loop, 1 to 16 users, 6 to 20 s each",
         "first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95 ≤ 60 ms",
         "users status within the SLO TTFT p95 TPOT p95 output tokens/s 1 met 9 of 9 48.0 ms 16.5 ms 60.1",
-        "8 ≈ met ≈ 46 of 46 80.3 ms 27.1 ms 277",
-        "≈ not confirmed: too few independent requests or runs to be 95 % sure",
-        "Next: Find the limit of mock between 8 and 16 users (about 4 min) enginebench run",
+        "8 met* 46 of 46* 80.3 ms 27.1 ms 277",
+        "* not confirmed: too few independent requests or runs to be 95 % sure",
+        "Next: Find and confirm the limit of mock, between 8 and 16 users (about 4 min) enginebench run",
         "Warning warn only 46 requests at 8 users (mock, 8 users) → measure longer",
         "To repeat it How it was measured",
     ):
@@ -96,5 +96,5 @@ def test_labels_and_sentences_are_escaped_and_commands_in_warnings_are_code() ->
     for tag in ("<script", "<b> ", "<i>", "<u>", "<em>", "<s>", "<q>", "<title>"):
         assert tag not in body
     assert "<code>a &lt;b&gt; 0</code>" in body
-    assert "Warnings 5 of 7, the rest below" in body
+    assert "Warnings: the 5 most severe of 7" in body
     assert "<summary>2 more</summary>" in body

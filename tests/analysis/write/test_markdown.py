@@ -24,14 +24,14 @@ SLO: first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95 ≤
 | ---: | ---: | ---: | ---: | ---: | ---: |
 | 1 | met | 9 of 9 | 48.0 ms | 16.5 ms | 60.1 |
 | 4 | met | 31 of 31 | 63.0 ms | 21.2 ms | 183 |
-| 8 | ≈ met | ≈ 46 of 46 | 80.3 ms | 27.1 ms | 277 |
+| 8 | met* | 46 of 46* | 80.3 ms | 27.1 ms | 277 |
 | 16 | missed | 3 of 52 | 1.50 s | 30.2 ms | 279 |
 
-≈ not confirmed: too few independent requests or runs to be 95 % sure
+\\* not confirmed: too few independent requests or runs to be 95 % sure
 
 ![TTFT p95 by load](charts/ttft.svg)
 
-**Next:** Find the limit of mock between 8 and 16 users (about 4 min)
+**Next:** Find and confirm the limit of mock, between 8 and 16 users (about 4 min)
 
 ```sh
 enginebench run capacity http://127.0.0.1:8300 --slo ttft_p95=600ms,tpot_p95=60ms

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from enginebench.analysis.document import Axis, Figure, Point, Series, Span
-from enginebench.analysis.verdict.slo import Status
+from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.analysis.write.scale import FONT, Box, Labels, Scale, scale_of, spread, width_of
 from enginebench.analysis.write.svg import HEIGHT, WIDTH, svg
 from tests.support.analysis import documents
@@ -83,7 +83,7 @@ def test_unconfirmed_and_missed_points_differ_from_confirmed_ones() -> None:
     points = tuple(Point(k + 1.0, 0.1 * (k + 1), status=s, confirmed=c) for k, (s, c) in enumerate(statuses))
     drawing = svg(load_figure((Series("a", points),)))
     assert marks(drawing) == ["mark", "mark hollow", "mark cross", "mark hollow", "mark cross"]
-    assert {"SLO met", "≈ missed"} <= {text for text, _ in texts(drawing)}
+    assert {"SLO met", "missed, not confirmed"} <= {text for text, _ in texts(drawing)}
     unknown = svg(load_figure((Series("a", (replace(points[0], status=Status.NOT_MEASURED),) * 2),)))
     assert "not measured" in {text for text, _ in texts(unknown)}
     confirmed = svg(load_figure((Series("a", points[:1] * 2),)))
@@ -103,7 +103,7 @@ def test_intervals_are_bars_and_points_tell_their_numbers() -> None:
     point = Point(8.0, 0.21, 0.19, 0.24, "8 users", Status.MET, False)
     drawing = svg(load_figure((Series("a", (point, replace(point, x=9.0))),)))
     assert drawing.count('class="bar"') == 2
-    assert "a at 8 users: 210 ms [190 ms, 240 ms], ≈ met" in drawing
+    assert "a at 8 users: 210 ms [190 ms, 240 ms], met, not confirmed" in drawing
 
 
 def test_labels_cannot_hold_markup() -> None:

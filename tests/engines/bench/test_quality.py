@@ -10,7 +10,7 @@ from enginebench.records.quality import NO_WEIGHTS, TEXT, Quality, against
 from engines.bench.quality import measure_quality
 from engines.process.loading import load_engine
 from engines.text.detokenize import tokenizer_of
-from loadtests.harness.client.access import Access
+from loadtests.harness.client.authentication import Access
 from loadtests.harness.run.target import Target
 from tests.support.engines.reference import Reference
 from tests.support.engines.small_model import small_model

@@ -1,13 +1,13 @@
 """Bytes and operations of a model's steps, on the shapes of the default model and of presets; shares of limits."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from engines.bench.result import Limit, Series, Share, measure_of
-from engines.bench.roofline import ModelCost, arithmetic_of, cost_of, cpu_flops, read_bandwidth, share_of
+from engines.bench.measure import Key
+from engines.bench.result import ARITHMETIC, BANDWIDTH
+from engines.bench.roofline import Limit, ModelCost, arithmetic_of, cost_of, cpu_flops, read_bandwidth, shares_of
 from engines.bench.rounds import gpus_of
 from engines.bench.settings import Variant
 from engines.contract.base import EngineInfo, Model
@@ -17,11 +17,13 @@ PARAMETERS = 134_515_008  # SmolLM2-135M, whose embedding is also its head
 HEAD = 49_152 * 576
 NORMS = 61 * 576  # of them, two per layer and one at the end
 COST = ModelCost(matrices=1_000_000, head=0, vectors=0, attention=0)
-LIMIT = Limit("cpu", "float32", bandwidth=8e9, flops=40e9, by="test")
+LIMIT = Limit("cpu", "float32", bandwidth=8e9, flops=40e9)
 
 
-def series(name: str, *rounds: Sequence[float]) -> Series:
-    return Series(measure_of(name), tuple(map(tuple, rounds)))
+def shares(
+    metric: str, size: int | None, value: float, dtype: str = "float32", gpus: int = 1
+) -> dict[str, float | None]:
+    return dict(shares_of((metric, size), value, dtype, COST, LIMIT, gpus))
 
 
 @pytest.mark.parametrize(
@@ -59,26 +61,22 @@ def test_a_mixture_of_experts_has_no_share(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "bandwidth", "flops"),
+    ("key", "value", "bandwidth", "flops"),
     [
-        pytest.param("decode", 0.001, 4e6 / 0.001 / 8e9, 2e6 / 0.001 / 40e9, id="a token reads 4 MB in 1 ms"),
-        pytest.param("batch 10 decode", 1000.0, 4e6 * 100 / 8e9, 2e6 * 1000 / 40e9, id="100 steps a second, 10 each"),
-        pytest.param("prefill 100", 0.01, 4e6 / 0.01 / 8e9, 2e8 / 0.01 / 40e9, id="100 tokens in 10 ms"),
+        pytest.param(("decode", None), 0.001, 4e6 / 0.001 / 8e9, 2e6 / 0.001 / 40e9, id="a token reads 4 MB in 1 ms"),
+        pytest.param(("batch decode", 10), 1e3, 4e6 * 100 / 8e9, 2e6 * 1000 / 40e9, id="100 steps a second, 10 each"),
+        pytest.param(("prefill", 100), 0.01, 4e6 / 0.01 / 8e9, 2e8 / 0.01 / 40e9, id="100 tokens in 10 ms"),
     ],
 )
-def test_shares_of_the_limits(name: str, value: float, bandwidth: float, flops: float) -> None:
-    share = share_of(series(name, [value] * 3, []), "float32", COST, [LIMIT, None])
-    assert share is not None
-    assert share.bandwidth == pytest.approx(bandwidth)
-    assert share.flops == pytest.approx(flops)
+def test_shares_of_the_limits(key: Key, value: float, bandwidth: float, flops: float) -> None:
+    measured = shares(*key, value)
+    assert measured == {BANDWIDTH: pytest.approx(bandwidth), ARITHMETIC: pytest.approx(flops)}
 
 
 def test_gpus_that_share_a_model_share_its_needs() -> None:
     """4 MB a token in 1 ms are a half of 8 GB/s, and a quarter of two GPUs'."""
-    measured = series("decode", [0.001])
-    assert share_of(measured, "float32", COST, [LIMIT]) == Share(0.5, 0.05)
-    assert share_of(measured, "float32", COST, [LIMIT], gpus=2) == Share(0.25, 0.025)
-    assert share_of(measured, "float32", COST, [LIMIT], gpus=0) is None, "another machine's"
+    assert shares("decode", None, 0.001) == {BANDWIDTH: 0.5, ARITHMETIC: 0.05}
+    assert shares("decode", None, 0.001, gpus=2) == {BANDWIDTH: 0.25, ARITHMETIC: 0.025}
 
 
 @pytest.mark.parametrize(
@@ -97,28 +95,22 @@ def test_how_many_gpus_share_the_model(engine: str, options: dict[str, str], dev
 
 
 def test_what_has_no_bound_has_no_share() -> None:
-    assert share_of(series("generate 10", [1.0]), "float32", COST, [LIMIT]) is None
-    assert share_of(series("decode", [1.0]), "float32", None, [LIMIT]) is None
-    assert share_of(series("decode", [1.0]), "float32", COST, [None]) is None
-    for name in ("wibble", "auto", "awq", "gguf"):
-        unknown = share_of(series("decode", [1.0]), name, COST, [LIMIT])
-        assert unknown == Share(None, None), "bytes per weight are not known"
+    assert shares("generate", 10, 1.0) == {}
+    for dtype in ("wibble", "auto", "awq", "gguf"):
+        assert shares("decode", None, 1.0, dtype) == {}, "bytes per weight are not known"
 
 
 def test_how_quantised_weights_are_multiplied_is_the_engines_choice() -> None:
-    for name in ("q8_0", "fp8", "int4"):
-        share = share_of(series("prefill 100", [0.01]), name, COST, [LIMIT])
-        assert share is not None
-        assert share.flops is None
-        assert share.bandwidth == pytest.approx((COST.bytes_per_step(name) or 0) / 0.01 / 8e9)
+    for dtype in ("q8_0", "fp8", "int4"):
+        read = COST.bytes_per_step(dtype)
+        assert read is not None
+        assert shares("prefill", 100, 0.01, dtype) == {BANDWIDTH: pytest.approx(read / 0.01 / 8e9)}
 
 
 @pytest.mark.parametrize(("seconds", "share"), [(0.0005, 1.0), (0.00049, 1.0), (0.0004, None)])
 def test_no_share_is_above_1(seconds: float, share: float | None) -> None:
     """4 MB in 0.5 ms is all of 8 GB/s; 4 MB in 0.4 ms were not read from this memory."""
-    found = share_of(series("decode", [seconds]), "float32", COST, [LIMIT])
-    assert found is not None
-    assert found.bandwidth == share
+    assert shares("decode", None, seconds)[BANDWIDTH] == share
 
 
 def test_this_machine_has_limits() -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from engines.contract.base import EngineInfo, EngineStats
 from engines.contract.registry import engine_class
-from engines.machine.devices import gpu_memory, visible_gpus
+from engines.machine.devices import visible_gpus
+from engines.machine.memory import gpu_memory
 from engines.process.loading import load_engine
 from engines.rust.programs import PROGRAMS, find
 from tests.conftest import BackgroundLoop

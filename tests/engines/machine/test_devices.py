@@ -1,64 +1,13 @@
-"""What is free: of the machine, of a control group with a limit, of a GPU."""
+"""GPUs by the names of CUDA, and their facts."""
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from types import SimpleNamespace
 
-import psutil
 import pytest
 
-from engines.machine.devices import GpuMemory, _left_by_groups, free_memory, gpu_facts, gpu_memory, gpus_at
+from engines.machine.devices import gpu_facts, gpus_at
+from engines.machine.memory import gpu_memory
 from tests.support.engines.nvml_stand_in import MB, Gpu, install
-
-
-def write_group(folder: Path, limit: str, used: int, version: int = 2, cached: int = 0) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
-    prefix = "" if version == 2 else "total_"
-    (folder / names[0]).write_text(f"{limit}\n")
-    (folder / names[1]).write_text(f"{used}\n")
-    (folder / "memory.stat").write_text(f"anon 5\n{prefix}inactive_file {cached}\n{prefix}active_file {cached}\n")
-
-
-def left(tmp_path: Path, membership: str) -> list[int]:
-    (tmp_path / "cgroup").write_text(membership)
-    return sorted(_left_by_groups(tmp_path / "cgroup", tmp_path / "fs"))
-
-
-def test_the_limits_of_a_group_and_of_those_above_it_count(tmp_path: Path) -> None:
-    write_group(tmp_path / "fs", "max", 9000 * MB)
-    write_group(tmp_path / "fs" / "pod", str(500 * MB), 300 * MB)
-    write_group(tmp_path / "fs" / "pod" / "engine", str(400 * MB), 100 * MB)
-    assert left(tmp_path, "0::/pod/engine\n") == [200 * MB, 300 * MB]
-
-
-def test_page_cache_in_a_groups_use_is_free(tmp_path: Path) -> None:
-    write_group(tmp_path / "fs", str(500 * MB), 450 * MB, cached=100 * MB)
-    assert left(tmp_path, "0::/\n") == [250 * MB]
-
-
-def test_a_container_of_version_1_that_sees_its_group_as_the_root(tmp_path: Path) -> None:
-    write_group(tmp_path / "fs" / "memory", str(500 * MB), 100 * MB, version=1)
-    assert left(tmp_path, "4:memory:/docker/0123\n1:cpu,cpuacct:/docker/0123\n0::/docker/0123\n") == [400 * MB]
-
-
-def test_without_groups_there_is_no_limit(tmp_path: Path) -> None:
-    assert list(_left_by_groups(tmp_path / "none", tmp_path)) == []
-    assert left(tmp_path, "0::/\n") == []
-
-
-def test_free_memory_is_the_least_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=7 * MB))
-    monkeypatch.setattr("engines.machine.devices._left_by_groups", lambda *paths: iter([9 * MB, 5 * MB]))
-    assert free_memory() == 5 * MB
-    monkeypatch.setattr("engines.machine.devices._left_by_groups", lambda *paths: iter(()))
-    assert free_memory() == 7 * MB
-
-
-def test_gpus_are_asked_for_as_cuda_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, [Gpu(free=at * MB, uuid=f"GPU-{at}") for at in range(8)])
-    assert gpu_memory(["3", "GPU-7"]) == [GpuMemory(3 * MB, 80_000 * MB), GpuMemory(7 * MB, 80_000 * MB)]
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_the_automatic_number_format(device: str, capability: tuple[int, int] | 
 )
 def test_every_engine_has_the_same_one(name: str, capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     from engines.contract.registry import check_options
-    from engines.process.loading import size_of_preset
+    from engines.process.memory_check import size_of_preset
 
     install(monkeypatch, [Gpu(capability)])
     kind, options = engine_class(name), check_options(name, {}).parsed

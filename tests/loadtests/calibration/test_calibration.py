@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from enginebench.analysis.write.sentence import sentence
 from enginebench.cli import app
-from enginebench.studies.calibrate.document import document_of
+from enginebench.studies.calibrate.report import document_of
 from loadtests.harness.calibration.calibrate import BUSY, TTFT, _cell, pace, parse_grid
 from loadtests.harness.run.calibration import LIMIT, Calibration, Cell, Error, keep, load, save
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run

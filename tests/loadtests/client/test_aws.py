@@ -14,10 +14,10 @@ import pytest
 from botocore.credentials import Credentials, ReadOnlyCredentials
 from botocore.exceptions import CredentialRetrievalError
 
-from loadtests.harness.client.access import access_to
+from loadtests.harness.client.authentication import access_to
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
-from loadtests.harness.client.dialects.registry import DIALECTS
+from loadtests.harness.client.dialects.endpoints import DIALECTS
 from tests.support.loadtests.asking import due
 from tests.support.servers.wire_script import WireServer, json_answer
 

@@ -13,11 +13,11 @@ import pytest
 
 from enginebench.records.request import RequestRecord
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.client.access import access_to
+from loadtests.harness.client.authentication import access_to
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest, merged
-from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.sampling import Sampling, checked_object
 from tests.support.loadtests.asking import due
 from tests.support.servers.dialect_answers import (

@@ -70,7 +70,7 @@ def test_a_mistake_of_our_own_ends_the_request(monkeypatch: pytest.MonkeyPatch) 
     def fail(*_: object) -> None:
         raise ZeroDivisionError("an unforeseen mistake")
 
-    monkeypatch.setattr("loadtests.harness.client.answer.Answer.feed", fail)
+    monkeypatch.setattr("loadtests.harness.client.model_answer.Answer.feed", fail)
     exchange = Exchange(Reads([ANSWER]), CompletionAnswer(), True, 60.0, 600.0)
     exchange.start(b"")
     with pytest.raises(ZeroDivisionError):

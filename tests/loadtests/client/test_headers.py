@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from loadtests.harness.client.access import access_to
+from loadtests.harness.client.authentication import access_to
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
-from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.headers import parse_headers
 from loadtests.harness.run.target import Target
 from tests.support.loadtests.asking import due

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from loadtests.harness.client.access import access_to
+from loadtests.harness.client.authentication import access_to
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
-from loadtests.harness.client.dialects.registry import DIALECTS
+from loadtests.harness.client.dialects.endpoints import DIALECTS
 from tests.support.loadtests.asking import due
 from tests.support.servers.dialect_answers import aws_frame
 from tests.support.servers.wire_script import END, WireServer, frame

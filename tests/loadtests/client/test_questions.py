@@ -8,9 +8,9 @@ import time
 import pytest
 
 from loadtests.harness.client import questions
-from loadtests.harness.client.access import Access
-from loadtests.harness.client.address import Address
+from loadtests.harness.client.authentication import Access
 from loadtests.harness.client.questions import NoAnswer, NoConnection, Questions
+from loadtests.harness.client.server_address import Address
 from tests.support.servers import odd
 from tests.support.servers.odd import Odd, OddServer, Script
 from tests.support.servers.wire_script import json_answer

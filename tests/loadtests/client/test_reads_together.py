@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from loadtests.harness.client.answer import Answer, Moment
 from loadtests.harness.client.dialects.openai import CompletionAnswer
 from loadtests.harness.client.kernel_stamps import TIMESPEC, kernel_stamp, kernel_stamps
+from loadtests.harness.client.model_answer import Answer, Moment
 from loadtests.harness.client.response import Response
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"

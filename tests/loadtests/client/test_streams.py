@@ -154,7 +154,7 @@ GOOD: list[Any] = [
 # Body, outcome, content chunks, a part of what is said about it.
 BAD: list[Any] = [
     pytest.param(says(token(), token()), "disconnected", 2, "ended without [DONE]", id="no end"),
-    pytest.param(says(token(), token()[:-9]), "bad_stream", 1, "not as expected", id="ends inside an event"),
+    pytest.param(says(token(), token()[:-9]), "bad_stream", 1, "cannot be read", id="ends inside an event"),
     pytest.param(b"", "disconnected", 0, "ended without [DONE]", id="nothing at all"),
     pytest.param(b": ping\nid: 7\n\n", "disconnected", 0, "ended without [DONE]", id="a comment and an id alone"),
     pytest.param(b'{"error":{"message":"no such model"}}', "bad_stream", 0, "no such model", id="an error in no event"),
@@ -187,17 +187,17 @@ BAD: list[Any] = [
         id="its words alone",
     ),
     pytest.param(
-        says(token(), event({"choices": 7}), DONE), "bad_stream", 1, "not as expected", id="choices that are none"
+        says(token(), event({"choices": 7}), DONE), "bad_stream", 1, "cannot be read", id="choices that are none"
     ),
     pytest.param(
-        says(token(), delta(content=7), END), "bad_stream", 1, "not as expected", id="content that is a number"
+        says(token(), delta(content=7), END), "bad_stream", 1, "cannot be read", id="content that is a number"
     ),
     pytest.param(says(token(), b"data: oops\n\n", DONE), "bad_stream", 1, "oops", id="no JSON"),
     pytest.param(
-        says(token(), b'data: "text"\n\n', DONE), "bad_stream", 1, "not as expected", id="JSON that is no object"
+        says(token(), b'data: "text"\n\n', DONE), "bad_stream", 1, "cannot be read", id="JSON that is no object"
     ),
     pytest.param(
-        says(token(), token("?").replace(b"?", b"\xff"), DONE), "bad_stream", 1, "not as expected", id="no UTF-8"
+        says(token(), token("?").replace(b"?", b"\xff"), DONE), "bad_stream", 1, "cannot be read", id="no UTF-8"
     ),
     pytest.param(
         says(token(), finish("content_filter", usage=usage(2)), DONE),
@@ -277,7 +277,7 @@ EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nContent-Type: text/css\r\nContent-En
         pytest.param(
             [with_header(b"Content-Encoding: gzip"), frame(token()), GOOD_END],
             *("bad_stream", 0, "compressed"),
-            id="compressed though asked not to",
+            id="compressed against the request",
         ),
         pytest.param(
             [json_answer("200 OK", {"choices": [{"message": {"content": "hi"}}]})],
@@ -403,7 +403,7 @@ def test_hidden_reasoning_takes_no_part_in_the_time_per_token() -> None:
     shown = [frame(token())] * 6
     seen = observe(HEAD, *shown, frame(finish(usage=hidden)) + frame(DONE) + LAST_CHUNK, gap=20_000_000)
     assert (seen.output_tokens, seen.reasoning_tokens, seen.unseen_tokens, seen.cached_tokens) == (50, 44, 44, 5)
-    assert BY_NAME["tpot"].of(seen) == pytest.approx(0.02)
+    assert BY_NAME["tpot"].read(seen) == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize(

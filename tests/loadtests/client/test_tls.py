@@ -16,16 +16,16 @@ import pytest
 import trustme
 
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.client.access import Access
+from loadtests.harness.client.authentication import Access
 from loadtests.harness.client.client import Client
-from loadtests.harness.client.dialects.registry import DIALECTS
+from loadtests.harness.client.dialects.endpoints import DIALECTS
 from loadtests.harness.client.tls import tls_context
-from loadtests.harness.recording.telemetry import Scraper
+from loadtests.harness.recording.telemetry_sampler import Scraper
 from loadtests.harness.run.fitting import fitted
 from loadtests.harness.run.prepare import prepare
 from loadtests.harness.run.target import Target
 from loadtests.harness.scenario import Scenario, users
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 from tests.support.loadtests.asking import GOOD_END, ask, due
 from tests.support.servers.odd import Odd, OddServer
 from tests.support.servers.wire_script import (

@@ -59,7 +59,7 @@ def test_each_contender_is_run_with_each_model_under_a_name_of_its_own() -> None
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        pytest.param(((), ()), "say what to test", id="nothing"),
+        pytest.param(((), ()), "choose what to test", id="nothing"),
         pytest.param(((), ("v0.6=http://a:1",)), "`v0.6` cannot be the name of a contender", id="a dot in a name"),
         pytest.param((("v0.6=vllm",), ()), "`v0.6` cannot be the name of a contender", id="of an engine"),
         pytest.param((["a", "a"], ()), "several `a`: .* such as --engine first=a", id="twice"),
@@ -129,7 +129,7 @@ def test_two_configurations_of_an_engine_and_a_server_are_interleaved_and_compar
     assert [meta.label for meta in compared.metas] == [*order, *reversed(order)]
     assert [meta.repeat for meta in compared.metas] == [0] * 3 + [1] * 3
     for run, meta in zip(compared.runs, compared.metas, strict=True):
-        ttfts = sorted(BY_NAME["ttft"].of(record) or 0.0 for record in read_requests(run))
+        ttfts = sorted(BY_NAME["ttft"].read(record) or 0.0 for record in read_requests(run))
         least, most = {"slow": (0.12, 0.2), "quick": (0.02, 0.1), "there": (0.05, 0.12)}[meta.label]
         assert least <= ttfts[len(ttfts) // 2] < most
     command = [sys.executable, "-m", "enginebench", "compare", str(compared.folder), "--baseline", "slow", "--json"]

@@ -124,18 +124,21 @@ def test_a_rate_without_an_arrival_is_refused(start: Sequence[str], tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "variable", "named"),
+    ("file", "text", "variable", "option"),
     [
-        pytest.param("locust.conf", "users = 5", "", "`users` in locust.conf", id="a file in the folder"),
-        pytest.param("pyproject.toml", "[tool.locust]\nrun-time = '5s'", "", "`run-time` in pyproject.toml", id="toml"),
-        pytest.param("x", "", "LOCUST_SPAWN_RATE", "LOCUST_SPAWN_RATE", id="a variable"),
+        pytest.param("locust.conf", "users = 5", "", "users", id="a file in the folder"),
+        pytest.param("pyproject.toml", "[tool.locust]\nrun-time = '5s'", "", "run-time", id="toml"),
+        pytest.param("x", "", "LOCUST_SPAWN_RATE", "spawn-rate", id="a variable"),
     ],
 )
-def test_plain_locust_says_where_an_option_without_effect_comes_from(
-    file: str, text: str, variable: str, named: str, tmp_path: Path
+def test_plain_locust_refuses_an_option_without_effect_from_any_source(
+    file: str, text: str, variable: str, option: str, tmp_path: Path
 ) -> None:
     (tmp_path / file).write_text(text)
     with OddServer(Odd()) as server:
         environment = {variable: "5"} if variable else {}
         done = command(*LOCUSTS, "--host", server.url, *SHORT, folder=tmp_path, environment=environment, code=2)
-    assert f"{named} has no effect: users and times come from --stages or --rate; leave it out." in done.stderr
+    assert (
+        f"--{option} has no effect: users and times come from --stages or --rate; leave it out, as well as "
+        f"LOCUST_{option.replace('-', '_').upper()} and `{option}` in Locust's configuration files."
+    ) in done.stderr

@@ -19,11 +19,11 @@ from loadtests import cli
 from loadtests.harness.command import drive
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.job import Job
-from loadtests.harness.command.rounds import rounds
+from loadtests.harness.command.run_order import rounds
 from loadtests.harness.command.scenarios import find_scenario
 from loadtests.harness.run.options import processes_options
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 from tests.support.loadtests.locust_process import CONCURRENT
 from tests.support.loadtests.run_command import ENVIRONMENT, RUN
 from tests.support.servers.scripted import Script, ScriptedServer
@@ -59,7 +59,7 @@ def test_an_engine_is_served_tested_and_stopped(tmp_path: Path) -> None:
     records = list(read_requests(folder))
     assert {one.outcome for one in records} == {"ok"}
     assert {one.output_tokens for one in records} == {8}
-    assert 0.049 < min(BY_NAME["ttft"].of(one) or 0.0 for one in records) < 0.1, "the others where there is a core"
+    assert 0.049 < min(BY_NAME["ttft"].read(one) or 0.0 for one in records) < 0.1, "the others where there is a core"
     assert {path.name for path in folder.iterdir()} >= {"locust.log", "server.log", "telemetry.jsonl"}
     assert f"fake: {len(records)} requests, 0 failed" in done.stderr
     port = meta.url.rpartition(":")[2]
@@ -105,7 +105,7 @@ def test_a_server_that_is_there_is_tested_where_it_is_with_one_model_after_anoth
         pytest.param(["--url", "http://127.0.0.1:9", "--keep-loaded"], "engines that --engine", id="none to keep"),
         pytest.param(["--engine", "fake", "--keep-loaded"], "is for --repeat", id="kept for nothing"),
         pytest.param(["--engine", "fake", "--stages", "some"], "such as 10,20,40", id="stages that are no numbers"),
-        pytest.param(["--engine", "fake", "--warm-up", "1"], "nothing left to measure", id="a warm-up that fills it"),
+        pytest.param(["--engine", "fake", "--warm-up", "1"], "no time to measure", id="a warm-up that fills it"),
         pytest.param(["--engine", "fake", "-o", "vllm.a=1"], "not among the engines", id="a setting of another engine"),
         pytest.param(["--engine", "fake", "-o", "ttft"], "name=value", id="a setting without a value"),
         pytest.param(["--url", "http://127.0.0.1:9"], "cannot reach", id="no server there"),
@@ -166,8 +166,8 @@ def test_an_unknown_scenario_is_the_first_thing_that_is_said() -> None:
         pytest.param("capacity", {"by": "users"}, None, id="capacity has objectives of its own"),
         pytest.param("concurrent", {"by": "users"}, "needs --slo", id="concurrent has none"),
         pytest.param("rate", {"warm_up": "40"}, None, id="a stage of rate has 60 s"),
-        pytest.param("concurrent", {"warm_up": "40"}, "nothing left to measure", id="one of concurrent has 30 s"),
-        pytest.param("spike", {"stage_seconds": "9"}, "nothing left to measure", id="a spike warms up for 10 s"),
+        pytest.param("concurrent", {"warm_up": "40"}, "no time to measure", id="one of concurrent has 30 s"),
+        pytest.param("spike", {"stage_seconds": "9"}, "no time to measure", id="a spike warms up for 10 s"),
         pytest.param("replay", {}, "give a trace", id="there is no trace to replay"),
     ],
 )
@@ -175,7 +175,7 @@ def test_settings_are_checked_with_the_scenarios_own_before_anything_is_started(
     scenario: str, given: dict[str, str], sentence: str | None
 ) -> None:
     if sentence is None:
-        assert Job.of(find_scenario(scenario), given, 1, []).given == given
+        assert Job.of(find_scenario(scenario), given, 1, []).texts == given
     else:
         with pytest.raises(UserMistake, match=sentence):
             Job.of(find_scenario(scenario), given, 1, [])
@@ -198,7 +198,7 @@ def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path) -> N
     document = json.loads(done.stdout)
     assert document["exit_code"] == 2
     assert [each["kind"] for each in document["warnings"] if each["severity"] == "invalid"] == ["failures"]
-    assert cli._report([tmp_path / "mine"], allow_invalid=True, as_json=True, judged=False) == 0
+    assert cli._report([tmp_path / "mine"], allow_invalid=True, as_json=True, has_slo=False) == 0
 
 
 def test_an_unknown_scenario_gets_the_choices(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ import pytest
 from rich.console import Console
 
 from loadtests.harness.command import drive
+from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.command.contenders import contenders
 from loadtests.harness.command.drive import MeasuredRun, measure
 from loadtests.harness.command.job import Job
-from loadtests.harness.command.rounds import Repeat, prepared
+from loadtests.harness.command.run_order import Repeat, prepared
 from loadtests.harness.command.scenarios import find_scenario
 from loadtests.harness.command.server_process import PORTS, ServerFailed, ServerProcess, listen
-from loadtests.harness.command.terminal import Terminal
 from servers.settings import ServerSettings
 
 

@@ -25,7 +25,7 @@ from enginebench.records.view import EMPTY, Missing
 from enginebench.settings.schema import read_address, write_address
 from loadtests.harness.live.buckets import CountedMetrics, edges_around
 from loadtests.harness.live.counts import SETTLED, LiveCounts
-from loadtests.harness.live.document import read_live
+from loadtests.harness.live.live_json import read_live
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.prometheus import EXPORTED, families, name_of
 from tests.support.records import META
@@ -191,7 +191,12 @@ def page(counts: LiveCounts, objectives: str = SLO, load: Load = PLAN.load) -> d
     with TemporaryDirectory() as folder:
         start = time.monotonic_ns() - SECOND - SETTLED
         live = LiveRun(
-            Path(folder), start, CountedMetrics(RunObjectives.of(meta.workload)), counts, lambda: meta, lambda: 5
+            Path(folder),
+            start,
+            CountedMetrics(RunObjectives.from_workload(meta.workload)),
+            counts,
+            lambda: meta,
+            lambda: 5,
         )
         live.finish()
     return {
@@ -242,7 +247,7 @@ def test_a_histogram_has_the_name_of_its_clock() -> None:
     late = msgspec.structs.replace(ANSWERED, t_send=(ANSWERED.t_sched or 0) + 50 * MS)
     found, metric = page(counted(late)), {one.name: one for one in EXPORTED}
     for name in ("ttft", "ttft_user"):
-        assert found[f"{name}_seconds_sum",] == pytest.approx(metric[name].of(late))
+        assert found[f"{name}_seconds_sum",] == pytest.approx(metric[name].read(late))
     since_sent, since_due = (found[f"{name}_seconds_sum",] for name in ("ttft", "ttft_user"))
     assert since_due - since_sent == pytest.approx(0.05)
     assert "e2e_user_seconds_sum" in {key[0] for key in found}

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from enginebench.settings.system import free_port
-from loadtests.harness.client.dialects.registry import DIALECTS
+from loadtests.harness.client.dialects.endpoints import DIALECTS
 from tests.support.loadtests.locust_process import ROOT, start
 from tests.support.servers.scripted import Script, ScriptedServer
 
@@ -45,8 +45,8 @@ FIELD = ', "sparkle": "glitter"'
 LINE = """
 import sys
 from pathlib import Path
-from loadtests.harness.command.progress import where_it_stands
-from loadtests.harness.live.document import read_live
+from loadtests.harness.command.run_progress import where_it_stands
+from loadtests.harness.live.live_json import read_live
 from enginebench.records.files import read_meta
 folder = Path(sys.argv[1])
 print(where_it_stands(read_meta(folder), 2**60, read_live(folder))[1])
@@ -56,7 +56,7 @@ import sys
 from pathlib import Path
 from loadtests.harness.run.prepare import prepare
 from loadtests.harness.scenario import Scenario, read
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 for endpoint in sys.argv[3:]:
     scenario = read(Scenario(), {"sparkle": "0.25", "endpoint": endpoint})
     settings = RunSettings(runs=Path(sys.argv[2]), run_id=endpoint, model="m")

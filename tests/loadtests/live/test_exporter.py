@@ -113,7 +113,7 @@ def test_counts_equal_the_records(exported: Exported) -> None:
 
 def meets(record: RequestRecord) -> bool:
     """The objectives of `SLO`, whose latencies run from the instant at which a request was due."""
-    ttft, e2e = (BY_NAME[name].of(record) for name in ("ttft_user", "e2e_user"))
+    ttft, e2e = (BY_NAME[name].read(record) for name in ("ttft_user", "e2e_user"))
     return record.outcome == "ok" and ttft is not None and e2e is not None and ttft <= LIMIT and e2e <= 5
 
 
@@ -124,7 +124,7 @@ def test_every_bucket_has_the_records_in_it(exported: Exported, metric: Metric) 
     buckets = exported.ask(f"{PREFIX}{name_of(metric)}_bucket")
     edges = sorted({float(le) for (le,) in buckets})
     for record in exported.records:
-        value = metric.of(record)
+        value = metric.read(record)
         if record.outcome not in {"ok", "cut_off"} and metric.population == "attempted":
             value = math.inf
         if value is not None:
@@ -135,7 +135,7 @@ def test_every_bucket_has_the_records_in_it(exported: Exported, metric: Metric) 
 
 def test_the_percentile_is_within_a_bucket_of_the_exact_one(exported: Exported) -> None:
     answered = [record for record in exported.records if record.outcome == "ok"]
-    exact = sorted(value for record in answered if (value := BY_NAME["ttft_user"].of(record)) is not None)
+    exact = sorted(value for record in answered if (value := BY_NAME["ttft_user"].read(record)) is not None)
     q = 0.9  # p99 falls among the two failures
     expr = f"sum by (le) (last_over_time({PREFIX}ttft_user_seconds_bucket[5m]))"
     answer = exported.api.get("/api/v1/query", params={"query": f"histogram_quantile({q}, {expr})"}).json()
@@ -148,7 +148,8 @@ def test_the_percentile_is_within_a_bucket_of_the_exact_one(exported: Exported) 
 
 def test_the_share_within_the_objective_is_exact(exported: Exported) -> None:
     within = sum(
-        record.outcome == "ok" and (BY_NAME["ttft_user"].of(record) or math.inf) <= LIMIT for record in exported.records
+        record.outcome == "ok" and (BY_NAME["ttft_user"].read(record) or math.inf) <= LIMIT
+        for record in exported.records
     )
     buckets = exported.ask(f"{PREFIX}ttft_user_seconds_bucket")
     assert sum(count for (le,), count in buckets.items() if float(le) == LIMIT) == within

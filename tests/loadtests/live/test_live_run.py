@@ -17,9 +17,9 @@ from enginebench.records.view import StageKey, StageView
 from enginebench.settings.system import free_port
 from loadtests.harness.live.buckets import CountedMetrics
 from loadtests.harness.live.counts import SETTLED, Counts, LiveCounts
-from loadtests.harness.live.document import read_live
-from loadtests.harness.live.text import slo_text
-from loadtests.harness.live.view import view_of
+from loadtests.harness.live.live_json import read_live
+from loadtests.harness.live.live_text import slo_text
+from loadtests.harness.live.live_view import view_of
 from tests.support.loadtests.locust_process import start
 from tests.support.records import META, record
 from tests.support.servers.scripted import Script, ScriptedServer
@@ -49,7 +49,7 @@ WHOLE = Stage(0, StagePlan(Users(4), Extent(0), Extent(3600)), 0, 0)  # its wind
 
 def stage_of(*records: RequestRecord, slo: str = "", now: int = 10 * SECOND + SETTLED) -> tuple[LiveCounts, StageView]:
     """Ten seconds of a window are counted, unless `now` is given."""
-    metrics = CountedMetrics(RunObjectives.of({"slo": slo}))
+    metrics = CountedMetrics(RunObjectives.from_workload({"slo": slo}))
     counts = LiveCounts(metrics)
     counts.enter(WHOLE)
     for one in records:
@@ -106,7 +106,7 @@ def test_a_window_in_which_the_run_was_stopped_ends_there() -> None:
     assert (view.end, view.complete, view.value("goodput")) == (4.0, False, 0.25)
 
 
-OBJECTIVES = RunObjectives.of(
+OBJECTIVES = RunObjectives.from_workload(
     {"slo": "ttft_p95=0.5,failures=0.01", "class_objectives": {"chat": "tpot_p95=0.02", "batch": "e2e_p95=9"}}
 )
 
@@ -128,7 +128,7 @@ def test_a_good_request_meets_every_objective_of_the_run_and_of_its_class(
 ) -> None:
     assert OBJECTIVES
     assert OBJECTIVES.met_by(request_ended) == good
-    assert not RunObjectives.of({"slo": "", "class_objectives": {"chat": ""}})
+    assert not RunObjectives.from_workload({"slo": "", "class_objectives": {"chat": ""}})
     counts = LiveCounts(CountedMetrics(OBJECTIVES))
     counts.enter(WHOLE)
     counts.request_ended(request_ended)
@@ -175,7 +175,7 @@ def test_locusts_page_has_the_tab_with_the_sums_of_all_processes(tmp_path: Path)
 )
 def test_the_slo_is_met_as_measured(outcomes: tuple[Outcome, ...], expected: str) -> None:
     """The nearest-rank p90 of ten requests is the ninth."""
-    metrics = CountedMetrics(RunObjectives.of({"slo": "ttft_p90=0.5"}))
+    metrics = CountedMetrics(RunObjectives.from_workload({"slo": "ttft_p90=0.5"}))
     counts = LiveCounts(metrics)
     counts.enter(WHOLE)
     for outcome in outcomes:

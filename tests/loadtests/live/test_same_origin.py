@@ -10,8 +10,8 @@ import pytest
 from loadtests.harness.live.same_origin import SameOrigin
 
 OWN = "127.0.0.1:8089"
-NAMES = "This page is reached as localhost, by an IP address, or by a name that --name gives it."
-FOREIGN = "Another web site has asked for this page: type its address into the browser instead."
+NAMES = "Open this page as localhost, by an IP address, or by a host name that --name sets."
+FOREIGN = "Another web site requested this page: type its address into the browser instead."
 
 
 def shared(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:

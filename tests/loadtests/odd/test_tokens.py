@@ -11,7 +11,7 @@ import pytest
 
 from enginebench.records.metrics import BY_NAME
 from enginebench.records.request import RequestRecord
-from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from tests.support.loadtests.prepared_reads import observe
 from tests.support.servers.dialect_answers import ANSWERS, aws_frame, named, whole
 from tests.support.servers.wire_script import DONE, END, delta, event, finish, frame, token
@@ -51,7 +51,7 @@ def think(per_chunk: int, begin: str = "<think>", end: str = "</think>") -> list
 def observed(record: RequestRecord) -> dict[str, Any]:
     """`first` and `out` count events up to the first token, and up to the first of the answer."""
     assert record.t_headers is not None
-    tpot = BY_NAME["tpot"].of(record)
+    tpot = BY_NAME["tpot"].read(record)
     since = {"first": record.t_first, "out": record.t_first_out}
     return {
         **{name: None if stamp is None else (stamp - record.t_headers) // GAP for name, stamp in since.items()},

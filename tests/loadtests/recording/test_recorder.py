@@ -11,7 +11,7 @@ from enginebench.records.files import read_requests
 from enginebench.records.request import SentRecord
 from enginebench.records.telemetry import TelemetrySample
 from loadtests.harness.recording.recorder import Recorder
-from loadtests.harness.recording.telemetry import parse_metrics
+from loadtests.harness.recording.telemetry_sampler import parse_metrics
 from tests.support.records import record
 
 

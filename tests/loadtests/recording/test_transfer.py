@@ -68,7 +68,7 @@ def test_a_file_that_cannot_be_read_is_an_error_with_the_workers_words(folders: 
 
 
 NAME = "requests-1.jsonl"
-UNREADABLE, NO_WORKERS = "its answer cannot be read", "it has named a file that is no worker's"
+UNREADABLE, NO_WORKERS = "its answer cannot be read", "it named a file that no worker writes"
 BROKEN, LARGE = "a piece of a file cannot be expanded", "a piece of a file is larger than a piece, or cut off"
 
 

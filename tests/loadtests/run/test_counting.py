@@ -11,16 +11,16 @@ from random import Random
 import pytest
 
 from engines.models.fetch import fetch_model
-from loadtests.harness.client.access import Access
-from loadtests.harness.client.dialects.registry import Endpoint
+from loadtests.harness.client.authentication import Access
+from loadtests.harness.client.dialects.endpoints import Endpoint
 from loadtests.harness.run.counting import prompt_source_for
 from loadtests.harness.run.fitting import fitted
 from loadtests.harness.run.target import Target
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 from loadtests.harness.workload.lengths import Lengths
 from loadtests.harness.workload.prompt_source import PromptSource
-from loadtests.harness.workload.words import Kind
+from loadtests.harness.workload.prompt_words import Kind
 from loadtests.harness.workload.workload import Workload
 from tests.support.servers.scripted import Script, ScriptedServer
 from tests.support.servers.served import RunningServer, served

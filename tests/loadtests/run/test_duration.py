@@ -35,7 +35,7 @@ TRACES = Path(__file__).parents[2] / "data/traces"
         pytest.param(
             Scenario(stages=users("1,8"), stage_requests=100),
             2,
-            "2 runs of 2 stages, 1 user to 8 users, 100 requests each: how long that takes depends on the server.",
+            "2 runs of 2 stages, 1 user to 8 users, 100 requests each: the duration depends on the server.",
             id="numbers of requests",
         ),
         pytest.param(
@@ -47,13 +47,13 @@ TRACES = Path(__file__).parents[2] / "data/traces"
         pytest.param(
             Scenario(by="users", slo=slo("ttft_p95=1"), search_seconds=1800),
             1,
-            "This takes at most 30 min: a search for the most users within --slo.",
+            "This takes at most 30 min: a search for the highest number of users within --slo ttft_p95=1.",
             id="a search",
         ),
         pytest.param(
             Scenario(by="growth", slo=slo("ttft_p95=1"), search_seconds=60),
             1,
-            "This takes at most 60 s: users who double until --slo is missed.",
+            "This takes at most 60 s: users who double until --slo ttft_p95=1 is missed.",
             id="growth",
         ),
         pytest.param(

@@ -10,9 +10,9 @@ import pytest
 
 from enginebench.records.files import write_meta
 from enginebench.records.stage import SECOND
-from loadtests.harness.run import plan as plans
+from loadtests.harness.run import run_plan as plans
 from loadtests.harness.run.host import clock_id
-from loadtests.harness.run.plan import RunPlan
+from loadtests.harness.run.run_plan import RunPlan
 from tests.loadtests.workload.test_workload import PLAIN
 from tests.support.records import META
 

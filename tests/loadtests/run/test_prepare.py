@@ -9,7 +9,7 @@ import pytest
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.run.prepare import prepare
 from loadtests.harness.scenario import Scenario, slo, tokens, users
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 from tests.support.servers.odd import Odd, OddServer, answer
 from tests.support.servers.scripted import Script, ScriptedServer
 from tests.support.servers.wire_script import Step, json_answer, token
@@ -80,8 +80,8 @@ def test_a_search_by_tokens_needs_their_number(
         with pytest.raises(UserMistake) as mistake:
             ask()
     assert str(mistake.value) == (
-        f"{refused} cannot be judged by a search: the server's answers do not say how many tokens they have. Search by "
-        "ttft, e2e or failures, or test given --stages and name the model's --tokenizer."
+        f"{refused} cannot be judged by a search: the server's answers have no token counts. Search by ttft, e2e or "
+        "failures, or test fixed --stages and name the model's --tokenizer."
     )
 
 

@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import pytest
 
-from loadtests.harness.client.access import Access
+from loadtests.harness.client.authentication import Access
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
-from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.run.counting import prompt_source_for
 from loadtests.harness.run.fitting import fitted
 from loadtests.harness.run.target import Target, UnreachableServer
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 from tests.support.servers import odd
 from tests.support.servers.odd import Odd, OddServer
 from tests.support.servers.odd import Script as OddScript
@@ -222,7 +222,7 @@ def test_where_a_server_redirects_to_is_said(listed: bool) -> None:
         served = pool.submit(answer_once, server, answer)
         with (
             target(f"http://127.0.0.1:{server.getsockname()[1]}") as asked,
-            pytest.raises(UnreachableServer, match="redirects to https://x/v1: give the address that it leads to"),
+            pytest.raises(UnreachableServer, match="redirects to https://x/v1: give the final address"),
         ):
             asked.model(None, CHAT) if listed else asked.try_out(ASKED, CHAT)
         served.result(5)

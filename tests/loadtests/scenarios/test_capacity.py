@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import summarise
 from tests.support.loadtests.locust_process import ROOT, start
 from tests.support.servers.served import served

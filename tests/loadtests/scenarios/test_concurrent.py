@@ -212,7 +212,7 @@ def test_a_mistake_gets_a_sentence_and_exit_code_2(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         locust = start(server, tmp_path, "--stage-seconds", "2", "--warm-up", "2")
         output = locust.wait()
-    assert "nothing left to measure" in output
+    assert "no time to measure" in output
     assert "Traceback" not in output
     assert locust.process.returncode == 2
 

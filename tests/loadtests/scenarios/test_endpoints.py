@@ -41,5 +41,5 @@ def test_a_run_through_another_api(
     assert {(one.outcome, one.prompt_tokens, one.output_tokens, one.chunks) for one in records} == {
         ("ok", PROMPT_TOKENS, OUTPUT_TOKENS, 3)
     }
-    assert 0.099 < min(BY_NAME["ttft"].of(one) or 0.0 for one in records) < 0.15, "the others where there is a core"
+    assert 0.099 < min(BY_NAME["ttft"].read(one) or 0.0 for one in records) < 0.15, "the others where there is a core"
     assert all(b"a-secret" not in path.read_bytes() for path in locust.run.iterdir())

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import RunSummary, summarise
 from enginebench.cli import app
 from enginebench.settings.system import free_port

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.load import Rate
 from enginebench.records.request import RequestRecord
@@ -192,7 +192,7 @@ ANOTHER_USER = """
 import gevent
 from locust import events
 
-from loadtests.harness.users.events import current_run
+from loadtests.harness.users.locust_events import current_run
 from loadtests.rate import User
 
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
-from enginebench.analysis.data.load import load_run, with_metrics
+from enginebench.analysis.data.run_data import load_run, with_metrics
 from enginebench.analysis.summary.run_summary import RunSummary, summarise
 from enginebench.cli import app
 from enginebench.records.files import read_meta, read_requests
@@ -23,7 +23,7 @@ from enginebench.records.view import StageView
 from enginebench.settings.system import free_port
 from loadtests.harness.workload.lengths import Lengths
 from loadtests.harness.workload.prompt_source import PromptSource
-from loadtests.harness.workload.words import WORDS
+from loadtests.harness.workload.prompt_words import WORDS
 from loadtests.harness.workload.workload import Workload
 from tests.support.loadtests.locust_process import LOCUST, MS, ROOT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
@@ -127,7 +127,7 @@ def test_locusts_master_shows_the_rows_of_all(runs: Runs) -> None:
     """An answer whose tokens were all read at once has no TPOT."""
     locust = runs[4][2]
     (path,) = locust.runs.parent.glob("stats*")
-    timed = sum(BY_NAME["tpot"].of(record) is not None for record in locust.records)
+    timed = sum(BY_NAME["tpot"].read(record) is not None for record in locust.records)
     assert {row["method"]: row["num_requests"] for row in json.loads(path.read_text())} == {
         "POST": len(locust.records),
         "TTFT": len(locust.records),
@@ -149,7 +149,7 @@ time.monotonic_ns = lambda: real() + ahead
 socket.gethostname = lambda: f"host-{ahead}"
 from loadtests.harness.run import host
 host.clock_id = lambda: f"clock-{ahead}"
-from loadtests.harness.run.plan import RunPlan
+from loadtests.harness.run.run_plan import RunPlan
 RunPlan.folder_here = lambda plan, runs: pathlib.Path(os.environ["DISK"], plan.meta.run_id)
 from loadtests.concurrent import User
 """

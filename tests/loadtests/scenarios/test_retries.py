@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.request import Outcome, RequestRecord
 from loadtests.harness.schedule.retries import pause_before_retry
@@ -105,7 +105,7 @@ def test_a_refusal_is_asked_again_and_recorded_by_attempt(tmp_path: Path, load: 
 @pytest.fixture(scope="module")
 def slow() -> Iterator[RunningServer]:
     """The first token takes five seconds."""
-    with served("ttft=5", arguments=("--warmup-tokens", "0")) as server:
+    with served("ttft=5", arguments=("--warm-up-tokens", "0")) as server:
         yield server
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.recovery import Disruption
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.files import read_meta, read_requests

@@ -11,7 +11,7 @@ import pytest
 from enginebench.records.slo import parse_objectives
 from enginebench.records.stage import StagePlan
 from enginebench.records.view import Distribution, Estimate, StageView
-from loadtests.harness.schedule.growth import Growth, keeps
+from loadtests.harness.schedule.growth import Growth, meets
 
 OBJECTIVES = parse_objectives(["ttft_p95=0.5,failures=0.01"])
 ANSWER = 0.4  # seconds
@@ -114,5 +114,5 @@ def test_what_was_long_and_is_missed_after_all_moves_the_crossing() -> None:
 def test_one_slow_answer_of_nine_ends_no_growth() -> None:
     view = stage(1, 0.04)
     slow = Distribution(9, 0, 0.1, 0.0, 0.04, 2.0, {"p50": Estimate(0.04), "p95": Estimate(2.0)})
-    assert keeps(replace(view, outcomes={"ok": 9}, metrics={**view.metrics, "ttft_user": slow}), OBJECTIVES)
-    assert not keeps(replace(view, outcomes={"ok": 90}, metrics={**view.metrics, "ttft_user": slow}), OBJECTIVES)
+    assert meets(replace(view, outcomes={"ok": 9}, metrics={**view.metrics, "ttft_user": slow}), OBJECTIVES)
+    assert not meets(replace(view, outcomes={"ok": 90}, metrics={**view.metrics, "ttft_user": slow}), OBJECTIVES)

@@ -10,7 +10,7 @@ import pytest
 
 from enginebench.records.load import Rate
 from loadtests.harness.schedule.arrivals import parse_arrivals
-from loadtests.harness.schedule.loads import parse_rates
+from loadtests.harness.schedule.load_grammar import parse_rates
 from loadtests.harness.schedule.rates import arrival_times, seconds_of_requests, share_of
 
 

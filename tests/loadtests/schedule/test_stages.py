@@ -6,7 +6,7 @@ import pytest
 
 from enginebench.records.load import Users
 from enginebench.records.stage import Extent, StagePlan
-from loadtests.harness.schedule.loads import parse_rates, parse_users
+from loadtests.harness.schedule.load_grammar import parse_rates, parse_users
 from loadtests.harness.schedule.stages import parse_warm_up, plan_stages, write_warm_up
 from loadtests.harness.workload.lengths import parse_several
 
@@ -71,8 +71,8 @@ def test_stages_of_unequal_length_each_with_its_share_of_warm_up() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        pytest.param({"requests": 100}, "20x60 has a length of its own: leave --stage-requests out", id="requests"),
-        pytest.param({"warm_up": (60.0, False)}, "a stage of 60 s has nothing left to measure", id="all warm-up"),
+        pytest.param({"requests": 100}, "20x60 has its own length: leave --stage-requests out", id="requests"),
+        pytest.param({"warm_up": (60.0, False)}, "a stage of 60 s has no time to measure", id="all warm-up"),
     ],
 )
 def test_a_length_that_does_not_go_with_the_rest_gets_a_sentence(changes: dict[str, Any], sentence: str) -> None:

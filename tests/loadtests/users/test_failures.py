@@ -1,4 +1,4 @@
-"""A run that cannot start, or in which nothing is sent, ends within seconds, with a sentence and exit code 2."""
+"""A run that cannot start, or whose users cannot send, ends within seconds, with a sentence and exit code 2."""
 
 import subprocess
 import time
@@ -39,10 +39,10 @@ ONLY_IN_A_WORKER = 'if not isinstance(given["environment"].runner, WorkerRunner)
 SAID = "ValueError in {file}, line 17: no such prompt file"
 
 
-def scenario(folder: Path, event: str = "", user: str = "pass", condition: str = "", more: str = "") -> Path:
+def scenario(folder: Path, event: str = "", user: str = "pass", condition: str = "") -> Path:
     own = folder / "own.py"
     listener = LISTENER.format(event=event, condition=condition) if event else ""
-    own.write_text(SCENARIO.format(user=user, listener=listener) + more)
+    own.write_text(SCENARIO.format(user=user, listener=listener))
     return own
 
 
@@ -76,17 +76,6 @@ def test_a_user_that_cannot_ask_ends_the_run(tmp_path: Path) -> None:
     assert "A user cannot send: LookupError" in output
     assert "nothing to ask" in output
     assert not server.bodies
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_users_of_whom_none_sends_end_the_run(tmp_path: Path, processes: int) -> None:
-    sooner = "from loadtests.harness.users import events as run_events\nrun_events.FIRST_REQUEST = -57.0\n"
-    own = scenario(tmp_path, user="def on_start(self): __import__('gevent').sleep(1000)", more=sooner)
-    with ScriptedServer() as server:
-        locust = start(server, tmp_path, scenario=own, processes=processes)
-        output = locust.wait()
-    assert locust.process.returncode == 2, output
-    assert "No request was sent in 3 s" in output
 
 
 def test_locusts_page_says_it(tmp_path: Path) -> None:

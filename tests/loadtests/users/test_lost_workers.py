@@ -1,4 +1,4 @@
-"""A worker process that ends before its run is said at once, with the arrivals that are not sent for it."""
+"""A worker process that ends before its run is reported within seconds, with the arrivals that were not sent."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.load import Load, Rate, Users
 from enginebench.records.run import LostProcess
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
-from loadtests.harness.live.document import read_live
-from loadtests.harness.schedule.rates import arrival_times, share_of
-from loadtests.harness.users.lost_share import missing_arrivals
+from loadtests.harness.live.live_json import read_live
+from loadtests.harness.schedule.rates import arrival_times, missing_arrivals, share_of
 from tests.support.loadtests.locust_process import CONCURRENT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
 
 RATE = CONCURRENT.with_name("rate.py")
-OPEN = ("--rate", "30", "--stage-seconds", "9", "--warm-up", "1", "--seed", "3")
+OPEN = ("--rate", "30", "--stage-seconds", "12", "--warm-up", "1", "--seed", "3")
 
 
 def missing(locust: Locust, worker: int) -> int:
@@ -32,7 +31,7 @@ def missing(locust: Locust, worker: int) -> int:
     load, end = only.load, only.end
     assert isinstance(load, Rate)
     assert end is not None
-    times = arrival_times(load, 1.0, 8.0, 3, 0)
+    times = arrival_times(load, 1.0, 11.0, 3, 0)
     share = (only.start + round(seconds * SECOND) for _, seconds in share_of(times, worker, 2))
     due = takewhile(lambda at: at < end, share)
     sent = (locust.run / f"requests-{worker}.jsonl").read_bytes()
@@ -46,9 +45,8 @@ def test_the_arrivals_of_a_lost_worker_are_counted(tmp_path: Path, kill: signal.
         locust.wait_until(lambda: locust.stage is not None and locust.stage.steady_start is not None)
         time.sleep(1.5)
         psutil.Process(locust.process.pid).children()[1].send_signal(kill)
-        lost_at = time.monotonic()
         locust.wait_until(lambda: any(view.counts.get("processes_lost") for view in read_live(locust.run).stages))
-        assert time.monotonic() - lost_at < 6, "while the run goes on"
+        assert locust.process.poll() is None, "while the run goes on"
         (view,) = read_live(locust.run).stages
         assert "load_missing" in {finding.kind for finding in view.findings}
         output = locust.wait(60)

@@ -28,7 +28,7 @@ class Live:
 
     def __init__(self) -> None:
         self.meta = meta_of(STAGES, workload=SLO)
-        self.metrics = CountedMetrics(RunObjectives.of(SLO))
+        self.metrics = CountedMetrics(RunObjectives.from_workload(SLO))
         self.own = LiveCounts(self.metrics)
 
     def counts(self) -> Counts:

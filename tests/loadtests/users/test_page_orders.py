@@ -13,7 +13,7 @@ import pytest
 from enginebench.settings.schema import settings_of
 from enginebench.settings.system import free_port
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings
 from tests.support.loadtests.locust_process import Locust, start
 from tests.support.servers.scripted import ScriptedServer
 

@@ -30,5 +30,5 @@ def test_a_command_has_its_time_before_it_or_none(text: str, at: float, command:
 
 @pytest.mark.parametrize("text", ["", "60s", "-5s true", "inf true"])
 def test_what_is_no_command_gets_a_sentence(text: str) -> None:
-    with pytest.raises(UserMistake, match="--command is a shell command, with a time before it or none, not"):
+    with pytest.raises(UserMistake, match="--command is a shell command, optionally after a time, not"):
         parse(text)

@@ -86,11 +86,11 @@ def test_each_worker_is_treated_by_itself(tmp_path: Path) -> None:
         "requests-good.jsonl": "{}",
     }
     for reason in (
-        "The records of overwrites stay there (it has named a file that is no worker's).",
-        "The records of bomb stay there (a piece of a file is larger than a piece, or cut off).",
-        "The records of broken stay there (a piece of a file cannot be expanded).",
-        "The records of mute stay there (its answer cannot be read).",
-        "Of 5 workers (bomb, broken, endless, mute, overwrites) no records arrived:",
+        "The records of overwrites were not copied (it named a file that no worker writes).",
+        "The records of bomb were not copied (a piece of a file is larger than a piece, or cut off).",
+        "The records of broken were not copied (a piece of a file cannot be expanded).",
+        "The records of mute were not copied (its answer cannot be read).",
+        "No records arrived from 5 workers (bomb, broken, endless, mute, overwrites):",
     ):
         assert reason in done.stderr
     assert "Traceback" not in done.stderr

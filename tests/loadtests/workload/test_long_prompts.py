@@ -14,9 +14,9 @@ from time import thread_time
 import pytest
 
 from enginebench.records.stage import SECOND
-from loadtests.harness.client.connection import WRITE_BYTES, Connection
+from loadtests.harness.client.stamped_connection import WRITE_BYTES, Connection
 from loadtests.harness.workload.prompt_source import LONG, PromptSource
-from loadtests.harness.workload.words import INSTRUCTION, START, WORDS
+from loadtests.harness.workload.prompt_words import INSTRUCTION, START, WORDS
 from loadtests.harness.workload.workload import prompt_id
 from tests.loadtests.workload.test_workload import A_TOKEN_A_WORD, PLAIN, asks
 from tests.support.loadtests.locust_process import ROOT, start

@@ -13,7 +13,7 @@ from loadtests.harness.client.call import Call
 from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.workload.lengths import Lengths, parse_lengths, parse_several
 from loadtests.harness.workload.prompt_source import PromptSource
-from loadtests.harness.workload.words import INSTRUCTION, START, WORDS
+from loadtests.harness.workload.prompt_words import INSTRUCTION, START, WORDS
 from loadtests.harness.workload.workload import Workload
 from tests.support.records import record
 

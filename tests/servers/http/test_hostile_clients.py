@@ -82,7 +82,7 @@ CLIENTS = {
 
 @contextmanager
 def without_traceback(*options: str) -> Iterator[RunningServer]:
-    with served(*options, arguments=("--warmup-tokens=0",)) as running:
+    with served(*options, arguments=("--warm-up-tokens=0",)) as running:
         yield running
         assert running.stop() == 0
         assert running.process.stderr is not None

@@ -168,8 +168,8 @@ def test_a_refused_choice_says_of_which_form(tmp_path: Path) -> None:
 
 
 def test_an_unknown_study_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(UserMistake, match="no study called `breif`, and no such file; did you mean `brief`"):
-        find_grid("breif")
+    with pytest.raises(UserMistake, match="no study called `baselin`, and no such file; did you mean `baseline`"):
+        find_grid("baselin")
 
 
 @pytest.mark.parametrize("name", grid_names())
@@ -181,7 +181,7 @@ def test_the_grids_that_come_along_can_be_read(name: str, variants: tuple[str, .
 
 @pytest.mark.parametrize("variants", [(), ("cpu",)])
 def test_the_brief_asks_each_engine_once_for_its_quality(variants: tuple[str, ...]) -> None:
-    grid, _ = read_grid(find_grid("brief"), variants)
+    grid, _ = read_grid(find_grid("baseline"), variants)
     (part,) = (part for part in grid.parts if part.setting_texts.get("quality") == "yes")
     assert grid.repeats_of(part) == 1
     assert not part.engines

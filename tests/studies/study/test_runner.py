@@ -23,7 +23,7 @@ from enginebench.studies.study.folder import StudyFacts, StudyFolder, load_study
 from enginebench.studies.study.grid import Grid, StudyEngine, StudyModel, StudyPart
 from enginebench.studies.study.lacking import Lacking
 from enginebench.studies.study.runner import Runner
-from loadtests.harness.command.terminal import Terminal
+from loadtests.harness.command.command_terminal import Terminal
 
 PATIENCE = 180.0  # seconds that a busy machine may take for anything here
 USERS = StudyPart(
@@ -297,16 +297,16 @@ def _kill_once(folder: Path, reached: Callable[[Path], bool]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nothing"], "no study called `nothing`, and no such file; choose from brief, kernels, ladder, scaling"),
-        (["brief", "--budget", "soon"], "a budget is a time such as 90s, 8m or 2h, not `soon`"),
-        (["brief", "--budget", "10s"], "a budget is 60 s or more"),
-        (["brief", "--install", "--budget", "8m"], "leave out --budget"),
+        (["nothing"], "no study called `nothing`, and no such file; choose from baseline, kernels, ladder, scaling"),
+        (["baseline", "--budget", "soon"], "a budget is a time such as 90s, 8m or 2h, not `soon`"),
+        (["baseline", "--budget", "10s"], "a budget is 60 s or more"),
+        (["baseline", "--install", "--budget", "8m"], "leave out --budget"),
         (["report", "gone.tar.gz"], "the file gone.tar.gz does not exist"),
         (["report", "gone", "--folder", "x"], "--folder is where an archive is unpacked"),
-        (["brief", "--archive", "x.zip"], "an archive's name ends in .tar.gz"),
-        (["brief", "--model", "llama-7b"], "has no model `llama-7b`; did you mean `llama-3.2-1b`?"),
+        (["baseline", "--archive", "x.zip"], "an archive's name ends in .tar.gz"),
+        (["baseline", "--model", "llama-7b"], "has no model `llama-7b`; did you mean `llama-3.2-1b`?"),
         (["status", "/nowhere"], "is not the folder of a study"),
-        (["brief", "ladder"], "name one study, not 2"),
+        (["baseline", "ladder"], "name one study, not 2"),
         (["gone.tar.gz", "--part", "users"], "leave out --model, --engine and --part"),
         (["gone.tar.gz"], "the file gone.tar.gz does not exist"),
     ],

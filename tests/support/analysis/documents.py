@@ -38,7 +38,7 @@ from enginebench.analysis.frame import SCHEMA
 from enginebench.analysis.tested import Hardware, Tested
 from enginebench.analysis.verdict.capacity import Capacity, LoadVerdict
 from enginebench.analysis.verdict.gate import Check
-from enginebench.analysis.verdict.slo import SloVerdict, Status
+from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status
 from enginebench.records.metrics import BY_NAME, QUANTITY_BY_NAME, TTFT
 from enginebench.records.metrics import Column as MetricColumn
 from enginebench.records.slo import Objective, parse_objectives
@@ -174,7 +174,7 @@ def contenders() -> Document:
     )  # fmt: skip
     columns = (
         Column("engine", text=True), Column("users within the SLO"), Column("share at that load"),
-        Column("tokens/s", "at 24 users"), Column("over the next best", rank=3), Column("TTFT p95", "at 24 users", 1),
+        Column("tokens/s", "at 24 users"), Column("over the row below", rank=3), Column("TTFT p95", "at 24 users", 1),
         Column("replicas", "for 120 users"), Column("a month", rank=2),
     )  # fmt: skip
     series = tuple(

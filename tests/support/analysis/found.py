@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.request import RequestRecord
 from enginebench.records.stage import SECOND

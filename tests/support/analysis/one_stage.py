@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from enginebench.analysis.data.load import load_run
+from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import RunSummary, summarise
 from enginebench.records.request import RequestRecord
 from enginebench.records.slo import parse_objectives

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterable, Sequence
 
 from enginebench.records.request import RequestRecord
-from loadtests.harness.client.answer import Answer
-from loadtests.harness.client.connection import Connection, Read
 from loadtests.harness.client.dialects.openai import CompletionAnswer
 from loadtests.harness.client.exchange import Exchange
+from loadtests.harness.client.model_answer import Answer
+from loadtests.harness.client.stamped_connection import Connection, Read
 from tests.support.loadtests.asking import due
 
 CLOSED = b""

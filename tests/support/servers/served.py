@@ -79,12 +79,12 @@ def served(
 ) -> AbstractContextManager[RunningServer]:
     """`served("ttft=0.3")` is a server with the fake engine and that option, ready for requests."""
     settings = [part for option in options for part in ("-o", option)]
-    return running([*COMMAND, "--engine", engine, *settings, *arguments], environment)
+    return running([*COMMAND, engine, *settings, *arguments], environment)
 
 
 def served_with(**settings: Any) -> AbstractContextManager[RunningServer]:
     """The fake engine behind a server with these `ServerSettings`."""
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in ({"warmup_tokens": 0} | settings).items()]
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in ({"warm_up_tokens": 0} | settings).items()]
     return served(arguments=tuple(flags))
 
 

@@ -61,7 +61,7 @@ def main() -> None:
 
     target = "tests.support.servers.working_engine:WorkingEngine"
     engine = ChildEngine("working", None, {"file": sys.argv[1]}, target=target)
-    settings = ServerSettings(port=0, warmup_tokens=0)
+    settings = ServerSettings(port=0, warm_up_tokens=0)
     run(create_app(engine, ByteTokenizer(), settings), listen(settings))
 
 

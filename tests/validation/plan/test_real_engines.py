@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from enginebench.analysis.data.load import RunData, load_run
+from enginebench.analysis.data.run_data import RunData, load_run
 from validation.plan.batching_server import Asked, BatchingServer, users, write_run
 from validation.plan.real_engines import TARGETS, fit_and_predict, mixed
 

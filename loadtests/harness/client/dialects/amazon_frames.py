@@ -1,4 +1,4 @@
-"""Amazon's binary event stream, whose frames botocore parses: headers, a payload and two checksums.
+"""The reader of Amazon's binary event stream, whose frames (headers, a payload, two checksums) botocore parses.
 
 https://smithy.io/2.0/aws/amazon-eventstream.html
 """
@@ -14,21 +14,21 @@ from loadtests.harness.client.sse import Event
 
 
 class FrameReader:
-    """Feed it what each read brought; it gives back the payload and the kind of each frame completed.
+    """A reader that returns the payload and the kind of each frame that a piece of the stream completes.
 
     The kind is the event's type, or `exception:` or `error:` and its name. A damaged frame becomes an error, after
-    which nothing more is read.
+    which nothing is read.
     """
 
-    unframed = b""  # what is no frame is damaged
+    unframed = b""  # bytes outside of frames are damaged frames
 
     def __init__(self) -> None:
         from botocore.eventstream import EventStreamBuffer, ParserError
 
         self._frames = EventStreamBuffer()
         self._damage = (ParserError, ValueError, KeyError, IndexError, struct.error)  # of a frame and of its headers
-        self._unread = 0  # bytes of a frame that is not complete
-        self._length = b""  # its first four bytes, which tell how long it is
+        self._unread = 0  # bytes of an incomplete frame
+        self._length = b""  # its first four bytes, with its length
         self._damaged = False
 
     @property

@@ -1,4 +1,4 @@
-"""Requests to Amazon, signed by botocore with the credentials that it finds: variables, profiles, SSO, roles.
+"""The signature of requests to Amazon, by botocore with its credentials: variables, profiles, SSO, roles.
 
 https://docs.aws.amazon.com/IAM/latest/UserGuide/create-signed-request.html
 """
@@ -15,10 +15,11 @@ from loadtests.harness.client.dialects.dialect import Signer
 
 
 def aws_signer(service: str, host: str, key_variable: str) -> Signer:
-    """Signs for the region in `host`, else for the configured one. `key_variable` is for a key that needs no signature.
+    """Return a signer for the region in `host`, else for the configured one. `key_variable` is for a key that needs no
+    signature.
 
-    Raises `UserMistake` if credentials or a region are missing. Credentials that end are renewed while requests are
-    signed; the signer raises `OSError` if that fails.
+    Raises `UserMistake` if credentials or a region are missing. The signer renews credentials that expire, and raises
+    `OSError` if that fails.
     """
     from botocore.auth import SigV4Auth
     from botocore.awsrequest import AWSRequest
@@ -30,7 +31,7 @@ def aws_signer(service: str, host: str, key_variable: str) -> Signer:
         region = _region_of(host) or os.environ.get("AWS_REGION") or session.get_config_variable("region")
         credentials = session.get_credentials()
         if credentials is not None:
-            credentials.get_frozen_credentials()  # what must be renewed fails here, before the run
+            credentials.get_frozen_credentials()  # expired credentials fail here, before the run
     except (BotoCoreError, ClientError) as error:
         raise UserMistake(f"the credentials for Bedrock cannot be used: {error}") from None
     if credentials is None:

@@ -16,10 +16,10 @@ from urllib.parse import quote
 import msgspec
 
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.client.answer import Answer, Moment, Reader, message_of, token_count
 from loadtests.harness.client.dialects.amazon_frames import FrameReader
 from loadtests.harness.client.dialects.aws import aws_signer
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, Signer
+from loadtests.harness.client.model_answer import Answer, Moment, Reader, message_of, token_count
 
 SERVICE = "bedrock"
 INSTALL = "pip install 'enginebench[bedrock]', or uv tool install 'enginebench[bedrock]'"
@@ -34,7 +34,7 @@ FINISH_REASONS = {
 
 
 class Usage(msgspec.Struct, gc=False, rename="camel"):
-    """`inputTokens` leaves out what was read from the prompt cache or written to it."""
+    """`inputTokens` does not include tokens that were read from the prompt cache or written to it."""
 
     input_tokens: Any = None
     output_tokens: Any = None
@@ -113,7 +113,7 @@ class ConverseAnswer(Answer):
 
 
 class Converse(Dialect):
-    """The server takes a Bedrock API key or AWS credentials."""
+    """Bedrock accepts an API key or AWS credentials."""
 
     key_variable = "AWS_BEARER_TOKEN_BEDROCK"
     answer = ConverseAnswer
@@ -123,7 +123,7 @@ class Converse(Dialect):
         return f"/model/{quote(request.model, safe='')}/converse" + ("-stream" if request.streamed else "")
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
-        system, messages = request.apart()
+        system, messages = request.split_system()
         return {
             "messages": [{"role": message.role, "content": [{"text": message.text}]} for message in messages],
             "inferenceConfig": {"maxTokens": request.max_tokens, **self.options(request)},

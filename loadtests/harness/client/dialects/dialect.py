@@ -1,6 +1,6 @@
-"""What a dialect is: how one request is written for an API, and how its answer is read.
+"""The interface of a dialect, which writes requests for an API and reads its answers.
 
-A dialect is added by a class with these members, an `Answer` of its own, and a row in `registry.py`.
+To add a dialect, write a class with these members and its own `Answer`, and add a row in `endpoints.py`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.client.answer import Answer
+from loadtests.harness.client.model_answer import Answer
 from loadtests.harness.client.sampling import Sampling
 
 Role = Literal["system", "user", "assistant"]
 Signer = Callable[[str, str, bytes], Mapping[str, str]]
-"""Makes the headers that depend on the request itself, from the `Host` header, the path and the body.
+"""Makes the headers that depend on the request, from the `Host` header, the path and the body.
 
-Raises `OSError` with a sentence where that is no longer possible."""
+Raises `OSError` with a sentence if that is no longer possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ GREEDY = Sampling()
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """What is asked, in no API's words. `prompt` is a conversation, or token ids where the API takes them; `fields` are
-    in the words of the API that is asked, and take the place of its own.
+    """A request in a form that is common to all APIs. `prompt` is a conversation, or token ids if the API accepts them;
+    `fields` of the API's body replace those of the dialect.
 
-    `seed` is the request's own; it is sent only where something is sampled.
+    `seed` is the request's own; it is sent only if the sampling is random.
     """
 
     model: str
@@ -48,12 +48,12 @@ class ModelRequest:
     seed: int | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
     max_tokens_field: str = "max_tokens"  # the name of the limit in OpenAI's chat API
-    stream_usage: bool = True  # OpenAI's APIs are asked for the usage of a stream, in `stream_options`
+    stream_usage: bool = True  # `stream_options` of OpenAI's APIs asks for the usage
 
     @property
     def options(self) -> dict[str, Any]:
-        """By our names: what is asked of the sampling, and the seed where it is not greedy."""
-        return self.sampling.options | given(seed=self.seed if self.sampling.temperature else None)
+        """Return the sampling options by our names, and the seed if the sampling is not greedy."""
+        return self.sampling.options | without_none(seed=self.seed if self.sampling.temperature else None)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -63,22 +63,22 @@ class ModelRequest:
             raise UserMistake("only --endpoint completions accepts token ids as a prompt.")
         return messages
 
-    def apart(self) -> tuple[str, list[Message]]:
-        """The system's text, and the other messages: for APIs that send them in different places."""
+    def split_system(self) -> tuple[str, list[Message]]:
+        """Return the system's text and the other messages, for APIs that send them in different fields."""
         system = "\n\n".join(message.text for message in self.messages if message.role == "system")
         return system, [message for message in self.messages if message.role != "system"]
 
 
 class Dialect(ABC):
-    """`key_variable` is the environment variable that clients of this API take their key from. `fields` are the API's
-    names of the sampling options that it has, by ours: an option that is not named here is not sent."""
+    """`key_variable` is the environment variable from which clients of this API read their key. `fields` has the API's
+    names of its sampling options, by ours: an option without a name is not sent."""
 
     key_variable: ClassVar[str]
     answer: ClassVar[type[Answer]]
     fields: ClassVar[Mapping[str, str]]
 
     def takes(self, option: str) -> bool:
-        """Whether the API has this sampling option."""
+        """Return whether the API has this sampling option."""
         return option in self.fields
 
     @abstractmethod
@@ -92,26 +92,26 @@ class Dialect(ABC):
         return {self.fields[name]: value for name, value in request.options.items() if name in self.fields}
 
     def written(self, request: ModelRequest) -> bytes:
-        """The body as it is sent, with the request's own fields and the extra ones that were given."""
+        """Return the encoded body, with the request's own fields and `--extra-body`."""
         body, extra = {**self.body(request), **request.fields}, request.sampling.extra_body
         return msgspec.json.encode(merged(body, msgspec.json.decode(extra)) if extra else body)
 
     def headers(self, key: str | None) -> dict[str, str]:
-        """Headers of every request. `key` is the server's key, where one was given."""
+        """Return the headers of every request. `key` is the server's key, if any."""
         return {"Authorization": f"Bearer {key}"} if key else {}
 
     def signer(self, key: str | None, host: str) -> Signer | None:
-        """For APIs whose requests are signed. Raises `UserMistake` where credentials are missing."""
+        """Return the signer, if the API's requests are signed. Raises `UserMistake` if credentials are missing."""
         return None
 
 
-def given(**fields: Any) -> dict[str, Any]:
-    """The fields that are not `None`."""
+def without_none(**fields: Any) -> dict[str, Any]:
+    """Return the fields that are not `None`."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def merged(body: Any, patch: Mapping[str, Any]) -> Any:
-    """`patch` merged into `body`: objects are merged, `null` removes a field (RFC 7396, JSON Merge Patch)."""
+    """Merge `patch` into `body`: objects are merged, `null` removes a field (RFC 7396, JSON Merge Patch)."""
     into = dict(body) if isinstance(body, dict) else {}
     for name, value in patch.items():
         if value is None:

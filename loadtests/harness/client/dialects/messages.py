@@ -1,7 +1,7 @@
 """Anthropic's Messages API: https://docs.anthropic.com/en/api/messages-streaming
 
-Every event names its type: `content_block_delta` carries text, thinking or the arguments of a tool, `message_delta` the
-reason why the answer ended and the tokens so far, `message_stop` is the last one.
+Every event names its type: `content_block_delta` has text, thinking or the arguments of a tool, `message_delta` the
+finish reason and the tokens so far, and `message_stop` is the last event.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from loadtests.harness.client.answer import Answer, Moment, error_in, message_of, token_count
-from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, given
+from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, without_none
+from loadtests.harness.client.model_answer import Answer, Moment, error_in, message_of, token_count
 
 VERSION = "2023-06-01"
 FINISH_REASONS = {
@@ -25,7 +25,7 @@ FINISH_REASONS = {
 
 
 class Usage(msgspec.Struct, gc=False):
-    """`input_tokens` leaves out what was read from the prompt cache or written to it."""
+    """`input_tokens` does not include tokens that were read from the prompt cache or written to it."""
 
     input_tokens: Any = None
     output_tokens: Any = None
@@ -104,13 +104,13 @@ class Messages(Dialect):
         return "/v1/messages"
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
-        system, messages = request.apart()
+        system, messages = request.split_system()
         return {
             "model": request.model,
             "messages": [{"role": message.role, "content": message.text} for message in messages],
             "max_tokens": request.max_tokens,
             **self.options(request),
-            **given(system=system or None, stream=request.streamed or None),
+            **without_none(system=system or None, stream=request.streamed or None),
         }
 
     def headers(self, key: str | None) -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""OpenAI's chat and text completions, as implemented by most servers of open models.
+"""OpenAI's chat and text completions, which most servers of open models implement.
 
-Understands servers' variants: reasoning under `reasoning_content` or `reasoning`, role-only, empty and usage-only
-chunks, several tokens in a chunk, content as a list of parts (reasoning among them, as Mistral's servers send it),
-errors inside a stream, a missing last blank line.
+Variants of servers: reasoning in `reasoning_content` or `reasoning`, role-only, empty and usage-only chunks, several
+tokens in a chunk, content as a list of parts (with reasoning among them in Mistral's servers), errors inside a stream,
+a missing last blank line.
 https://platform.openai.com/docs/api-reference/chat/streaming
 """
 
@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from loadtests.harness.client.answer import Answer, Moment, Reported, message_of, token_count
-from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, given
+from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, without_none
 from loadtests.harness.client.event_frame import UNREADABLE
+from loadtests.harness.client.model_answer import Answer, Moment, Reported, message_of, token_count
 
 DONE = b"[DONE]"
-SHORTEST_JSON = 10  # bytes of an event that says anything; what is shorter may be [DONE] with blanks
+MIN_JSON = 10  # bytes; a shorter event may be [DONE] with blanks
 ANSWERS = frozenset({"content", "refusal", "tool_calls", "function_call", "audio"})
 THOUGHTS = frozenset({"reasoning_content", "reasoning", "reasoning_details", "thinking"})
 
@@ -42,7 +42,7 @@ class Usage(msgspec.Struct, gc=False):
 
 
 class Document(Reported, gc=False):
-    """One event's data, or the whole body of an answer that is not streamed."""
+    """An event's data, or the whole body of an answer that is not streamed."""
 
     choices: list[Choice] | None = None
     usage: Usage | None = None
@@ -55,7 +55,7 @@ DECODER = msgspec.json.Decoder(Document)
 def decode(data: bytes) -> Document:
     try:
         return DECODER.decode(data)
-    except UNREADABLE:  # msgspec is stricter than JSON: half a surrogate pair in one chunk is ugly, not malformed
+    except UNREADABLE:  # JSON allows half a surrogate pair in a chunk, msgspec does not
         return msgspec.convert(json.loads(data), Document, strict=False)
 
 
@@ -64,7 +64,7 @@ class CompletionAnswer(Answer):
     thoughts = THOUGHTS
 
     def event(self, data: bytes, kind: bytes, moment: Moment) -> None:
-        if len(data) <= SHORTEST_JSON and data.strip() == DONE:
+        if len(data) <= MIN_JSON and data.strip() == DONE:
             self.done = moment
             return
         if kind == b"error":
@@ -77,17 +77,17 @@ class CompletionAnswer(Answer):
         for choice in document.choices or ():
             if choice.logprobs is not None:
                 self._likelihoods(choice.logprobs)
-            if choice.finish_reason:  # of one chunk in a hundred: no call for the others
+            if choice.finish_reason:  # only in the last chunk: save the call for the others
                 self._finish(choice.finish_reason)
             delta = choice.delta
-            if type(delta) is dict and len(delta) == 1 and type(delta.get("content")) is str:  # nearly all
+            if type(delta) is dict and len(delta) == 1 and type(delta.get("content")) is str:  # most chunks
                 thought, answered = None, delta["content"]
             else:
                 thought, answered = self._choice_parts(choice)
             thoughts = thoughts or thought
             answers = answered if answers is None else answers + (answered or "")
         if thoughts or answers:
-            if not self.chunks and document.usage is not None:  # some servers count along in every chunk
+            if not self.chunks and document.usage is not None:  # some servers count in every chunk
                 self.first_chunk_tokens = token_count(document.usage.completion_tokens) or None
             self._generated(thoughts, answers, moment)
 
@@ -102,27 +102,27 @@ class CompletionAnswer(Answer):
             self._fail("the answer has no `choices`", moment)
 
     def _choice_parts(self, choice: Choice) -> tuple[str | None, str | None]:
-        given = choice.message if choice.delta is None else choice.delta
-        if given is None:
+        content = choice.message if choice.delta is None else choice.delta
+        if content is None:
             return None, choice.text
-        return self._parts(given if isinstance(given, dict) else {"content": given})
+        return self._parts(content if isinstance(content, dict) else {"content": content})
 
-    def _likelihoods(self, given: Any) -> None:
-        """Chat has an object for each token, text completions have a list of each."""
-        match given:
-            case {"content": list(listed)}:
-                found = [(one.get("token"), one.get("logprob")) for one in listed if isinstance(one, dict)]
+    def _likelihoods(self, document: Any) -> None:
+        """Take log-probabilities: chat has an object for each token, text completions have parallel lists."""
+        match document:
+            case {"content": list(entries)}:
+                pairs = [(entry.get("token"), entry.get("logprob")) for entry in entries if isinstance(entry, dict)]
             case {"tokens": list(tokens), "token_logprobs": list(logprobs)}:
-                found = list(zip(tokens, logprobs, strict=False))
+                pairs = list(zip(tokens, logprobs, strict=False))
             case _:
                 return
-        known = [(token, float(log)) for token, log in found if isinstance(token, str) and isinstance(log, int | float)]
+        valid = [(token, float(log)) for token, log in pairs if isinstance(token, str) and isinstance(log, int | float)]
         before = self.token_ends[-1] if self.token_ends else 0
-        self.token_ends += tuple(accumulate((len(token) for token, _ in known), initial=before))[1:]
-        self.logprobs += tuple(log for _, log in known)
+        self.token_ends += tuple(accumulate((len(token) for token, _ in valid), initial=before))[1:]
+        self.logprobs += tuple(log for _, log in valid)
 
     def _facts(self, document: Document, moment: Moment) -> None:
-        """Usage, timing and errors of an event or of a whole answer."""
+        """Take the usage, timing and errors of an event or of a whole answer."""
         if document.is_error:
             self._fail(document.sentence, moment)
         if (usage := document.usage) is not None:
@@ -139,7 +139,7 @@ class CompletionAnswer(Answer):
 
 
 class OpenAI(Dialect):
-    """What its APIs have in common."""
+    """The common part of OpenAI's APIs."""
 
     key_variable = "OPENAI_API_KEY"
     answer: ClassVar[type[Answer]] = CompletionAnswer
@@ -152,7 +152,7 @@ class OpenAI(Dialect):
             **asked,
             **self.options(request),
             limit: request.max_tokens,
-            **given(stream=request.streamed or None, stream_options=with_usage),
+            **without_none(stream=request.streamed or None, stream_options=with_usage),
         }
 
 
@@ -170,7 +170,7 @@ class TextCompletions(OpenAI):
 
     def options(self, request: ModelRequest) -> dict[str, Any]:
         options = super().options(request)
-        return options | {"logprobs": 1} if "logprobs" in options else options  # of how many candidates
+        return options | {"logprobs": 1} if "logprobs" in options else options  # the number of candidates
 
     def path(self, request: ModelRequest) -> str:
         return "/v1/completions"

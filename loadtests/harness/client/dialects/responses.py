@@ -1,7 +1,7 @@
 """OpenAI's Responses API: https://platform.openai.com/docs/api-reference/responses-streaming
 
 Every event names its type. Text, reasoning, refusals and tool calls come as `….delta` events; the last event
-(`response.completed`, `response.incomplete` or `response.failed`) holds the whole answer with its usage.
+(`response.completed`, `response.incomplete` or `response.failed`) has the whole answer with its usage.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from loadtests.harness.client.answer import Answer, Moment, error_in, message_of, token_count
-from loadtests.harness.client.dialects.dialect import ModelRequest, given
+from loadtests.harness.client.dialects.dialect import ModelRequest, without_none
 from loadtests.harness.client.dialects.openai import OpenAI, detail
+from loadtests.harness.client.model_answer import Answer, Moment, error_in, message_of, token_count
 
 FINISH_REASONS = {"max_output_tokens": "length", "completed": "stop", "failed": "error"}
 DELTA = re.compile(r"response\.(.+)\.delta")
@@ -82,7 +82,7 @@ class ResponseAnswer(Answer):
             if thought or answered:
                 self._generated(thought, answered, moment)
         elif name == "response.output_item.added" and event.item is not None and isinstance(event.item.name, str):
-            self._generated(None, event.item.name, moment)  # of a tool that is called
+            self._generated(None, event.item.name, moment)  # the name of a tool
         elif name in LAST and event.response is not None:
             self._facts(event.response, data, moment)
             self.done = moment
@@ -97,11 +97,11 @@ class ResponseAnswer(Answer):
         for item in response.output or ():
             thoughts = [part.text for part in (item.summary or []) if isinstance(part.text, str)]
             parts = [text for part in item.content or () for text in (part.text, part.refusal)]
-            said = "".join(text for text in (*parts, item.name, item.arguments) if isinstance(text, str))
+            text = "".join(part for part in (*parts, item.name, item.arguments) if isinstance(part, str))
             if item.type == "reasoning":
-                self._contained("".join(thoughts) + said, None)
+                self._contained("".join(thoughts) + text, None)
             else:
-                self._contained(None, said)
+                self._contained(None, text)
 
     def _facts(self, response: ResponseObject, data: bytes, moment: Moment) -> None:
         details = response.incomplete_details
@@ -119,7 +119,7 @@ class ResponseAnswer(Answer):
 
 
 class Responses(OpenAI):
-    """`store` is false: a load test should leave nothing on the server."""
+    """`store` is false, because a load test must not leave answers on the server."""
 
     answer = ResponseAnswer
     fields: ClassVar[Mapping[str, str]] = {"temperature": "temperature"}
@@ -128,12 +128,12 @@ class Responses(OpenAI):
         return "/v1/responses"
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
-        instructions, messages = request.apart()
+        instructions, messages = request.split_system()
         return {
             "model": request.model,
             "input": [{"role": message.role, "content": message.text} for message in messages],
             "max_output_tokens": request.max_tokens,
             "store": False,
             **self.options(request),
-            **given(instructions=instructions or None, stream=request.streamed or None),
+            **without_none(instructions=instructions or None, stream=request.streamed or None),
         }

@@ -1,10 +1,10 @@
-"""What probes have shown: bets on the share of requests that miss an objective.
+"""The evidence of probes, an e-process: bets on the share of requests that miss an objective.
 
-Latencies in one queue are correlated, so requests are judged by batches of consecutive ones. If at least a share α
+Latencies in one queue are correlated, so requests are judged in batches of consecutive ones. If at least a share α
 misses an objective, Π(1 + β(α - X)) over the batches' shares X is a nonnegative supermartingale, and so is its mean
-over several β: it ever reaches 1/δ with probability δ at most, however often it is looked at (Ville; Waudby-Smith &
-Ramdas 2024). Π(1 + β(X - α)) speaks for "missed" likewise. That is proven for batches that do not depend on one
-another. How nearly they do not depends on their size, and is checked by simulation: see docs/statistics.md.
+over several β: the probability that it ever reaches 1/δ is at most δ, at any number of looks (Ville; Waudby-Smith &
+Ramdas 2024). In the same way, Π(1 + β(X - α)) is evidence for "missed". The proof needs independent batches, which
+sufficiently large batches nearly are; simulations check that (docs/capacity-search.md).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from itertools import pairwise
 from typing import Literal
 
 Side = Literal["below", "above"]
-STAKES: dict[Side, tuple[float, ...]] = {"below": (0.5, 0.9), "above": (0.05, 0.15, 0.4)}  # shares of the highest
-SMALLEST_BATCH, CORRELATION_TIMES = 10, 1.0  # requests; batches are at least so many correlation times long
+STAKES: dict[Side, tuple[float, ...]] = {"below": (0.5, 0.9), "above": (0.05, 0.15, 0.4)}  # shares of the highest stake
+MIN_BATCH, CORRELATION_TIMES = 10, 1.0  # minimum length of batches: requests, and correlation times
 GROUPS = 20  # of requests, whose variance shows the correlation
-SIGNIFICANT, STRONGEST = 0.4, 0.8  # autocorrelation of groups: from where on it counts, and as how much at most
-SLOW = 0.5  # a request is slow beyond this share of a limit
+SIGNIFICANT, STRONGEST = 0.4, 0.8  # autocorrelation of groups: where it begins to count, and its maximum
+SLOW = 0.5  # share of a limit beyond which a request is slow
 
 
 @dataclass(frozen=True)
 class ProbeOutcomes:
-    """A probe's requests by slice of time, and for each objective how many missed it and how many were `SLOW`. All have
-    ended.
+    """The ended requests of a probe by slice of time, with the number that missed each objective and the number that
+    were `SLOW`.
 
-    `stay` is the mean number of seconds that a request was in flight, `seconds` what the slices add up to.
+    `stay` is the mean seconds in flight of a request, `seconds` the total of the slices.
     """
 
     requests: Sequence[int]
@@ -44,30 +44,30 @@ class ProbeOutcomes:
 
     @cached_property
     def shares(self) -> tuple[float, ...]:
-        """Of the requests that missed each objective."""
+        """Return the shares of requests that missed each objective."""
         return tuple(sum(missed) / max(1, self.total) for missed in self.missed)
 
     def batches(self, objective: int, size: float) -> list[float]:
-        """The shares that missed it in batches of at least `size` consecutive requests; the last one is left out."""
+        """Return the share that missed the objective in each batch of at least `size` requests but the last."""
         return _batches(self.requests, self.missed[objective], size)
 
     @cached_property
     def correlation(self) -> float:
-        """τ, the number of consecutive requests that are worth one: of the objective where it is the longest. Before
-        the first request has missed an objective, only those that nearly did can show it."""
+        """Return the correlation time τ, the number of consecutive requests with the information of one: the longest of
+        all objectives. Before any request has missed an objective, only slow requests can show it."""
         return max(map(self._correlation, (*self.missed, *self.slow)))
 
     def _correlation(self, bad: Sequence[int]) -> float:
-        """The variance of groups against that of independent requests. Groups that are alike are too short to show all
-        of it: as of an AR(1) series, the long-run variance is (1 + φ)/(1 - φ) times as much."""
+        """Compare the variance of groups with that of independent requests. Correlated groups are too short to show all
+        of it: as in an AR(1) series, the long-run variance is (1 + φ)/(1 - φ) times that of the groups."""
         p = sum(bad) / max(1, self.total)
         if p in {0.0, 1.0} or self.total < 2 * GROUPS:
             return 1.0
         residuals = [share - p for share in _batches(self.requests, bad, self.total // GROUPS)]
-        n, power = len(residuals), sum(each**2 for each in residuals)
+        n, power = len(residuals), sum(residual**2 for residual in residuals)
         if n < 2 or power == 0:
             return 1.0
-        phi = sum(one * other for one, other in pairwise(residuals)) / power
+        phi = sum(a * b for a, b in pairwise(residuals)) / power
         phi = min(phi, STRONGEST) if phi > SIGNIFICANT else 0.0
         return max(1.0, (1 + phi) / (1 - phi) * power / (n - 1) * self.total / n / (p * (1 - p)))
 
@@ -83,19 +83,19 @@ def _batches(requests: Sequence[int], bad: Sequence[int], size: float) -> list[f
 
 
 def batch_size(correlation: float) -> float:
-    """Requests; in steps of √2, so that evidence need not be computed again for every look."""
-    factor = max(1.0, CORRELATION_TIMES * correlation / SMALLEST_BATCH)
-    return SMALLEST_BATCH * 2 ** (math.ceil(2 * math.log2(factor)) / 2)
+    """Return the requests of a batch, in steps of √2, so that evidence is not computed again for every look."""
+    factor = max(1.0, CORRELATION_TIMES * correlation / MIN_BATCH)
+    return MIN_BATCH * 2 ** (math.ceil(2 * math.log2(factor)) / 2)
 
 
 def log_evidence(shares: Sequence[float], alpha: float, side: Side) -> float:
-    """Of one probe, its logarithm: for capacity above the probe's load ("below" it lies the probe), or under it. That
-    of several probes is their sum; averaged in each, a probe that was placed badly spoils little of the others'."""
+    """Return the log evidence of one probe: for capacity above its load (the probe is "below" it), or under it. Several
+    probes are added. Each is averaged over its own stakes, so a badly placed probe costs the others little."""
     most = 1 / (1 - alpha) if side == "below" else -1 / alpha
     return log_mean([sum(math.log1p(stake * most * (alpha - x)) for x in shares) for stake in STAKES[side]])
 
 
 def log_mean(logs: Sequence[float]) -> float:
-    """log of the mean of exp(logs)."""
+    """Return the logarithm of the mean of exp(logs)."""
     top = max(logs)
-    return top + math.log(sum(math.exp(each - top) for each in logs) / len(logs))
+    return top + math.log(sum(math.exp(log - top) for log in logs) / len(logs))

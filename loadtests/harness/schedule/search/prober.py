@@ -1,4 +1,4 @@
-"""Runs a search on stages: each probe is a stage, judged by the outcomes in all processes, and is recorded."""
+"""A search for capacity on the stages of a run: each probe is a stage, judged by the outcomes of all processes."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from enginebench.records.search import ProbeRecord, ProbeShare, SearchRecord, Se
 from enginebench.records.slo import Objective
 from enginebench.records.stage import SECOND, Extent, Nanoseconds, Stage, StagePlan
 from loadtests.harness.schedule.control import UNDECIDED
-from loadtests.harness.schedule.search.search import Goal, Probe, Search
+from loadtests.harness.schedule.search.capacity_search import Goal, Probe, Search
 from loadtests.harness.schedule.search.slices import ProbeSlices
 
 By = Literal["rate", "users", "agents"]
-REPORTED = SECOND // 2  # by then every process has reported what it scheduled
-WARM_UP_LIMITS, LEAST_WARM_UP = 5.0, 1.0  # warm-up in latency limits, and in seconds at least
+REPORTED = SECOND // 2  # after which every process has reported its scheduled requests
+WARM_UP_LIMITS, MIN_WARM_UP = 5.0, 1.0  # warm-up in latency limits, and minimum in seconds
 WARM_UP_EACH = 3  # requests of each user
-SPARE = 2  # a stage's window holds so many times the requests that the probe judges
-DRAIN = 600.0  # seconds that the requests of a probe get to be answered before the next one
+SPARE = 2  # ratio of a window's requests to those that the probe judges
+DRAIN = 600.0  # seconds for the answers of a probe before the next one
 HALVINGS = 6  # of the first load
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """What a scenario asks to be searched. Loads in `unit`; `precision` is half the bracket as a share of its middle;
-    `seconds` limits the whole search."""
+    """A scenario's search. Loads are in `unit`; `precision` is half of the bracket as a share of its middle; `seconds`
+    limits the whole search."""
 
     by: By
     objectives: tuple[Objective, ...]
@@ -42,15 +42,15 @@ class SearchPlan:
 
     def goal(self) -> Goal:
         whole = self.by != "rate"
-        limits = [each.limit for each in self.objectives if each.metric in {"ttft", "e2e"}]
+        limits = [objective.limit for objective in self.objectives if objective.metric in {"ttft", "e2e"}]
         return Goal(
-            shares=tuple(1 - each.q for each in self.objectives),
+            shares=tuple(1 - objective.q for objective in self.objectives),
             precision=self.precision,
             start=self.start,
             lowest=1.0 if whole else self.start / 2**HALVINGS,
             highest=self.highest,
             whole=whole,
-            warm_up=max(LEAST_WARM_UP, WARM_UP_LIMITS * max(limits, default=0.0)),
+            warm_up=max(MIN_WARM_UP, WARM_UP_LIMITS * max(limits, default=0.0)),
         )
 
     def stage(self, probe: Probe) -> StagePlan:
@@ -67,7 +67,7 @@ class SearchPlan:
 
 
 class Prober:
-    """Belongs to the planning process. Instants are nanoseconds since the run's start."""
+    """The search in the planning process. Instants are nanoseconds since the run's start."""
 
     def __init__(self, plan: SearchPlan) -> None:
         self._plan = plan
@@ -78,26 +78,26 @@ class Prober:
         self.stopped = False
 
     def next_stage(self) -> StagePlan | None:
-        """The stage of the probe that is due; `None` when the search is over."""
+        """Return the stage of the next probe; `None` when the search is over."""
         probe = self._search.probe
         return None if probe is None or self.stopped else self._plan.stage(probe)
 
     def take(self, worker: str, message: Mapping[str, Any]) -> None:
-        """What a process has counted."""
+        """Take the slices of a process."""
         if self._slices is not None and message["stage"] == self._stage:
             self._slices.take(worker, message)
 
     def enter(self, stage: Stage) -> None:
-        """A stage has begun."""
+        """Take a stage that has begun."""
         if stage.index != self._stage and stage.start != UNDECIDED:
             self._stage, self._slices = stage.index, ProbeSlices(stage, len(self._plan.objectives))
 
     def look(self, now: Nanoseconds, stage: Stage, last: bool = False) -> Probe | None:
-        """Judge the probe that is on; returns it if that ended it. `last`: it has nothing more to show."""
+        """Judge the current probe, and return it if that ended it. `last` is true if all its requests have ended."""
         slices, search = self._slices, self._search
         out_of_time = now >= self._plan.seconds * SECOND
-        judged = bool(self._records) and self._records[-1].stage == stage.index
-        if self.over or judged or slices is None or stage.index != self._stage:
+        has_ended = bool(self._records) and self._records[-1].stage == stage.index
+        if self.over or has_ended or slices is None or stage.index != self._stage:
             return None
         if stage.steady_start is None:
             self.stopped = out_of_time
@@ -107,7 +107,7 @@ class Prober:
         last = last or out_of_time
         if not last and slices.requests(first, closed) < search.next_look:
             return None
-        ended = search.look(slices.shown(first, closed), last)
+        ended = search.look(slices.outcomes(first, closed), last)
         if ended is None:
             return None
         self.stopped = out_of_time
@@ -121,14 +121,14 @@ class Prober:
             shares.append(ProbeShare(objective.name, round(1 - probe.outcomes.shares[k], 6), effective))
         return ProbeRecord(stage.index, probe.load, probe.role, probe.verdict, total, tuple(shares))
 
-    # What came of it.
+    # The result.
 
     @property
     def over(self) -> bool:
         return self.stopped or self._search.probe is None
 
     def record(self, ended: bool = False) -> SearchRecord:
-        """The trail so far; `ended`: the run is over, so the search is as well."""
+        """Return the search so far; `ended` is true if the run is over."""
         search = self._search
         return SearchRecord(
             by=self._plan.by,
@@ -155,11 +155,9 @@ class Prober:
         return "undecided"
 
     def _more_seconds(self) -> float | None:
-        """About how much longer the precision asked would take, at the rate of the requests of the last probe."""
+        """Predict the seconds to the goal's precision, at the request rate of the last probe."""
         more = self._search.more_requests()
         outcomes = [probe.outcomes for probe in self._search.probes if probe.outcomes.seconds]
-        return (
-            more * outcomes[-1].seconds / outcomes[-1].total
-            if more is not None and outcomes and outcomes[-1].total
-            else None
-        )
+        if more is None or not outcomes or not outcomes[-1].total:
+            return None
+        return more * outcomes[-1].seconds / outcomes[-1].total

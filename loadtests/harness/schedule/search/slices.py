@@ -1,11 +1,10 @@
-"""The outcomes of a probe's requests in the order in which they were scheduled, by slice of time.
+"""The outcomes of a probe's requests by slice of time, in the order in which they were scheduled.
 
-It is a reader of records beside `live/`, not a second count of what is measured: bets on batches of consecutive
-requests (`evidence.py`) need their order, which counts of a whole window do not have, and at once, not when requests
-have settled. Each process keeps its own slices, and the planning one adds them up: so evidence is computed once.
+Bets on batches of consecutive requests (`evidence.py`) need this order, which the counts of `live/` do not have, and
+need it at once. Each process keeps its own slices, and the planning process adds them up and computes the evidence.
 
-A row of a slice: requests scheduled in it, how many of those have ended, the seconds they were in flight; then for each
-objective how many missed it and how many were slow.
+A slice is a row: the requests scheduled in it, the number of them that have ended, and their seconds in flight; then
+for each objective the requests that missed it and those that were slow.
 """
 
 from __future__ import annotations
@@ -19,20 +18,22 @@ from enginebench.records.stage import SECOND, Nanoseconds, Stage
 from loadtests.harness.schedule.search.evidence import SLOW, ProbeOutcomes
 
 SCHEDULED, ENDED, IN_FLIGHT = range(3)
-OWN = 3  # columns of each objective, after these
+FIRST_OBJECTIVE = 3  # column
 Row = list[float]
 Message = dict[str, list[list[float]] | int]
 ARRIVALS_PER_SLICE = 4
-SHORTEST, LONGEST, USUAL = 0.05, 1.0, 0.25  # seconds of a slice
+MIN_SECONDS, MAX_SECONDS, USUAL = 0.05, 1.0, 0.25  # of a slice
 
 
 def slice_length(load: Load) -> Nanoseconds:
-    seconds = min(max(ARRIVALS_PER_SLICE / load.per_second, SHORTEST), LONGEST) if isinstance(load, Rate) else USUAL
+    seconds = USUAL
+    if isinstance(load, Rate):
+        seconds = min(max(ARRIVALS_PER_SLICE / load.per_second, MIN_SECONDS), MAX_SECONDS)
     return round(seconds * SECOND)
 
 
 class ProcessSlices:
-    """One process's, of the stage that is on."""
+    """The slices of one process in the current stage."""
 
     def __init__(self, objectives: Sequence[Objective]) -> None:
         self._objectives = objectives
@@ -59,11 +60,11 @@ class ProcessSlices:
         for column, objective in enumerate(self._objectives):
             good, value = objective.judge(request)
             slow = objective.metric != FAILURES and value is not None and value > SLOW * objective.limit
-            row[OWN + 2 * column] += not good
-            row[OWN + 2 * column + 1] += slow or not good
+            row[FIRST_OBJECTIVE + 2 * column] += not good
+            row[FIRST_OBJECTIVE + 2 * column + 1] += slow or not good
 
     def changes(self) -> Message | None:
-        """The rows that have changed since the last call, with their slices' numbers; `None` where none has."""
+        """Return the rows that have changed since the last call, each after its slice's number; `None` without any."""
         if self._stage is None or not self._changed:
             return None
         rows = [[float(number), *self._rows[number]] for number in sorted(self._changed)]
@@ -71,22 +72,22 @@ class ProcessSlices:
         return {"stage": self._stage.index, "rows": rows}
 
     def _row_of(self, request: RequestRecord) -> Row | None:
-        """`None` for one of an earlier stage."""
+        """Return the row of a request; `None` if it belongs to an earlier stage."""
         stage = self._stage
         if stage is None or request.stage != stage.index or request.t_sched < stage.start:
             return None
         number = (request.t_sched - stage.start) // slice_length(stage.load)
         self._changed.add(number)
-        return self._rows.setdefault(number, [0.0] * (OWN + 2 * len(self._objectives)))
+        return self._rows.setdefault(number, [0.0] * (FIRST_OBJECTIVE + 2 * len(self._objectives)))
 
 
 class ProbeSlices:
-    """All processes', of one stage."""
+    """The slices of one stage, added up over all processes."""
 
     def __init__(self, stage: Stage, objectives: int) -> None:
         self._length = slice_length(stage.load)
         self._start = stage.start
-        self._width = OWN + 2 * objectives
+        self._width = FIRST_OBJECTIVE + 2 * objectives
         self._rows: list[Row] = []
         self._of_worker: dict[tuple[str, int], Row] = {}
         self._closed = 0
@@ -94,14 +95,14 @@ class ProbeSlices:
     def take(self, worker: str, message: Mapping[str, Sequence[Sequence[float]]]) -> None:
         for number, *row in message["rows"]:
             self._reach(int(number) + 1)
-            known = self._of_worker.get((worker, int(number)), [0.0] * self._width)
+            before = self._of_worker.get((worker, int(number)), [0.0] * self._width)
             total = self._rows[int(number)]
             for k, value in enumerate(row):
-                total[k] += value - known[k]
+                total[k] += value - before[k]
             self._of_worker[worker, int(number)] = row
 
     def close(self, until: Nanoseconds) -> int:
-        """How many slices from the first one on are over at `until` and have all their answers."""
+        """Count the slices, from the first one on, that are over at `until` and have all their answers."""
         over = max(0, until - self._start) // self._length
         self._reach(over)
         while self._closed < over and self._rows[self._closed][SCHEDULED] == self._rows[self._closed][ENDED]:
@@ -109,17 +110,18 @@ class ProbeSlices:
         return self._closed
 
     def first(self, steady_start: Nanoseconds) -> int:
-        """The first slice that lies inside the window."""
+        """Return the first slice inside the window."""
         return -((self._start - steady_start) // self._length)
 
     def requests(self, first: int, last: int) -> int:
         return round(sum(row[SCHEDULED] for row in self._rows[first:last]))
 
-    def shown(self, first: int, last: int) -> ProbeOutcomes:
-        """What slices `first` to `last` (excluded) have shown."""
+    def outcomes(self, first: int, last: int) -> ProbeOutcomes:
+        """Return the outcomes in slices `first` to `last` (excluded)."""
         rows = self._rows[first:last]
         missed, slow = (
-            [[round(row[k]) for row in rows] for k in range(OWN + offset, self._width, 2)] for offset in (0, 1)
+            [[round(row[k]) for row in rows] for k in range(FIRST_OBJECTIVE + offset, self._width, 2)]
+            for offset in (0, 1)
         )
         stay = sum(row[IN_FLIGHT] for row in rows) / max(1.0, sum(row[ENDED] for row in rows))
         return ProbeOutcomes(

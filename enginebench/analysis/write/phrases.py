@@ -1,0 +1,261 @@
+"""The fixed words of a document: what was tested, the SLO, the legend, what to do next, and the warnings."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from enginebench.analysis.document import Document, Figure, NextStep, Warning
+from enginebench.analysis.tested import Hardware, Tested
+from enginebench.analysis.write.cells import (
+    ANSWERED,
+    BELOW,
+    DASHES,
+    INTERVAL,
+    OPEN_ENDED,
+    UNBOUNDED,
+    UNCONFIRMED,
+    clean,
+    load_number,
+    signs_of,
+)
+from enginebench.records.formatting import INFINITE, format_limit, in_words, join_labels, significant
+from enginebench.records.load import Burst, Profile, Rate
+from enginebench.records.metrics import E2E, OBJECTIVES, TPOT, TTFT
+from enginebench.records.slo import Objective
+from enginebench.records.view import Missing
+
+MAX_WARNINGS = 5  # on the first screen
+MAX_NAMES = 3  # engines, models or formats that a line names
+MEANINGS = {
+    Missing.NOT_OBSERVED: "not measured",
+    Missing.FEW_REPEATS: "fewer than three repeats: not tested",
+    Missing.FEW_REQUESTS: "too few requests",
+    Missing.CUT_OFF: "the end of the run hides the outcome",
+    Missing.CYCLIC: "requests repeat in cycles: no interval",
+    Missing.UNCOUNTED: "the tokens of the answers are unknown",
+}
+"""Of codes whose own name does not say it."""
+LEGEND = {
+    UNCONFIRMED: "not confirmed: too few independent requests or runs to be 95 % sure",
+    OPEN_ENDED: "nothing higher was tested",
+    BELOW: "missed at this load, the lowest tested",
+    INTERVAL: "95 % confidence interval",
+    UNBOUNDED: "no upper end was observed",
+    INFINITE: "this percentile falls among failed requests",
+    ANSWERED: "percentile of the answered requests alone",
+    **{
+        DASHES[code]: MEANINGS.get(code, code.value.replace("_", " ")) for code in Missing if code is not Missing.FAILED
+    },
+}
+SPELLED_OUT = {
+    TTFT: "first token (TTFT)",
+    TPOT: "time per further token (TPOT)",
+    E2E: "whole answer (E2E)",
+    "ntpot": "time per token with the wait (NTPOT)",
+}
+PURPOSES = {
+    "bracket": "Find and confirm the limit of {engine}, between {load} and {beyond}",
+    "continue_study": "Measure the cells that are left",
+    "search": "Find the limit, and confirm it",
+    "higher": "Test {engine} above {load}",
+    "lower": "Test {engine} below {beyond}",
+    "repeat": "Repeat the runs, so that the difference can be tested",
+    "measure": "Measure longer",
+    "count": "Name the model's tokenizer, which counts the tokens of the answers",
+    "slo": "Name an SLO to learn how many users meet it",
+    "plan": "Plan replicas, with your peak in place of {peak}",
+    "buy": "Deploy {replicas} of {engine}",
+    "spare": "Deploy {replicas} of {engine}, plus spares for failures",
+    "deploy": "Use {engine}, for up to {load} on each server",
+    "sustained": "Find the highest load that one server sustains within the SLO",
+}
+"""By the `purpose` of a `NextStep`, with its `names` put in."""
+
+WARNINGS = {
+    "not_interleaved": "the repeats were not interleaved, so that a drift of the machine may look like a difference",
+    "different_workload": "the runs were asked different things: {evidence}",
+    "run_to_run": "output tokens/s differ from run to run, with a standard deviation of {evidence}",
+    "different": "the runs differ in their {evidence}",
+}
+"""What was seen, by kind, for warnings that bring no words of their own."""
+
+
+def title(document: Document) -> str:
+    """`vllm and candle`, or how many engines there are, for a document without a title of its own."""
+    return clean(document.title or _engines(document.tested))
+
+
+def tested_line(tested: Tested) -> str:
+    """`SmolLM2-135M on vLLM · 32-token prompts, 8-token answers · closed loop, 1 and 8 users, 10 s each · …`"""
+    parts = [
+        _subject(tested),
+        _lengths(tested),
+        _load(tested),
+        _repeats(tested),
+        in_words(sorted(set(tested.formats.values()))),
+        _hardware(tested.hardware),
+        _dates(tested.dates),
+    ]
+    return clean(" · ".join(filter(None, parts)))
+
+
+def slo_line(objectives: Sequence[Objective]) -> str:
+    """`first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95 ≤ 60 ms`; empty without an SLO."""
+    tiers: dict[str, list[str]] = {}
+    spelled: set[str] = set()
+    for objective in objectives:
+        text, metric = objective.text, objective.metric
+        if metric in SPELLED_OUT and metric not in spelled:
+            text = f"{SPELLED_OUT[metric]} {text.partition(' ')[2]}"
+            spelled.add(metric)
+        tiers.setdefault(objective.tier, []).append(text)
+    return "; ".join(f"{tier}: {in_words(texts)}" if tier else in_words(texts) for tier, texts in tiers.items())
+
+
+def _abbreviations(document: Document) -> tuple[tuple[str, str], ...]:
+    """TTFT and TPOT spelled out for the reader of a document whose SLO line does not."""
+    named = {objective.metric for objective in document.objectives}
+    titles = {column.title for table in [document.candidates] if table is not None for column in table.columns}
+    shorts = {name: OBJECTIVES[name].title.partition(" ")[0] for name in (TTFT, TPOT) if name not in named}
+    used = [name for name, short in shorts.items() if any(title.startswith(short) for title in titles)]
+    return tuple((shorts[name], SPELLED_OUT[name].partition(" (")[0]) for name in used)
+
+
+def legend(document: Document) -> tuple[tuple[str, str], ...]:
+    """The signs and abbreviations on the first screen, each with what it means."""
+    signs = _legend(signs_of([document.candidates] if document.candidates is not None else []))
+    return (*signs, *_abbreviations(document))
+
+
+def legend_of_sections(document: Document) -> tuple[tuple[str, str], ...]:
+    """The signs that only the sections below the first screen use."""
+    blocks = [block for section in document.sections for block in section.blocks]
+    explained = legend(document)
+    return tuple(sign for sign in _legend(signs_of(blocks)) if sign not in explained)
+
+
+def _legend(used: Collection[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((sign, meaning) for sign, meaning in LEGEND.items() if sign in used)
+
+
+def next_line(step: NextStep) -> str:
+    """`Find and confirm the limit of vllm, between 8 and 16 users (about 4 min)`"""
+    text = PURPOSES[step.purpose].format(**{name: clean(value) for name, value in step.names.items()})
+    text += ", with answers of varied length" if step.varied else ""
+    return text if step.seconds is None else f"{text} ({about(step.seconds)})"
+
+
+def next_command(step: NextStep) -> str:
+    return clean(shlex.join(step.command))
+
+
+def next_title(step: NextStep) -> str:
+    return "Next" if step.command else "Now"
+
+
+def about(seconds: float) -> str:
+    """`about 50 s`, `about 4 min`, `about 2 h`: an estimate has no more than two digits."""
+    for size, unit in ((3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * size:
+            return f"about {seconds / size:.0f} {unit}"
+    return f"about {max(10 * round(seconds / 10), 10)} s"
+
+
+def limit_title(figure: Figure) -> str:
+    """`SLO ≤ 600 ms`"""
+    if figure.limit is None:
+        return ""
+    limit = format_limit(figure.limit) if figure.y.unit == "s" else significant(figure.limit)
+    return f"{clean(figure.limit_title) or 'SLO'} ≤ {limit}"
+
+
+def warnings_title(warnings: Sequence[Warning], most: int = MAX_WARNINGS) -> str:
+    name = "Note" if all(warning.severity == "note" for warning in warnings) else "Warning"
+    if len(warnings) == 1:
+        return name
+    return f"{name}s: the {most} most severe of {len(warnings)}" if len(warnings) > most else f"{name}s {len(warnings)}"
+
+
+def warning_texts(warning: Warning) -> tuple[str, str]:
+    """What was seen, with its place, and what to do."""
+    evidence = WARNINGS.get(warning.kind, "{evidence}")
+    stages = join_labels(warning.stages)
+    if len(warning.stages) > 1 and re.search(r"\d", warning.evidence):  # its numbers are of the heaviest load
+        stages = f"at {warning.stages[-1]}"
+    place = ", ".join(filter(None, (in_words(warning.engines), stages)))
+    seen = clean(evidence.replace("{evidence}", warning.evidence))
+    return f"{seen} ({clean(place)})" if place else seen, clean(warning.remedy)
+
+
+def _subject(tested: Tested) -> str:
+    models = in_words(tested.models[:MAX_NAMES]) if len(tested.models) <= MAX_NAMES else f"{len(tested.models)} models"
+    subject = " on ".join(filter(None, dict.fromkeys((models, _engines(tested)))))
+    return f"{subject} at {tested.target.removeprefix('http://')}" if tested.target else subject
+
+
+def _engines(tested: Tested) -> str:
+    return in_words(tested.engines) if len(tested.engines) <= MAX_NAMES else f"{len(tested.engines)} engines"
+
+
+def _lengths(tested: Tested) -> str:
+    lengths = ((tested.prompt_tokens, "prompts"), (tested.output_tokens, "answers"))
+    known = [tokens for tokens, _ in lengths if tokens is not None]
+    text = ", ".join(f"{tokens:,.0f}-token {noun}" for tokens, noun in lengths if tokens is not None)
+    return text if all(tokens.is_integer() for tokens in known) else f"{text} on average"
+
+
+def _load(tested: Tested) -> str:
+    if not tested.loads:
+        return ""
+    numbers = [load_number(load) for load in tested.loads]
+    loads = in_words(numbers) if len(numbers) <= MAX_NAMES else f"{numbers[0]} to {numbers[-1]}"
+    unit = "user" if tested.unit == "users" and tested.loads == (1.0,) else tested.unit
+    loads = _profile(tested.profile) or tested.trace or f"{loads} {unit}"
+    text = f"{'open' if tested.open_loop else 'closed'} loop, {loads}".rstrip()
+    if tested.seconds is None or tested.profile or tested.trace is not None:
+        return text
+    shortest, longest = (f"{seconds:.0f}" if seconds >= 1 else f"{seconds:.2g}" for seconds in tested.seconds)
+    span = shortest if shortest == longest else f"{shortest} to {longest}"
+    return f"{text}, {span} s{' each' if len(numbers) > 1 else ''}"
+
+
+def _profile(profile: Profile) -> str:
+    """`4 req/s for 20 s, then 30 req/s for 10 s`"""
+    parts = []
+    for part in profile:
+        if isinstance(part, Burst):
+            parts.append(f"{part.requests} requests at once")
+        else:
+            rates = " to ".join(map(load_number, dict.fromkeys((part.first, part.last))))
+            parts.append(f"{rates} {Rate.unit}" + ("" if part.seconds is None else f" for {part.seconds:g} s"))
+    return ", then ".join(parts)
+
+
+def _repeats(tested: Tested) -> str:
+    fewest, most = tested.repeats
+    several = len(tested.engines) > 1
+    if most <= 1:
+        return "one run each" if several else "one run"
+    if fewest != most:
+        return f"{fewest} to {most} runs each"
+    if several:
+        return f"{most} interleaved repeats" if tested.interleaved else f"{most} repeats, not interleaved"
+    return f"{most} repeats"
+
+
+def _hardware(machines: Sequence[Hardware]) -> str:
+    if len(machines) != 1:
+        return f"{len(machines)} different machines" if machines else ""
+    machine = machines[0]
+    cores = "" if machine.cores is None else f"{machine.cores} core{'s' if machine.cores != 1 else ''}"
+    return ", ".join(filter(None, (machine.cpu, cores, machine.gpus or ("no GPU" if machine.cpu else ""))))
+
+
+def _dates(dates: tuple[datetime, datetime] | None) -> str:
+    if dates is None:
+        return ""
+    first, last = (f"{date.day} {date:%b %Y}" for date in dates)
+    return first if first == last else f"{first} to {last}"

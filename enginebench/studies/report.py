@@ -1,0 +1,183 @@
+"""A study's document: the part with most loads answers, every other part has a section with its own table."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from enginebench.analysis.document import Block, Cell, Code, Column, Document, NextStep, Number, Section, Table, Word
+from enginebench.analysis.frame import Frame, frame_of
+from enginebench.analysis.plan.replicas import replicas_of
+from enginebench.analysis.reports import GOOD, report_document
+from enginebench.analysis.sections.candidates import candidates
+from enginebench.analysis.sections.comparison import comparison
+from enginebench.analysis.sections.figures import first_figure
+from enginebench.analysis.sections.warnings import warnings, warnings_section
+from enginebench.analysis.write.export import write
+from enginebench.records.load import load_of
+from enginebench.records.view import Estimate
+from enginebench.studies.source import PartRuns, StudySource, read_source
+from enginebench.studies.study.folder import load_study
+from engines.bench.document import bench_document
+from engines.bench.result import BenchResult
+
+FILES = ("report.html", "report.md", "frame.parquet", "figure.svg")
+CHARTS = "report-charts"  # of report.md
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPart:
+    """A part with one model. `own` compares engines behind the common server with the same behind their own."""
+
+    part: str
+    title: str
+    frame: Frame
+    own: tuple[Frame, ...]
+
+
+def study_document(source: StudySource) -> Document:
+    parts = [_measured(source, part) for part in source.parts]
+    benches = [bench_document(part.result) for part in source.benches]
+    last = [*_bench_sections(source, benches), *_missing(source)]
+    if not parts:
+        return _without_load(source, benches, last)
+    head = max(parts, key=lambda part: len(part.frame.stages) * part.frame.loads_make_axis)
+    peak = source.plan.peak if source.plan.slo else None
+    replicas = replicas_of(head.frame, source.plan) if peak is not None else ()
+    document = report_document(head.frame, replicas, peak)
+    sections = [*(_section(part) for part in parts if part is not head), *_own_servers(parts)]
+    warned = warnings(*(part.frame for part in parts))
+    rest = [section for section in document.sections if section.key != "warnings"]
+    return replace(
+        document,
+        title=source.study.grid.title,
+        next=_next(source) or _with(document.next, head.frame),
+        sections=(
+            *(section for section in rest if not section.folded),
+            *(section for section in [*sections, *last] if section.blocks),
+            *(section for section in rest if section.folded),
+            _how(source),
+            warnings_section(warned),
+        ),
+        frame=pl.concat([*(part.frame.table for part in parts), *(bench.frame for bench in benches)]),
+        exit_code=GOOD,
+    )
+
+
+def _measured(source: StudySource, part: PartRuns) -> MeasuredPart:
+    labels = {run.label for run in part.runs}
+    study, grid = source.study.facts.name, source.study.grid
+    baseline = grid.baseline if grid.baseline in labels else None
+    own = []
+    for label, runs in part.own.items():
+        ours = [run for run in part.runs if run.label == label]
+        own += [frame_of([*ours, *runs], runs[0].label, study, part.part)] if ours else []
+    return MeasuredPart(part.part, part.title, frame_of(part.runs, baseline, study, part.part), tuple(own))
+
+
+def _section(part: MeasuredPart) -> Section:
+    """The candidates and the chart of a part."""
+    table, figure = candidates(part.frame), first_figure(part.frame)
+    key = f"{part.part}-{'-'.join(part.frame.tested.models)}"
+    table = replace(table, key=f"candidates-{key}", title=part.title)
+    figures = () if figure is None else (replace(figure, key=f"{figure.key}-{key}"),)
+    return Section(f"part-{key}", part.title, (table, *figures))
+
+
+def _own_servers(parts: Sequence[MeasuredPart]) -> Iterator[Section]:
+    """Show what the common server costs each engine that brings a server of its own."""
+    blocks: list[Block] = []
+    for part in parts:
+        for frame in part.own:
+            for block in comparison(frame).blocks:
+                if isinstance(block, Table):
+                    title = f"{part.title}: {block.title} at {frame.stage}"
+                    blocks.append(replace(block, key=f"{part.part}-{block.key}", title=title))
+    yield Section("own-servers", "The common server next to engines' own", tuple(blocks))
+
+
+def _bench_sections(source: StudySource, benches: Sequence[Document]) -> Iterator[Section]:
+    several = len(benches) > 1 or bool(source.parts)
+    for part, bench in zip(source.benches, benches, strict=True):
+        for section in bench.sections:
+            yield replace(section, title=f"{part.title}: {section.title}" if several else section.title)
+
+
+def _without_load(source: StudySource, benches: Sequence[Document], last: Sequence[Section]) -> Document:
+    """Document a study of benches alone, or one of which nothing was measured."""
+    first = benches[0] if benches else bench_document(BenchResult(""))
+    return replace(
+        first,
+        title=source.study.grid.title,
+        next=_next(source),
+        sections=(*last, _how(source)),
+        frame=pl.concat([bench.frame for bench in benches]) if benches else first.frame,
+        exit_code=GOOD,
+    )
+
+
+def _missing(source: StudySource) -> list[Section]:
+    rows: list[tuple[Cell, ...]] = [(Word(missing.what), Word(missing.why)) for missing in source.missing]
+    headings = (Column("cell", text=True), Column("reason", text=True))
+    return (
+        [Section("missing", "Not measured", (Table("missing", "Not measured", headings, tuple(rows)),))] if rows else []
+    )
+
+
+def _how(source: StudySource) -> Section:
+    """Show when and with what the study was measured, and the commands that repeat it."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            Number(Estimate(float(number)), style="count"),
+            Word(sitting.started_at[:16].replace("T", " ")),
+            Word(str(sitting.host.get("cpu") or "")),
+            Word(", ".join(str(gpu.get("name")) for gpu in sitting.gpus)) if sitting.gpus else None,
+            Word(", ".join(f"{name} {version}" for name, version in sitting.versions.items())),
+        )
+        for number, sitting in enumerate(source.study.sittings, 1)
+    ]
+    titles = ("began", "machine", "GPUs", "versions")
+    headings = (Column("sitting"), *(Column(title, text=True) for title in titles))
+    commands = [source.study.facts.command, *(sitting.command for sitting in source.study.sittings)]
+    blocks: list[Block] = []
+    if rows:
+        blocks.append(Table("sittings", "Sittings", headings, tuple(rows)).without_empty_columns())
+    blocks.append(Code(tuple(dict.fromkeys(map(shlex.join, commands)))))
+    return Section("repeat", "How to repeat it", tuple(blocks), folded=True)
+
+
+def _next(source: StudySource) -> NextStep | None:
+    """Go on with the cells that were not reached."""
+    if not source.study.with_outcome("left"):
+        return None
+    return NextStep("continue_study", ("enginebench", "study", str(source.study.path)))
+
+
+def _with(step: NextStep | None, frame: Frame) -> NextStep | None:
+    """Name the best engine as the result if its limit is known; records of a study may be in an archive, which no
+    command reads."""
+    capacity = frame.capacities.get(frame.names[0])
+    if step is None or step.purpose != "plan" or capacity is None:
+        return step
+    names = {"engine": capacity.engine, "load": load_of(capacity.load or 0.0, capacity.unit).label}
+    return NextStep("deploy", names=names)
+
+
+def write_report(folder: Path, says: Callable[[str], None] = lambda _: None) -> tuple[Document, list[Path]]:
+    """Write everything that is derived from a study's folder into it.
+
+    Raises `NotAStudy`, and `UserMistake` if the folder cannot be written to.
+    """
+    document = study_document(read_source(load_study(folder), says))
+    says("Writing the report …")
+    shutil.rmtree(folder / CHARTS, ignore_errors=True)
+    names = FILES if document.figure is not None else FILES[:-1]
+    for name in names:
+        write(document, folder / name, inside=True)
+    charts = sorted((folder / CHARTS).glob("*.svg"))
+    return document, [*(folder / name for name in names), *charts]

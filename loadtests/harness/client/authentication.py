@@ -1,0 +1,65 @@
+"""The authentication of requests: keys, headers, signatures. Keys come only from the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from enginebench.settings.schema import UserMistake
+from loadtests.harness.client.dialects.dialect import Signer
+from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
+from loadtests.harness.client.headers import Headers, merged_headers
+
+KEY_VARIABLE = "ENGINEBENCH_API_KEY"
+"""Has precedence over the variable that other clients of the same API read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """`headers` are sent with every request, `signer` makes those that depend on the request."""
+
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    signer: Signer | None = field(default=None, repr=False)
+    insecure: bool = False  # the TLS certificate is not checked
+    withheld: str | None = None  # the variable of a key that is not sent over plain HTTP
+
+
+def access_to(
+    url: str,
+    endpoint: Endpoint,
+    headers: Headers,
+    insecure: bool,
+    environment: Mapping[str, str] = os.environ,
+) -> Access:
+    """Return the headers for a server. A key for the API's usual clients is sent only to this machine or over TLS. A
+    user's header replaces the key, and any other header of its name.
+
+    Raises `UserMistake` if the environment lacks credentials, or has a malformed key.
+    """
+    dialect, own_headers = DIALECTS[endpoint], dict(headers)
+    names = {name.lower() for name in own_headers}
+    if any(name.lower() in names for name in dialect.headers("a key").keys() - dialect.headers(None).keys()):
+        return Access(merged_headers(dialect.headers(None), own_headers), insecure=insecure)
+    variable = KEY_VARIABLE if environment.get(KEY_VARIABLE) else dialect.key_variable
+    key = environment.get(variable)
+    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+        raise UserMistake(f"{variable} is not an API key: a key is printable ASCII without spaces.")
+    withheld = None
+    if key and variable != KEY_VARIABLE and not _is_private(url):
+        withheld, key = variable, None
+    signer = dialect.signer(key, urlsplit(url).hostname or "")
+    return Access(merged_headers(dialect.headers(key), own_headers), signer, insecure, withheld)
+
+
+def _is_private(url: str) -> bool:
+    """Return whether the network cannot read a request to this address: it is local, or uses TLS."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        local = ip_address(host).is_loopback
+    except ValueError:
+        local = host == "localhost" or host.endswith(".localhost")
+    return local or parts.scheme == "https"

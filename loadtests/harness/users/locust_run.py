@@ -1,0 +1,102 @@
+"""One run in this process: its start, its loop and its end.
+
+A process that plans the run (the only one, or Locust's master) has a `Planner`, one that has users a `LoadGenerator`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import asdict
+from math import inf
+from time import monotonic_ns
+
+import gevent
+from locust.env import Environment
+from locust.runners import MasterRunner, WorkerRunner
+
+from enginebench.records.files import write_meta
+from enginebench.records.stage import Stage
+from loadtests.harness.client.client import Client
+from loadtests.harness.live.live_run import INTERVAL, MESSAGE
+from loadtests.harness.recording.recorder import Recorder
+from loadtests.harness.recording.telemetry_sampler import Scraper, TelemetrySampler
+from loadtests.harness.run.run_plan import RunPlan
+from loadtests.harness.scenario import Scenario
+from loadtests.harness.schedule.control import next_stage
+from loadtests.harness.settings.run_settings import RunSettings
+from loadtests.harness.users.generator import LoadGenerator
+from loadtests.harness.users.planner import POLL, PROGRESS_MESSAGE, Planner
+from loadtests.harness.users.run_facts import RunFacts
+
+logger = logging.getLogger(__name__)
+
+
+class Run(RunFacts):
+    """Begin a run; `end` ends it."""
+
+    def __init__(self, environment: Environment, scenario: Scenario, settings: RunSettings, plan: RunPlan) -> None:
+        runner = environment.runner
+        assert runner is not None
+        super().__init__(scenario, settings, plan, getattr(runner, "worker_index", 0))
+        self._runner = runner
+        plans, makes_load = not isinstance(runner, WorkerRunner), not isinstance(runner, MasterRunner)
+        if not plans and not (self.folder / "meta.json").exists():  # a worker on another host
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_meta(self.folder, plan.meta)
+        Client.forget_closing()
+        self.generator = LoadGenerator(self, environment) if makes_load else None
+        self._telemetry = TelemetrySampler(
+            Recorder(self.folder / ("telemetry.jsonl" if plans else f"telemetry-{self.worker}.jsonl")),
+            self.start,
+            Scraper(plan.meta.url, self.access) if plans else None,
+            (lambda: int(runner.user_count)) if makes_load else None,
+            self.generator.recorder if self.generator is not None else None,
+        )
+        self.planner = Planner(self, self.generator, environment) if plans else None
+        self._reporter: gevent.Greenlet[..., None] | None = None
+        if isinstance(runner, WorkerRunner):
+            assert self.generator is not None
+            for stage in plan.meta.stages or (next_stage(0, plan.meta.plan[0], 0, False),):
+                self.generator.enter(stage)
+            self._reporter = gevent.spawn(self._report, runner, self.generator)
+        self._telemetry.start()
+
+    def enter(self, stage: Stage, over: bool) -> None:
+        """Take the master's message that a boundary was crossed."""
+        assert self.generator is not None
+        self.generator.enter(stage)
+        self.over = over
+
+    def end(self) -> None:
+        """Complete every file."""
+        if self.planner is not None:
+            self.planner.end_stages(monotonic_ns() - self.start)
+        if self._reporter is not None:
+            gevent.kill(self._reporter)
+        if self.generator is not None:
+            self.generator.settle()
+            if isinstance(self._runner, WorkerRunner):
+                self._runner.send_message(MESSAGE, self.generator.counts.message())
+        if self.planner is not None:
+            self.planner.live.finish()
+        if self.generator is not None:
+            self.generator.recorder.close()
+        self._telemetry.stop()
+        if self.planner is not None:
+            self.planner.close_journal()
+            logger.info("This run is in %s", self.folder)
+
+    def _report(self, runner: WorkerRunner, generator: LoadGenerator) -> None:
+        """Send the master a worker's progress when it changes, and its counts once a second."""
+        last, counted = None, -inf
+        while True:
+            progress, slices = generator.tracker.progress(), generator.tracker.slices
+            changes = slices.changes() if slices is not None else None
+            if progress != last or changes is not None:
+                runner.send_message(PROGRESS_MESSAGE, {"progress": asdict(progress), "slices": changes})
+                last = progress
+            if (now := time.monotonic()) - counted >= INTERVAL:
+                runner.send_message(MESSAGE, generator.counts.message())
+                counted = now
+            gevent.sleep(POLL)

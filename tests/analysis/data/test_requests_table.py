@@ -1,0 +1,369 @@
+"""Lines into a table: what is read, what is skipped, and each request's metrics by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+import pytest
+
+from enginebench.analysis.data.formulas import expression
+from enginebench.analysis.data.lines import KILLED, LINES_ONLY, SCHEMA
+from enginebench.analysis.data.requests_table import write_table
+from enginebench.analysis.data.run_data import NotARun, load_run, with_metrics
+from enginebench.records.metrics import REQUEST_METRICS, Metric
+from enginebench.records.request import RequestRecord
+from enginebench.records.stage import SECOND
+from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, meta_of, record, sent_line, stages_of, write_run
+
+META = meta_of(stages_of((1,), 10.0))
+REQUIRED = [field.name for field in msgspec.structs.fields(RequestRecord) if field.required]
+
+
+def uncounted(texts: list[str]) -> list[int] | None:
+    return None
+
+
+def malformed(folder: Path, tokenizer: Path | None = None) -> int:
+    """How many lines were skipped as the table was written."""
+    return write_table(folder, uncounted, tokenizer)[1]
+
+
+def table(folder: Path) -> pl.DataFrame:
+    return pl.read_parquet(folder / "requests.parquet")
+
+
+def metrics(tmp_path: Path, one: RequestRecord) -> dict[str, float | None]:
+    write_run(tmp_path, META, [one])
+    write_table(tmp_path, uncounted)
+    return table(tmp_path).row(0, named=True)
+
+
+def test_every_field_of_the_record_has_a_column() -> None:
+    assert {*SCHEMA, *LINES_ONLY} == set(RequestRecord.__struct_fields__)
+    assert SCHEMA["icl"] == pl.List(pl.Int64)
+    assert SCHEMA["server_queue"] == pl.Float64()
+    assert SCHEMA["t_first"] == pl.Int64()
+    assert SCHEMA["chunks"] == pl.Int32()
+
+
+def test_metrics_of_one_request_by_hand(tmp_path: Path) -> None:
+    """Planned at 1 s, sent 2 ms later, first token after 100 ms more, 9 more tokens in 3 chunks until 1.282 s."""
+    sent = SECOND + 2_000_000
+    one = record(
+        0,
+        SECOND,
+        t_send=sent,
+        t_first=sent + 100_000_000,
+        t_first_out=sent + 150_000_000,
+        t_last=sent + 280_000_000,
+        read_first=sent + 101_000_000,
+        icl=(50_000_000, 60_000_000, 70_000_000),
+        chunks=4,
+        first_chunk_tokens=1,
+        output_tokens=10,
+        server_queue=0.03,
+        server_prefill=0.06,
+    )
+    row = metrics(tmp_path, one)
+    expected = {
+        "ttft": 0.100,
+        "ttft_user": 0.102,
+        "ttfo": 0.150,
+        "send_lag": 0.002,
+        "client_lag": 0.001,
+        "tpot": 0.180 / 9,
+        "ntpot": 0.280 / 10,
+        "e2e": 0.280,
+        "e2e_user": 0.282,
+        "delivery": 0.010,
+    }
+    assert {name: row[name] for name in expected} == pytest.approx(expected)
+    assert "text" not in row
+
+
+@pytest.mark.parametrize(
+    ("changes", "missing"),
+    [
+        pytest.param({"output_tokens": 1, "chunks": 1, "icl": ()}, ["tpot"], id="one token has no time per token"),
+        pytest.param({"stamps": "user"}, ["client_lag"], id="without kernel stamps nobody saw the client's lag"),
+        pytest.param({"output_tokens": None}, ["tpot", "ntpot"], id="uncounted tokens have no rate"),
+        pytest.param({"t_send": None}, ["ttft", "e2e", "send_lag", "ntpot"], id="what was never sent has no latency"),
+        pytest.param(NOTHING_CAME, ["ttft", "ttft_user", "e2e", "tpot"], id="no token came: that is not fast"),
+        pytest.param({}, ["delivery"], id="a server that tells no timing has no delivery"),
+    ],
+)
+def test_what_was_not_observed_is_none(tmp_path: Path, changes: dict[str, object], missing: list[str]) -> None:
+    row = metrics(tmp_path, record(0, 0, **changes))
+    assert [name for name in missing if row[name] is not None] == []
+
+
+def test_an_unknown_first_chunk_counts_as_the_mean_one(tmp_path: Path) -> None:
+    """12 tokens in 3 chunks: 8 of them after the first, in 40 ms."""
+    row = metrics(tmp_path, record(0, 0, output_tokens=12, first_chunk_tokens=None))
+    assert row["tpot"] == pytest.approx(0.040 / 8)
+
+
+CASES = [
+    record(0, 0),
+    record(1, SECOND, t_connect=SECOND + 5, t_send=SECOND + 9, server_queue=0.01, server_prefill=0.02),
+    record(2, 0, stamps="user", first_chunk_tokens=None, output_tokens=12),
+    record(3, 0, output_tokens=9, unseen_tokens=6, reasoning_tokens=6),
+    record(4, 0, output_tokens=0, first_chunk_tokens=0),
+    record(5, 0, chunks=0, first_chunk_tokens=None),
+    record(6, 0, **FAILED),
+    record(7, 0, **FAILED | {"t_send": None}),
+    record(8, 0, t_first=None, t_first_out=None, chunks=0, icl=(), first_chunk_tokens=None, streamed=False),
+]
+
+
+@pytest.mark.parametrize("metric", REQUEST_METRICS, ids=lambda metric: metric.name)
+def test_a_formula_gives_the_same_on_a_request_and_on_a_column(metric: Metric) -> None:
+    column = pl.DataFrame({name: [getattr(one, name) for one in CASES] for name in SCHEMA}, schema=SCHEMA)
+    values = column.select(value=expression(metric.formula))["value"].to_list()
+    assert values == pytest.approx([metric.read(one) for one in CASES])
+    assert any(value is not None for value in values)
+
+
+def test_unknown_fields_are_ignored_and_missing_optional_ones_have_their_defaults(tmp_path: Path) -> None:
+    whole = json.loads(record(0, 0).to_line())
+    least = {name: whole[name] for name in ("event", *REQUIRED)}
+    write_run(tmp_path, META, [])
+    lines = [whole | {"invented_later": {"deep": [1, {"er": None}]}}, least | {"request_id": "0-1"}]
+    (tmp_path / "requests-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert malformed(tmp_path) == 0
+    first, second = table(tmp_path).rows(named=True)
+    assert first["ttft"] == pytest.approx(0.1)
+    defaults = {"stamps": "user", "chunks": 0, "merged_first": False, "icl": [], "streamed": True}
+    assert {name: second[name] for name in defaults} == defaults
+    assert second["ttft"] is None
+
+
+def test_a_request_that_was_sent_and_never_ended_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three sent, one of them ended, in blocks that part the line of the sending from that of the end."""
+    monkeypatch.setattr("enginebench.records.files.BLOCK_BYTES", 200)
+    ended, *others = (record(k, k * SECOND) for k in range(3))
+    write_run(tmp_path, META, [])
+    lines = [sent_line(ended), sent_line(others[0]), ended.to_line(), sent_line(others[1])]
+    (tmp_path / "requests-0.jsonl").write_text("".join(lines))
+    assert malformed(tmp_path) == 0
+    rows = {row["request_id"]: row for row in table(tmp_path).rows(named=True)}
+    assert [rows[f"0-{k}"]["outcome"] for k in range(3)] == ["ok", "cut_off", "cut_off"]
+    assert rows["0-1"]["detail"] == KILLED
+    assert rows["0-1"]["t_end"] == 2 * SECOND, "the last trace of its process"
+    assert rows["0-1"]["ttft"] is None
+
+
+def test_a_line_cut_short_by_a_crash_is_skipped(tmp_path: Path) -> None:
+    write_run(tmp_path, META, [record(k, k * SECOND) for k in range(3)])
+    path = tmp_path / "requests-0.jsonl"
+    path.write_bytes(path.read_bytes()[:-40])
+    assert malformed(tmp_path) == 0
+    assert table(tmp_path)["request_id"].to_list() == ["0-0", "0-1"]
+
+
+def test_malformed_lines_in_the_middle_are_skipped_and_counted(tmp_path: Path) -> None:
+    lines = [record(k, k * SECOND).to_line() for k in range(6)]
+    lines[1] = lines[1][:100] + lines[2]  # a disk was full for a while
+    lines[4] = "\0\0\0\n"
+    lines.append('{"request_id": 5}\n')
+    lines.append("{}\n")
+    write_run(tmp_path, META, [])
+    (tmp_path / "requests-0.jsonl").write_text("".join(lines))
+    assert malformed(tmp_path) == 4
+    assert table(tmp_path)["request_id"].to_list() == ["0-0", "0-2", "0-3", "0-5"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"icl": [1.5, "x"]}, id="gaps that are no whole numbers"),
+        pytest.param({"icl": None}, id="no list of gaps"),
+        pytest.param({"icl": 12345}, id="a number in place of gaps"),
+        pytest.param({"icl": "123"}, id="a word in place of gaps"),
+        pytest.param({"icl": {}}, id="an object in place of gaps"),
+        pytest.param({"icl": [[1, 2]]}, id="a list of lists"),
+        pytest.param({"icl": [2**63]}, id="a gap of 64 bits"),
+        pytest.param({"t_end": 10**20}, id="an instant of more than 64 bits"),
+        pytest.param({"chunks": 2**31}, id="more chunks than an answer can have"),
+        pytest.param({"t_first": "soon"}, id="an instant that is a word"),
+        pytest.param({"outcome": "fine"}, id="an unknown outcome"),
+        pytest.param({"chunks": None}, id="no count"),
+    ],
+)
+def test_a_record_that_holds_something_else_is_skipped_and_counted(tmp_path: Path, change: dict[str, object]) -> None:
+    write_run(tmp_path, META, [])
+    lines = [record(0, 0).to_line(), json.dumps(json.loads(record(1, SECOND).to_line()) | change) + "\n"]
+    (tmp_path / "requests-0.jsonl").write_text("".join(lines))
+    run = load_run(tmp_path)
+    assert (len(run.requests), run.malformed_lines) == (1, 1)
+
+
+def test_spaces_in_a_list_are_read(tmp_path: Path) -> None:
+    write_run(tmp_path, META, [])
+    line = json.dumps(json.loads(record(0, 0, icl=(5, 7)).to_line())) + "\n"
+    assert '"icl": [5, 7]' in line
+    (tmp_path / "requests-0.jsonl").write_text(line)
+    assert malformed(tmp_path) == 0
+    assert table(tmp_path)["icl"].to_list() == [[5, 7]]
+
+
+def test_blocks_do_not_cut_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path, META, [record(k, k) for k in range(50)])
+    monkeypatch.setattr("enginebench.records.files.BLOCK_BYTES", 333)  # less than a line
+    assert malformed(tmp_path) == 0
+    assert table(tmp_path)["t_sched"].to_list() == list(range(50))
+
+
+def test_every_workers_file_is_read(tmp_path: Path) -> None:
+    write_run(tmp_path, META, [record(0, 0)])
+    (tmp_path / "requests-1.jsonl").write_text(record(1, 5, worker="1").to_line())
+    write_table(tmp_path, uncounted)
+    assert table(tmp_path)["worker"].to_list() == ["0", "1"]
+
+
+def test_answers_without_usage_are_counted_by_the_tokenizer(tmp_path: Path) -> None:
+    texts = [record(0, 0, output_tokens=None, token_source=None, text="one two three four"), record(1, 1)]
+    write_run(tmp_path, META, texts)
+    write_table(tmp_path, lambda texts: [len(text.split()) for text in texts])
+    assert table(tmp_path).select("output_tokens", "token_source").rows() == [(4, "tokenizer"), (3, "usage")]
+
+
+def a_tokenizer(folder: Path) -> Path:
+    """A folder with a tokenizer.json that knows two words."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+
+    tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "hello": 1, "world": 2}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_the_table_is_written_anew_when_what_it_was_made_from_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path, META, [record(0, 0)])
+    path = tmp_path / "requests-0.jsonl"
+    path.write_text(path.read_text() + "{}\n")
+
+    def written() -> bool:
+        (tmp_path / "requests.parquet").touch()
+        before = (tmp_path / "requests.parquet").stat()
+        assert malformed(tmp_path) == 1, "the malformed line is told again"
+        return (tmp_path / "requests.parquet").stat().st_ino != before.st_ino
+
+    assert malformed(tmp_path) == 1
+    assert not written(), "nothing has changed"
+    path.write_text(path.read_text() + record(1, 1).to_line())
+    assert written(), "a line more"
+    assert len(table(tmp_path)) == 2
+    monkeypatch.setattr("enginebench.analysis.data.requests_table.LAYOUT", 99)
+    assert written(), "another version's"
+
+
+def test_answers_that_could_not_be_counted_are_tried_again(tmp_path: Path) -> None:
+    write_run(tmp_path, META, [record(0, 0, output_tokens=None, token_source=None, text="one two")])
+    write_table(tmp_path, uncounted)
+    assert table(tmp_path)["output_tokens"].to_list() == [None]
+    write_table(tmp_path, lambda texts: [len(text.split()) for text in texts])
+    assert table(tmp_path)["output_tokens"].to_list() == [2]
+
+
+def test_a_run_of_which_only_the_table_is_left_is_read(tmp_path: Path) -> None:
+    write_run(tmp_path, META, [record(k, k * SECOND) for k in range(3)])
+    load_run(tmp_path)
+    (tmp_path / "requests-0.jsonl").unlink()
+    assert with_metrics(load_run(tmp_path).requests)["ttft"].to_list() == pytest.approx([0.1] * 3)
+    table(tmp_path).drop("ttft").write_parquet(tmp_path / "requests.parquet")
+    with pytest.raises(NotARun, match="from another version, and the lines it was made from are gone"):
+        load_run(tmp_path)
+
+
+def test_a_run_is_counted_once_whatever_later_commands_name(tmp_path: Path) -> None:
+    tokenizer = a_tokenizer(tmp_path)
+    one = record(0, 0, output_tokens=None, token_source=None, text="hello world hello")
+    folder = write_run(tmp_path / "run", dataclasses.replace(META, model="unheard-of"), [one])
+    assert load_run(folder).requests["output_tokens"].to_list() == [None]
+    for named in (tokenizer, None):
+        assert load_run(folder, named).requests["output_tokens"].to_list() == [3]
+    path = folder / "requests-0.jsonl"
+    path.write_text(path.read_text() + record(1, SECOND, output_tokens=None, text="hello").to_line())
+    assert load_run(folder).requests["output_tokens"].to_list() == [3, 1], "more lines are counted in the same way"
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Nothing can be written to `folder`, as on a read-only file system."""
+    touch = Path.touch
+
+    def refused(path: Path, *arguments: object) -> None:
+        if path.is_relative_to(folder):
+            raise OSError(errno.EROFS, "Read-only file system", str(path))
+        touch(path)
+
+    monkeypatch.setattr(Path, "touch", refused)
+
+
+def test_a_run_that_cannot_be_written_beside_has_its_table_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = write_run(tmp_path / "run", META, [record(k, k * SECOND) for k in range(3)])
+    refuse(monkeypatch, folder)
+    for _ in range(2):
+        run = load_run(folder)
+        assert len(run.requests) == 3
+        assert run.table.is_relative_to(tmp_path / "cache")
+    before = run.table.stat().st_mtime_ns
+    assert load_run(folder).table.stat().st_mtime_ns == before, "and is written once"
+    assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "requests-0.jsonl"]
+
+
+def test_requests_are_in_the_order_of_their_schedule_whatever_that_of_their_ends(tmp_path: Path) -> None:
+    records = [record(k, t) for k, t in enumerate((5, 3, 9, 1))]
+    requests = load_run(write_run(tmp_path, META, records)).requests
+    assert requests["t_sched"].to_list() == [1, 3, 5, 9]
+    assert requests["t_end"].to_list() == [one.t_end for one in sorted(records, key=lambda one: one.t_sched)]
+
+
+def test_two_commands_may_make_the_same_table_at_once(tmp_path: Path) -> None:
+    write_run(tmp_path, META, [record(0, SECOND, output_tokens=None, text="one two")])
+    report = [sys.executable, "-m", "enginebench", "report", str(tmp_path), "--allow-invalid"]
+
+    def counted_meanwhile(texts: list[str]) -> list[int]:
+        subprocess.run(report, capture_output=True, timeout=120)
+        return [2] * len(texts)
+
+    write_table(tmp_path, counted_meanwhile)
+    assert table(tmp_path)["output_tokens"].to_list() == [2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "tokens", "reported"),
+    [
+        pytest.param({"output_tokens": 0}, None, 0, id="zero"),
+        pytest.param({"output_tokens": 2}, None, 2, id="fewer than chunks"),
+        pytest.param({"output_tokens": 3}, 3, None, id="as many as chunks"),
+        pytest.param({"output_tokens": 2, "token_source": "tokenizer"}, 2, None, id="a tokenizer may join chunks"),
+        pytest.param({"output_tokens": 0, "token_source": "tokenizer"}, None, 0, id="but never to nothing"),
+        pytest.param({"output_tokens": 4, "unseen_tokens": 2}, 4, None, id="reasoning that was shown after all"),
+        pytest.param({"output_tokens": 0, "chunks": 0, "streamed": False, "answer_digest": "x"}, None, 0, id="whole"),
+        pytest.param({"output_tokens": 0, "chunks": 0, "icl": ()}, 0, None, id="an empty answer has none"),
+    ],
+)
+def test_counts_that_cannot_be_are_unknown_in_records_of_other_tools_too(
+    tmp_path: Path, changes: dict[str, Any], tokens: int | None, reported: int | None
+) -> None:
+    told = record(0, 3 * SECOND, **{"chunks": 3, "answer_digest": None} | changes)
+    write_run(tmp_path, META, [told])
+    write_table(tmp_path, uncounted)
+    (read,) = table(tmp_path).to_dicts()
+    assert (read["output_tokens"], read["reported_tokens"]) == (tokens, reported)

@@ -1,0 +1,65 @@
+"""What is a run, which one is meant, and what is said of a folder that is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from enginebench.analysis.data.run_data import NotARun, find_run, load_run
+from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
+
+META = meta_of(stages_of((1,), 10.0))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        pytest.param(lambda f: (f / "meta.json").unlink(), "it has no meta.json", id="no meta.json"),
+        pytest.param(
+            lambda f: (f / "meta.json").write_text("{"), r"/meta\.json cannot be understood", id="half a meta.json"
+        ),
+        pytest.param(
+            lambda f: (f / "meta.json").write_text('{"schema": 99}'), "records of schema 99", id="another version"
+        ),
+        pytest.param(lambda f: (f / "requests-0.jsonl").write_text(""), "holds no request", id="no record"),
+        pytest.param(lambda f: (f / "requests-0.jsonl").unlink(), "holds no request", id="no file of records"),
+    ],
+)
+def test_a_folder_that_is_no_run_gets_a_sentence(tmp_path: Path, spoil: object, sentence: str) -> None:
+    write_run(tmp_path, META, [record(0, 0)])
+    assert callable(spoil)
+    spoil(tmp_path)
+    with pytest.raises(NotARun, match=sentence):
+        load_run(tmp_path)
+
+
+def test_a_damaged_table_is_made_again_and_gets_a_sentence_without_lines(tmp_path: Path) -> None:
+    write_run(tmp_path, META, [record(0, 0)])
+    load_run(tmp_path)
+    (tmp_path / "requests.parquet").write_bytes(b"PAR1")
+    assert len(load_run(tmp_path).requests) == 1
+    (tmp_path / "requests.parquet").write_bytes(b"PAR1")
+    (tmp_path / "requests-0.jsonl").unlink()
+    with pytest.raises(NotARun, match=r"requests\.parquet is damaged or from another version"):
+        load_run(tmp_path)
+
+
+def test_runs_are_found_by_folder_by_the_start_of_their_id_and_by_age(tmp_path: Path) -> None:
+    old, new = "20261121-100000-a-xxxx", "20261121-110000-b-yyyy"
+    for name, at in ((new, "2026-11-21T11:00:00+00:00"), (old, "2026-11-21T10:00:00+00:00")):
+        write_run(tmp_path / name, meta_of(META.stages, run_id=name, started_at=at), [record(0, 0)])
+    assert find_run(None, tmp_path).name == new
+    assert find_run("20261121-100", tmp_path).name == old
+    assert find_run(str(tmp_path / old), Path("nowhere")).name == old
+    again = meta_of(META.stages, run_id=f"{old}-again", started_at="2026-11-21T09:00:00+00:00")
+    write_run(tmp_path / again.run_id, again, [record(0, 0)])
+    assert find_run(old, tmp_path).name == old, "and not one of two runs that begin with it"
+    for name, sentence in (("2026", "3 runs begin with `2026`"), ("x", "there is no run `x`")):
+        with pytest.raises(NotARun, match=sentence):
+            find_run(name, tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotARun, match="empty holds no run"):
+        find_run(str(tmp_path / "empty"), tmp_path)
+    with pytest.raises(NotARun, match="no run in"):
+        find_run(None, tmp_path / "empty")
