@@ -132,8 +132,8 @@ def test_rates_and_users_are_supported_by_what_was_measured() -> None:
 
 
 def test_a_future_in_which_nothing_is_due_is_not_met() -> None:
-    """Users pause for 60 s after an answer of 1.1 s, and so ask at 0 to 5 s and from 61 s on; the window is from 30 s to
-    50 s."""
+    """Users pause for 60 s after an answer of 1.1 s, and so ask at 0 to 5 s and from 61 s on; the window is from 30 s
+    to 50 s."""
     pausing = Peak(Users(2), LENGTHS, seconds=20.0, think=np.array([60.0]))
     silent = Fleet(engine(), pausing, parse_objectives(["e2e_p50=60"]))
     assert silent.met(2, FUTURES) == 0

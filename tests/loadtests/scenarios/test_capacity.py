@@ -19,9 +19,9 @@ def test_as_many_users_as_the_server_has_places(tmp_path: Path) -> None:
     """Without a queue, the third of three users is rejected while the other two are being served."""
     eager = tmp_path / "eager.py"
     eager.write_text(
-        "from loadtests.capacity import User\nfrom loadtests.harness.schedule.search import search\n"
+        "from loadtests.capacity import User\nfrom loadtests.harness.schedule.search import capacity_search\n"
         "from loadtests.harness.users import user\n"
-        "search.LEAST_MET = 400\nuser.PAUSE_AFTER_FAILURE = 0.02\n"
+        "capacity_search.MIN_MET = 400\nuser.PAUSE_AFTER_FAILURE = 0.02\n"
     )
     with served("ttft=0.03", "concurrency=2", arguments=("--queue-size=0",)) as server:
         locust = start(
