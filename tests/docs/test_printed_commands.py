@@ -87,7 +87,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where the commands are typed: with the files, the runs and the engine that they name."""
     here = tmp_path_factory.mktemp("typed")
     for label, tpot in (("transformers", 0.02), ("candle", 0.016)):
-        for repeat in range(3):
+        for repeat in range(2):
             name = f"20261121-10000{repeat}-{label}-abcd"
             simulate(here / "runs" / name, Engine(label, tpot=tpot), (1, 8), 4.0, seed=repeat, run_id=name)
     shutil.copytree(here / "runs", here / "tutorial")
