@@ -24,7 +24,7 @@ from enginebench.records.view import StageView
 from enginebench.settings.system import free_port
 from grafana.load_promql import RUN_START
 from grafana.palette import RED
-from servers.metrics import FIRST_TOKEN
+from servers.prometheus_metrics import FIRST_TOKEN
 from tests.support.dashboards import DASHBOARDS, asked, chosen_at_first, colour, filled_in
 from tests.support.loadtests.locust_process import start
 from tests.support.prometheus import prometheus, until
