@@ -81,7 +81,7 @@ def test_a_paragraph_of_a_help_page_is_broken_only_where_the_terminal_ends() -> 
         *(
             pytest.param(
                 f"run capacity http://127.0.0.1:1 {name}",
-                "--stages has no effect in a search for capacity (--by), which chooses its loads: leave it out.",
+                "--stages has no effect in a search for capacity (--by), which chooses its own loads: leave it out.",
                 id=f"{name} is --stages",
             )
             for name in ("--users 4", "-u 4", "--concurrency=4")
