@@ -32,7 +32,7 @@ setup: $(STAMP) ## create the environment of the test suite in .venv
 # PyPI's torch for Linux is the CUDA build, several GB. PyTorch's own index has one for CPUs, with the same version. If no
 # NVIDIA driver is seen and that index answers, it is installed first, and the others are resolved around it. All but that
 # build must have the hashes in requirements.lock: `--require-hashes` would need each requirement with its version and
-# hash, and so the CUDA packages that PyPI's torch asks for; a package that the lock does not name is refused afterwards.
+# hash, and so the CUDA packages that PyPI's torch asks for. A package that the lock does not name is refused.
 $(STAMP): EXTRAS := dev
 $(DEMO): EXTRAS := transformers,mistralrs
 $(STAMP) $(DEMO): requirements.lock pyproject.toml
@@ -43,11 +43,12 @@ $(STAMP) $(DEMO): requirements.lock pyproject.toml
 		$(BIN)/python -c 'import urllib.request; urllib.request.urlopen("$(TORCH_INDEX)", timeout=5)' 2>/dev/null; then \
 		$(UV) pip install --python $(BIN)/python --quiet --torch-backend cpu --no-deps "$$(grep -oE '^torch==[0-9.]+' requirements.lock)"; \
 	fi
+	@if $(UV) pip compile pyproject.toml $$(echo ",$(EXTRAS)" | sed 's/,/ --extra /g') --python $(BIN)/python --constraint requirements.lock \
+		--quiet --no-header --no-annotate | grep -vxF "$$(grep -oE '^[a-z0-9._-]+==[^ ;]+' requirements.lock)"; then \
+		echo "These packages are not in requirements.lock, so their hashes cannot be checked: make lock" >&2; exit 2; \
+	fi
 	$(UV) pip install --python $(BIN)/python --compile-bytecode --verify-hashes --constraint requirements.lock --editable '.[$(EXTRAS)]'
-	@$(UV) pip freeze --python $(BIN)/python --exclude-editable | sed 's/+cpu$$//' > $@.packages; \
-	if grep -vE '^(pip|setuptools|uv)==' $@.packages | grep -vxF "$$(grep -oE '^[a-z0-9._-]+==[^ ;]+' requirements.lock)"; then \
-		echo "These packages are not in requirements.lock, so their hashes were not checked: make lock" >&2; exit 2; fi
-	@mv $@.packages $@
+	@touch $@
 
 system: $(STAMP) ## install system packages for the test suite (Prometheus, Chromium, HAProxy, curl), as root on Debian
 	@missing=""; for program in prometheus chromium haproxy curl; do PATH="$$PATH:/usr/sbin" command -v $$program >/dev/null || missing="$$missing $$program"; done; \

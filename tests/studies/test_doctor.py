@@ -35,7 +35,7 @@ def here() -> list[Check]:
 
 
 def test_doctor_says_what_is_there_and_what_to_do(here: list[Check], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines.machine.checks, "examine", lambda: here)
+    monkeypatch.setattr(engines.machine.checks, "examine", lambda _: here)
     shown = ask()
     for line in ("Python", "CPU cores", "Memory", "Disk for models", "Packages", "GPU", "Kernel receive stamps"):
         assert line in shown
@@ -46,7 +46,7 @@ def test_doctor_says_what_is_there_and_what_to_do(here: list[Check], monkeypatch
 def test_doctor_as_json_has_a_remedy_for_whatever_is_missing(
     here: list[Check], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines.machine.checks, "examine", lambda: here)
+    monkeypatch.setattr(engines.machine.checks, "examine", lambda _: here)
     checks = json.loads(ask("--json"))
     assert {check["name"] for check in checks} >= {"Engine transformers", "Engine mistralrs", "Open files", "cargo"}
     assert {f"GPU code of {name}" for name in ("transformers", "mistralrs", "candle", "burn")} <= {
